@@ -1,0 +1,92 @@
+"""The picture of a trace: one row a thread, one bar an operation, one colour a step."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ostinato.view.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ostinato.view.trace import Trace
+
+COLOURS = ("#2a6f97", "#f4a259", "#5b8e7d", "#bc4b51", "#8d6a9f", "#e0c14c")
+INK = "#2b2d33"
+UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+
+
+def draw(trace: Trace, path: str | os.PathLike[str], steps: int) -> None:
+    """Draw the last `steps` steps of `trace` into the file `path`."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('Trace.plot needs matplotlib: pip install "ostinato[plot]"') from error
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+
+    records = _last_steps(trace.records, steps)
+    threads = np.unique(records["thread"])
+    figure = Figure(figsize=(10, 1.5 + 0.5 * max(len(threads), 1)), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    _style(axes, threads)
+    if len(records):
+        _bars(axes, trace, records, threads)
+    else:
+        axes.set_title("an empty trace", loc="left", color=INK)
+    with replacing(path) as draft:
+        figure.savefig(draft, format=draft.suffix[1:] or "png")
+
+
+def _last_steps(records: NDArray[np.void], steps: int) -> NDArray[np.void]:
+    return records[np.isin(records["step"], np.unique(records["step"])[-steps:])]
+
+
+def _style(axes: Axes, threads: NDArray[np.int32]) -> None:
+    axes.set_yticks(range(len(threads)), [f"thread {thread}" for thread in threads])
+    axes.invert_yaxis()
+    axes.tick_params(colors=INK, left=False)
+    axes.spines[["top", "left", "right"]].set_visible(False)
+
+
+def _bars(axes: Axes, trace: Trace, records: NDArray[np.void], threads: NDArray[np.int32]) -> None:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.patches import Patch
+
+    origin, span = records["start"].min(), np.ptp(np.append(records["start"], records["end"]))
+    scale, unit = next((entry for entry in UNITS if span >= entry[0]), UNITS[-1])
+    left = (records["start"] - origin) / scale
+    right = (records["end"] - origin) / scale
+    row = np.searchsorted(threads, records["thread"])
+    numbers, which = np.unique(records["step"], return_inverse=True)
+    corners = np.stack([[left, row - 0.4], [right, row - 0.4], [right, row + 0.4], [left, row + 0.4]])
+    colours = [COLOURS[step % len(COLOURS)] for step in numbers.tolist()]
+    bars = PolyCollection(
+        list(corners.transpose(2, 0, 1)), facecolors=[colours[index] for index in which], edgecolors="white", linewidths=0.3
+    )
+    axes.add_collection(bars)
+    axes.set_xlim(0, span / scale)
+    axes.set_ylim(len(threads) - 0.5, -0.5)
+    axes.set_xlabel(f"time ({unit})", color=INK)
+    axes.set_title(_caption(trace, records, len(threads), float(span)), loc="left", fontsize=10, color=INK)
+    axes.legend(
+        handles=[Patch(color=colour, label=f"step {number}") for colour, number in zip(colours, numbers, strict=True)],
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=len(COLOURS),
+        frameon=False,
+        fontsize=9,
+        handlelength=1,
+        labelcolor=INK,
+    )
+
+
+def _caption(trace: Trace, records: NDArray[np.void], threads: int, span: float) -> str:
+    names = sorted({trace.op_names[op] for op in np.unique(records["op"])})
+    what = ", ".join(names) if len(names) <= 3 else f"{len(names)} kinds of operations"
+    busy = float((records["end"] - records["start"]).sum()) / max(span * threads, 1)
+    return f"{what}: {len(records)} operations, {busy:.0%} busy"

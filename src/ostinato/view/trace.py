@@ -1,0 +1,136 @@
+"""A trace: which operation ran when, in which step, on which thread."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ostinato.view.files import replacing
+
+RECORD = np.dtype(
+    [
+        ("op", np.int32),
+        ("step", np.uint64),
+        ("thread", np.int32),
+        ("lane", np.int32),
+        ("start", np.int64),  # ns of one monotonic clock
+        ("end", np.int64),
+    ]
+)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Trace:
+    """What `program.trace` recorded: one record per operation and step.
+
+    Attributes
+    ----------
+    records
+        A structured array with the fields ``op`` (position in the graph), ``step``, ``thread``, ``lane``, and
+        ``start`` and ``end`` in nanoseconds of one monotonic clock.
+    op_names, op_sites
+        The name of each operation, and the file and line that recorded it.
+    lane_processors
+        The processor each lane belongs to.
+    dropped
+        How many records found no room.
+    """
+
+    records: NDArray[np.void]
+    op_names: Sequence[str]
+    op_sites: Sequence[str]
+    lane_processors: Sequence[str]
+    dropped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        steps, threads = (len(np.unique(self.records[field])) for field in ("step", "thread"))
+        dropped = f", {self.dropped} dropped" if self.dropped else ""
+        return f"<Trace: {len(self)} records of {steps} steps on {threads} threads{dropped}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the trace in the Trace Event Format that Perfetto and Chrome read."""
+        return {"traceEvents": list(_events([self])), "displayTimeUnit": "ns", "otherData": _summary([self])}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace as JSON, to be opened at https://ui.perfetto.dev or ``chrome://tracing``.
+
+        Raises
+        ------
+        OSError
+            When `path` cannot be written; no part of a file is left then, and a file that was there stays.
+        """
+        save([self], path)
+
+    def plot(self, path: str | os.PathLike[str], steps: int = 4) -> None:
+        """Draw the last `steps` steps as a timeline, one row a thread and one colour a step.
+
+        The suffix of `path` chooses the format (``.png``, ``.svg``, ``.pdf``).
+
+        Raises
+        ------
+        ImportError
+            When matplotlib is missing: it comes with the extra ``plot``.
+        OSError
+            When `path` cannot be written.
+        """
+        from ostinato.view.timeline import draw
+
+        draw(self, path, steps)
+
+
+def save(traces: Sequence[Trace], path: str | os.PathLike[str]) -> None:
+    """Write several traces, for instance of all programs of a process, as one JSON file."""
+    with replacing(path) as draft, open(draft, "w", encoding="utf-8") as file:
+        file.write('{"traceEvents":[\n')
+        for index, event in enumerate(_events(traces)):  # line by line: a long trace is never held as one text
+            file.write(",\n" if index else "")
+            file.write(json.dumps(event, separators=(",", ":")))
+        file.write(f'\n],"displayTimeUnit":"ns","otherData":{json.dumps(_summary(traces))}}}\n')
+
+
+def _summary(traces: Sequence[Trace]) -> dict[str, int]:
+    return {"start_ns": _origin(traces), "dropped": sum(trace.dropped for trace in traces)}
+
+
+def _origin(traces: Sequence[Trace]) -> int:
+    """The first start, from which the file counts: microseconds since boot would not fit a double to the ns."""
+    return min((int(trace.records["start"].min()) for trace in traces if len(trace)), default=0)
+
+
+def _events(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
+    origin = _origin(traces)
+    for process, trace in enumerate(traces):
+        name = "ostinato" if len(traces) == 1 else f"ostinato program {process}"
+        yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
+        for thread in np.unique(trace.records["thread"]).tolist():
+            where = {"ph": "M", "pid": process, "tid": thread}
+            yield where | {"name": "thread_name", "args": {"name": f"thread {thread}"}}
+            yield where | {"name": "thread_sort_index", "args": {"sort_index": thread}}
+        yield from _slices(trace, process, origin)
+
+
+def _slices(trace: Trace, process: int, origin: int) -> Iterable[dict[str, Any]]:
+    for op, step, thread, lane, start, end in trace.records.tolist():
+        yield {
+            "ph": "X",
+            "cat": "op",
+            "name": trace.op_names[op],
+            "pid": process,
+            "tid": thread,
+            "ts": (start - origin) / 1000,
+            "dur": (end - start) / 1000,
+            "args": {
+                "step": step,
+                "op": op,
+                "lane": lane,
+                "processor": trace.lane_processors[lane],
+                "recorded at": trace.op_sites[op],
+            },
+        }
