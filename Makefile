@@ -1,0 +1,74 @@
+# Every command makes what it needs: a virtual environment in .venv (the sanitizers': under build/), the package
+# built in place, and the extra it uses. Nothing but Python 3.10 or newer, a C++ compiler and make must be there before.
+
+PYTHON ?= python3
+ifeq ($(origin CXX),default)
+CXX := c++
+endif
+export CXX
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_NO_INPUT = 1
+
+BIN := .venv/bin
+SOURCES := pyproject.toml CMakeLists.txt $(shell find core -name '*.cpp' -o -name '*.h')
+CXX_FILES := $(filter core/%,$(SOURCES))
+# $(call install,VENV,EXTRA,OPTIONS): builds in place; the build tree stays, so that the next one compiles only what changed.
+install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-dir=$(1)/cmake $(3) -e '.[$(2)]' && touch $@
+# $(call sanitize,NAME,LIBRARIES): the tests of the core and the runtime, with the sanitizer's library loaded first.
+sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(library)))" PYTHONMALLOC=malloc \
+	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow" $(SANITIZED_TESTS)
+SANITIZED_TESTS ?= $(wildcard tests/core tests/runtime)
+
+.PHONY: demo test bench lint format stubs examples docs asan tsan clean
+
+demo: .venv/installed-demo
+	$(BIN)/ostinato demo
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest -q
+
+bench: .venv/installed-bench
+	$(BIN)/ostinato bench
+
+lint: .venv/installed-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	$(BIN)/mypy
+
+format: .venv/installed-lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+stubs: .venv/installed-test
+	$(BIN)/python -m nanobind.stubgen --quiet --recursive --module ostinato._core --output-dir src/ostinato
+
+examples: .venv/installed-test
+	for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example" || exit 1; done
+
+docs: .venv/installed-docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+asan: build/asan/installed-sanitizer
+	ASAN_OPTIONS=detect_leaks=0 $(call sanitize,asan,libasan.so libstdc++.so)
+
+tsan: build/tsan/installed-sanitizer
+	TSAN_OPTIONS=exitcode=66 $(call sanitize,tsan,libtsan.so)
+
+clean:
+	rm -rf .venv build dist demo-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/made build/asan/made build/tsan/made:
+	tools/venv $(@D) $(PYTHON)
+	touch $@
+
+.venv/installed-%: .venv/made $(SOURCES)
+	$(call install,.venv,$*)
+
+build/asan/installed-sanitizer: build/asan/made $(SOURCES)
+	$(call install,build/asan,sanitizer,-Ccmake.build-type=RelWithDebInfo -Ccmake.define.OSTINATO_SANITIZE=address,undefined)
+
+build/tsan/installed-sanitizer: build/tsan/made $(SOURCES)
+	$(call install,build/tsan,sanitizer,-Ccmake.build-type=RelWithDebInfo -Ccmake.define.OSTINATO_SANITIZE=thread)
