@@ -66,7 +66,10 @@ def _bars(axes: Axes, trace: Trace, records: NDArray[np.void], threads: NDArray[
     corners = np.stack([[left, row - 0.4], [right, row - 0.4], [right, row + 0.4], [left, row + 0.4]])
     colours = [COLOURS[step % len(COLOURS)] for step in numbers.tolist()]
     bars = PolyCollection(
-        list(corners.transpose(2, 0, 1)), facecolors=[colours[index] for index in which], edgecolors="white", linewidths=0.3
+        list(corners.transpose(2, 0, 1)),
+        facecolors=[colours[index] for index in which],
+        edgecolors="white",
+        linewidths=0.3,
     )
     axes.add_collection(bars)
     axes.set_xlim(0, span / scale)

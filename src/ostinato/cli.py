@@ -1,0 +1,83 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ostinato")
+def main() -> None:
+    """Capture one step of array tasks, compile it, replay it at nanoseconds per task."""
+
+
+@main.command()
+@click.option(
+    "--image",
+    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    help="The photograph to denoise; by default one that matplotlib brings along.",
+)
+@click.option("--steps", type=click.IntRange(min=1), default=2000, show_default=True, help="Steps of diffusion.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("demo-output"),
+    show_default=True,
+    help="Where the pictures go.",
+)
+def demo(image: Path | None, steps: int, output: Path) -> None:
+    """Denoise a photograph: plain loop, thread pool and replay, compared bit for bit and timed."""
+    missing = [name for name in ("numba", "matplotlib", "PIL") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise click.ClickException(f'the demo needs {" and ".join(missing)}: pip install "ostinato[demo]"')
+    from ostinato.demo import DemoError, show
+
+    try:
+        show.run(image, steps, output)
+    except DemoError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(arguments: tuple[str, ...]) -> None:
+    """Run the benchmarks of the source checkout in the current directory; ARGUMENTS are theirs."""
+    script = Path("benchmarks", "run.py")
+    if not (script.is_file() and Path("src", "ostinato").is_dir()):
+        raise click.ClickException(
+            "the benchmarks are not part of the installed package: run this in the root of a clone of Ostinato's "
+            f"repository (there is no {script} in {Path.cwd()})"
+        )
+    sys.exit(_run([os.fspath(script), *arguments], {}))
+
+
+@main.command(context_settings={"allow_interspersed_args": False})
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="By default SCRIPT.trace.json here.")
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def trace(script: Path, arguments: tuple[str, ...], output: Path | None) -> None:
+    """Run a Python script and trace every program it replays."""
+    path = (output or Path(f"{script.stem}.trace.json")).absolute()
+    before = _stamp(path)
+    status = _run([os.fspath(script), *arguments], {"OSTINATO_TRACE": os.fspath(path)})
+    if _stamp(path) != before:
+        click.echo(f"trace: {path} (open it at https://ui.perfetto.dev)", err=True)
+    elif status == 0:
+        raise click.ClickException(f"{script} wrote no trace: did it replay a program?")
+    sys.exit(status)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run a Python script and return what a shell would: its exit status, or 128 and the signal it died of."""
+    status = subprocess.call([sys.executable, *command], env=os.environ | environment)
+    return status if status >= 0 else 128 - status
+
+
+def _stamp(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.exists() else None

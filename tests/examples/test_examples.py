@@ -1,0 +1,82 @@
+"""Every example runs, and its replay equals its plain loop."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 7, 50])
+def test_heat_2d_for_any_number_of_steps(steps, capsys):
+    assert load("heat_2d").main(["--size", "32", "--steps", str(steps)]) == 0
+    assert "equal bit for bit: yes" in capsys.readouterr().out
+
+
+def test_heat_2d_takes_another_rate(capsys):
+    heat = load("heat_2d")
+    assert (heat.replayed(32, 20, 0.1) == heat.plain_loop(32, 20, 0.1)).all()
+    assert (heat.replayed(32, 20, 0.1) != heat.replayed(32, 20, 0.2)).any()
+
+
+@pytest.mark.parametrize("tolerance", [1e-1, 1e-4, 1e-9])
+def test_conjugate_gradient_stops_where_the_loop_stops(tolerance, capsys):
+    example = load("conjugate_gradient")
+    assert example.main(["--size", "24", "--tolerance", str(tolerance)]) == 0
+    assert "bit for bit: yes" in capsys.readouterr().out
+
+
+def test_conjugate_gradient_solves_the_system():
+    example = load("conjugate_gradient")
+    system, fresh = example.System(24, 500), example.System(24, 500)
+    steps = example.replayed(system, 1e-9)
+    assert 10 < steps < 500
+    padded = example.np.pad(system.x, 1)
+    applied = 4 * system.x - padded[:-2, 1:-1] - padded[2:, 1:-1] - padded[1:-1, :-2] - padded[1:-1, 2:]
+    assert abs(applied - fresh.r).max() < 1e-8
+
+
+def test_conjugate_gradient_runs_out_of_iterations():
+    assert load("conjugate_gradient").main(["--size", "24", "--tolerance", "0", "--most", "9"]) == 0
+
+
+@pytest.mark.parametrize("most", [15, 20, 5000])
+def test_jacobi_stops_where_the_loop_stops(most, capsys):
+    pytest.importorskip("numba", reason="needs the extra numba")
+    assert load("jacobi_numba").main(["--size", "24", "--tolerance", "1e-4", "--most", str(most)]) == 0
+    assert "fields equal: yes" in capsys.readouterr().out
+
+
+def test_image_pipeline_writes_the_files_of_the_loop(tmp_path, capsys):
+    pytest.importorskip("PIL", reason="needs Pillow, from the extra demo")
+    example = load("image_pipeline")
+    inputs = example.draw_inputs(7, tmp_path)
+    output = tmp_path / "output"
+    assert example.main([*map(str, inputs), "--size", "64", "--output", str(output)]) == 0
+    assert "byte for byte: yes" in capsys.readouterr().out
+    assert [path.name for path in sorted(output.iterdir())] == [f"{k:04}-waves-{k}.png" for k in range(7)]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_help_and_length(path, capsys):
+    if path.stem == "jacobi_numba":
+        pytest.importorskip("numba", reason="needs the extra numba")
+    if path.stem == "image_pipeline":
+        pytest.importorskip("PIL", reason="needs Pillow, from the extra demo")
+    with pytest.raises(SystemExit) as caught:
+        load(path.stem).main(["--help"])
+    assert caught.value.code == 0
+    assert "usage:" in capsys.readouterr().out
+    assert len(path.read_text().splitlines()) <= 120
+    assert f"({path.name})" in (EXAMPLES / "README.md").read_text()
