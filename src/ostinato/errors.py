@@ -1,0 +1,67 @@
+"""The exceptions of Ostinato, one tree::
+
+    OstinatoError
+    +-- GraphError       a graph that cannot be: what was recorded, or a cycle in it
+    +-- ContractError    a task did what it had declared it would not do
+    +-- TaskError        a task failed: `op` and `step` say which and when
+    +-- PoisonError      something waited for will never happen, because what it depends on failed
+    +-- DeviceError      a device, or the memory of one, is missing or unusable
+    +-- TuningError      tuning could not be carried out
+
+Arguments of a wrong type or value raise plain `TypeError` and `ValueError`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ContractError",
+    "DeviceError",
+    "GraphError",
+    "OstinatoError",
+    "PoisonError",
+    "TaskError",
+    "TuningError",
+]
+
+
+class OstinatoError(Exception):
+    """Base of all exceptions that Ostinato defines."""
+
+
+class GraphError(OstinatoError):
+    """A graph is wrong: an access, an edge, a parameter, or a cycle."""
+
+
+class ContractError(OstinatoError):
+    """A task broke a promise, such as writing to an array that it had not declared as written."""
+
+
+class TaskError(OstinatoError):
+    """A task failed.
+
+    Parameters
+    ----------
+    message
+        What happened, with the place where the task was called or captured.
+    op
+        The operation that failed; None for a call outside a program.
+    step
+        The step in which it failed; None for a call outside a program.
+    """
+
+    def __init__(self, message: str, op: object = None, step: int | None = None) -> None:
+        super().__init__(message)
+        self.op = op
+        self.step = step
+
+
+class PoisonError(OstinatoError):
+    """What was waited for depends on something that failed; `__cause__` is the original failure."""
+
+
+class DeviceError(OstinatoError):
+    """A device, its driver or its memory is missing or cannot be used."""
+
+
+class TuningError(OstinatoError):
+    """Tuning could not be carried out."""

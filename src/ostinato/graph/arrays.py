@@ -1,0 +1,96 @@
+"""What counts as an array, and its memory as an ndarray."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ostinato.errors import DeviceError
+
+__all__ = ["Array", "as_ndarray", "is_array"]
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+_DLPACK_HOST = frozenset({1, 3, 11, 13})  # CPU, and memory that CUDA and ROCm share with it
+
+
+def as_ndarray(obj: object) -> Array | None:
+    """Return the memory of an array as an ndarray, without a copy; None for an object that is no array.
+
+    Arrays are ndarrays and what exports a buffer or DLPack. The result is writable if the memory is.
+
+    Raises
+    ------
+    DeviceError
+        If the array lies in the memory of a device.
+    TypeError
+        If its elements have no NumPy dtype, or it is of a kind that an ndarray cannot stand for.
+    """
+    if type(obj) is np.ndarray:
+        return obj
+    if isinstance(obj, np.ma.MaskedArray):
+        raise TypeError("a masked array is two arrays; pass its .data, and its .mask where the task needs it")
+    if isinstance(obj, np.ndarray):
+        return obj.view(np.ndarray)
+    if isinstance(obj, np.generic | str | int | float | complex | None):
+        return None  # immutable values, although NumPy's scalars export a buffer
+    if hasattr(obj, "__cuda_array_interface__"):
+        raise _device_error(obj)
+    try:
+        memory = memoryview(obj)  # type: ignore[arg-type]
+    except TypeError:
+        return _from_dlpack(obj) if hasattr(obj, "__dlpack__") else None
+    try:
+        return np.asarray(memory)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"the elements of this {type(obj).__name__} have no NumPy dtype: {error}") from error
+
+
+def is_array(obj: object) -> bool:
+    """Whether an object is plainly meant as an array, to warn of a missing annotation."""
+    return isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__") or hasattr(obj, "__cuda_array_interface__")
+
+
+def _from_dlpack(obj: Any) -> Array:
+    if obj.__dlpack_device__()[0] not in _DLPACK_HOST:
+        raise _device_error(obj)
+    try:
+        array: Array = np.from_dlpack(obj)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise TypeError(f"this {type(obj).__name__} cannot be used as an array: {error}") from error
+    if array.flags.writeable or not _leaves_writing_open(obj):
+        return array
+    return np.asarray(_Writable(array))
+
+
+def _device_error(obj: object) -> DeviceError:
+    return DeviceError(
+        f"this {type(obj).__name__} lies in the memory of a device, which tasks on the CPU cannot use; "
+        "pass a copy in host memory"
+    )
+
+
+def _leaves_writing_open(obj: Any) -> bool:
+    """Whether the producer speaks the first DLPack, which cannot say "read-only", so that NumPy assumes it."""
+    try:
+        capsule = obj.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return True
+    return bool(_is_capsule(capsule, b"dltensor"))
+
+
+_is_capsule = ctypes.pythonapi.PyCapsule_IsValid
+_is_capsule.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_is_capsule.restype = ctypes.c_int
+
+
+class _Writable:
+    """The memory of a read-only array, offered as writable."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array  # keeps the memory alive
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface

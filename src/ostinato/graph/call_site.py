@@ -1,0 +1,53 @@
+"""Where in the user's program something was recorded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+
+__all__ = ["CallSite", "user_frame"]
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class CallSite:
+    """A place in a program; the line is looked up only when asked for."""
+
+    __slots__ = ("_code", "_instruction")
+
+    def __init__(self, frame: FrameType) -> None:
+        self._code: CodeType = frame.f_code
+        self._instruction = frame.f_lasti
+
+    @property
+    def filename(self) -> str:
+        """Path of the source file, as Python knows it."""
+        return self._code.co_filename
+
+    @property
+    def line(self) -> int:
+        """Line number, from 1."""
+        for start, end, line in self._code.co_lines():
+            if start <= self._instruction < end and line is not None:
+                return line
+        return self._code.co_firstlineno
+
+    @property
+    def function(self) -> str:
+        """Name of the function, with its class where Python records that."""
+        return str(getattr(self._code, "co_qualname", self._code.co_name))
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.filename)}:{self.line} in {self.function}"
+
+    def __repr__(self) -> str:
+        return f"<CallSite {self}>"
+
+
+def user_frame() -> FrameType:
+    """Return the innermost frame that is not of this package."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame

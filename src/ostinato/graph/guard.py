@@ -1,0 +1,133 @@
+"""Recorded arrays are read-only while a capture is open, so that a statement that would not be recorded raises.
+
+Clearing an array's `writeable` flag is all that can be done, so this is best effort: views that the user held before,
+and buffers that are not ndarrays, stay as they are. What must not fail is giving the flags back. NumPy sets
+one again only where the memory is known to be writable, so an array for which that is not so is left alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+import numpy as np
+
+from ostinato.graph.arrays import Array
+
+__all__ = ["Guard", "is_writable", "writable_view"]
+
+_lock = threading.RLock()
+_held: dict[int, int] = {}  # id of each array that a guard made read-only -> how many guards hold it
+
+
+class Guard:
+    """The arrays that one capture made read-only."""
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, Array] = {}  # by id, in the order in which they can be made writable again
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def hold(self, array: Array) -> bool:
+        """Make an array and its bases read-only; return whether it was writable, but for guards."""
+        if id(array) in self._arrays:
+            return True
+        with _lock:
+            if not array.flags.writeable and not _read_only_by_guard(array):
+                return False
+            base = array.base
+            if isinstance(base, np.ndarray):
+                self._hold_bases(base)
+            if not array.flags.writeable or _can_be_given_back(array):
+                self._add(array)
+                array.flags.writeable = False
+            return True
+
+    def release(self) -> None:
+        """Make everything as it was; safe to call again."""
+        with _lock:
+            arrays, self._arrays = self._arrays, {}
+            for key, array in arrays.items():
+                if _held[key] == 1:
+                    del _held[key]
+                else:
+                    _held[key] -= 1
+                with suppress(ValueError):  # a base that the user made read-only meanwhile
+                    array.flags.writeable = True
+
+    def _hold_bases(self, array: Array) -> None:
+        if id(array) in self._arrays:
+            return
+        base = array.base
+        if isinstance(base, np.ndarray):
+            self._hold_bases(base)
+        if (array.flags.writeable and _can_be_given_back(array)) or id(array) in _held:
+            self._add(array)
+            array.flags.writeable = False
+
+    def _add(self, array: Array) -> None:
+        self._arrays[id(array)] = array
+        _held[id(array)] = _held.get(id(array), 0) + 1
+
+
+def is_writable(array: Array) -> bool:
+    """Whether an array is writable, but for guards."""
+    with _lock:
+        return array.flags.writeable or _read_only_by_guard(array)
+
+
+def writable_view(array: Array) -> Array:
+    """Return a view that is writable if the array is, but for guards, and that no guard will make read-only."""
+    with _lock:
+        view = array.view(np.ndarray)
+        if not view.flags.writeable and _read_only_by_guard(array):
+            root = _outermost_held(array)
+            root.flags.writeable = True
+            try:
+                view.flags.writeable = True
+            finally:
+                root.flags.writeable = False
+        return view
+
+
+def _read_only_by_guard(array: Array) -> bool:
+    """Whether a read-only array is so because a guard holds it, or held its base when it was made.
+
+    A view that repeats elements is what `numpy.broadcast_to` makes: read-only on its own account.
+    """
+    if id(array) in _held:
+        return True
+    base = array.base
+    while isinstance(base, np.ndarray):
+        if id(base) in _held:
+            return 0 not in array.strides or array.size <= 1
+        base = base.base
+    return False
+
+
+def _outermost_held(array: Array) -> Array:
+    outermost = link = array
+    while isinstance(link, np.ndarray):
+        if id(link) in _held:
+            outermost = link
+        link = link.base  # type: ignore[assignment]
+    return outermost
+
+
+def _can_be_given_back(array: Array) -> bool:
+    """Whether NumPy will let the flag of a writable array be set again, its bases being writable or held."""
+    link: object = array
+    while isinstance(link, np.ndarray):
+        if link is not array and (link.flags.writeable or id(link) in _held):
+            return True
+        if link.base is None or link.flags.owndata:
+            return link is array
+        link = link.base
+    try:
+        memory = memoryview(link)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return not memory.readonly and memory.c_contiguous

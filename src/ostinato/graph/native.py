@@ -1,0 +1,164 @@
+"""Tasks written in C."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ostinato.errors import TaskError
+from ostinato.graph.access import Access
+from ostinato.graph.arrays import as_ndarray
+from ostinato.graph.body import NativeCall
+from ostinato.graph.context import current
+from ostinato.graph.native_call import call_native
+from ostinato.graph.native_pointer import function_address, user_address
+from ostinato.graph.operand import WRITE, Operand
+from ostinato.graph.param import Param, Step
+from ostinato.graph.recordable import Recordable
+from ostinato.graph.recorder import Recorder, native_refusal
+from ostinato.graph.scalar import as_scalar, check_default
+from ostinato.graph.task import refuse_placeholder
+
+__all__ = ["NativeTask", "native"]
+
+
+class NativeTask(Recordable):
+    """A C function as a task; made by `native`.
+
+    Attributes
+    ----------
+    name
+        The name in messages and traces.
+    address
+        The address of the function.
+    user_address
+        The address that it gets as `user`; 0 for none.
+    access
+        One entry per argument: an access marker, `float` or `int`.
+    """
+
+    __slots__ = ("__weakref__", "_keep", "access", "address", "kinds", "name", "user_address")
+
+    def __init__(
+        self, address: int, access: tuple[Any, ...], name: str, user_address: int = 0, keep: tuple[object, ...] = ()
+    ) -> None:
+        self.address = address
+        self.access = access
+        self.name = name
+        self.user_address = user_address
+        self.kinds = tuple(_kind(entry, place) for place, entry in enumerate(access))
+        self._keep = keep  # what the two addresses point into
+
+    def __call__(self, *args: Any) -> Any:
+        graph = current()
+        if graph is not None:
+            return graph.record(self, args, {}, sys._getframe(1))
+        self.run(args)
+        return None
+
+    def __repr__(self) -> str:
+        return f"<ostinato native task {self.name!r}>"
+
+    def run(self, args: tuple[Any, ...]) -> None:
+        """Call the function now, in step 0."""
+        self._check_count(args)
+        arrays, scalars = [], []
+        for place, (value, kind) in enumerate(zip(args, self.kinds, strict=True)):
+            refuse_placeholder(value, self.name)
+            label = self.label(place)
+            if isinstance(kind, type):
+                scalars.append(as_scalar(value, kind, label))
+                continue
+            array = as_ndarray(value)
+            if array is None:
+                raise TypeError(f"{label} is an array, not {type(value).__name__}: C code takes no tokens")
+            refusal = native_refusal(array)
+            if refusal is not None:
+                raise TypeError(f"{label}: {refusal}")
+            if kind & WRITE and not array.flags.writeable:
+                raise ValueError(f"{label} is written, but the array passed is read-only")
+            arrays.append(array)
+        code = call_native(self.address, self.user_address, arrays, scalars)
+        if code != 0:
+            raise TaskError(f"native task {self.name!r} failed: it returned {code}")
+
+    def bind(
+        self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[NativeCall, tuple[Operand, ...]]:
+        kinds = self.kinds
+        if len(args) != len(kinds):
+            self._check_count(args)
+        values: list[object] = []
+        operands: list[Operand] = []
+        known = recorder.native
+        for value, kind in zip(args, kinds, strict=True):
+            if type(kind) is int:
+                operand = known[kind].get(id(value))
+                if operand is None:
+                    operand = recorder.native_operand(value, kind, self.label, len(values))
+                operands.append(operand)
+                values.append(operand)
+            elif type(value) is kind and kind is float:
+                values.append(value)
+            else:
+                values.append(self._scalar(recorder, value, kind, len(values)))
+        return NativeCall(self, tuple(values)), tuple(operands)
+
+    def label(self, place: int) -> str:
+        """Say what the argument at a place is."""
+        return f"argument {place + 1} of {self.name}()"
+
+    def _scalar(self, recorder: Recorder, value: object, kind: Any, place: int) -> object:
+        if isinstance(value, Param | Step):
+            if isinstance(value, Param):
+                recorder.check_param(value, self.label, place)
+            check_default(value, kind, self.label(place))
+            return value
+        return as_scalar(value, kind, self.label(place))
+
+    def _check_count(self, args: tuple[Any, ...]) -> None:
+        if len(args) != len(self.access):
+            raise TypeError(f"{self.name}() takes {len(self.access)} arguments by its access, {len(args)} were given")
+
+
+def native(fn: object, access: Sequence[Any], *, name: str | None = None, user: object = None) -> NativeTask:
+    """Make a task of a C function, whose signature is in ``ostinato.h``: ``int32_t f(const ost_call *call)``.
+
+    Parameters
+    ----------
+    fn
+        A function pointer of ctypes or cffi, a Numba ``CFunc``, a ``scipy.LowLevelCallable``, a capsule, or an
+        address. It is kept alive; a bare address must stay valid.
+    access
+        One entry per argument: `Read`, `Write` or `ReadWrite` for an array, `float` or `int` for a scalar.
+    name
+        The name in messages and traces; by default the function's, where it has one.
+    user
+        What the function gets as ``call->user``: an address, or a buffer, which is kept alive. By default the user
+        data of a ``LowLevelCallable``, or the context of a capsule.
+
+    Returns
+    -------
+    NativeTask
+        Called outside a capture it runs at once, without the global interpreter lock, and raises `TaskError` if it
+        does not return 0. Called inside one, it is recorded.
+    """
+    if isinstance(access, str | Access) or not isinstance(access, Sequence):
+        raise TypeError(f"access is a tuple with one entry per argument, such as (ost.Read, float), not {access!r}")
+    entries = tuple(access)
+    pointer = function_address(fn)
+    given, keep = user_address(user)
+    title = name or pointer.name or f"native_{pointer.address:x}"
+    return NativeTask(pointer.address, entries, title, given or pointer.user, (fn, pointer.keep, keep))
+
+
+def _kind(entry: object, place: int) -> Any:
+    if isinstance(entry, Access):
+        return entry.mode
+    if entry is float or entry is int:
+        return entry
+    raise TypeError(
+        f"entry {place + 1} of access is {entry!r}; an array is ost.Read, ost.Write or ost.ReadWrite, "
+        "a scalar is float or int"
+    )

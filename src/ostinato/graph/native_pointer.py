@@ -1,0 +1,97 @@
+"""Addresses of what other packages hold C functions and memory in."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, NamedTuple
+
+from ostinato.graph.arrays import as_ndarray
+
+__all__ = ["Pointer", "function_address", "user_address"]
+
+
+class Pointer(NamedTuple):
+    """A function's address, the name it goes by, its own user data, and what keeps it alive."""
+
+    address: int
+    name: str | None = None
+    user: int = 0
+    keep: object = None
+
+
+def function_address(fn: object) -> Pointer:
+    """Return where a C function is."""
+    pointer = _function_pointer(fn)
+    if pointer is None:
+        raise TypeError(
+            f"{type(fn).__name__} is no C function; pass a ctypes or cffi function pointer, a numba cfunc, "
+            "a scipy.LowLevelCallable, a capsule, or an address"
+        )
+    if not 0 < pointer.address < 2**64:
+        raise ValueError(f"the address of a function is positive and fits 64 bits, {pointer.address} is not")
+    return pointer
+
+
+def user_address(user: object) -> tuple[int, object]:
+    """Return the address of `user`, 0 for None, and what keeps it alive."""
+    if user is None:
+        return 0, None
+    if isinstance(user, int) and not isinstance(user, bool):
+        if not 0 <= user < 2**64:
+            raise ValueError(f"user is an address, {user} is none")
+        return user, None
+    array = as_ndarray(user)
+    if array is None:
+        raise TypeError(f"user is an address or a buffer, not {type(user).__name__}")
+    if not array.flags.forc:
+        raise ValueError("user is a contiguous buffer; this one is strided")
+    return array.__array_interface__["data"][0], (user, array)
+
+
+def _function_pointer(fn: Any) -> Pointer | None:
+    if isinstance(fn, int) and not isinstance(fn, bool):
+        return Pointer(fn)
+    if isinstance(fn, ctypes._CFuncPtr):
+        return Pointer(ctypes.cast(fn, ctypes.c_void_p).value or 0, getattr(fn, "__name__", None))
+    if type(fn).__name__ == "PyCapsule":
+        return _capsule_pointer(fn)
+    if _is_instance(fn, "scipy._lib._ccallback", "LowLevelCallable"):
+        # A tuple: the capsule, the function that it was made of, the user data.
+        inner = _function_pointer(fn[1])
+        return _capsule_pointer(fn[0])._replace(name=None if inner is None else inner.name, keep=fn)
+    if _is_instance(fn, "numba.core.ccallback", "CFunc"):
+        return Pointer(fn.address, fn._pyfunc.__name__, keep=fn)
+    if _is_instance(fn, "_cffi_backend", "_CDataBase"):
+        return _cffi_pointer(fn)
+    return None
+
+
+def _is_instance(fn: object, module: str, name: str) -> bool:
+    """Whether `fn` is of a class of a package that may not be installed; if it is, the module has been imported."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(fn, kind)
+
+
+def _cffi_pointer(fn: Any) -> Pointer:
+    ffi = sys.modules["_cffi_backend"].FFI()  # type: ignore[attr-defined]
+    declared = ffi.typeof(fn)
+    if declared.kind not in ("function", "pointer"):
+        raise TypeError(f"this cffi object is a {declared.cname}, no pointer to a function")
+    return Pointer(int(ffi.cast("uintptr_t", fn)))
+
+
+def _capsule_pointer(capsule: object) -> Pointer:
+    name = _capsule_name(capsule)
+    return Pointer(_capsule_address(capsule, name) or 0, user=_capsule_context(capsule) or 0, keep=capsule)
+
+
+_capsule_name = ctypes.pythonapi.PyCapsule_GetName
+_capsule_name.argtypes = (ctypes.py_object,)
+_capsule_name.restype = ctypes.c_char_p
+_capsule_address = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_address.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_capsule_address.restype = ctypes.c_void_p
+_capsule_context = ctypes.pythonapi.PyCapsule_GetContext
+_capsule_context.argtypes = (ctypes.py_object,)
+_capsule_context.restype = ctypes.c_void_p

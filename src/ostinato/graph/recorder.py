@@ -1,0 +1,142 @@
+"""Turns arguments of recorded calls into operands, each array once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from ostinato.errors import GraphError
+from ostinato.graph.arrays import Array, as_ndarray, is_array
+from ostinato.graph.context import current_guard
+from ostinato.graph.guard import is_writable
+from ostinato.graph.op import Op
+from ostinato.graph.operand import WRITE, Operand
+from ostinato.graph.param import Param, Params, Step
+from ostinato.graph.ring import Ring, RingElement
+
+__all__ = ["PLAIN", "Label", "Recorder"]
+
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), np.float64, np.float32, np.int64})
+"""Types that need no look at whether they are plain values."""
+
+Label: TypeAlias = Callable[[int], str]
+"""Says what the argument at a place is, for messages."""
+
+
+class Recorder:
+    """The operands of one graph.
+
+    Attributes
+    ----------
+    params
+        The parameters of the graph.
+    known
+        By mode, the operands that exist, by the `id` of what the user passed. The operands keep that alive.
+    native
+        By mode, those that native tasks may take.
+    """
+
+    __slots__ = ("_arrays", "_rings", "known", "native", "params")
+
+    def __init__(self) -> None:
+        self.params = Params()
+        self.known: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
+        self.native: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
+        self._arrays: dict[int, tuple[object, Array]] = {}  # for what is no ndarray itself
+        self._rings: dict[int, Ring] = {}
+
+    def operand(self, value: object, mode: int, label: Label, place: int) -> Operand:
+        """Return the operand for an argument: an array, a ring element, or a token."""
+        known = self.known[mode].get(id(value))
+        if known is not None:
+            return known
+        if isinstance(value, RingElement):
+            operand = Operand(value, None, value, mode)
+            self._hold_ring(value.ring)
+            writable = not mode & WRITE or all([view.flags.writeable for view in value.views])
+        else:
+            array = value if type(value) is np.ndarray else self._array(value, label, place)
+            operand = Operand(value, array, None, mode)
+            writable = array is None or _hold(array)
+        if mode & WRITE and not writable:
+            raise GraphError(f"{label(place)} is written, but the array passed is read-only")
+        self.known[mode][id(value)] = operand
+        return operand
+
+    def native_operand(self, value: object, mode: int, label: Label, place: int) -> Operand:
+        """Return the operand for an array argument of a native task, whose memory C code can make sense of."""
+        operand = self.operand(value, mode, label, place)
+        arrays = operand.arrays
+        if not arrays:
+            raise TypeError(f"{label(place)} is an array, not {type(value).__name__}: C code takes no tokens")
+        refusal = native_refusal(arrays[0])
+        if refusal is not None:
+            raise GraphError(f"{label(place)}: {refusal}")
+        self.native[mode][id(value)] = operand
+        return operand
+
+    def array_operand(self, value: object, mode: int, label: Label, place: int) -> Operand:
+        """Return the operand for an argument that must be an array or a ring element."""
+        operand = self.operand(value, mode, label, place)
+        if not operand.arrays:
+            raise TypeError(f"{label(place)} is an array or an element of a ring, not {type(value).__name__}")
+        return operand
+
+    def check_plain(self, value: object, label: Label, place: int) -> None:
+        """Raise unless `value` can be an argument that is no array."""
+        if isinstance(value, Param):
+            self.check_param(value, label, place)
+        elif isinstance(value, Op):
+            raise TypeError(f"{label(place)}: {value._why()}")
+        elif isinstance(value, RingElement | Ring) or is_array(value):
+            raise GraphError(
+                f"{label(place)} is an array, but the task does not say how it uses it; "
+                "annotate the parameter with ost.Read, ost.Write or ost.ReadWrite"
+            )
+
+    def check_param(self, value: Param, label: Label, place: int) -> None:
+        """Raise unless a parameter is one of this graph's."""
+        if self.params.get(value.name) is not value:
+            raise GraphError(f"{label(place)}: parameter {value.name!r} belongs to another graph")
+
+    def _array(self, value: object, label: Label, place: int) -> Array | None:
+        if isinstance(value, Param | Step | Ring):
+            raise GraphError(f"{label(place)} is an array, {value!r} is not{_RING_HINT * isinstance(value, Ring)}")
+        if isinstance(value, Op):
+            raise TypeError(f"{label(place)}: {value._why()}")
+        known = self._arrays.get(id(value))
+        if known is not None:
+            return known[1]
+        try:
+            array = as_ndarray(value)
+        except TypeError as error:
+            raise TypeError(f"{label(place)}: {error}") from error
+        if array is not None:
+            self._arrays[id(value)] = (value, array)
+        return array
+
+    def _hold_ring(self, ring: Ring) -> None:
+        if id(ring) not in self._rings:
+            for value in ring.values:
+                if isinstance(value, np.ndarray):
+                    _hold(value)
+            self._rings[id(ring)] = ring
+
+
+_RING_HINT = "; pass an element of it, as in u[0]"
+
+
+def native_refusal(array: Array) -> str | None:
+    """Say why C code cannot make sense of an array's elements; None where it can."""
+    if array.dtype.hasobject:
+        return "C code cannot take an array of Python objects"
+    if not array.dtype.isnative:
+        return f"C code cannot take an array of swapped byte order ({array.dtype.str}); convert it"
+    return None
+
+
+def _hold(array: Array) -> bool:
+    guard = current_guard()
+    return is_writable(array) if guard is None else guard.hold(array)

@@ -1,0 +1,43 @@
+"""Scalar arguments of native tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ostinato.graph.param import REQUIRED, Param, Step
+
+__all__ = ["as_scalar", "check_default"]
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+def as_scalar(value: Any, kind: type, label: str) -> float | int:
+    """Return a value as the Python float or int that goes to C.
+
+    Raises
+    ------
+    TypeError
+        If it is not of the kind; an int or a bool is a float too, and a bool an int.
+    OverflowError
+        If it has no 64-bit representation.
+    """
+    if kind is float:
+        if isinstance(value, float | int | np.floating | np.integer | np.bool_):
+            return float(value)
+    elif isinstance(value, int | np.integer | np.bool_):
+        number = int(value)
+        if not _INT64_MIN <= number <= _INT64_MAX:
+            raise OverflowError(f"{label} does not fit 64 bits: {number}")
+        return number
+    raise TypeError(f"{label} is declared {kind.__name__}, but {value!r} was passed")
+
+
+def check_default(value: Param | Step, kind: type, label: str) -> None:
+    """Raise `TypeError` if a parameter's default, or the step number, is not of a kind."""
+    if isinstance(value, Step):
+        if kind is float:
+            raise TypeError(f"{label} is declared float, but the step number is an int")
+    elif value.default is not REQUIRED and value.combine is None:
+        as_scalar(value.default, kind, f"{label}, the default of parameter {value.name!r},")

@@ -1,0 +1,234 @@
+"""Tasks written in Python."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from ostinato.graph.access import Access, annotated_mode, signature_of
+from ostinato.graph.body import PythonCall
+from ostinato.graph.context import current
+from ostinato.graph.no_value import NoValue
+from ostinato.graph.operand import READ, Operand
+from ostinato.graph.recordable import Recordable
+from ostinato.graph.recorder import PLAIN, Recorder
+from ostinato.graph.ring import Ring, RingElement
+
+__all__ = ["PythonTask", "Task", "modes_of", "refuse_placeholder", "task"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class PythonTask(Recordable):
+    """A Python callable with one access mode for each positional argument, 0 for those that are no arrays."""
+
+    def __init__(self, function: Callable[..., Any], modes: tuple[int, ...], name: str, releases_gil: bool) -> None:
+        self.function = function
+        self.modes = modes
+        self.name = name
+        self.releases_gil = releases_gil
+
+    def bind(
+        self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[PythonCall, tuple[Operand, ...]]:
+        modes = self.modes
+        keywords: tuple[str, ...] = ()
+        if kwargs or len(args) != len(modes):
+            args, keywords, modes = self.complete(args, kwargs)
+        values: list[object] = []
+        operands: list[Operand] = []
+        known = recorder.known
+        for value, mode in zip(args, modes, strict=True):
+            if mode:
+                operand = known[mode].get(id(value))
+                if operand is None:
+                    operand = recorder.operand(value, mode, self.label, len(values))
+                operands.append(operand)
+                values.append(operand)
+            else:
+                if type(value) not in PLAIN:
+                    recorder.check_plain(value, self.label, len(values))
+                values.append(value)
+        return PythonCall(self.function, tuple(values), keywords, self.releases_gil), tuple(operands)
+
+    def complete(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[int, ...]]:
+        """Return the positional then the keyword values of a call, the keywords, and a mode for each value."""
+        if kwargs:
+            raise TypeError(f"{self.name}() takes no keyword arguments, since access= is given by position")
+        raise TypeError(f"{self.name}() takes {len(self.modes)} arguments by its access=, but {len(args)} were given")
+
+    def label(self, place: int) -> str:
+        """Say what the argument at a place is."""
+        return f"argument {place + 1} of {self.name}()"
+
+
+class Task(PythonTask, Generic[P, R]):
+    """A function that runs at once when called, and is recorded when called inside a capture; made by `task`."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str | None = None,
+        releases_gil: bool = False,
+        local_names: Mapping[str, object] | None = None,
+    ) -> None:
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise TypeError(f"{function!r} does not do its work when called; a task is a plain function")
+        signature = signature_of(function)
+        self._parameters = tuple(signature.parameters.values())
+        self._mode_of = {
+            parameter.name: annotated_mode(parameter.annotation, function, local_names)[0]
+            for parameter in self._parameters
+        }
+        self._positional = tuple(
+            parameter
+            for parameter in self._parameters
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        )
+        defaults = [parameter.default for parameter in self._positional]
+        self._defaults = tuple(default for default in defaults if default is not inspect.Parameter.empty)
+        self._only_positional = len(self._positional) == len(self._parameters)
+        modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
+        functools.update_wrapper(self, function)
+        self.__signature__ = signature
+        self.__wrapped__ = function
+        super().__init__(function, modes, name or getattr(function, "__name__", type(function).__name__), releases_gil)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        graph = current()
+        if graph is not None:
+            return graph.record(self, args, kwargs, sys._getframe(1))
+        modes = self.modes
+        count = len(modes)
+        passed = [
+            self._passed(value, modes[place] if place < count else self._extra_mode())
+            for place, value in enumerate(args)
+        ]
+        if not kwargs:
+            return self.function(*passed)
+        named = {key: self._passed(value, self._keyword_mode(key)) for key, value in kwargs.items()}
+        return self.function(*passed, **named)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<ostinato task {self.name!r}>"
+
+    def complete(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[int, ...]]:
+        missing = len(self.modes) - len(args)
+        if not kwargs and self._only_positional and 0 < missing <= len(self._defaults):
+            return args + self._defaults[-missing:], (), self.modes
+        try:
+            bound = self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}(): {error}") from None
+        bound.apply_defaults()
+        keywords = dict(bound.kwargs)
+        modes = [self.modes[place] if place < len(self.modes) else self._extra_mode() for place in range(len(bound.args))]
+        modes += [self._keyword_mode(key) for key in keywords]
+        return (*bound.args, *keywords.values()), tuple(keywords), tuple(modes)
+
+    def label(self, place: int) -> str:
+        if place < len(self._positional):
+            return f"parameter {self._positional[place].name!r} of {self.name}()"
+        return super().label(place)
+
+    def _passed(self, value: Any, mode: int) -> Any:
+        """Return an argument as a replay would pass it."""
+        if isinstance(value, np.ndarray):
+            if mode == READ and value.flags.writeable:
+                value = value.view(np.ndarray)
+                value.flags.writeable = False
+            elif mode and type(value) is not np.ndarray:
+                value = value.view(np.ndarray)
+        elif type(value) not in PLAIN:
+            refuse_placeholder(value, self.name)
+        return value
+
+    def _extra_mode(self) -> int:
+        """The mode of what goes into ``*args``."""
+        for parameter in self._parameters:
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                return self._mode_of[parameter.name]
+        return 0  # one argument too many: the call itself says so
+
+    def _keyword_mode(self, key: str) -> int:
+        if key in self._mode_of:
+            return self._mode_of[key]
+        for parameter in self._parameters:
+            if parameter.kind is parameter.VAR_KEYWORD:
+                return self._mode_of[parameter.name]
+        return 0
+
+
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(*, name: str | None = None, releases_gil: bool = False) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+def task(function: Callable[..., Any] | None = None, /, *, name: str | None = None, releases_gil: bool = False) -> Any:
+    """Make a task of a function.
+
+    Parameters annotated `Read`, `Write` or `ReadWrite` are arrays that the function uses so; ``*args: Read`` stands
+    for any number of them. All others are scalars or plain objects. `Write` promises to overwrite the whole array.
+    Arrays that are only read are passed read-only. An object that is no array, passed where an access is declared, is
+    a token: ops that name the same one are ordered as if it were an array.
+
+    Called outside a capture, a task runs at once. Inside ``with capture():`` the call is recorded, and returns an `Op`.
+
+    Parameters
+    ----------
+    name
+        The name in messages and traces; by default the function's.
+    releases_gil
+        Says that the function spends its time without Python's global interpreter lock.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost
+    >>> @ost.task
+    ... def scale(src: ost.Read, dst: ost.Write, factor=2.0):
+    ...     np.multiply(src, factor, out=dst)
+    >>> a, b = np.ones(3), np.zeros(3)
+    >>> scale(a, b, 0.5)
+    >>> b
+    array([0.5, 0.5, 0.5])
+    >>> with ost.capture() as graph:
+    ...     op = scale(b, a)
+    >>> op.name, len(graph)
+    ('scale', 1)
+    """
+    if function is not None:
+        if not callable(function):
+            raise TypeError(f"@task is for functions, not {type(function).__name__}; options are keywords")
+        return Task(function, local_names=sys._getframe(1).f_locals)
+
+    def decorate(function: Callable[P, R]) -> Task[P, R]:
+        return Task(function, name, releases_gil, sys._getframe(1).f_locals)
+
+    return decorate
+
+
+def modes_of(access: Sequence[object]) -> tuple[int, ...]:
+    """Return the modes of ``access=``: an entry that is no access marker is a scalar or a plain object."""
+    return tuple(entry.mode if isinstance(entry, Access) else 0 for entry in access)
+
+
+def refuse_placeholder(value: object, name: str) -> None:
+    """Raise if an argument of a call that runs at once only has a meaning in a recorded one."""
+    if isinstance(value, NoValue | RingElement | Ring):
+        raise TypeError(
+            f"{name}() runs at once here, outside a capture, where {value!r} has no value; "
+            "call it inside `with ostinato.capture():`"
+        )
