@@ -1,7 +1,9 @@
-#include <nanobind/nanobind.h>
+#include "bindings.h"
 
-namespace nb = nanobind;
-
-void bind_passes(nb::module_& m);
-
-NB_MODULE(_core, m) { bind_passes(m); }
+NB_MODULE(_core, module) {
+    module.doc() = "The replay core. Private: its names change without notice.";
+    bind_passes(module);
+    bind_schedule(module);
+    bind_plan(module);
+    bind_runtime(module);
+}

@@ -1,7 +1,91 @@
 #include <nanobind/nanobind.h>
 
+#include "passes/bindings_arrays.h"
+#include "passes/dependences.h"
+#include "passes/edges.h"
+#include "passes/order.h"
+#include "passes/placement.h"
+#include "passes/waits.h"
+
 namespace nb = nanobind;
 
 void bind_passes(nb::module_& m);
+void bind_regions(nb::module_& m);
 
-void bind_passes(nb::module_& m) { (void)m; }
+namespace ostinato::passes {
+
+namespace {
+
+// Edges come as three arrays, and go as a tuple of three.
+EdgeSpan edges_of(const In<int32_t>& src, const In<int32_t>& dst, const In<int32_t>& distance) {
+    return {span_of(src), span_of(dst), span_of(distance)};
+}
+
+nb::object give_edges(Edges&& e) {
+    return nb::make_tuple(give(std::move(e.src)), give(std::move(e.dst)), give(std::move(e.distance)));
+}
+
+nb::object bind_inferred(int32_t ops, In<int32_t> op, In<uint8_t> mode, In<int32_t> group, In<int32_t> period,
+                         In<int32_t> phase, In<int32_t> shadow, In<int32_t> box, In<int64_t> lo, In<int64_t> hi,
+                         int32_t dims, int32_t groups) {
+    return give_edges(inferred(ops, {span_of(op), span_of(mode), span_of(group), span_of(period), span_of(phase),
+                                     span_of(shadow), span_of(box), span_of(lo), span_of(hi), dims, groups}));
+}
+
+nb::object bind_sorted_unique(int32_t ops, In<int32_t> src, In<int32_t> dst, In<int32_t> distance) {
+    return give_edges(sorted_unique(ops, edges_of(src, dst, distance)));
+}
+
+nb::object bind_find_cycle(int32_t ops, In<int32_t> src, In<int32_t> dst, In<int32_t> distance) {
+    return give(find_cycle(ops, edges_of(src, dst, distance)));
+}
+
+nb::object bind_place(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<double> seconds, int32_t threads,
+                      In<int32_t> thread_of, In<uint8_t> gil_bound, bool spread) {
+    Placement p = place({edges_of(src, dst, distance), span_of(seconds), span_of(thread_of), span_of(gil_bound), threads,
+                         spread});
+    return nb::make_tuple(give(std::move(p.lane)), give(std::move(p.home)), give(std::move(p.pinned)), p.step_seconds);
+}
+
+nb::object bind_order(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<double> seconds, In<int32_t> lane,
+                      In<int32_t> home, In<uint8_t> pinned, In<int32_t> priority, In<uint8_t> gil_bound) {
+    return give(order({edges_of(src, dst, distance), span_of(seconds), span_of(lane), span_of(home), span_of(pinned)},
+                      span_of(priority), span_of(gil_bound)));
+}
+
+nb::object bind_waits(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<int32_t> lane, In<int32_t> order) {
+    Waits w = waits(edges_of(src, dst, distance), span_of(lane), span_of(order));
+    return nb::make_tuple(give(std::move(w.start)), give(std::move(w.op)), give(std::move(w.distance)),
+                          give(std::move(w.published)));
+}
+
+nb::object bind_stuck(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<int32_t> lane, In<int32_t> order) {
+    return give(stuck(edges_of(src, dst, distance), span_of(lane), span_of(order)));
+}
+
+}  // namespace
+
+}  // namespace ostinato::passes
+
+void bind_passes(nb::module_& module) {
+    using namespace ostinato::passes;
+    nb::module_ m = module.def_submodule("passes", "The loops of the compile passes.");
+    bind_regions(m);
+    m.def("inferred", &bind_inferred, nb::arg("ops"), nb::arg("op"), nb::arg("mode"), nb::arg("group"),
+          nb::arg("period"), nb::arg("phase"), nb::arg("shadow"), nb::arg("box"), nb::arg("lo"), nb::arg("hi"),
+          nb::arg("dims"), nb::arg("groups"), "The edges that follow from accesses.");
+    m.def("sorted_unique", &bind_sorted_unique, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),
+          "The same edges sorted by (dst, distance, src), each once.");
+    m.def("find_cycle", &bind_find_cycle, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),
+          "The ops of a cycle of distance 0; empty if there is none.");
+    m.def("place", &bind_place, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
+          nb::arg("threads"), nb::arg("thread_of"), nb::arg("gil_bound"), nb::arg("spread"),
+          "Lane of every op, home thread and pinnedness of every lane, estimated seconds a step.");
+    m.def("order", &bind_order, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
+          nb::arg("lane"), nb::arg("home"), nb::arg("pinned"), nb::arg("priority"), nb::arg("gil_bound"),
+          "The ops in the order of one linear extension.");
+    m.def("waits", &bind_waits, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"),
+          nb::arg("order"), "Per op the ops of other lanes to wait for, as (start, op, distance, published).");
+    m.def("stuck", &bind_stuck, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"),
+          nb::arg("order"), "The ops that could never run with these lane orders; empty if a step can run.");
+}

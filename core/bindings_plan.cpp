@@ -1,0 +1,225 @@
+#include <Python.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include "bindings.h"
+#include "bindings_arrays.h"
+#include "builtin_tasks.h"
+#include "python_plan.h"
+#include "schedule.h"
+
+namespace nb = nanobind;
+
+namespace ostinato {
+
+namespace {
+
+// Addresses, shapes and strides of NumPy arrays; equal shapes and strides are stored once.
+class Views {
+public:
+    void add(nb::handle array) {
+        Py_buffer buffer;
+        if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_STRIDED_RO) == 0) {
+            shape_.assign(buffer.shape, buffer.shape + buffer.ndim);
+            shape_.insert(shape_.end(), buffer.strides, buffer.strides + buffer.ndim);
+            insert(buffer.buf, buffer.ndim);
+            PyBuffer_Release(&buffer);
+            return;
+        }
+        PyErr_Clear();  // dtypes without a buffer format
+        const auto shape = nb::cast<std::vector<std::int64_t>>(nb::list(array.attr("shape")));
+        const auto strides = nb::cast<std::vector<std::int64_t>>(nb::list(array.attr("strides")));
+        shape_ = shape;
+        shape_.insert(shape_.end(), strides.begin(), strides.end());
+        const auto address = nb::cast<std::uintptr_t>(array.attr("ctypes").attr("data"));
+        insert(reinterpret_cast<void*>(address), static_cast<int>(shape.size()));
+    }
+
+    // The plan's arrays: those of `table` in turn.
+    void place(std::span<const std::int32_t> table, Plan& plan) const {
+        plan.dims = dims_;
+        plan.arrays.reserve(table.size());
+        for (const std::int32_t index : table) {
+            const View& view = views_.at(static_cast<std::size_t>(index));
+            const std::int64_t* const shape = plan.dims.data() + view.dims;
+            plan.arrays.push_back({view.data, view.ndim, shape, shape + view.ndim});
+        }
+    }
+
+private:
+    struct View {
+        void* data;
+        int ndim;
+        std::size_t dims;
+    };
+
+    void insert(void* data, int ndim) {
+        const auto [at, is_new] = known_.try_emplace(shape_, dims_.size());
+        if (is_new)
+            dims_.insert(dims_.end(), shape_.begin(), shape_.end());
+        views_.push_back({data, ndim, at->second});
+    }
+
+    std::vector<std::int64_t> shape_, dims_;
+    std::map<std::vector<std::int64_t>, std::size_t> known_;
+    std::vector<View> views_;
+};
+
+struct Slots {
+    std::vector<std::uint32_t> of;       // by operation
+    std::vector<std::uint32_t> lane_of;  // by operation
+
+    explicit Slots(const Schedule& schedule) : of(schedule.n_ops), lane_of(schedule.n_ops) {
+        for (std::uint32_t l = 0; l < schedule.lanes.size(); ++l) {
+            const LaneOrder& lane = schedule.lanes[l];
+            for (std::uint32_t i = 0; i < lane.ops.size(); ++i) {
+                of[lane.ops[i]] = lane.slot + i;
+                lane_of[lane.ops[i]] = l;
+            }
+        }
+    }
+};
+
+// Sorts `patches` by lane and returns where each lane's begin.
+template <class Patch>
+std::vector<std::uint32_t> by_lane(std::vector<std::pair<std::uint32_t, Patch>>& patches, std::size_t n_lanes,
+                                   std::vector<Patch>& out) {
+    std::stable_sort(patches.begin(), patches.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<std::uint32_t> begin(n_lanes + 1, 0);
+    for (const auto& [lane, patch] : patches) {
+        ++begin[lane + 1];
+        out.push_back(patch);
+    }
+    for (std::size_t i = 0; i < n_lanes; ++i)
+        begin[i + 1] += begin[i];
+    return begin;
+}
+
+using PythonEntry = std::tuple<std::uint32_t, nb::object, nb::object, nb::tuple, std::uint32_t, nb::tuple, nb::tuple>;
+
+std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& schedule, const Slots& slots,
+                                                            const nb::list& entries) {
+    std::unique_ptr<PythonPlan, PythonPlanDeleter> plan(new PythonPlan);
+    plan->index.assign(schedule.n_ops, 0);
+    std::vector<std::pair<std::uint32_t, PythonPlan::Patch>> patches;
+    for (nb::handle entry : entries) {
+        const auto [id, callable, keywords, phases, period_class, steps, values] = nb::cast<PythonEntry>(entry);
+        PythonOp op;
+        op.callable = callable.ptr();
+        plan->held.emplace_back(callable.ptr());
+        if (!keywords.is_none()) {
+            op.keywords = keywords.ptr();
+            plan->held.emplace_back(keywords.ptr());
+        }
+        op.first = static_cast<std::uint32_t>(plan->arguments.size()) + 1;
+        op.n_phases = static_cast<std::uint16_t>(phases.size());
+        op.period_class = static_cast<std::uint16_t>(period_class);
+        for (nb::handle phase : phases) {
+            const auto arguments = nb::cast<nb::tuple>(phase);
+            op.n_arguments = static_cast<std::uint32_t>(arguments.size());
+            plan->arguments.push_back(nullptr);
+            for (nb::handle argument : arguments)
+                plan->arguments.push_back(Py_NewRef(argument.ptr()));
+        }
+        op.n_positional =
+            op.n_arguments - (keywords.is_none() ? 0 : static_cast<std::uint32_t>(nb::len(keywords)));
+        op.step_begin = static_cast<std::uint32_t>(plan->step_positions.size());
+        for (nb::handle position : steps)
+            plan->step_positions.push_back(nb::cast<std::uint32_t>(position));
+        op.step_end = static_cast<std::uint32_t>(plan->step_positions.size());
+        const auto index = static_cast<std::uint32_t>(plan->ops.size());
+        for (nb::handle patch : values) {
+            const auto [position, value] = nb::cast<std::tuple<std::uint32_t, std::uint32_t>>(patch);
+            patches.push_back({slots.lane_of.at(id), {index, position, value}});
+        }
+        plan->index[slots.of[id]] = index;
+        plan->ops.push_back(op);
+    }
+    plan->patch_begin = by_lane(patches, schedule.lanes.size(), plan->patches);
+    return plan;
+}
+
+std::shared_ptr<Plan> build(const Schedule& schedule, const Flat<std::uint64_t>& function,
+                            const Flat<std::uint64_t>& user, const Flat<std::int64_t>& table_begin,
+                            const Flat<std::int32_t>& table, const Flat<std::int32_t>& n_arrays,
+                            const Flat<std::int32_t>& period_class, const nb::list& views,
+                            const Flat<std::int64_t>& scalar_begin, const Flat<std::uint64_t>& scalars,
+                            const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
+                            const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
+                            const Flat<std::int32_t>& step_slot, const nb::list& python) {
+    auto plan = std::make_shared<Plan>();
+    const Slots slots(schedule);
+    Views described;
+    for (nb::handle view : views)
+        described.add(view);
+    described.place(flat(table), *plan);
+    plan->scalars.resize(scalars.shape(0));
+    for (std::size_t i = 0; i < plan->scalars.size(); ++i)
+        plan->scalars[i].i64 = static_cast<std::int64_t>(scalars.data()[i]);
+    plan->native.resize(schedule.n_ops);
+    for (std::uint32_t id = 0; id < schedule.n_ops; ++id) {
+        NativeOp& op = plan->native[slots.of[id]];
+        op.function = reinterpret_cast<ost_task>(function.data()[id]);
+        op.tables = plan->arrays.data() + table_begin.data()[id];
+        op.period_class = static_cast<std::uint16_t>(period_class.data()[id]);
+        op.call.arrays = op.tables;
+        op.call.scalars = plan->scalars.data() + scalar_begin.data()[id];
+        op.call.n_arrays = n_arrays.data()[id];
+        op.call.n_scalars = static_cast<std::int32_t>(scalar_begin.data()[id + 1] - scalar_begin.data()[id]);
+        op.call.user = reinterpret_cast<void*>(user.data()[id]);
+        plan->rings = plan->rings || op.period_class != 0;
+    }
+    std::vector<std::pair<std::uint32_t, ScalarPatch>> value_patches;
+    for (std::size_t i = 0; i < value_op.shape(0); ++i) {
+        const auto op = static_cast<std::size_t>(value_op.data()[i]);
+        value_patches.push_back({slots.lane_of.at(op),
+                                 {static_cast<std::uint32_t>(scalar_begin.data()[op] + value_slot.data()[i]),
+                                  static_cast<std::uint32_t>(value_index.data()[i])}});
+    }
+    plan->scalar_patch_begin = by_lane(value_patches, schedule.lanes.size(), plan->scalar_patches);
+    std::vector<std::pair<std::uint32_t, StepPatch>> step_patches;
+    for (std::size_t i = 0; i < step_op.shape(0); ++i) {
+        const auto op = static_cast<std::size_t>(step_op.data()[i]);
+        step_patches.push_back({slots.lane_of.at(op),
+                                {static_cast<std::uint32_t>(scalar_begin.data()[op] + step_slot.data()[i])}});
+    }
+    plan->step_patch_begin = by_lane(step_patches, schedule.lanes.size(), plan->step_patches);
+    if (python.size() != 0)
+        plan->python = build_python(schedule, slots, python);
+    return plan;
+}
+
+}  // namespace
+
+}  // namespace ostinato
+
+void bind_plan(nb::module_& module) {
+    using namespace nb::literals;
+    nb::class_<ostinato::Plan>(module, "Plan", "What the operations of a schedule call, on which arrays.")
+        .def_static("build", &ostinato::build, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a,
+                    "n_arrays"_a, "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a,
+                    "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a)
+        .def_prop_ro("bytes", &ostinato::Plan::bytes);
+    module.def(
+        "builtin_task",
+        [](const std::string& name) {
+            const auto address = [](ost_task task) { return reinterpret_cast<std::uintptr_t>(task); };
+            if (name == "copy")
+                return address(&ostinato::copy_task);
+            if (name == "fill")
+                return address(&ostinato::fill_task);
+            if (name == "until")
+                return address(&ostinato::until_task);
+            throw nb::value_error("no such task");
+        },
+        "name"_a, "The address of a native task of the compiler's own: 'copy', 'fill' or 'until'.");
+}

@@ -1,0 +1,360 @@
+#include <Python.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "bindings.h"
+#include "caller.h"
+#include "program.h"
+#include "python_plan.h"
+#include "server.h"
+
+namespace nb = nanobind;
+
+namespace ostinato {
+
+namespace {
+
+constexpr std::size_t kMostRecords = std::size_t{1} << 22;  // of one traced run: 128 MiB
+
+// A program as Python holds it. Its end never waits: runs in flight keep the core alive, and then it retires.
+struct ProgramHandle {
+    std::shared_ptr<Program> program;
+    bool python_lanes = false;
+
+    ProgramHandle(const std::shared_ptr<Machine>& machine, const std::shared_ptr<Schedule>& schedule,
+                  const std::shared_ptr<Plan>& plan)
+        : program(std::make_shared<Program>(machine, schedule, plan)) {}
+    ~ProgramHandle() { let_go(); }
+    ProgramHandle(const ProgramHandle&) = delete;
+    ProgramHandle& operator=(const ProgramHandle&) = delete;
+
+    void let_go() {
+        if (program->machine->forked())
+            return;
+        program->close();
+        if (program->active.load(std::memory_order_relaxed)) {
+            program->machine->retire(*program);
+            program->machine->ring_all();
+        }
+    }
+};
+
+struct RunHandle {
+    std::shared_ptr<Program> program;
+    std::shared_ptr<Run> run;
+};
+
+void refuse_inside_tasks(const char* what) {
+    if (Server::current() == nullptr)
+        return;
+    const nb::object error = nb::module_::import_("ostinato.errors").attr("ContractError");
+    PyErr_Format(error.ptr(), "%s inside a task: a task on a lane must not wait, the lane would stand still", what);
+    throw nb::python_error();
+}
+
+void refuse_after_fork(const Machine& machine) {
+    if (machine.forked())
+        throw std::runtime_error("this process was forked after the machine was made; make a Machine in the child");
+}
+
+std::size_t count_python_lanes(const Schedule& schedule) {
+    std::size_t count = 0;
+    for (const LaneOrder& lane : schedule.lanes)
+        count += std::any_of(lane.stretches.begin(), lane.stretches.end(),
+                             [](const Stretch& stretch) { return stretch.kind == Kind::kPython; });
+    return count;
+}
+
+std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priority, bool stop_on_error,
+                              const nb::object& values, const nb::object& objects, bool traced) {
+    auto run = std::make_shared<Run>();
+    run->requested = steps;
+    run->priority = priority;
+    run->on_error = stop_on_error ? OnError::kStop : OnError::kContinue;
+    run->floating_point = FloatingPointMode::current();
+    if (!values.is_none())
+        run->values = nb::cast<std::vector<std::uint64_t>>(values);
+    const Schedule& schedule = *program.schedule;
+    const std::shared_ptr<Plan> plan = program.plan();
+    if (plan == nullptr)
+        throw std::runtime_error("the program is closed");
+    if (plan->python) {
+        run->python.reset(new PythonRun);
+        PyObject* const context = PyContext_CopyCurrent();
+        if (context == nullptr)
+            throw nb::python_error();
+        run->python->context = PythonReference(context);
+        Py_DECREF(context);
+        if (schedule.lanes.size() > 1 && count_python_lanes(schedule) > 1) {
+            for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
+                PyObject* const copy = PyContext_Copy(context);
+                if (copy == nullptr)
+                    throw nb::python_error();
+                run->python->lane_contexts.emplace_back(copy);
+                Py_DECREF(copy);
+            }
+        }
+        if (!objects.is_none()) {
+            for (nb::handle object : nb::cast<nb::list>(objects))
+                run->python->values.emplace_back(object.ptr());
+        }
+    }
+    if (traced) {
+        run->trace = std::make_unique<TraceBuffers>();
+        run->trace->lanes.resize(schedule.lanes.size());
+        for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
+            const std::size_t ops = schedule.lanes[i].ops.size();
+            const std::size_t share = kMostRecords / schedule.n_ops * ops;
+            run->trace->lanes[i].records.reserve(steps < share / ops + 1 ? steps * ops : share);
+        }
+    }
+    return run;
+}
+
+std::uint64_t steps_of(const RunHandle& handle) {
+    const Run& run = *handle.run;
+    if (run.done.load(std::memory_order_acquire))
+        return run.limit.load(std::memory_order_relaxed);
+    std::uint64_t least = run.requested;
+    for (const auto& lane : handle.program->lanes) {
+        const std::uint64_t in = lane->run_index.load(std::memory_order_acquire);
+        if (in < run.index)
+            return 0;
+        if (in == run.index)
+            least = std::min(least, lane->begun.load(std::memory_order_relaxed) -
+                                        std::min(lane->begun.load(std::memory_order_relaxed),
+                                                 run.first.load(std::memory_order_relaxed)));
+    }
+    return least;
+}
+
+bool clean(const Run& run) { return run.failures.empty() && !run.cancelled && !run.poisoned.load(); }
+
+nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                  const nb::object& values, const nb::object& objects, bool traced) {
+    Program& program = *handle.program;
+    refuse_inside_tasks("replay");
+    refuse_after_fork(*program.machine);
+    const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, traced);
+    nb::object interrupt;
+    {
+        Caller caller(*program.machine);  // sits down first: then submitting need not wake its worker
+        program.submit(run);
+        int interrupts = 0;
+        while (!caller.work_until_done(*run)) {
+            nb::python_error raised;  // takes the error indicator
+            if (interrupts == 0)
+                interrupt = nb::borrow(raised.value());
+            if (interrupts++ == 0 && program.cancel(*run))
+                program.machine->abort_later(handle.program, run);
+            else
+                program.abort(*run);
+        }
+    }
+    if (interrupt.is_valid()) {
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());
+        throw nb::python_error();
+    }
+    if (traced || !clean(*run))
+        return nb::cast(RunHandle{handle.program, run});
+    return nb::int_(run->limit.load(std::memory_order_relaxed));
+}
+
+RunHandle submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                 const nb::object& values, const nb::object& objects, bool traced) {
+    refuse_after_fork(*handle.program->machine);
+    RunHandle result{handle.program,
+                     make_run(*handle.program, steps, priority, stop_on_error, values, objects, traced)};
+    handle.program->submit(result.run);
+    return result;
+}
+
+bool wait(const RunHandle& handle, double timeout) {
+    if (handle.run->done.load(std::memory_order_acquire))
+        return true;
+    refuse_inside_tasks("waiting for a run");
+    refuse_after_fork(*handle.program->machine);
+    const auto limit = timeout < 0 || timeout > 1e9 ? -1 : static_cast<std::int64_t>(timeout * 1e9);
+    if (!wait_until_done(*handle.run, limit))
+        throw nb::python_error();
+    return handle.run->done.load(std::memory_order_acquire);
+}
+
+// The failures as (op, step, code or exception), and how many more there were.
+nb::tuple failures(const RunHandle& handle) {
+    const std::lock_guard<std::mutex> lock(handle.program->mutex);
+    nb::list list;
+    for (const Failure& failure : handle.run->failures)
+        list.append(nb::make_tuple(failure.op, failure.step,
+                                   failure.exception ? nb::borrow(failure.exception->exception.get())
+                                                     : nb::object(nb::int_(failure.code))));
+    return nb::make_tuple(list, handle.run->failures_unlisted);
+}
+
+// Calls `function` on the machine's own thread when the run is done; false when it is done already.
+bool set_callback(const RunHandle& handle, const nb::object& function) {
+    const std::lock_guard<std::mutex> lock(handle.program->mutex);
+    if (handle.run->done.load(std::memory_order_acquire))
+        return false;
+    if (!handle.run->python)
+        handle.run->python.reset(new PythonRun);
+    handle.run->python->callback = PythonReference(function.ptr());
+    handle.run->wants_callback = true;
+    return true;
+}
+
+bool cancel(const RunHandle& handle) {
+    refuse_after_fork(*handle.program->machine);
+    if (!handle.program->cancel(*handle.run))
+        return false;
+    handle.program->machine->abort_later(handle.program, handle.run);
+    return true;
+}
+
+nb::list trace_records(const RunHandle& handle) {
+    nb::list lanes;
+    for (const TraceBuffers::Lane& lane : handle.run->trace->lanes)
+        lanes.append(nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(lane.records.data()),
+                                              lane.records.size() * sizeof(TraceRecord)),
+                                    lane.dropped));
+    return lanes;
+}
+
+std::string stuck(const RunHandle& handle) {
+    std::string text;
+    for (const auto& lane : handle.program->lanes) {
+        text += "lane " + std::to_string(lane->index) + ": ";
+        if (lane->claim.load(std::memory_order_acquire) != 0) {
+            text += "running\n";
+            continue;
+        }
+        const Timeline* const on = lane->blocked_on.load(std::memory_order_relaxed);
+        if (lane->ready())
+            text += "ready\n";
+        else if (on == &handle.program->frontier)
+            text += "has done all that was submitted\n";
+        else if (on == &handle.program->completed)
+            text += "waits for the runs before to end\n";
+        else
+            for (const auto& other : handle.program->lanes)
+                if (on == &other->timeline)
+                    text += "waits for lane " + std::to_string(other->index) + " to have done " +
+                            std::to_string(lane->blocked_until.load(std::memory_order_relaxed)) + " operations; it has done " +
+                            std::to_string(on->value.load(std::memory_order_relaxed)) + "\n";
+    }
+    return text;
+}
+
+nb::dict statistics(const ProgramHandle& handle) {
+    const Program& program = *handle.program;
+    std::uint64_t done = 0, blocked = 0;
+    for (const auto& lane : program.lanes) {
+        done += lane->timeline.value.load(std::memory_order_acquire) -
+                program.schedule->first_step * lane->order->ops.size();
+        blocked += lane->blocked_count.load(std::memory_order_relaxed);
+    }
+    const std::shared_ptr<Plan> plan = handle.program->plan();
+    nb::dict result;
+    result["operations"] = done;
+    result["blocked"] = blocked;
+    result["runs_submitted"] = program.frontier.value.load(std::memory_order_acquire);
+    result["runs_done"] = program.completed.value.load(std::memory_order_acquire);
+    result["core_bytes"] = program.schedule->bytes() + (plan ? plan->bytes() : 0) +
+                           program.lanes.size() * sizeof(Lane) + program.history.bytes();
+    return result;
+}
+
+nb::list seat_statistics(const Machine& machine) {
+    nb::list result;
+    for (const auto& seat : machine.seats())
+        result.append(nb::make_tuple(seat->parks.load(std::memory_order_relaxed),
+                                     seat->takeovers.load(std::memory_order_relaxed)));
+    return result;
+}
+
+void close_machine(Machine& machine) {
+    if (machine.forked()) {
+        machine.abandon();
+        return;
+    }
+    const nb::gil_scoped_release unlocked;
+    machine.close(true);
+}
+
+// What Python holds: its end tells the threads to end, and does not wait for them.
+struct MachineHandle {
+    std::shared_ptr<Machine> machine;
+    ~MachineHandle() {
+        if (!machine)
+            return;
+        if (machine->forked())
+            machine->abandon();
+        else
+            machine->close(false);
+    }
+};
+
+}  // namespace
+
+}  // namespace ostinato
+
+void bind_runtime(nb::module_& module) {
+    using namespace nb::literals;
+    using namespace ostinato;
+    nb::class_<MachineHandle>(module, "Machine", "Seats and their threads.")
+        .def(
+            "__init__",
+            [](MachineHandle* self, const std::vector<int>& cores, bool crowded, const nb::object& init) {
+                PythonFunctionHandle function;
+                if (!init.is_none())
+                    function.reset(new PythonFunction{PythonReference(init.ptr())});
+                new (self) MachineHandle{Machine::create(cores, crowded, std::move(function))};
+            },
+            "cores"_a, "crowded"_a, "init"_a.none())
+        .def("close", [](MachineHandle& self) { close_machine(*self.machine); })
+        .def("seat_statistics", [](const MachineHandle& self) { return seat_statistics(*self.machine); })
+        .def_prop_ro("forked", [](const MachineHandle& self) { return self.machine->forked(); });
+    nb::class_<ProgramHandle>(module, "Program", "A schedule with its lanes and its queue of runs.")
+        .def(
+            "__init__",
+            [](ProgramHandle* self, const MachineHandle& machine, const std::shared_ptr<Schedule>& schedule,
+               const std::shared_ptr<Plan>& plan) { new (self) ProgramHandle(machine.machine, schedule, plan); },
+            "machine"_a, "schedule"_a, "plan"_a)
+        .def("replay", &replay, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
+             "traced"_a)
+        .def("submit", &submit, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
+             "traced"_a)
+        .def("rebind", [](ProgramHandle& self, const std::shared_ptr<Plan>& plan) { self.program->rebind(plan); },
+             "plan"_a)
+        .def("close", &ProgramHandle::let_go)
+        .def("statistics", &statistics);
+    nb::class_<RunHandle>(module, "Run", "Some steps of a program, submitted together.")
+        .def("wait", &wait, "timeout"_a)
+        .def("cancel", &cancel)
+        .def("failures", &failures)
+        .def("deliver", [](const RunHandle& self) { self.program->deliver(*self.run); })
+        .def("set_callback", &set_callback, "function"_a)
+        .def("trace_records", &trace_records)
+        .def("stuck", &stuck)
+        .def_prop_ro("done", [](const RunHandle& self) { return self.run->done.load(std::memory_order_acquire); })
+        .def_prop_ro("begun",
+                     [](const RunHandle& self) {
+                         for (const auto& lane : self.program->lanes)
+                             if (lane->run_index.load(std::memory_order_acquire) >= self.run->index)
+                                 return true;
+                         return self.run->done.load(std::memory_order_acquire);
+                     })
+        .def_prop_ro("cancelled",
+                     [](const RunHandle& self) {
+                         const std::lock_guard<std::mutex> lock(self.program->mutex);
+                         return self.run->cancelled;
+                     })
+        .def_prop_ro("poisoned", [](const RunHandle& self) { return self.run->poisoned.load(); })
+        .def_prop_ro("steps", &steps_of);
+    module.def("serving", [] { return Server::current() != nullptr; },
+               "Whether the calling thread is serving lanes, so that its Python code is part of a task.");
+}

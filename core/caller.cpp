@@ -1,0 +1,91 @@
+#include "caller.h"
+
+#include <algorithm>
+
+#include "python_thread.h"
+#include "server.h"
+
+namespace ostinato {
+
+namespace {
+constexpr std::int64_t kRetryNs = 1'000'000;    // how often a caller without a seat looks whether it is free
+constexpr std::int64_t kSignalNs = 20'000'000;  // how often a waiting thread looks at signals
+}  // namespace
+
+Caller::Caller(Machine& machine) : machine_(machine), seat_(machine.seat(0)), seated_(machine.sit(seat_)) {}
+
+Caller::~Caller() {
+    if (seated_)
+        leave();
+}
+
+void Caller::leave() {
+    // From here on whoever submits rings the worker of this seat; whatever is left now, we ring it for.
+    seat_.asleep.store(true, std::memory_order_relaxed);
+    machine_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const bool work_left =
+        machine_.stale(seat_) || std::any_of(seat_.own.begin(), seat_.own.end(), [](const Seat::Listed& listed) {
+            const Lane& lane = *listed.lane;
+            return lane.ready() || lane.claim.load(std::memory_order_relaxed) != 0 ||
+                   lane.blocked_on.load(std::memory_order_relaxed) != &listed.program->frontier;
+        });
+    machine_.stand_up(seat_);
+    if (work_left)
+        seat_.doorbell.ring();
+}
+
+bool Caller::work_until_done(Run& run) {
+    PythonThread python(true);
+    if (!seated_ && !run.done.load(std::memory_order_acquire)) {
+        seat_.callers_waiting.fetch_add(1, std::memory_order_seq_cst);
+        bool undisturbed = true;
+        while (undisturbed && !seated_ && !run.done.load(std::memory_order_acquire)) {
+            const std::uint32_t ticket = run.finished.ticket();
+            if (machine_.sit(seat_)) {
+                seated_ = true;
+                break;
+            }
+            seat_.attention.fetch_or(kWanted, std::memory_order_relaxed);
+            python.release();
+            if (!run.done.load(std::memory_order_acquire))
+                run.finished.sleep(ticket, kRetryNs);
+            undisturbed = python.check();
+        }
+        seat_.callers_waiting.fetch_sub(1, std::memory_order_seq_cst);
+        if (!seated_)
+            seat_.doorbell.ring();  // its worker may have left for our sake
+        if (!undisturbed)
+            return false;
+    }
+    if (!seated_)
+        return true;
+    Server server(machine_, seat_, python);
+    run.caller.store(&seat_, std::memory_order_release);
+    const bool undisturbed = server.serve_until_done(run);
+    run.caller.store(nullptr, std::memory_order_release);
+    return undisturbed;
+}
+
+bool wait_until_done(Run& run, std::int64_t timeout_ns) {
+    PythonThread python(true);
+    const std::int64_t deadline = timeout_ns < 0 ? -1 : monotonic_ns() + timeout_ns;
+    while (!run.done.load(std::memory_order_acquire)) {
+        const std::uint32_t ticket = run.finished.ticket();
+        if (run.done.load(std::memory_order_acquire))
+            break;
+        std::int64_t nap = kSignalNs;
+        if (deadline >= 0) {
+            const std::int64_t left = deadline - monotonic_ns();
+            if (left <= 0)
+                break;
+            nap = std::min(nap, left);
+        }
+        python.release();
+        run.finished.sleep(ticket, nap);
+        if (!python.check())
+            return false;
+    }
+    return true;
+}
+
+}  // namespace ostinato

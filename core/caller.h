@@ -1,0 +1,32 @@
+// A thread in replay(): it stands in for the worker of seat 0.
+#pragma once
+
+#include "machine.h"
+#include "run.h"
+
+namespace ostinato {
+
+class Caller {
+public:
+    // Sits down if the seat is free. The thread holds the GIL.
+    explicit Caller(Machine& machine);
+    ~Caller();
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+
+    // Serves seat 0, or waits for it and for `run`, until the run is done. False: a signal handler raised.
+    bool work_until_done(Run& run);
+
+private:
+    bool sit();
+    void leave();
+
+    Machine& machine_;
+    Seat& seat_;
+    bool seated_;
+};
+
+// Waits until `run` is done or `timeout_ns` (negative: no limit) has passed. False: a signal handler raised.
+bool wait_until_done(Run& run, std::int64_t timeout_ns);
+
+}  // namespace ostinato

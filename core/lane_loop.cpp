@@ -1,0 +1,340 @@
+#include "lane_loop.h"
+
+#include "program.h"
+#include "python_ops.h"
+
+namespace ostinato {
+
+namespace {
+
+// How many steps ahead of `step` the until operation's verdict must be known: the last step at or before step - 1 in
+// which it is read. Verdicts are read in user steps every - 1, 2 * every - 1, ...
+std::uint64_t verdict_needed(const Schedule& schedule, std::uint64_t step) {
+    const std::uint64_t user_step = step - schedule.first_step;
+    const std::uint64_t read = user_step / schedule.until_every * schedule.until_every;  // steps below this are judged
+    return schedule.first_step + read - 1;
+}
+
+// The value of timeline `wait.lane` that `wait` asks for in `step`.
+std::uint64_t target_of(const Wait& wait, std::uint64_t step) {
+    return step * wait.stride + static_cast<std::uint64_t>(wait.offset);
+}
+
+bool satisfied(Server& server, Lane& lane, std::uint32_t other, std::uint64_t target) {
+    std::uint64_t& seen = lane.seen[other];
+    if (seen >= target)
+        return true;
+    Timeline& timeline = lane.program->lanes[other]->timeline;
+    seen = timeline.value.load(std::memory_order_acquire);
+    if (seen >= target)
+        return true;
+    if (!server.await(lane, timeline, target))
+        return false;
+    seen = timeline.value.load(std::memory_order_acquire);
+    return true;
+}
+
+// The start of a step: the verdict on the step before, the run's limit, the window. False: blocked (or the run is
+// over, when `over` is set).
+bool begin_step(Server& server, Lane& lane, Run& run, bool& over) {
+    Program& program = *lane.program;
+    const Schedule& schedule = *program.schedule;
+    const std::uint64_t step = lane.step;
+    // The verdict comes before the limit is read: whoever sees it also sees the limit that was set with it.
+    if (schedule.until_op >= 0 && schedule.until_lane != lane.index && step > schedule.first_step) {
+        const std::uint64_t judged = verdict_needed(schedule, step);
+        const auto ops = static_cast<std::uint64_t>(program.lanes[schedule.until_lane]->order->ops.size());
+        if (judged + 1 > schedule.first_step &&
+            !satisfied(server, lane, schedule.until_lane, judged * ops + schedule.until_position + 1))
+            return false;
+    }
+    for (;;) {
+        // Against Program::stop: either it sees that this step has begun, or this sees the low limit.
+        lane.begun.store(step, std::memory_order_relaxed);
+        light_fence();
+        const std::uint64_t limit = run.limit.load(std::memory_order_acquire);
+        if (step - run.first.load(std::memory_order_relaxed) < limit)
+            break;
+        if (run.stopping.load(std::memory_order_acquire)) {
+            std::lock_guard<std::mutex> settled(program.mutex);
+            continue;
+        }
+        if (run.limit.load(std::memory_order_acquire) != limit)
+            continue;
+        over = true;
+        return false;
+    }
+    if (!lane.order->window.empty() && step % schedule.window_period == 0) {
+        for (const Wait& wait : lane.order->window)
+            if (!satisfied(server, lane, wait.lane, target_of(wait, step)))
+                return false;
+    }
+    return true;
+}
+
+void prepare_step(Lane& lane, Run& run, std::uint64_t user_step) {
+    Plan& plan = *run.plan;
+    const Schedule& schedule = *lane.program->schedule;
+    for (std::size_t i = 1; i < schedule.periods.size(); ++i)
+        lane.phase[i] = static_cast<std::uint32_t>(user_step % schedule.periods[i]);
+    for (std::uint32_t i = plan.step_patch_begin[lane.index]; i < plan.step_patch_begin[lane.index + 1]; ++i) {
+        const StepPatch& patch = plan.step_patches[i];
+        plan.scalars[patch.scalar].i64 = static_cast<std::int64_t>(user_step);
+    }
+    lane.in_step = true;
+    lane.inside = false;
+    lane.stretch = 0;
+}
+
+void record(Server& server, Lane& lane, std::uint32_t position, std::uint64_t user_step, std::int64_t start) {
+    TraceBuffers::Lane& buffer = lane.run->trace->lanes[lane.index];
+    if (buffer.records.size() == buffer.records.capacity()) {
+        ++buffer.dropped;
+        return;
+    }
+    buffer.records.push_back({lane.order->ops[position], server.seat.index, user_step, start, monotonic_ns()});
+}
+
+// The lane loop proper. `Rings`: arrays are chosen by step. `Traced`: every operation is recorded.
+template <bool Rings, bool Traced>
+Outcome run_steps(Server& server, Lane& lane) {
+    Program& program = *lane.program;
+    const LaneOrder& order = *lane.order;
+    Run& run = *lane.run;
+    NativeOp* const natives = run.plan->native.data() + order.slot;
+    const std::uint64_t per_step = order.ops.size();
+    const auto n_stretches = static_cast<std::uint32_t>(order.stretches.size());
+    const std::atomic<std::uint32_t>& attention = server.seat.attention;
+    for (;; ++lane.step) {
+        const std::uint64_t step = lane.step;
+        const std::uint64_t user_step = step - program.schedule->first_step;
+        if (!lane.in_step) {
+            bool over = false;
+            if (!begin_step(server, lane, run, over))
+                return over ? Outcome::kRunOver : Outcome::kBlocked;
+            prepare_step(lane, run, user_step);
+        }
+        for (; lane.stretch < n_stretches; ++lane.stretch) {
+            const Stretch& stretch = order.stretches[lane.stretch];
+            std::uint32_t at = stretch.begin;
+            if (lane.inside) {
+                at = lane.position;
+                lane.inside = false;
+            } else {
+                for (std::uint32_t i = stretch.wait_begin; i < stretch.wait_end; ++i) {
+                    const Wait& wait = order.waits[i];
+                    if (!satisfied(server, lane, wait.lane, target_of(wait, step)))
+                        return Outcome::kBlocked;
+                }
+            }
+            // Read after the waits: a failure upstream raised it before it published.
+            if (program.slow.load(std::memory_order_relaxed)) [[unlikely]] {
+                lane.position = at;
+                if (!run_stretch_slowly(server, lane, stretch))
+                    return Outcome::kYielded;
+            } else if (stretch.kind == Kind::kNative) {
+                server.python.release();
+                for (; at < stretch.end; ++at) {
+                    NativeOp& op = natives[at];
+                    op.call.step = user_step;
+                    if constexpr (Rings)
+                        op.call.arrays = op.tables + lane.phase[op.period_class] *
+                                                         static_cast<std::uint32_t>(op.call.n_arrays);
+                    [[maybe_unused]] std::int64_t start = 0;
+                    if constexpr (Traced)
+                        start = monotonic_ns();
+                    const std::int32_t code = op.function(&op.call);
+                    if constexpr (Traced)
+                        record(server, lane, at, user_step, start);
+                    if ((static_cast<std::uint32_t>(code) | attention.load(std::memory_order_relaxed)) != 0)
+                        [[unlikely]] {
+                        if (code != 0) {
+                            program.fail(run, order.ops[at], step, code, nullptr);
+                            lane.position = at + 1;
+                            if (!run_stretch_slowly(server, lane, stretch))
+                                return Outcome::kYielded;
+                            break;
+                        }
+                        if (at + 1 < stretch.end) {
+                            lane.position = at + 1;
+                            lane.inside = true;
+                            return Outcome::kYielded;
+                        }
+                    }
+                }
+            } else {
+                lane.position = at;
+                if (!run_other_stretch(server, lane, stretch))
+                    return Outcome::kYielded;
+            }
+            if (stretch.publishes)
+                publish(lane.timeline, step * per_step + stretch.end);
+            if ((server.budget -= stretch.end - stretch.begin) < 0 || server.attention()) [[unlikely]] {
+                if (server.attention() || server.turn_over()) {
+                    if (++lane.stretch == n_stretches) {
+                        lane.in_step = false;
+                        ++lane.step;
+                    }
+                    return Outcome::kYielded;
+                }
+            }
+        }
+        lane.in_step = false;
+    }
+}
+
+}  // namespace
+
+std::int32_t run_operation(Server& server, Lane& lane, Kind kind, std::uint32_t position, ExceptionHandle& failure) {
+    Run& run = *lane.run;
+    const std::uint64_t user_step = lane.program->user_step(lane.step);
+    const std::int64_t start = run.trace ? monotonic_ns() : 0;
+    std::int32_t code = 0;
+    if (kind == Kind::kPython) {
+        call_python(server, lane, position, position + 1, user_step, failure);
+        if (failure)
+            code = 1;
+    } else if (kind != Kind::kNothing) {
+        server.python.release();
+        NativeOp& op = run.plan->native[lane.order->slot + position];
+        op.call.step = user_step;
+        op.call.arrays = op.tables + lane.phase[op.period_class] * static_cast<std::uint32_t>(op.call.n_arrays);
+        code = op.function(&op.call);
+    }
+    if (run.trace)
+        record(server, lane, position, user_step, start);
+    return code;
+}
+
+bool run_other_stretch(Server& server, Lane& lane, const Stretch& stretch) {
+    Program& program = *lane.program;
+    Run& run = *lane.run;
+    ExceptionHandle failure;
+    if (stretch.kind == Kind::kPython && !run.trace) {
+        const std::uint64_t user_step = program.user_step(lane.step);
+        const std::uint32_t reached = call_python(server, lane, lane.position, stretch.end, user_step, failure);
+        if (failure) {
+            program.fail(run, lane.order->ops[reached - 1], lane.step, 0, std::move(failure));
+            lane.position = reached;
+            return run_stretch_slowly(server, lane, stretch);
+        }
+        if (reached < stretch.end) {
+            lane.position = reached;
+            lane.inside = true;
+            return false;
+        }
+        return true;
+    }
+    for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
+        const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);
+        if (stretch.kind == Kind::kUntil && code == kLastStep) {
+            program.stop_at(run, lane.step);
+        } else if (code != 0) {
+            program.fail(run, lane.order->ops[at], lane.step, failure ? 0 : code, std::move(failure));
+            lane.position = at + 1;
+            return run_stretch_slowly(server, lane, stretch);
+        }
+        if (server.attention() && at + 1 < stretch.end) {
+            lane.position = at + 1;
+            lane.inside = true;
+            return false;
+        }
+    }
+    return true;
+}
+
+bool run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) {
+    Program& program = *lane.program;
+    const Schedule& schedule = *program.schedule;
+    Run& run = *lane.run;
+    for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
+        const std::uint32_t op = lane.order->ops[at];
+        bool poisoned = false;
+        for (std::uint64_t i = schedule.pred_begin[op]; i < schedule.pred_begin[op + 1] && !poisoned; ++i) {
+            const std::uint64_t before = lane.step - schedule.pred_distance[i];
+            poisoned = before >= lane.clean_from && program.history.test(schedule.pred_op[i], before);
+        }
+        program.history.mark(op, lane.step, poisoned);
+        if (poisoned) {
+            run.poisoned.store(true, std::memory_order_relaxed);
+        } else if (!run.aborted.load(std::memory_order_relaxed)) {
+            ExceptionHandle failure;
+            const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);
+            if (stretch.kind == Kind::kUntil && code == kLastStep)
+                program.stop_at(run, lane.step);
+            else if (code != 0)
+                program.fail(run, op, lane.step, failure ? 0 : code, std::move(failure));
+        }
+        if (server.attention() && at + 1 < stretch.end) {
+            lane.position = at + 1;
+            lane.inside = true;
+            return false;
+        }
+    }
+    return true;
+}
+
+bool enter_next_run(Server& server, Lane& lane) {
+    Program& program = *lane.program;
+    const std::uint64_t wanted = lane.run->index + 1;
+    if (program.frontier.value.load(std::memory_order_acquire) < wanted) {
+        lane.block(program.frontier, wanted);
+        return false;
+    }
+    // Set before the frontier was published; cleared only after every lane has moved on.
+    const std::shared_ptr<Run>& next = lane.run->next;
+    if (next->fenced && !program.completed.reached(wanted - 1)) {
+        if (!server.await(lane, program.completed, wanted - 1))
+            return false;
+    }
+    if (next->fenced && next->starts_clean(program.failures_seen()))
+        lane.clean_from = lane.step;
+    std::shared_ptr<Run> left = std::move(lane.run);
+    lane.run = next;
+    if (left->lanes_behind.fetch_sub(1, std::memory_order_acq_rel) == 1)
+        left->next.reset();
+    Run& run = *lane.run;
+    run.first.store(lane.step, std::memory_order_relaxed);
+    lane.run_index.store(run.index, std::memory_order_release);
+    lane.priority.store(run.priority, std::memory_order_relaxed);
+    lane.entered = true;
+    lane.in_step = false;
+    Plan& plan = *run.plan;
+    for (std::uint32_t i = plan.scalar_patch_begin[lane.index]; i < plan.scalar_patch_begin[lane.index + 1]; ++i) {
+        const ScalarPatch& patch = plan.scalar_patches[i];
+        plan.scalars[patch.scalar].i64 = static_cast<std::int64_t>(run.values[patch.value]);
+    }
+    if (plan.python)
+        apply_python_parameters(server, lane);
+    return true;
+}
+
+void leave_run(Lane& lane) {
+    lane.entered = false;
+    const std::shared_ptr<Run> run = lane.run;
+    publish(lane.timeline, lane.step * lane.order->ops.size());
+    if (run->lanes_left.fetch_sub(1, std::memory_order_acq_rel) == 1)
+        lane.program->finish(*run);
+}
+
+Outcome run_lane(Server& server, Lane& lane) {
+    for (;;) {
+        if (!lane.entered) {
+            if (!enter_next_run(server, lane))
+                return Outcome::kBlocked;
+        }
+        const Run& run = *lane.run;
+        server.take_mode(run.floating_point);
+        const bool rings = run.plan->rings;
+        const bool traced = run.trace != nullptr;
+        const Outcome outcome = rings ? (traced ? run_steps<true, true>(server, lane)
+                                                : run_steps<true, false>(server, lane))
+                                      : (traced ? run_steps<false, true>(server, lane)
+                                                : run_steps<false, false>(server, lane));
+        if (outcome != Outcome::kRunOver)
+            return outcome;
+        leave_run(lane);
+    }
+}
+
+}  // namespace ostinato

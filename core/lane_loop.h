@@ -1,0 +1,30 @@
+// The slow turns of the lane loop: everything that does not happen in every step of every run.
+#pragma once
+
+#include <cstdint>
+
+#include "lane.h"
+#include "server.h"
+
+namespace ostinato {
+
+// Moves `lane` into the next run, when there is one and its fence allows. False: the lane is blocked.
+bool enter_next_run(Server& server, Lane& lane);
+
+// The lane has done all of its run's steps.
+void leave_run(Lane& lane);
+
+// Runs what is left of the stretch, looking at the poison history of every operation. Kinds of all sorts.
+// Returns false when the server is wanted elsewhere; the lane then stands between two operations.
+bool run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch);
+
+// Runs a stretch, or what is left of it, of any kind but plain native ones. As above.
+bool run_other_stretch(Server& server, Lane& lane, const Stretch& stretch);
+
+// Runs the operation at `position` once, with tracing. Returns its code; `failure` for a Python one.
+std::int32_t run_operation(Server& server, Lane& lane, Kind kind, std::uint32_t position, ExceptionHandle& failure);
+
+// What an until operation's body returns when the step under way is the run's last.
+constexpr std::int32_t kLastStep = INT32_MIN;
+
+}  // namespace ostinato

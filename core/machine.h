@@ -1,0 +1,96 @@
+// A machine: seats, the worker threads behind them, and the programs that have work.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "program.h"
+#include "seat.h"
+
+namespace ostinato {
+
+class PythonThread;
+
+// The Python function every thread calls before its first task; implemented in python_ops.cpp.
+class PythonFunction;
+struct PythonFunctionDeleter {
+    void operator()(PythonFunction* function) const;
+};
+using PythonFunctionHandle = std::unique_ptr<PythonFunction, PythonFunctionDeleter>;
+
+class Machine : public std::enable_shared_from_this<Machine> {
+public:
+    // One seat per entry of `cores`: the core its worker is pinned to, or -1. `crowded`: there are more seats than
+    // cores, so that polling takes the core from somebody.
+    static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonFunctionHandle init);
+
+    // Tells every thread to end, and waits for them if `join`. Runs have ended by then.
+    void close(bool join);
+    bool closed() const { return closing_.load(std::memory_order_acquire); }
+    // The process has forked since this machine was made: its threads are not here.
+    bool forked() const;
+    // In a forked child: forget the threads, which live in the parent.
+    void abandon();
+
+    void activate(const std::shared_ptr<Program>& program);
+    // Takes `program` off the list if it is idle.
+    void retire(Program& program);
+    // Rings every seat, so that those asleep let go of retired programs.
+    void ring_all();
+    // Rings those home seats of `program` that nobody looks after, and calls those back that serve something less
+    // urgent. After the frontier was published.
+    void ring_homes(const Program& program, std::int32_t priority);
+    // Every server comes back to its loop at its next operation boundary.
+    void call_attention();
+
+    // Takes the place of a seat's server. False when somebody sits there.
+    bool sit(Seat& seat);
+    void stand_up(Seat& seat);
+
+    Seat& seat(std::size_t i) { return *seats_[i]; }
+    const std::vector<std::unique_ptr<Seat>>& seats() const { return seats_; }
+    // Copies the list of active lanes for `seat`.
+    void refresh(Seat& seat);
+    bool stale(const Seat& seat) const { return version_.load(std::memory_order_acquire) != seat.version; }
+
+    // Runs `run`'s callbacks on the machine's own thread.
+    void call_back(std::shared_ptr<Run> run);
+    // Aborts `run` if it is not done in 0.1 s.
+    void abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run);
+
+    const bool crowded;
+    const PythonFunctionHandle init;
+    std::atomic<std::uint32_t> sleepers{0};  // seats that are parked
+
+private:
+    struct Cancelled {
+        std::shared_ptr<Program> program;
+        std::shared_ptr<Run> run;
+        std::int64_t deadline;
+    };
+
+    Machine(std::size_t n_seats, bool crowded, PythonFunctionHandle init);
+    void work(std::size_t index);  // a worker's thread
+    void tick();                   // the machine's own: attention every 20 ms while anything runs, callbacks
+
+    const std::uint64_t generation_;
+    std::vector<std::unique_ptr<Seat>> seats_;
+    std::mutex mutex_;  // the list of programs, the threads
+    std::vector<std::thread> threads_;
+    std::vector<std::shared_ptr<Program>> programs_;
+    std::atomic<std::uint64_t> version_{1};
+    std::atomic<bool> closing_{false};
+
+    std::mutex own_mutex_;  // what the machine's own thread does
+    std::condition_variable own_wake_;
+    std::vector<std::shared_ptr<Run>> callbacks_;
+    std::vector<Cancelled> cancelled_;
+    std::atomic<bool> own_asleep_{false};
+};
+
+}  // namespace ostinato

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ostinato::passes {
+
+struct Axis {
+    int64_t stride, extent;  // stride in bytes, positive; extent > 1
+};
+
+// The bytes that an array touches. Its axes are those with more than one element and a stride; a negative stride is
+// turned round, since only the set of bytes matters.
+struct Layout {
+    uintptr_t low = 0, high = 0;  // [low, high) holds all of them
+    int64_t item = 1;
+    std::vector<Axis> axes;
+
+    bool empty() const { return low == high; }
+    bool operator==(const Layout& other) const;
+};
+
+Layout layout_of(uintptr_t address, int64_t item, std::span<const int64_t> shape, std::span<const int64_t> strides);
+
+// An allocation's own axes, by which views of it become boxes: outermost first, and last the bytes of an element.
+class Frame {
+public:
+    // The frame of an array. Where its elements overlap each other it has no axes of its own: a frame of bytes.
+    explicit Frame(const Layout& root);
+    // Plain bytes.
+    Frame(uintptr_t low, uintptr_t high);
+
+    int32_t dims() const { return static_cast<int32_t>(axes_.size()); }
+    bool plain_bytes() const { return plain_bytes_; }
+
+    // The least box of whole index ranges that holds `view`, into lo and hi (`dims()` numbers each). Steps count as if
+    // all between were touched. A view that does not follow the axes gets the box of all between its ends; one that
+    // leaves the frame, the whole frame.
+    void box(const Layout& view, int64_t* lo, int64_t* hi) const;
+
+private:
+    bool place(const Layout& view, int64_t* lo, int64_t* hi) const;
+    void digits(int64_t offset, int64_t* out) const;
+
+    uintptr_t low_, high_;
+    int64_t item_ = 1;
+    std::vector<Axis> axes_;
+    bool plain_bytes_ = false;
+};
+
+}  // namespace ostinato::passes

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "passes/edges.h"
+#include "passes/simulate.h"
+
+namespace ostinato::passes {
+
+struct Placed {
+    EdgeSpan edges;
+    std::span<const double> seconds;
+    std::span<const int32_t> lane, home;
+    std::span<const uint8_t> pinned;
+};
+
+// The ops in one linear extension of the edges of distance 0.
+std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priority,
+                           std::span<const uint8_t> gil_bound);
+
+// Seconds from each op's start to the end of the longest path that leaves it within the step; paths that change lanes
+// pay for the transfer. Without lanes (an empty span), all do.
+std::vector<double> ranks(const Adjacency& after, std::span<const double> seconds, std::span<const int32_t> lane,
+                          std::span<const int32_t> topological);
+
+}  // namespace ostinato::passes

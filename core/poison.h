@@ -1,0 +1,44 @@
+// The poison history: for each operation, one bit a step for the last `window` steps, set when it failed or was skipped.
+// Written by the operation's lane, read by lanes whose operations come after it; a bit is ordered before its reader by
+// the timeline wait between the two operations, so the words themselves are relaxed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace ostinato {
+
+class History {
+public:
+    // `window` steps for `n_ops` operations, all clear. A power of two.
+    void prepare(std::uint32_t n_ops, std::uint64_t window) {
+        if (!words_) {
+            mask_ = window - 1;
+            per_op_ = (window + 63) / 64;
+            count_ = per_op_ * n_ops;
+            words_ = std::make_unique<std::atomic<std::uint64_t>[]>(count_);
+        }
+        for (std::size_t i = 0; i < count_; ++i)
+            words_[i].store(0, std::memory_order_relaxed);
+    }
+    bool test(std::uint32_t op, std::uint64_t step) const {
+        const std::uint64_t at = step & mask_;
+        return (words_[op * per_op_ + at / 64].load(std::memory_order_relaxed) >> (at % 64)) & 1;
+    }
+    void mark(std::uint32_t op, std::uint64_t step, bool poisoned) {
+        const std::uint64_t at = step & mask_;
+        std::atomic<std::uint64_t>& word = words_[op * per_op_ + at / 64];
+        const std::uint64_t bit = std::uint64_t{1} << (at % 64);
+        const std::uint64_t old = word.load(std::memory_order_relaxed);  // one writer: the lane's holder
+        word.store(poisoned ? old | bit : old & ~bit, std::memory_order_relaxed);
+    }
+    std::size_t bytes() const { return count_ * sizeof(std::uint64_t); }
+
+private:
+    std::unique_ptr<std::atomic<std::uint64_t>[]> words_;
+    std::size_t count_ = 0, per_op_ = 0;
+    std::uint64_t mask_ = 0;
+};
+
+}  // namespace ostinato

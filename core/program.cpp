@@ -1,0 +1,200 @@
+#include "program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "machine.h"
+
+namespace ostinato {
+
+Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Schedule> its_schedule,
+                 std::shared_ptr<Plan> its_plan)
+    : machine(std::move(its_machine)), schedule(std::move(its_schedule)), plan_(std::move(its_plan)) {
+    const auto sentinel = std::make_shared<Run>();
+    sentinel->done = true;
+    sentinel->lanes_behind = static_cast<std::uint32_t>(schedule->lanes.size());
+    for (std::uint32_t i = 0; i < schedule->lanes.size(); ++i) {
+        auto lane = std::make_unique<Lane>();
+        lane->program = this;
+        lane->order = &schedule->lanes[i];
+        lane->index = i;
+        lane->step = schedule->first_step;
+        lane->begun = schedule->first_step;
+        lane->run = sentinel;
+        lane->seen.assign(schedule->lanes.size(), 0);
+        lane->phase.assign(schedule->periods.size(), 0);
+        lane->timeline.value = schedule->first_step * lane->order->ops.size();
+        lane->block(frontier, 1);
+        lanes.push_back(std::move(lane));
+        if (std::find(homes.begin(), homes.end(), schedule->lanes[i].home) == homes.end())
+            homes.push_back(schedule->lanes[i].home);
+    }
+    last_ = sentinel;
+}
+
+void Program::submit(const std::shared_ptr<Run>& run) {
+    const auto n_lanes = static_cast<std::uint32_t>(lanes.size());
+    run->limit = run->requested;
+    run->lanes_left = n_lanes;
+    run->lanes_behind = n_lanes;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        run->index = last_->index + 1;
+        run->plan = plan_;
+        run->fenced = std::exchange(fence_next_, false);
+        run->all_delivered_at_submit = undelivered_ == 0;
+        run->failures_at_submit = failures_;
+        if (slow.load(std::memory_order_relaxed) && undelivered_ == 0) {
+            if (completed.value.load(std::memory_order_acquire) == last_->index) {
+                slow.store(false, std::memory_order_relaxed);  // nothing is in flight: nobody reads it now
+                for (auto& lane : lanes)
+                    lane->clean_from = 0;
+            } else {
+                run->fenced = true;
+            }
+        }
+        last_->next = run;
+        last_ = run;
+        frontier.value.store(run->index, std::memory_order_release);
+        if (n_lanes == 0) {
+            run->plan.reset();
+            run->done.store(true, std::memory_order_release);
+            completed.value.store(run->index, std::memory_order_release);
+        }
+    }
+    if (n_lanes == 0)
+        return;
+    // Against servers that go to sleep: they set `asleep`, fence, and look at the frontier once more.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!active.load(std::memory_order_relaxed))
+        machine->activate(shared_from_this());
+    machine->ring_homes(*this, run->priority);
+}
+
+void Program::rebind(std::shared_ptr<Plan> plan) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    plan_.swap(plan);
+    fence_next_ = true;
+}
+
+std::shared_ptr<Plan> Program::plan() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return plan_;
+}
+
+void Program::close() {
+    std::shared_ptr<Plan> plan;  // ends outside the lock
+    const std::lock_guard<std::mutex> lock(mutex);
+    plan.swap(plan_);
+}
+
+bool Program::stop_locked(Run& run) {
+    if (run.done.load(std::memory_order_acquire))
+        return false;
+    const std::uint64_t limit = run.limit.load(std::memory_order_relaxed);
+    run.stopping.store(true, std::memory_order_release);
+    run.limit.store(0, std::memory_order_release);
+    heavy_fence();  // every lane has stored the step it begins, or will see the low limit and wait for our mutex
+    std::uint64_t steps = 0;
+    for (const auto& lane : lanes) {
+        const std::uint64_t in = lane->run_index.load(std::memory_order_acquire);
+        if (in > run.index)
+            steps = limit;
+        else if (in == run.index)
+            steps = std::max(steps, lane->begun.load(std::memory_order_relaxed) -
+                                        run.first.load(std::memory_order_relaxed) + 1);
+    }
+    run.limit.store(std::min(steps, limit), std::memory_order_release);
+    run.stopping.store(false, std::memory_order_release);
+    return true;
+}
+
+bool Program::stop(Run& run) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return stop_locked(run);
+}
+
+bool Program::cancel(Run& run) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!stop_locked(run))
+        return false;
+    run.cancelled = true;
+    return true;
+}
+
+void Program::abort(Run& run) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (!stop_locked(run))
+            return;
+        run.aborted.store(true, std::memory_order_relaxed);
+        go_slow_locked();
+    }
+    machine->call_attention();
+}
+
+void Program::stop_at(Run& run, std::uint64_t last_step) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const std::uint64_t steps = last_step - run.first.load(std::memory_order_relaxed) + 1;
+    // No lane has begun a later step: all wait for this verdict before they read the limit.
+    if (steps <= run.limit.load(std::memory_order_relaxed))
+        run.limit.store(steps, std::memory_order_release);
+}
+
+void Program::go_slow_locked() {
+    if (slow.load(std::memory_order_relaxed))
+        return;
+    history.prepare(schedule->n_ops, 4 * schedule->window_period);
+    slow.store(true, std::memory_order_release);
+}
+
+void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception) {
+    bool leaving = false;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        go_slow_locked();
+        history.mark(op, step, true);
+        failures_.fetch_add(1, std::memory_order_acq_rel);
+        leaving = exception && leaves(*exception);
+        if (run.failures.empty())
+            ++undelivered_;
+        if (run.failures.size() < kMostFailures)
+            run.failures.push_back({op, user_step(step), code, std::move(exception)});
+        else
+            ++run.failures_unlisted;
+        if (leaving)
+            run.cancelled = true;
+        if (run.on_error == OnError::kStop || leaving)
+            stop_locked(run);
+    }
+}
+
+void Program::deliver(Run& run) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (run.delivered || run.failures.empty() || !run.done.load(std::memory_order_acquire))
+        return;
+    run.delivered = true;
+    --undelivered_;
+}
+
+void Program::finish(Run& run) {
+    std::shared_ptr<Plan> plan;  // released outside the lock: its arrays may be the user's last reference
+    bool callbacks = false;
+    std::shared_ptr<Run> self;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        plan = std::move(run.plan);
+        callbacks = run.wants_callback;
+        run.done.store(true, std::memory_order_release);
+        if (callbacks)
+            self = run.shared_from_this();
+        publish(completed, run.index);
+    }
+    run.finished.ring();
+    if (Seat* caller = run.caller.load(std::memory_order_acquire))
+        caller->doorbell.ring();
+    if (callbacks)
+        machine->call_back(std::move(self));
+}
+
+}  // namespace ostinato

@@ -1,0 +1,134 @@
+#include "python_ops.h"
+
+#include <utility>
+
+#include "program.h"
+#include "python_plan.h"
+
+namespace ostinato {
+
+namespace {
+
+bool interpreter_usable() {
+#if PY_VERSION_HEX >= 0x030d0000
+    return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+    return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}
+
+template <class T>
+void delete_locked(T* object) {
+    const LockPython lock;
+    if (lock.usable)
+        delete object;
+}
+
+ExceptionHandle take_exception() {
+    auto* raised = new RaisedException;
+#if PY_VERSION_HEX >= 0x030c0000
+    PyObject* exception = PyErr_GetRaisedException();
+#else
+    PyObject *type = nullptr, *exception = nullptr, *traceback = nullptr;
+    PyErr_Fetch(&type, &exception, &traceback);
+    PyErr_NormalizeException(&type, &exception, &traceback);
+    if (traceback != nullptr)
+        PyException_SetTraceback(exception, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+#endif
+    raised->exception = PythonReference(exception);
+    Py_XDECREF(exception);
+    return ExceptionHandle(raised);
+}
+
+}  // namespace
+
+LockPython::LockPython() : usable(interpreter_usable()) {
+    if (usable)
+        state_ = PyGILState_Ensure();
+}
+
+LockPython::~LockPython() {
+    if (usable)
+        PyGILState_Release(state_);
+}
+
+void PythonPlanDeleter::operator()(PythonPlan* plan) const { delete_locked(plan); }
+void PythonRunDeleter::operator()(PythonRun* run) const { delete_locked(run); }
+void RaisedExceptionDeleter::operator()(RaisedException* exception) const { delete_locked(exception); }
+void PythonFunctionDeleter::operator()(PythonFunction* function) const { delete_locked(function); }
+
+bool leaves(const RaisedException& raised) {
+    PyObject* const exception = raised.exception.get();
+    return PyErr_GivenExceptionMatches(exception, PyExc_KeyboardInterrupt) != 0 ||
+           PyErr_GivenExceptionMatches(exception, PyExc_SystemExit) != 0;
+}
+
+std::uint32_t call_python(Server& server, Lane& lane, std::uint32_t begin, std::uint32_t end, std::uint64_t user_step,
+                          ExceptionHandle& failure) {
+    server.python.acquire();
+    Run& run = *lane.run;
+    PythonPlan& plan = *run.plan->python;
+    server.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
+    for (std::uint32_t at = begin; at < end; ++at) {
+        const PythonOp& op = plan.ops[plan.index[lane.order->slot + at]];
+        PyObject** arguments = &plan.arguments[op.first + lane.phase[op.period_class] * (op.n_arguments + 1)];
+        if (op.step_begin != op.step_end) [[unlikely]] {
+            PyObject* const number = PyLong_FromUnsignedLongLong(user_step);
+            if (number == nullptr) {
+                failure = take_exception();
+                return at + 1;
+            }
+            for (std::uint32_t i = op.step_begin; i < op.step_end; ++i)
+                Py_XSETREF(arguments[plan.step_positions[i]], Py_NewRef(number));
+            Py_DECREF(number);
+        }
+        PyObject* const result = PyObject_Vectorcall(
+            op.callable, arguments, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
+        if (result == nullptr) [[unlikely]] {
+            failure = take_exception();
+            return at + 1;
+        }
+        Py_DECREF(result);
+        if (server.attention()) [[unlikely]]
+            return at + 1;
+    }
+    return end;
+}
+
+void apply_python_parameters(Server& server, Lane& lane) {
+    PythonPlan& plan = *lane.run->plan->python;
+    const std::uint32_t begin = plan.patch_begin[lane.index], end = plan.patch_begin[lane.index + 1];
+    if (begin == end)
+        return;
+    server.python.acquire();
+    for (std::uint32_t i = begin; i < end; ++i) {
+        const PythonPlan::Patch& patch = plan.patches[i];
+        plan.set(plan.ops[patch.op], patch.position, lane.run->python->values[patch.value].get());
+    }
+}
+
+void run_callbacks(Run& run, PythonThread& python) {
+    python.acquire();
+    PyObject* const callback = run.python ? run.python->callback.get() : nullptr;
+    if (callback != nullptr) {
+        PyObject* const result = PyObject_CallNoArgs(callback);
+        if (result == nullptr)
+            PyErr_WriteUnraisable(callback);
+        Py_XDECREF(result);
+        run.python->callback = PythonReference();
+    }
+    python.release();
+}
+
+void initialise_thread(Machine& machine, PythonThread& python) {
+    python.acquire();
+    PyObject* const result = PyObject_CallNoArgs(machine.init->function.get());
+    if (result == nullptr)
+        PyErr_WriteUnraisable(machine.init->function.get());
+    Py_XDECREF(result);
+    python.release();
+}
+
+}  // namespace ostinato

@@ -1,0 +1,105 @@
+// The Python side of plans and runs, for the files that know Python's headers.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "run.h"
+
+namespace ostinato {
+
+// A strong reference, dropped with the lock held by whoever drops it.
+class PythonReference {
+public:
+    PythonReference() = default;
+    explicit PythonReference(PyObject* borrowed) : object_(Py_XNewRef(borrowed)) {}
+    PythonReference(PythonReference&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+    PythonReference& operator=(PythonReference&& other) noexcept {
+        std::swap(object_, other.object_);
+        return *this;
+    }
+    ~PythonReference() { Py_XDECREF(object_); }
+    PyObject* get() const { return object_; }
+
+private:
+    PyObject* object_ = nullptr;
+};
+
+// One operation with a Python body. `arguments` of PythonPlan holds, for each phase of its ring period, one free entry
+// (which the callee may use) and `n_arguments` entries, the last ones for the keywords.
+struct PythonOp {
+    PyObject* callable = nullptr;  // owned by PythonPlan::held
+    PyObject* keywords = nullptr;  // a tuple or null; likewise
+    std::uint32_t first = 0;       // entry of the first argument in the first phase
+    std::uint32_t n_arguments = 0;
+    std::uint32_t n_positional = 0;
+    std::uint32_t step_begin = 0, step_end = 0;  // in PythonPlan::step_positions
+    std::uint16_t period_class = 0;
+    std::uint16_t n_phases = 1;
+};
+
+class PythonPlan {
+public:
+    ~PythonPlan() {
+        for (PyObject* argument : arguments)
+            Py_XDECREF(argument);
+    }
+    struct Patch {
+        std::uint32_t op, position, value;
+    };
+    std::vector<PythonOp> ops;
+    std::vector<std::uint32_t> index;  // by slot: which of `ops`
+    std::vector<PyObject*> arguments;  // owned
+    std::vector<std::uint32_t> step_positions;
+    std::vector<Patch> patches;              // sorted by lane
+    std::vector<std::uint32_t> patch_begin;  // by lane
+    std::vector<PythonReference> held;
+
+    // Puts `value` (borrowed) at `position` of every phase.
+    void set(const PythonOp& op, std::uint32_t position, PyObject* value) {
+        for (std::uint32_t phase = 0; phase < op.n_phases; ++phase) {
+            PyObject*& entry = arguments[op.first + phase * (op.n_arguments + 1) + position];
+            PyObject* const old = entry;
+            entry = Py_XNewRef(value);
+            Py_XDECREF(old);
+        }
+    }
+};
+
+class PythonRun {
+public:
+    PythonReference context;                       // the submitter's; shared by a single Python lane
+    std::vector<PythonReference> lane_contexts;    // by lane, where there are several
+    std::vector<PythonReference> values;           // parameter objects
+    PythonReference callback;                      // called with no arguments when the run is done
+    PyObject* context_of(std::uint32_t lane) const {
+        return lane_contexts.empty() ? context.get() : lane_contexts[lane].get();
+    }
+};
+
+class RaisedException {
+public:
+    PythonReference exception;
+};
+
+class PythonFunction {
+public:
+    PythonReference function;
+};
+
+// Holds the lock for a scope, on any thread. `usable` is false when the interpreter is ending: leave objects alone.
+class LockPython {
+public:
+    LockPython();
+    ~LockPython();
+    LockPython(const LockPython&) = delete;
+    LockPython& operator=(const LockPython&) = delete;
+    const bool usable;
+
+private:
+    PyGILState_STATE state_{};
+};
+
+}  // namespace ostinato

@@ -1,0 +1,57 @@
+#include "python_thread.h"
+
+#include <Python.h>
+
+namespace ostinato {
+
+PythonThread::~PythonThread() {
+    if (!attached_)
+        return;
+    acquire();
+    enter(nullptr);
+    if (!caller_)
+        PyGILState_Release(static_cast<PyGILState_STATE>(ensured_));
+}
+
+void PythonThread::acquire() {
+    if (holds_)
+        return;
+    if (state_ != nullptr) {
+        PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
+        state_ = nullptr;
+    } else {
+        ensured_ = static_cast<int>(PyGILState_Ensure());  // makes this thread's state; kept until the thread ends
+        attached_ = true;
+    }
+    holds_ = true;
+}
+
+void PythonThread::drop() {
+    enter(nullptr);
+    state_ = PyEval_SaveThread();
+    holds_ = false;
+}
+
+void PythonThread::change_context(void* context) {
+    // Neither call fails: we enter contexts of our own, once, and leave them on the thread that entered them.
+    if (context_ != nullptr) {
+        PyContext_Exit(static_cast<PyObject*>(context_));
+        Py_DECREF(static_cast<PyObject*>(context_));
+        context_ = nullptr;
+    }
+    if (context != nullptr && PyContext_Enter(static_cast<PyObject*>(context)) == 0)
+        context_ = Py_NewRef(static_cast<PyObject*>(context));
+}
+
+bool PythonThread::check() {
+    if (!caller_) {
+        drop();
+        acquire();
+        return true;
+    }
+    acquire();
+    enter(nullptr);
+    return PyErr_CheckSignals() == 0;
+}
+
+}  // namespace ostinato

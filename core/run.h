@@ -1,0 +1,81 @@
+// A run: some steps of a program, submitted together. Lanes pass from run to run in submission order.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "doorbell.h"
+#include "floating_point.h"
+#include "plan.h"
+#include "trace.h"
+
+namespace ostinato {
+
+class Seat;
+
+enum class OnError : std::uint8_t { kStop, kContinue };
+
+// What a Python-task lane keeps for a run (contextvars, parameter objects); implemented in python_ops.cpp.
+class PythonRun;
+struct PythonRunDeleter {
+    void operator()(PythonRun* run) const;
+};
+
+// A raised Python exception, owned; implemented in python_ops.cpp.
+class RaisedException;
+struct RaisedExceptionDeleter {
+    void operator()(RaisedException* exception) const;
+};
+using ExceptionHandle = std::unique_ptr<RaisedException, RaisedExceptionDeleter>;
+// Whether the exception is one that leaves the program: KeyboardInterrupt or SystemExit.
+bool leaves(const RaisedException& exception);
+
+struct Failure {
+    std::uint32_t op;
+    std::uint64_t step;         // as the user counts
+    std::int32_t code;          // of a native task; 0 for a Python one
+    ExceptionHandle exception;  // null for a native task
+};
+
+struct Run : std::enable_shared_from_this<Run> {
+    std::uint64_t index = 0;             // 1, 2, ... in submission order; 0 is the sentinel before the first
+    std::atomic<std::uint64_t> limit{0};  // steps to run; lowered by a stopper
+    std::atomic<bool> stopping{false};   // `limit` is 0 for the moment: wait for the program's mutex and read again
+    std::uint64_t requested = 0;         // steps asked for
+    std::atomic<std::uint64_t> first{0};  // its first step; every lane that enters stores the same
+    std::atomic<std::uint32_t> lanes_left{0};    // have steps of it to do
+    std::atomic<std::uint32_t> lanes_behind{0};  // have not entered the next run; the last one drops `next`
+    std::atomic<bool> aborted{false};   // skip every body from the next operation boundary on
+    std::atomic<bool> poisoned{false};  // an operation was skipped because of a failure
+    std::atomic<bool> done{false};
+    bool cancelled = false;  // guarded by the program's mutex
+    bool delivered = false;  // likewise: its failures have been told to somebody
+    bool wants_callback = false;  // likewise
+    std::uint64_t failures_unlisted = 0;  // likewise
+    OnError on_error = OnError::kStop;
+    std::int32_t priority = 0;
+    // Wait for all earlier runs before the first step: after a rebind, and to start clean after a delivered failure.
+    bool fenced = false;
+    std::uint64_t failures_at_submit = 0;
+    bool all_delivered_at_submit = true;
+    FloatingPointMode floating_point;
+    std::shared_ptr<Plan> plan;
+    std::vector<std::uint64_t> values;  // of native scalar parameters, as bits
+    std::unique_ptr<PythonRun, PythonRunDeleter> python;
+    std::unique_ptr<TraceBuffers> trace;
+    std::vector<Failure> failures;  // guarded by the program's mutex
+    std::atomic<Seat*> caller{nullptr};  // the seat of the thread in replay(), to be rung when done
+    Doorbell finished;                   // rung when done
+    std::shared_ptr<Run> next;           // set before the frontier is published
+
+    // When the earlier runs have ended and no failure has come since the submission, all of them had been told.
+    bool starts_clean(std::uint64_t failures_now) const {
+        return all_delivered_at_submit && failures_now == failures_at_submit;
+    }
+
+    ~Run();
+};
+
+}  // namespace ostinato

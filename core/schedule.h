@@ -1,0 +1,54 @@
+// What a compiled program is, apart from its arrays: lanes, their order, their waits. Immutable.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ostinato {
+
+enum class Kind : std::uint8_t { kNothing, kNative, kPython, kUntil };
+
+// Before the stretch that names it: timeline[lane] >= step * ops_of(lane) + offset.
+struct Wait {
+    std::uint32_t lane;
+    std::uint32_t stride;  // operations a step on that lane
+    std::int64_t offset;   // position + 1 - distance * stride
+};
+
+// Consecutive operations of one kind on one lane, with waits only before the first and a publish only after the last.
+struct Stretch {
+    std::uint32_t begin, end;  // positions in the lane
+    std::uint32_t wait_begin, wait_end;
+    Kind kind;
+    bool publishes;
+};
+
+struct LaneOrder {
+    std::vector<std::uint32_t> ops;  // operation ids in order
+    std::vector<Stretch> stretches;
+    std::vector<Wait> waits;
+    std::vector<Wait> window;  // with offset for `window_period` steps ago: keeps lanes together
+    std::uint32_t slot = 0;    // of its first operation, where operations of all lanes are stored one after the other
+    std::uint32_t home = 0;    // the seat that serves it
+    bool pinned = false;       // no other seat may serve it
+};
+
+struct Schedule {
+    std::uint32_t n_ops = 0;
+    std::vector<LaneOrder> lanes;
+    std::uint64_t first_step = 0;     // steps are numbered from here, so that the first waits hold by themselves
+    std::uint64_t window_period = 0;  // lanes look at each other every so many steps; lead < 2 * window_period
+    // Predecessors by the user's edges (not those that only order): poison follows them.
+    std::vector<std::uint64_t> pred_begin;  // n_ops + 1
+    std::vector<std::uint32_t> pred_op, pred_distance;
+    // The operation that decides whether the step is the run's last; -1: none.
+    std::int64_t until_op = -1;
+    std::uint32_t until_lane = 0;
+    std::uint32_t until_position = 0;
+    std::uint64_t until_every = 1;
+    std::vector<std::uint32_t> periods;  // lengths of the rings used; periods[0] == 1
+
+    std::size_t bytes() const;
+};
+
+}  // namespace ostinato

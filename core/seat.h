@@ -1,0 +1,55 @@
+// A seat: a processor's place. Whoever sits on it (its worker, or for seat 0 a thread in replay()) serves lanes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "doorbell.h"
+#include "lane.h"
+#include "timeline.h"
+
+namespace ostinato {
+
+class Program;
+
+// Bits of Seat::attention: why the server should come back to its loop at the next operation boundary.
+enum Attention : std::uint32_t {
+    kLook = 1,    // signals, a more urgent run, an aborted run, the machine closing
+    kWanted = 2,  // a thread in replay() would like this seat (see callers_waiting)
+};
+
+class alignas(kLinePair) Seat {
+public:
+    std::atomic<std::uint32_t> attention{0};  // read after every operation; written rarely
+    std::uint32_t index = 0;
+
+    alignas(kLinePair) std::atomic<bool> taken{false};  // somebody sits here
+    std::atomic<std::uint32_t> callers_waiting{0};      // threads in replay() that would like to
+    // Nobody looks at this seat's lanes: whoever gives them work rings. Set before the last look round, cleared after.
+    std::atomic<bool> asleep{true};
+    std::atomic<Lane*> running{nullptr};     // the lane being served, never followed by others
+    std::atomic<std::int32_t> priority{INT32_MAX};  // of the run being served; nothing: nobody need call
+    Doorbell doorbell;
+
+    // --- the holder's ---
+    struct Listed {
+        Lane* lane;
+        std::shared_ptr<Program> program;  // keeps the lane alive
+    };
+    std::vector<Listed> own, others;  // lanes of active programs: those at home here, and those it may take over
+    std::uint64_t version = 0;        // of the machine's list when they were copied
+    std::size_t next_own = 0;         // where the round among equals goes on
+    struct Registration {
+        const Lane* lane;
+        Timeline* timeline;
+        std::uint64_t until;
+    };
+    std::vector<Registration> registered;  // while asleep: where this seat will be rung from
+
+    // Statistics, written by the holder.
+    std::atomic<std::uint64_t> parks{0}, takeovers{0};
+};
+
+}  // namespace ostinato

@@ -1,0 +1,67 @@
+// A server: one thread while it sits on a seat. It picks lanes, claims them, runs them, polls, and parks.
+#pragma once
+
+#include <cstdint>
+
+#include "floating_point.h"
+#include "machine.h"
+#include "python_thread.h"
+#include "seat.h"
+
+namespace ostinato {
+
+enum class Outcome : std::uint8_t {
+    kBlocked,  // the head of the lane waits
+    kYielded,  // attention, or its turn is over
+    kRunOver,  // internal to the lane loop
+};
+
+class Server {
+public:
+    Server(Machine& machine, Seat& seat, PythonThread& python);
+    ~Server();
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    // A worker's time on its seat: until the seat is wanted, the machine closes, or there is nothing to do. Returns
+    // the ticket to sleep on.
+    std::uint32_t serve_as_worker();
+    // A caller's: until `run` is done. False: a signal handler raised, and the run goes on.
+    bool serve_until_done(const Run& run);
+
+    // Polls a head that waits, for a short while and without the GIL. True when it may go on; else the lane is blocked.
+    bool await(Lane& lane, Timeline& timeline, std::uint64_t target);
+    void take_mode(const FloatingPointMode& mode) {
+        if (!(mode == mode_)) [[unlikely]] {
+            mode_ = mode;
+            mode.apply();
+        }
+    }
+    bool attention() const { return seat.attention.load(std::memory_order_relaxed) != 0; }
+    // The budget is used up: whether another lane of the same urgency should have a turn.
+    bool turn_over();
+
+    Machine& machine;
+    Seat& seat;
+    PythonThread& python;
+    std::int64_t budget = 0;  // operations until the clock is looked at
+
+    static const Server* current();  // the calling thread's; null when it serves no lanes
+
+private:
+    bool serve_one();  // runs one lane as far as it goes; false when none was ready
+    Lane* pick();
+    void run(Lane& lane);
+    void retire_idle();
+    bool polled_enough();
+
+    const FloatingPointMode own_mode_;
+    FloatingPointMode mode_;
+    std::int64_t turn_started_ = 0, polling_since_ = 0;
+    unsigned polls_ = 0;
+};
+
+// Runs the lane whose claim the server holds until its head waits or the server is wanted elsewhere.
+Outcome run_lane(Server& server, Lane& lane);
+
+}  // namespace ostinato

@@ -1,0 +1,62 @@
+// A timeline: a monotonic 64-bit counter with one writer at a time. Every wait in the core is `timeline >= value`.
+//
+// Protocol of publish and park (core/DESIGN.md, "Publish and park"):
+//   publisher: value.store(v, release); F; if (least_sleeper.load() <= v) wake
+//   sleeper:   least_sleeper.store(w);  M; if (value.load() >= w) do not sleep
+// F is a compiler fence and M is membarrier(PRIVATE_EXPEDITED), which makes every running thread of the process
+// execute a full fence: either the publisher's load comes after M and sees the sleeper, or its store came before M
+// and the sleeper sees the value. Where membarrier is refused, F is a full fence and so is M.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace ostinato {
+
+class Seat;
+
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+constexpr std::size_t kLinePair = 128;  // two cache lines: the adjacent-line prefetcher pairs them
+
+// Whether membarrier works here; fixed before the first thread of a machine starts.
+extern bool asymmetric_fences;
+
+// The publisher's side (F above). Ordered against `heavy_fence` on the other side.
+inline void light_fence() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (!asymmetric_fences) [[unlikely]]
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// The rare side (M above): a system call.
+void heavy_fence();
+
+// Registers this process for membarrier; sets `asymmetric_fences`. Called once, before threads start.
+void prepare_fences();
+
+struct alignas(kLinePair) Timeline {
+    std::atomic<std::uint64_t> value{0};
+    std::atomic<std::uint64_t> least_sleeper{kNever};  // least value a parked seat waits for
+
+    struct Waiter {
+        Seat* seat;
+        std::uint64_t value;
+    };
+    std::vector<Waiter> waiters;  // guarded by the parking mutex
+
+    bool reached(std::uint64_t target) const { return value.load(std::memory_order_acquire) >= target; }
+};
+
+// Slow path of publish: rings the doorbells of the seats that wait for at most `value`.
+void wake_waiters(Timeline& timeline, std::uint64_t value);
+
+inline void publish(Timeline& timeline, std::uint64_t value) {
+    timeline.value.store(value, std::memory_order_release);
+    light_fence();
+    if (timeline.least_sleeper.load(std::memory_order_relaxed) <= value) [[unlikely]]
+        wake_waiters(timeline, value);
+}
+
+}  // namespace ostinato

@@ -1,0 +1,31 @@
+// Records of a traced run: one per operation and step, written by the holder of the lane's claim.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <vector>
+
+namespace ostinato {
+
+struct TraceRecord {
+    std::uint32_t op;
+    std::uint32_t seat;
+    std::uint64_t step;
+    std::int64_t start, end;  // CLOCK_MONOTONIC, ns
+};
+
+struct TraceBuffers {
+    struct Lane {
+        std::vector<TraceRecord> records;  // reserved up front: recording never allocates
+        std::uint64_t dropped = 0;
+    };
+    std::vector<Lane> lanes;
+};
+
+inline std::int64_t monotonic_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace ostinato
