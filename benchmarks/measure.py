@@ -1,0 +1,82 @@
+"""Interleaved measurement: every contestant once a round, in rotating order, and the samples of all rounds kept."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass
+class Contestant:
+    """Something to be timed: `run(n)` does n steps of `tasks` tasks each; n is a multiple of `multiple`."""
+
+    name: str
+    run: Callable[[int], object]
+    tasks: int = 1
+    multiple: int = 1
+    samples: list[float] = field(default_factory=list)  # nanoseconds per task
+    steps: int = 0
+
+    def time(self, steps: int) -> float:
+        """Nanoseconds that so many steps take."""
+        begin = time.perf_counter_ns()
+        self.run(steps)
+        return time.perf_counter_ns() - begin
+
+
+@dataclass(frozen=True)
+class Row:
+    """The samples of one contestant in one case, in `unit`, with the reference it is compared to."""
+
+    benchmark: str
+    case: str
+    contestant: str
+    unit: str
+    samples: tuple[float, ...]
+    reference: str | None = None
+
+    @property
+    def median(self) -> float:
+        """The middle of the samples."""
+        return float(np.median(self.samples))
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Between these lies the middle half of the samples."""
+        low, high = np.percentile(self.samples, (25, 75))
+        return float(low), float(high)
+
+
+def _calibrate(contestant: Contestant, seconds: float) -> None:
+    """Warm up, and choose how many steps fill one sample."""
+    steps = contestant.multiple
+    while (elapsed := contestant.time(steps) / 1e9) < seconds / 4:
+        steps *= 2
+    scaled = int(steps * seconds / elapsed)
+    contestant.steps = max(scaled // contestant.multiple, 1) * contestant.multiple
+
+
+def measure(contestants: list[Contestant], *, rounds: int, seconds: float) -> None:
+    """Fill the contestants' samples: one of about `seconds` each a round."""
+    for contestant in contestants:
+        _calibrate(contestant, seconds)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for number in range(rounds):
+            first = number % len(contestants)
+            for contestant in contestants[first:] + contestants[:first]:
+                time.sleep(0.002)  # what the one before left spinning goes to sleep
+                contestant.samples.append(contestant.time(contestant.steps) / (contestant.steps * contestant.tasks))
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def rows(benchmark: str, case: str, contestants: list[Contestant], *, reference: str | None, unit: str = "ns/task") -> list[Row]:
+    """The contestants' samples as rows of a table."""
+    return [Row(benchmark, case, c.name, unit, tuple(c.samples), reference) for c in contestants]

@@ -1,0 +1,121 @@
+"""The C++ peers: each a small shared library with the same four symbols, built when first needed and called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from benchmarks.patterns import Flat
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parent.parent
+_BUILT = _ROOT / "build" / "benchmarks"
+_COMPILER = os.environ.get("CXX", "g++")
+_FLAGS = ["-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra"]
+#: What each peer needs beyond a C++ compiler. TBB may come from the system or from the wheel tbb-devel.
+_EXTRA = {
+    "tbb": [f"-L{sys.prefix}/lib", f"-Wl,-rpath,{sys.prefix}/lib", "-ltbb"],
+    "openmp": ["-fopenmp"],
+}
+PEERS = ("loop", "pair", "queue", "tbb", "taskflow", "openmp")
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A contestant that is not here, and why."""
+
+    name: str
+    reason: str
+
+
+def compiler() -> str:
+    """The compiler's own name for itself."""
+    return subprocess.run([_COMPILER, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def _library(name: str) -> ctypes.CDLL:
+    """Build the library of a source file unless it is there already, and load it."""
+    source, built = _HERE / f"{name}.cpp", _BUILT / f"{name}.so"
+    inputs = [source, Path(__file__), *_HERE.glob("*.h")]
+    if not built.exists() or built.stat().st_mtime < max(path.stat().st_mtime for path in inputs):
+        _BUILT.mkdir(parents=True, exist_ok=True)
+        include = ["-I", str(_ROOT / "core" / "include"), "-isystem", f"{sys.prefix}/include"]
+        command = [_COMPILER, *_FLAGS, *include, str(source), "-o", str(built), *_EXTRA.get(name, [])]
+        subprocess.run(command, capture_output=True, text=True, check=True)
+    return ctypes.CDLL(str(built))
+
+
+class Kernels:
+    """Addresses of the task bodies."""
+
+    def __init__(self) -> None:
+        library = _library("kernels")
+        self._library = library
+        self.empty, self.check, self.work = (
+            ctypes.cast(getattr(library, f"task_{name}"), ctypes.c_void_p).value or 0 for name in ("empty", "check", "work")
+        )
+
+
+class _Graph(ctypes.Structure):
+    _fields_ = (
+        ("n_ops", ctypes.c_int32),
+        ("n_edges", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in ("source", "target", "distance", "half", "order", "task", "users")),
+    )
+
+
+class PeerProgram:
+    """A graph as one peer prepared it; `run` runs so many more steps of it."""
+
+    def __init__(self, library: ctypes.CDLL, flat: Flat, task: int, users: np.ndarray) -> None:
+        self._library = library
+        columns = (flat.source, flat.target, flat.distance, flat.half, flat.order)
+        graph = _Graph(flat.n_ops, len(flat.source), *(c.ctypes.data for c in columns), task, users.ctypes.data)
+        self._handle = ctypes.c_void_p(library.peer_create(ctypes.byref(graph)))
+        self._users = users
+
+    def run(self, steps: int) -> None:
+        """Run steps, a multiple of 64."""
+        if self._library.peer_run(self._handle, ctypes.c_int64(steps)):
+            raise RuntimeError("a task failed")
+
+    def __enter__(self) -> PeerProgram:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._library.peer_destroy(self._handle)
+
+
+class Peer:
+    """One C++ peer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._library = _library(name)
+        self._library.peer_create.restype = ctypes.c_void_p
+        self._library.peer_version.restype = ctypes.c_char_p
+        self.version: str = self._library.peer_version().decode()
+
+    def program(self, flat: Flat, task: int, users: np.ndarray) -> PeerProgram:
+        """Prepare a graph whose op i runs `task` with `users[i]` (addresses, or zeros)."""
+        return PeerProgram(self._library, flat, task, users)
+
+
+def load() -> tuple[dict[str, Peer], list[Absent]]:
+    """Build and load every peer that this machine can build, and say which it cannot."""
+    found: dict[str, Peer] = {}
+    absent: list[Absent] = []
+    for name in PEERS:
+        try:
+            found[name] = Peer(name)
+        except subprocess.CalledProcessError as error:
+            reasons = [line for line in str(error.stderr).splitlines() if "error" in line]
+            absent.append(Absent(name, reasons[0] if reasons else f"{_COMPILER} failed"))
+    return found, absent
