@@ -42,8 +42,8 @@ nb::object bind_find_cycle(int32_t ops, In<int32_t> src, In<int32_t> dst, In<int
 
 nb::object bind_place(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<double> seconds, int32_t threads,
                       In<int32_t> thread_of, In<uint8_t> gil_bound, bool spread) {
-    Placement p = place({edges_of(src, dst, distance), span_of(seconds), span_of(thread_of), span_of(gil_bound), threads,
-                         spread});
+    Placement p = place(
+        {edges_of(src, dst, distance), span_of(seconds), span_of(thread_of), span_of(gil_bound), threads, spread});
     return nb::make_tuple(give(std::move(p.lane)), give(std::move(p.home)), give(std::move(p.pinned)), p.step_seconds);
 }
 
@@ -84,8 +84,8 @@ void bind_passes(nb::module_& module) {
     m.def("order", &bind_order, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
           nb::arg("lane"), nb::arg("home"), nb::arg("pinned"), nb::arg("priority"), nb::arg("gil_bound"),
           "The ops in the order of one linear extension.");
-    m.def("waits", &bind_waits, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"),
-          nb::arg("order"), "Per op the ops of other lanes to wait for, as (start, op, distance, published).");
-    m.def("stuck", &bind_stuck, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"),
-          nb::arg("order"), "The ops that could never run with these lane orders; empty if a step can run.");
+    m.def("waits", &bind_waits, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
+          "Per op the ops of other lanes to wait for, as (start, op, distance, published).");
+    m.def("stuck", &bind_stuck, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
+          "The ops that could never run with these lane orders; empty if a step can run.");
 }

@@ -16,7 +16,8 @@ std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 BoxIndex::BoxIndex(const int64_t* lo, const int64_t* hi, int32_t dims, int32_t count)
     : lo_(lo), hi_(hi), dims_(dims), count_(count), boxes_(at(count)), leaf_of_(at(count)) {
     std::iota(boxes_.begin(), boxes_.end(), 0);
-    if (count > 0) build(0, count, -1);
+    if (count > 0)
+        build(0, count, -1);
 }
 
 void BoxIndex::build(int32_t first, int32_t last, int32_t parent) {
@@ -48,14 +49,16 @@ void BoxIndex::build(int32_t first, int32_t last, int32_t parent) {
     if (last - first <= kLeaf) {
         nodes_[at(index)].first = first;
         nodes_[at(index)].last = last;
-        for (int32_t i = first; i < last; ++i) leaf_of_[at(boxes_[at(i)])] = index;
+        for (int32_t i = first; i < last; ++i)
+            leaf_of_[at(boxes_[at(i)])] = index;
     } else {
         const int32_t middle = first + (last - first) / 2;
-        std::nth_element(boxes_.begin() + first, boxes_.begin() + middle, boxes_.begin() + last, [&](int32_t a, int32_t b) {
-            const int64_t i = int64_t{a} * dims_ + widest, j = int64_t{b} * dims_ + widest;
-            const int64_t ca = lo_[i] + hi_[i], cb = lo_[j] + hi_[j];
-            return ca != cb ? ca < cb : a < b;
-        });
+        std::nth_element(boxes_.begin() + first, boxes_.begin() + middle, boxes_.begin() + last,
+                         [&](int32_t a, int32_t b) {
+                             const int64_t i = int64_t{a} * dims_ + widest, j = int64_t{b} * dims_ + widest;
+                             const int64_t ca = lo_[i] + hi_[i], cb = lo_[j] + hi_[j];
+                             return ca != cb ? ca < cb : a < b;
+                         });
         build(first, middle, index);
         build(middle, last, index);
     }

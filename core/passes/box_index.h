@@ -21,10 +21,12 @@ public:
 
     // `box` was accessed at `time`; times never go back.
     void note(int32_t box, int64_t time, bool write) {
-        for (int32_t n = leaf_of_[static_cast<std::size_t>(box)]; n >= 0; n = nodes_[static_cast<std::size_t>(n)].parent) {
+        for (int32_t n = leaf_of_[static_cast<std::size_t>(box)]; n >= 0;
+             n = nodes_[static_cast<std::size_t>(n)].parent) {
             Node& node = nodes_[static_cast<std::size_t>(n)];
             node.accessed = time;
-            if (write) node.written = time;
+            if (write)
+                node.written = time;
         }
     }
 
@@ -43,7 +45,8 @@ public:
             }
             for (int32_t i = node.first; i < node.last; ++i) {
                 const int32_t other = boxes_[static_cast<std::size_t>(i)];
-                if (overlap(box, other) && !visit(other)) return;
+                if (overlap(box, other) && !visit(other))
+                    return;
             }
             ++n;
         }
@@ -59,7 +62,8 @@ private:
 
     bool meet(const int64_t* lo, const int64_t* hi, const int64_t* lo2, const int64_t* hi2) const {
         for (int32_t d = 0; d < dims_; ++d)
-            if (lo[d] >= hi2[d] || lo2[d] >= hi[d]) return false;
+            if (lo[d] >= hi2[d] || lo2[d] >= hi[d])
+                return false;
         return true;
     }
     void build(int32_t first, int32_t last, int32_t parent);

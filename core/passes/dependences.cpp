@@ -13,8 +13,8 @@ constexpr std::size_t kFewNeighbours = 32;
 std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 // One access as its group sees it. Of a ring of n arrays we follow one array: in step t it is the element whose phase
-// is -t modulo n, so over n steps every access meets it exactly once, in step `turn`. All its arrays look alike, so this
-// one history says everything. A plain allocation is a ring of one.
+// is -t modulo n, so over n steps every access meets it exactly once, in step `turn`. All its arrays look alike, so
+// this one history says everything. A plain allocation is a ring of one.
 struct Touch {
     int32_t op, box, turn;
     bool write;
@@ -47,7 +47,8 @@ public:
             }
             out.id.push_back(id);
         }
-        for (int32_t box : seen) local_[at(box)] = -1;
+        for (int32_t box : seen)
+            local_[at(box)] = -1;
         out.count = static_cast<int32_t>(seen.size());
         return out;
     }
@@ -75,7 +76,8 @@ public:
 
     void run() {
         int64_t time = 0;
-        for (const Touch& t : touches_) note(t, ++time);
+        for (const Touch& t : touches_)
+            note(t, ++time);
         for (const Touch& t : touches_) {
             ++time;
             look(t, time);
@@ -113,23 +115,27 @@ private:
             earlier_read_[at(time)] = last_read_[at(t.box)];
             last_read_[at(t.box)] = time;
         }
-        if (any_crowded_) index_.note(t.box, time, t.write);
+        if (any_crowded_)
+            index_.note(t.box, time, t.write);
     }
 
     void look(const Touch& t, int64_t time) {
         const int64_t since = last_write_[at(t.box)];
         const auto visit = [&](int32_t other) {
             const int64_t write = last_write_[at(other)];
-            if (write > 0 && write >= since) add(t, time, write);
+            if (write > 0 && write >= since)
+                add(t, time, write);
             if (t.write)
-                for (int64_t read = last_read_[at(other)]; read > std::max(since, write); read = earlier_read_[at(read)])
+                for (int64_t read = last_read_[at(other)]; read > std::max(since, write);
+                     read = earlier_read_[at(read)])
                     add(t, time, read);
             return true;
         };
         if (crowded_[at(t.box)]) {
             index_.search(t.box, since, !t.write, visit);
         } else {
-            for (int64_t i = start_[at(t.box)]; i < start_[at(t.box) + 1]; ++i) visit(neighbours_[at(i)]);
+            for (int64_t i = start_[at(t.box)]; i < start_[at(t.box) + 1]; ++i)
+                visit(neighbours_[at(i)]);
         }
     }
 
@@ -138,7 +144,8 @@ private:
         const Touch& from = touches_[at((earlier - 1) % n)];
         const auto rounds = static_cast<int32_t>((time - 1) / n - (earlier - 1) / n);
         const int32_t distance = t.turn - from.turn + rounds * period_;
-        if (distance > 0 || from.op != t.op) edges_.add(from.op, t.op, distance);
+        if (distance > 0 || from.op != t.op)
+            edges_.add(from.op, t.op, distance);
     }
 
     std::span<const Touch> touches_;
@@ -160,11 +167,12 @@ void scan_group(const Accesses& accesses, std::span<const int64_t> rows, LocalBo
     touches.reserve(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const auto row = at(rows[i]);
-        touches.push_back({accesses.op[row], boxes.id[i], (period - accesses.phase[row]) % period,
-                           (accesses.mode[row] & 2) != 0});
+        touches.push_back(
+            {accesses.op[row], boxes.id[i], (period - accesses.phase[row]) % period, (accesses.mode[row] & 2) != 0});
     }
     if (period > 1)
-        std::stable_sort(touches.begin(), touches.end(), [](const Touch& a, const Touch& b) { return a.turn < b.turn; });
+        std::stable_sort(touches.begin(), touches.end(),
+                         [](const Touch& a, const Touch& b) { return a.turn < b.turn; });
     BoxIndex index(boxes.lo.data(), boxes.hi.data(), accesses.dims, boxes.count);
     Scan(touches, index, period, edges).run();
 }
@@ -192,11 +200,13 @@ void mix_group(const Accesses& accesses, std::span<const int64_t> rows, LocalBox
     const Boxes boxes = local.of(rows);
     const BoxIndex index(boxes.lo.data(), boxes.hi.data(), accesses.dims, boxes.count);
     std::vector<std::vector<std::size_t>> in_box(at(boxes.count));
-    for (std::size_t i = 0; i < rows.size(); ++i) in_box[at(boxes.id[i])].push_back(at(rows[i]));
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        in_box[at(boxes.id[i])].push_back(at(rows[i]));
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const auto row = at(rows[i]);
         const int32_t ring = accesses.shadow[row];
-        if (ring < 0) continue;
+        if (ring < 0)
+            continue;
         index.search(boxes.id[i], 0, false, [&](int32_t box) {
             for (std::size_t other : in_box[at(box)])
                 if (accesses.shadow[other] != ring && (accesses.shadow[other] < 0 || other > row))
@@ -211,10 +221,13 @@ void mix_group(const Accesses& accesses, std::span<const int64_t> rows, LocalBox
 Edges inferred(int32_t ops, const Accesses& accesses) {
     const std::size_t rows = accesses.op.size();
     std::vector<int64_t> start(at(accesses.groups) + 1, 0);
-    for (int32_t g : accesses.group) ++start[at(g) + 1];
-    for (std::size_t g = 0; g < at(accesses.groups); ++g) start[g + 1] += start[g];
+    for (int32_t g : accesses.group)
+        ++start[at(g) + 1];
+    for (std::size_t g = 0; g < at(accesses.groups); ++g)
+        start[g + 1] += start[g];
     std::vector<int64_t> sorted(rows), next(start.begin(), start.end() - 1);
-    for (std::size_t row = 0; row < rows; ++row) sorted[at(next[at(accesses.group[row])]++)] = static_cast<int64_t>(row);
+    for (std::size_t row = 0; row < rows; ++row)
+        sorted[at(next[at(accesses.group[row])]++)] = static_cast<int64_t>(row);
 
     Edges edges;
     LocalBoxes local(accesses, accesses.dims > 0 ? accesses.lo.size() / at(accesses.dims) : 1);
@@ -223,9 +236,12 @@ Edges inferred(int32_t ops, const Accesses& accesses) {
         const std::span<const int64_t> all(sorted.data() + start[g], at(start[g + 1] - start[g]));
         plain.clear();
         for (int64_t row : all)
-            if (accesses.shadow[at(row)] < 0) plain.push_back(row);
-        if (!plain.empty()) scan_group(accesses, plain, local, edges);
-        if (plain.size() < all.size()) mix_group(accesses, all, local, edges);
+            if (accesses.shadow[at(row)] < 0)
+                plain.push_back(row);
+        if (!plain.empty())
+            scan_group(accesses, plain, local, edges);
+        if (plain.size() < all.size())
+            mix_group(accesses, all, local, edges);
     }
     return sorted_unique(ops, span_of(edges));
 }

@@ -15,10 +15,12 @@ Layout layout_of(uintptr_t address, int64_t item, std::span<const int64_t> shape
     out.item = item;
     int64_t before = 0, after = 0;
     for (std::size_t d = 0; d < shape.size(); ++d) {
-        if (shape[d] == 0) return out;
+        if (shape[d] == 0)
+            return out;
         const int64_t reach = (shape[d] - 1) * strides[d];
         (reach < 0 ? before : after) += reach;
-        if (reach != 0) out.axes.push_back({std::abs(strides[d]), shape[d]});
+        if (reach != 0)
+            out.axes.push_back({std::abs(strides[d]), shape[d]});
     }
     out.low = address + static_cast<uintptr_t>(before);
     out.high = address + static_cast<uintptr_t>(after) + static_cast<uintptr_t>(item);
@@ -27,7 +29,8 @@ Layout layout_of(uintptr_t address, int64_t item, std::span<const int64_t> shape
 
 Frame::Frame(const Layout& root) : low_(root.low), high_(root.high), item_(root.item), axes_(root.axes) {
     std::sort(axes_.begin(), axes_.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
-    if (root.item > 1) axes_.push_back({1, root.item});
+    if (root.item > 1)
+        axes_.push_back({1, root.item});
     int64_t inner = 1;  // bytes from the first to the end of the last of all axes within
     for (auto axis = axes_.rbegin(); axis != axes_.rend(); ++axis) {
         if (axis->stride < inner) {
@@ -52,7 +55,8 @@ void Frame::digits(int64_t offset, int64_t* out) const {
 bool Frame::place(const Layout& view, int64_t* lo, int64_t* hi) const {
     const auto add = [&](int64_t stride, int64_t extent) {
         for (std::size_t d = 0; d < axes_.size(); ++d) {
-            if (stride % axes_[d].stride != 0) continue;
+            if (stride % axes_[d].stride != 0)
+                continue;
             hi[d] += (extent - 1) * (stride / axes_[d].stride);
             return hi[d] < axes_[d].extent;
         }
@@ -61,9 +65,11 @@ bool Frame::place(const Layout& view, int64_t* lo, int64_t* hi) const {
     digits(static_cast<int64_t>(view.low - low_), lo);
     std::copy(lo, lo + axes_.size(), hi);
     for (const Axis& axis : view.axes)
-        if (!add(axis.stride, axis.extent)) return false;
+        if (!add(axis.stride, axis.extent))
+            return false;
     // An element of the view may be several of the frame's (complex numbers over floats).
-    if (view.item > item_ && view.item % item_ == 0) return add(item_, view.item / item_) && add(1, item_);
+    if (view.item > item_ && view.item % item_ == 0)
+        return add(item_, view.item / item_) && add(1, item_);
     return add(1, view.item);
 }
 
@@ -88,7 +94,8 @@ void Frame::box(const Layout& view, int64_t* lo, int64_t* hi) const {
             same = same && lo[d] == hi[d];
         }
     }
-    for (std::size_t d = 0; d < dims; ++d) ++hi[d];
+    for (std::size_t d = 0; d < dims; ++d)
+        ++hi[d];
 }
 
 }  // namespace ostinato::passes

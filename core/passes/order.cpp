@@ -18,8 +18,10 @@ struct Key {
 
     // Less means later: the most urgent first, then the head of the longest path, then program order.
     bool operator<(const Key& other) const {
-        if (priority != other.priority) return priority < other.priority;
-        if (rank != other.rank) return rank < other.rank;
+        if (priority != other.priority)
+            return priority < other.priority;
+        if (rank != other.rank)
+            return rank < other.rank;
         return op > other.op;
     }
 };
@@ -38,21 +40,25 @@ public:
           ready_at_(placed.lane.size(), 0.0),
           lanes_(placed.home.size()) {
         for (std::size_t e = 0; e < placed.edges.size(); ++e)
-            if (placed.edges.distance[e] == 0) ++missing_[at(placed.edges.dst[e])];
+            if (placed.edges.distance[e] == 0)
+                ++missing_[at(placed.edges.dst[e])];
     }
 
     std::vector<int32_t> run() {
         for (std::size_t op = 0; op < missing_.size(); ++op)
-            if (missing_[op] == 0) make_ready(static_cast<int32_t>(op));
+            if (missing_[op] == 0)
+                make_ready(static_cast<int32_t>(op));
         std::vector<int32_t> out;
         out.reserve(missing_.size());
         while (!turns_.empty()) {
             const auto [time, index] = turns_.top();
             turns_.pop();
             Lane& lane = lanes_[at(index)];
-            if (time < lane.free_at) continue;  // it has had this turn already
+            if (time < lane.free_at)
+                continue;  // it has had this turn already
             const int32_t op = take(lane, time);
-            if (op < 0) continue;
+            if (op < 0)
+                continue;
             out.push_back(op);
             lane.free_at = time + placed_.seconds[at(op)];
             release(op, lane.free_at);
@@ -77,9 +83,11 @@ private:
             lane.ready[gil_bound_[at(op)]].push({priority_[at(op)], rank_[at(op)], op});
         }
         auto &same = lane.ready[lane.last], &other = lane.ready[1 - lane.last];
-        if (same.empty() && other.empty()) return -1;
+        if (same.empty() && other.empty())
+            return -1;
         // Ops of one kind stay together, so that the GIL is taken and given back seldom; unless one is more urgent.
-        if (same.empty() || (!other.empty() && other.top().priority > same.top().priority)) lane.last = 1 - lane.last;
+        if (same.empty() || (!other.empty() && other.top().priority > same.top().priority))
+            lane.last = 1 - lane.last;
         auto& chosen = lane.ready[lane.last];
         const int32_t op = chosen.top().op;
         chosen.pop();
@@ -88,11 +96,13 @@ private:
 
     void release(int32_t op, double end) {
         for (int64_t e = after_.start[at(op)]; e < after_.start[at(op) + 1]; ++e) {
-            if (after_.distance[at(e)] != 0) continue;
+            if (after_.distance[at(e)] != 0)
+                continue;
             const int32_t next = after_.op[at(e)];
             const bool crosses = placed_.lane[at(next)] != placed_.lane[at(op)];
             ready_at_[at(next)] = std::max(ready_at_[at(next)], end + (crosses ? kTransfer : 0.0));
-            if (--missing_[at(next)] == 0) make_ready(next);
+            if (--missing_[at(next)] == 0)
+                make_ready(next);
         }
     }
 
@@ -150,13 +160,16 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
     const auto ops = static_cast<int32_t>(placed.lane.size());
     std::vector<int32_t> plain = topological(ops, placed.edges);
     const bool free_choice = all_equal(priority) && all_equal(gil_bound);
-    if (free_choice && placed.home.size() <= 1) return plain;
+    if (free_choice && placed.home.size() <= 1)
+        return plain;
     const Adjacency after = successors(ops, placed.edges);
     // On a single lane nobody waits for anybody: there program order is best, since memory was laid out by it.
     std::vector<double> rank(at(ops), 0.0);
-    if (placed.home.size() > 1) rank = ranks(after, placed.seconds, placed.lane, plain);
+    if (placed.home.size() > 1)
+        rank = ranks(after, placed.seconds, placed.lane, plain);
     std::vector<int32_t> listed = ListSchedule(placed, after, priority, gil_bound, std::move(rank)).run();
-    if (!free_choice) return listed;
+    if (!free_choice)
+        return listed;
     const Adjacency before = predecessors(ops, placed.edges);
     const Lanes lanes{placed.lane, placed.home, placed.pinned};
     const double as_written = step_seconds(before, placed.seconds, lanes, plain);

@@ -17,8 +17,7 @@ struct Placed {
 };
 
 // The ops in one linear extension of the edges of distance 0.
-std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priority,
-                           std::span<const uint8_t> gil_bound);
+std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priority, std::span<const uint8_t> gil_bound);
 
 // Seconds from each op's start to the end of the longest path that leaves it within the step; paths that change lanes
 // pay for the transfer. Without lanes (an empty span), all do.

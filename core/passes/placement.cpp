@@ -36,16 +36,20 @@ public:
     }
 
     Placement run() {
-        if (ops_ == 0) return {};
+        if (ops_ == 0)
+            return {};
         const Shape one{1, 1};
         Placement best = finish(one, std::vector<int32_t>(at(ops_), 0));
-        if (free_ == 0) return best;
-        if (!pinned_threads_.empty()) consider(best, finish_joined(), kWorthAnother);
+        if (free_ == 0)
+            return best;
+        if (!pinned_threads_.empty())
+            consider(best, finish_joined(), kWorthAnother);
         double threshold = kWorthMoreLanes;
         for (int32_t threads = work_.threads; threads > 1; threads /= 2) {
             const Shape shape{threads, work_.spread ? std::clamp(free_ / threads, 1, kLanesPerThread) : 1};
             for (const std::vector<int32_t>& lanes : {blocks(shape, levels()), by_finish(shape), blocks(shape, {})})
-                if (consider(best, finish(shape, lanes), threshold)) threshold = kWorthAnother;
+                if (consider(best, finish(shape, lanes), threshold))
+                    threshold = kWorthAnother;
         }
         return best;
     }
@@ -58,12 +62,14 @@ private:
     void fix() {
         std::map<int32_t, bool> threads;  // and whether ops that need the GIL are among those pinned there
         for (std::size_t op = 0; op < fixed_.size(); ++op)
-            if (work_.thread_of[op] >= 0) threads[work_.thread_of[op]] |= work_.gil_bound[op] != 0;
+            if (work_.thread_of[op] >= 0)
+                threads[work_.thread_of[op]] |= work_.gil_bound[op] != 0;
         std::map<int32_t, int32_t> index;
         int32_t gil = kGil;
         for (const auto& [thread, needs_gil] : threads) {
             index[thread] = static_cast<int32_t>(pinned_threads_.size());
-            if (needs_gil && gil == kGil) gil = index[thread];
+            if (needs_gil && gil == kGil)
+                gil = index[thread];
             pinned_threads_.push_back(thread);
         }
         for (std::size_t op = 0; op < fixed_.size(); ++op) {
@@ -90,15 +96,19 @@ private:
         }
         Placement out;
         for (std::size_t l = 0; l < number.size(); ++l) {
-            if (number[l] < 0) continue;
+            if (number[l] < 0)
+                continue;
             number[l] = static_cast<int32_t>(out.home.size());
             const bool pinned = l >= at(shape.count());
             out.home.push_back(pinned ? pinned_threads_[l - at(shape.count())] : static_cast<int32_t>(l) / shape.lanes);
             out.pinned.push_back(pinned ? 1 : 0);
         }
-        for (int32_t& l : lane) l = number[at(l)];
+        for (int32_t& l : lane)
+            l = number[at(l)];
         out.lane = std::move(lane);
-        out.step_seconds = out.home.size() == 1 ? total() : step_seconds(before_, work_.seconds, {out.lane, out.home, out.pinned}, topological_);
+        out.step_seconds = out.home.size() == 1
+                               ? total()
+                               : step_seconds(before_, work_.seconds, {out.lane, out.home, out.pinned}, topological_);
         return out;
     }
 
@@ -106,26 +116,30 @@ private:
     Placement finish_joined() const {
         std::vector<double> load(pinned_threads_.size(), 0.0);
         for (std::size_t op = 0; op < fixed_.size(); ++op)
-            if (fixed_[op] >= 0) load[at(fixed_[op])] += work_.seconds[op];
+            if (fixed_[op] >= 0)
+                load[at(fixed_[op])] += work_.seconds[op];
         const auto most = static_cast<int32_t>(std::max_element(load.begin(), load.end()) - load.begin());
         return finish({1, 1}, std::vector<int32_t>(at(ops_), 1 + most));
     }
 
     static bool consider(Placement& best, Placement&& other, double worth) {
-        if (other.step_seconds >= best.step_seconds * worth) return false;
+        if (other.step_seconds >= best.step_seconds * worth)
+            return false;
         best = std::move(other);
         return true;
     }
 
     double total() const {
         double sum = 0.0;
-        for (double s : work_.seconds) sum += s;
+        for (double s : work_.seconds)
+            sum += s;
         return sum;
     }
 
     // The length of the longest path of edges of distance 0 that leads to each op.
     const std::vector<int32_t>& levels() {
-        if (!levels_.empty()) return levels_;
+        if (!levels_.empty())
+            return levels_;
         levels_.assign(at(ops_), 0);
         for (int32_t op : topological_)
             for (int64_t e = before_.start[at(op)]; e < before_.start[at(op) + 1]; ++e)
@@ -145,11 +159,13 @@ private:
             edge[at(l)] = (first + (free_seconds_ - first) * l / std::max(1, lanes - 1)) / free_seconds_;
         std::vector<double> sum(level.empty() ? 1 : at(1 + *std::max_element(level.begin(), level.end())), 0.0);
         for (int32_t op : topological_)
-            if (fixed_[at(op)] == kFree) sum[level.empty() ? 0 : at(level[at(op)])] += work_.seconds[at(op)];
+            if (fixed_[at(op)] == kFree)
+                sum[level.empty() ? 0 : at(level[at(op)])] += work_.seconds[at(op)];
         std::vector<double> passed(sum.size(), 0.0);
         std::vector<int32_t> lane(at(ops_), 0);
         for (int32_t op : topological_) {
-            if (fixed_[at(op)] != kFree) continue;
+            if (fixed_[at(op)] != kFree)
+                continue;
             const std::size_t k = level.empty() ? 0 : at(level[at(op)]);
             const double middle = (passed[k] + work_.seconds[at(op)] / 2) / sum[k];
             passed[k] += work_.seconds[at(op)];
@@ -164,18 +180,23 @@ private:
     std::vector<int32_t> by_finish(Shape shape) {
         const Adjacency after = successors(ops_, work_.edges);
         const std::vector<double> rank = ranks(after, work_.seconds, {}, topological_);
-        const auto later = [&](int32_t a, int32_t b) { return rank[at(a)] != rank[at(b)] ? rank[at(a)] < rank[at(b)] : a > b; };
+        const auto later = [&](int32_t a, int32_t b) {
+            return rank[at(a)] != rank[at(b)] ? rank[at(a)] < rank[at(b)] : a > b;
+        };
         std::priority_queue<int32_t, std::vector<int32_t>, decltype(later)> ready(later);
         std::vector<int32_t> missing(at(ops_), 0);
         for (std::size_t e = 0; e < work_.edges.size(); ++e)
-            if (work_.edges.distance[e] == 0) ++missing[at(work_.edges.dst[e])];
+            if (work_.edges.distance[e] == 0)
+                ++missing[at(work_.edges.dst[e])];
         for (int32_t op = 0; op < ops_; ++op)
-            if (missing[at(op)] == 0) ready.push(op);
+            if (missing[at(op)] == 0)
+                ready.push(op);
 
         std::vector<double> thread_free(at(shape.threads) + pinned_threads_.size(), 0.0), finish(at(ops_), 0.0);
         std::vector<double> lane_load(at(shape.count()), 0.0);
         std::vector<int32_t> lane_tail(at(shape.count()), -1), thread(at(ops_), 0), lane(at(ops_), 0);
-        if (gil_seconds_ > 0.0) lane_load[0] = gil_seconds_;
+        if (gil_seconds_ > 0.0)
+            lane_load[0] = gil_seconds_;
         while (!ready.empty()) {
             const int32_t op = ready.top();
             ready.pop();
@@ -199,21 +220,26 @@ private:
             }
             finish[at(op)] = best + work_.seconds[at(op)];
             thread_free[at(thread[at(op)])] = finish[at(op)];
-            if (fixed_[at(op)] == kFree) lane[at(op)] = lane_of(shape, op, thread[at(op)], lane_load, lane_tail);
+            if (fixed_[at(op)] == kFree)
+                lane[at(op)] = lane_of(shape, op, thread[at(op)], lane_load, lane_tail);
             for (int64_t e = after.start[at(op)]; e < after.start[at(op) + 1]; ++e)
-                if (after.distance[at(e)] == 0 && --missing[at(after.op[at(e)])] == 0) ready.push(after.op[at(e)]);
+                if (after.distance[at(e)] == 0 && --missing[at(after.op[at(e)])] == 0)
+                    ready.push(after.op[at(e)]);
         }
         return lane;
     }
 
-    int32_t lane_of(Shape shape, int32_t op, int32_t thread, std::vector<double>& load, std::vector<int32_t>& tail) const {
+    int32_t lane_of(Shape shape, int32_t op, int32_t thread, std::vector<double>& load,
+                    std::vector<int32_t>& tail) const {
         const int32_t first = thread * shape.lanes;
         int32_t chosen = first;
         for (int32_t l = first; l < first + shape.lanes; ++l)
-            if (load[at(l)] < load[at(chosen)]) chosen = l;
+            if (load[at(l)] < load[at(chosen)])
+                chosen = l;
         for (int32_t l = first; l < first + shape.lanes; ++l)
             for (int64_t e = before_.start[at(op)]; e < before_.start[at(op) + 1]; ++e)
-                if (before_.distance[at(e)] == 0 && before_.op[at(e)] == tail[at(l)]) chosen = l;
+                if (before_.distance[at(e)] == 0 && before_.op[at(e)] == tail[at(l)])
+                    chosen = l;
         load[at(chosen)] += work_.seconds[at(op)];
         tail[at(chosen)] = op;
         return chosen;

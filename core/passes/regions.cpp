@@ -27,7 +27,8 @@ Frame frame_of(const Operands& operands, std::span<const int32_t> roots, Extent 
     int32_t widest = roots[0];
     for (int32_t r : roots) {
         const Layout &a = operands.roots[at(r)], &b = operands.roots[at(widest)];
-        if (a.high - a.low > b.high - b.low) widest = r;
+        if (a.high - a.low > b.high - b.low)
+            widest = r;
     }
     const Layout& root = operands.roots[at(widest)];
     return root.low == hull.low && root.high == hull.high ? Frame(root) : Frame(hull.low, hull.high);
@@ -36,9 +37,11 @@ Frame frame_of(const Operands& operands, std::span<const int32_t> roots, Extent 
 Allocations find_allocations(const Operands& operands) {
     const std::size_t roots = operands.roots.size();
     std::vector<Extent> extent(roots);
-    for (std::size_t r = 0; r < roots; ++r) extent[r] = {operands.roots[r].low, operands.roots[r].high};
+    for (std::size_t r = 0; r < roots; ++r)
+        extent[r] = {operands.roots[r].low, operands.roots[r].high};
     for (const Operands::View& view : operands.views) {
-        if (view.layout.empty()) continue;
+        if (view.layout.empty())
+            continue;
         Extent& e = extent[at(view.root)];
         e.low = e.low == e.high ? view.layout.low : std::min(e.low, view.layout.low);
         e.high = std::max(e.high, view.layout.high);
@@ -52,9 +55,11 @@ Allocations find_allocations(const Operands& operands) {
     for (std::size_t i = 0; i < roots;) {
         Extent hull = extent[at(sorted[i])];
         std::size_t j = i + 1;
-        for (; j < roots && extent[at(sorted[j])].low < hull.high; ++j) hull.high = std::max(hull.high, extent[at(sorted[j])].high);
+        for (; j < roots && extent[at(sorted[j])].low < hull.high; ++j)
+            hull.high = std::max(hull.high, extent[at(sorted[j])].high);
         const std::span<const int32_t> members(sorted.data() + i, j - i);
-        for (int32_t r : members) out.of_root[at(r)] = static_cast<int32_t>(out.frames.size());
+        for (int32_t r : members)
+            out.of_root[at(r)] = static_cast<int32_t>(out.frames.size());
         out.frames.push_back(frame_of(operands, members, hull));
         i = j;
     }
@@ -64,18 +69,20 @@ Allocations find_allocations(const Operands& operands) {
 // Rings over the same arrays in the same order are one.
 std::vector<int32_t> same_rings(const Operands& operands) {
     const auto same = [&](const Operands::Ring& a, const Operands::Ring& b) {
-        return std::equal(a.arrays.begin(), a.arrays.end(), b.arrays.begin(), b.arrays.end(), [&](int32_t x, int32_t y) {
-            return operands.views[at(x)].layout == operands.views[at(y)].layout;
-        });
+        return std::equal(
+            a.arrays.begin(), a.arrays.end(), b.arrays.begin(), b.arrays.end(),
+            [&](int32_t x, int32_t y) { return operands.views[at(x)].layout == operands.views[at(y)].layout; });
     };
     std::unordered_map<uintptr_t, std::vector<int32_t>> by_address;
     std::vector<int32_t> out;
     for (const Operands::Ring& ring : operands.rings) {
         const auto self = static_cast<int32_t>(out.size());
         std::vector<int32_t>& known = by_address[operands.views[at(ring.arrays[0])].layout.low];
-        const auto twin = std::find_if(known.begin(), known.end(), [&](int32_t r) { return same(ring, operands.rings[at(r)]); });
+        const auto twin =
+            std::find_if(known.begin(), known.end(), [&](int32_t r) { return same(ring, operands.rings[at(r)]); });
         out.push_back(twin == known.end() ? self : *twin);
-        if (twin == known.end()) known.push_back(self);
+        if (twin == known.end())
+            known.push_back(self);
     }
     return out;
 }
@@ -173,13 +180,15 @@ private:
     bool turns(const Operands::Ring& ring) const { return ring.disjoint && ring.arrays.size() > 1; }
 
     void frame_rings() {
-        for (const Frame& frame : allocations_.frames) out_.dims = std::max(out_.dims, frame.dims());
+        for (const Frame& frame : allocations_.frames)
+            out_.dims = std::max(out_.dims, frame.dims());
         for (const Operands::Ring& ring : operands_.rings) {
             ring_frames_.emplace_back(operands_.views[at(ring.arrays[0])].layout);
             whole_.push_back(false);
             for (int32_t v : ring.arrays) {
                 const Layout& layout = operands_.views[at(v)].layout;
-                if (!layout.empty() && Frame(layout).plain_bytes()) whole_.back() = true;
+                if (!layout.empty() && Frame(layout).plain_bytes())
+                    whole_.back() = true;
             }
             out_.dims = std::max(out_.dims, ring_frames_.back().dims());
         }
@@ -190,28 +199,35 @@ private:
         constexpr int32_t kNone = -2, kPlain = -1, kMixed = -3;
         std::vector<int32_t> colour(allocations_.frames.size(), kNone);
         const auto paint = [&](int32_t view, int32_t with) {
-            if (operands_.views[at(view)].layout.empty()) return;
+            if (operands_.views[at(view)].layout.empty())
+                return;
             int32_t& c = colour[at(allocation(view))];
             c = c == kNone || c == with ? with : kMixed;
         };
         for (const Operands::Access& access : operands_.accesses) {
-            if (access.kind == Operands::Kind::kArray) paint(access.what, kPlain);
-            if (access.kind != Operands::Kind::kElement) continue;
+            if (access.kind == Operands::Kind::kArray)
+                paint(access.what, kPlain);
+            if (access.kind != Operands::Kind::kElement)
+                continue;
             const Operands::Element& element = operands_.elements[at(access.what)];
             const int32_t ring = ring_[at(element.ring)];
-            for (int32_t v : element.views) paint(v, turns(operands_.rings[at(ring)]) ? ring : kPlain);
+            for (int32_t v : element.views)
+                paint(v, turns(operands_.rings[at(ring)]) ? ring : kPlain);
         }
         mixed_.resize(colour.size());
-        for (std::size_t a = 0; a < colour.size(); ++a) mixed_[a] = colour[a] == kMixed;
+        for (std::size_t a = 0; a < colour.size(); ++a)
+            mixed_[a] = colour[a] == kMixed;
     }
 
     int32_t allocation(int32_t view) const { return allocations_.of_root[at(operands_.views[at(view)].root)]; }
 
     void add_view(const Operands::Access& access, int32_t view, int32_t period, int32_t shadow) {
         const Layout& layout = operands_.views[at(view)].layout;
-        if (layout.empty()) return;
+        if (layout.empty())
+            return;
         int32_t& box = view_box_[at(view)];
-        if (box < 0) box = boxes_.add(allocations_.frames[at(allocation(view))], layout);
+        if (box < 0)
+            box = boxes_.add(allocations_.frames[at(allocation(view))], layout);
         add(access, allocation(view), period, 0, shadow, box);
     }
 
@@ -220,20 +236,24 @@ private:
         const int32_t ring = ring_[at(element.ring)];
         const Operands::Ring& arrays = operands_.rings[at(ring)];
         if (!turns(arrays)) {
-            for (int32_t v : element.views) add_view(access, v, 1, -1);
+            for (int32_t v : element.views)
+                add_view(access, v, 1, -1);
             return;
         }
         const Layout& layout = operands_.views[at(element.views[0])].layout;
-        if (layout.empty()) return;
+        if (layout.empty())
+            return;
         const Frame& frame = ring_frames_[at(ring)];
         const int32_t box = boxes_.add(frame, whole_[at(ring)] ? operands_.views[at(arrays.arrays[0])].layout : layout);
         const auto period = static_cast<int32_t>(arrays.arrays.size());
         add(access, first_ring_group + ring, period, element.offset, -1, box);
         for (int32_t v : element.views)
-            if (mixed_[at(allocation(v))]) add_view(access, v, period, ring);
+            if (mixed_[at(allocation(v))])
+                add_view(access, v, period, ring);
     }
 
-    void add(const Operands::Access& access, int32_t group, int32_t period, int32_t phase, int32_t shadow, int32_t box) {
+    void add(const Operands::Access& access, int32_t group, int32_t period, int32_t phase, int32_t shadow,
+             int32_t box) {
         out_.op.push_back(access.op);
         out_.mode.push_back(access.mode);
         out_.group.push_back(group);

@@ -39,14 +39,16 @@ public:
     }
 
     double run() {
-        for (std::size_t lane = 0; lane < sequence_.size(); ++lane) offer(static_cast<int32_t>(lane));
+        for (std::size_t lane = 0; lane < sequence_.size(); ++lane)
+            offer(static_cast<int32_t>(lane));
         std::vector<int32_t> woken;
         while (!ready_.empty()) {
             const auto [time, lane] = ready_.top();
             ready_.pop();
             serve(lane, time);
             woken.swap(blocked_[at(lane)]);
-            for (int32_t other : woken) offer(other);
+            for (int32_t other : woken)
+                offer(other);
             woken.clear();
             offer(lane);
         }
@@ -58,7 +60,8 @@ private:
     // Puts the lane among the ready ones, or in the list of the lane that its next op waits for.
     void offer(int32_t lane) {
         const auto length = static_cast<int64_t>(sequence_[at(lane)].size());
-        if (length == 0 || done_[at(lane)] == steps_ * length) return;
+        if (length == 0 || done_[at(lane)] == steps_ * length)
+            return;
         const int64_t step = done_[at(lane)] / length;
         const int32_t op = sequence_[at(lane)][at(done_[at(lane)] % length)];
         double time = free_at_[at(lane)];
@@ -67,7 +70,8 @@ private:
             const int32_t from = before_.op[at(e)];
             const int32_t other = lanes_.lane[at(from)];
             const int64_t then = step - before_.distance[at(e)];
-            if (other == lane || then < 0) continue;
+            if (other == lane || then < 0)
+                continue;
             if (done_[at(other)] <= then * static_cast<int64_t>(sequence_[at(other)].size()) + position_[at(from)]) {
                 blocked_[at(other)].push_back(lane);
                 return;
@@ -125,7 +129,8 @@ private:
 
 double step_seconds(const Adjacency& before, std::span<const double> seconds, const Lanes& lanes,
                     std::span<const int32_t> order) {
-    if (order.empty()) return 0.0;
+    if (order.empty())
+        return 0.0;
     return Simulation(before, seconds, lanes, order).run();
 }
 

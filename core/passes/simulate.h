@@ -15,8 +15,8 @@ constexpr double kLook = 4e-9;
 constexpr double kTakeUp = 200e-9;
 
 struct Lanes {
-    std::span<const int32_t> lane;   // of every op
-    std::span<const int32_t> home;   // thread of every lane
+    std::span<const int32_t> lane;    // of every op
+    std::span<const int32_t> home;    // thread of every lane
     std::span<const uint8_t> pinned;  // lanes that no other thread may serve
 };
 

@@ -32,24 +32,29 @@ class Pruning {
 public:
     Pruning(EdgeSpan edges, std::span<const int32_t> lane, std::span<const int32_t> order)
         : lane_(lane), order_(order), ops_(static_cast<int32_t>(lane.size())) {
-        for (int32_t l : lane) lanes_ = std::max(lanes_, l + 1);
+        for (int32_t l : lane)
+            lanes_ = std::max(lanes_, l + 1);
         length_.assign(at(lanes_), 0);
         position_.resize(lane.size());
-        for (int32_t op : order) position_[at(op)] = length_[at(lane[at(op)])]++;
+        for (int32_t op : order)
+            position_[at(op)] = length_[at(lane[at(op)])]++;
         candidates(edges);
         known_.assign(at(lanes_) * at(lanes_), kNothing);
-        if (int64_t{publishers_} * lanes_ <= kMostKnown) implied_.assign(at(int64_t{publishers_} * lanes_), kNothing);
+        if (int64_t{publishers_} * lanes_ <= kMostKnown)
+            implied_.assign(at(int64_t{publishers_} * lanes_), kNothing);
     }
 
     Waits run() {
-        for (int round = 0; round < kMostRounds && step(false); ++round) {}
+        for (int round = 0; round < kMostRounds && step(false); ++round) {
+        }
         step(true);
         Waits out;
         out.published.assign(lane_.size(), 0);
         out.start.push_back(0);
         for (std::size_t op = 0; op < lane_.size(); ++op) {
             for (const Wait& w : candidates_of(op)) {
-                if (!w.kept) continue;
+                if (!w.kept)
+                    continue;
                 out.op.push_back(w.op);
                 out.distance.push_back(w.distance);
                 out.published[at(w.op)] = 1;
@@ -71,17 +76,20 @@ private:
                 const int32_t from = before.op[at(e)], distance = before.distance[at(e)];
                 const int32_t lane = lane_[at(from)];
                 const int64_t place = position_[at(from)] - int64_t{distance} * length_[at(lane)];
-                if (lane == lane_[at(op)]) continue;
+                if (lane == lane_[at(op)])
+                    continue;
                 waits_.push_back({from, distance, lane, place});
             }
             const auto begin = waits_.begin() + first;
             std::sort(begin, waits_.end(), [](const Wait& a, const Wait& b) {
                 return a.lane != b.lane ? a.lane < b.lane : a.place > b.place;
             });
-            waits_.erase(std::unique(begin, waits_.end(), [](const Wait& a, const Wait& b) { return a.lane == b.lane; }),
-                         waits_.end());
+            waits_.erase(
+                std::unique(begin, waits_.end(), [](const Wait& a, const Wait& b) { return a.lane == b.lane; }),
+                waits_.end());
             for (auto w = waits_.begin() + first; w != waits_.end(); ++w)
-                if (publisher_[at(w->op)] < 0) publisher_[at(w->op)] = publishers_++;
+                if (publisher_[at(w->op)] < 0)
+                    publisher_[at(w->op)] = publishers_++;
             start_.push_back(static_cast<int64_t>(waits_.size()));
         }
     }
@@ -92,15 +100,19 @@ private:
 
     // What `wait` implies of `lane`.
     int64_t implied(const Wait& wait, int32_t lane) const {
-        if (lane == wait.lane) return wait.place;
-        if (implied_.empty()) return kNothing;
+        if (lane == wait.lane)
+            return wait.place;
+        if (implied_.empty())
+            return kNothing;
         const Known known = implied_[at(int64_t{publisher_[at(wait.op)]} * lanes_ + lane)];
-        if (known == kNothing) return kNothing;
+        if (known == kNothing)
+            return kNothing;
         return known - int64_t{wait.distance} * length_[at(lane)];
     }
 
     bool needed(const Wait& wait, std::span<const Wait> all, const Known* known) const {
-        if (known[wait.lane] >= wait.place) return false;
+        if (known[wait.lane] >= wait.place)
+            return false;
         return std::none_of(all.begin(), all.end(), [&](const Wait& other) {
             return other.lane != wait.lane && implied(other, wait.lane) >= wait.place;
         });
@@ -114,12 +126,14 @@ private:
             Known* known = known_.data() + int64_t{own} * lanes_;
             const std::span<Wait> all = candidates_of(at(op));
             if (mark)
-                for (Wait& w : all) w.kept = needed(w, all, known);
+                for (Wait& w : all)
+                    w.kept = needed(w, all, known);
             for (const Wait& w : all)
                 for (int32_t l = 0; l < lanes_; ++l)
                     known[l] = static_cast<Known>(std::max<int64_t>(known[l], implied(w, l)));
             known[own] = position_[at(op)];
-            if (publisher_[at(op)] < 0 || implied_.empty()) continue;
+            if (publisher_[at(op)] < 0 || implied_.empty())
+                continue;
             Known* vector = implied_.data() + int64_t{publisher_[at(op)]} * lanes_;
             grew = grew || !std::equal(vector, vector + lanes_, known);
             std::copy(known, known + lanes_, vector);
@@ -148,20 +162,25 @@ Waits waits(EdgeSpan edges, std::span<const int32_t> lane, std::span<const int32
 
 std::vector<int32_t> stuck(EdgeSpan edges, std::span<const int32_t> lane, std::span<const int32_t> order) {
     const auto ops = static_cast<int32_t>(lane.size());
-    Edges all{{edges.src.begin(), edges.src.end()}, {edges.dst.begin(), edges.dst.end()},
+    Edges all{{edges.src.begin(), edges.src.end()},
+              {edges.dst.begin(), edges.dst.end()},
               {edges.distance.begin(), edges.distance.end()}};
     std::vector<int32_t> last;
     for (int32_t op : order) {
         const auto l = at(lane[at(op)]);
-        if (l >= last.size()) last.resize(l + 1, -1);
-        if (last[l] >= 0) all.add(last[l], op, 0);
+        if (l >= last.size())
+            last.resize(l + 1, -1);
+        if (last[l] >= 0)
+            all.add(last[l], op, 0);
         last[l] = op;
     }
     std::vector<bool> runs(lane.size(), false);
-    for (int32_t op : topological(ops, span_of(all))) runs[at(op)] = true;
+    for (int32_t op : topological(ops, span_of(all)))
+        runs[at(op)] = true;
     std::vector<int32_t> out;
     for (int32_t op = 0; op < ops; ++op)
-        if (!runs[at(op)]) out.push_back(op);
+        if (!runs[at(op)])
+            out.push_back(op);
     return out;
 }
 

@@ -9,9 +9,9 @@
 namespace ostinato::passes {
 
 struct Waits {
-    std::vector<int64_t> start;              // those of op i are [start[i], start[i + 1])
-    std::vector<int32_t> op, distance;       // what it waits for, how many steps before
-    std::vector<uint8_t> published;          // ops that are waited for
+    std::vector<int64_t> start;         // those of op i are [start[i], start[i + 1])
+    std::vector<int32_t> op, distance;  // what it waits for, how many steps before
+    std::vector<uint8_t> published;     // ops that are waited for
 };
 
 Waits waits(EdgeSpan edges, std::span<const int32_t> lane, std::span<const int32_t> order);
