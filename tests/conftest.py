@@ -1,4 +1,4 @@
-"""Settings for all tests. The watchdog over hanging tests is pytest's own: see `faulthandler_timeout` in pyproject.toml."""
+"""Settings for all tests. The watchdog over hangs is pytest's own: `faulthandler_timeout` in pyproject.toml."""
 
 import os
 

@@ -1,0 +1,17 @@
+"""Settings of the documentation: `make docs`."""
+
+import importlib.metadata
+
+project = "Ostinato"
+copyright = "the Ostinato developers"
+version = release = importlib.metadata.version("ostinato")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"Ostinato {version}"
+
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_google_docstring = False

@@ -1,0 +1,105 @@
+"""The documentation says what is so: its code runs, its links lead somewhere, and every public name is in it."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+
+ROOT = Path(__file__).parents[1]
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "tutorial", "concepts", "errors"))]
+MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "core").rglob("*.md"), *(ROOT / "docs").rglob("*.md")]
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(ost.__path__, "ostinato.")
+    if "__main__" not in module.name and "_core" not in module.name
+]
+
+
+class Block(NamedTuple):
+    """One fenced block of a page."""
+
+    language: str
+    line: int  # of its first line of text, from 0
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    lines = page.read_text().splitlines()
+    opened: int | None = None
+    for number, line in enumerate(lines):
+        if line.startswith("```") and opened is None:
+            opened = number
+        elif line.startswith("```") and opened is not None:
+            yield Block(lines[opened].removeprefix("```"), opened + 1, "\n".join(lines[opened + 1 : number]) + "\n")
+            opened = None
+    assert opened is None, f"{page}:{opened}: a fence is never closed"
+
+
+def run_doctest(test: doctest.DocTest) -> None:
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
+    runner.run(test, out=report.append, clear_globs=False)
+    assert not report, "".join(report)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python` blocks are executed and `pycon` blocks are doctests, in one namespace a page."""
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType(f"page_{page.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile("\n" * block.line + block.text, str(page), "exec"), module.__dict__)
+        elif block.language == "pycon":
+            parser = doctest.DocTestParser()
+            run_doctest(parser.get_doctest(block.text, module.__dict__, page.name, str(page), block.line))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module(name)
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, extraglobs={"ost": ost, "np": np}):
+        run_doctest(test)
+
+
+@pytest.mark.parametrize("name", ost.__all__)
+def test_public_names_are_documented(name: str) -> None:
+    assert (getattr(ost, name).__doc__ or "").strip(), f"ostinato.{name} has no docstring"
+    api = (ROOT / "docs" / "api.md").read_text()
+    assert re.search(rf"^\.\. \w+:: {name}$", api, re.MULTILINE), f"docs/api.md does not list {name}"
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{page.relative_to(ROOT)} links to {target}, which does not exist"
+        assert not anchor or anchor in anchors(linked), f"{page.relative_to(ROOT)}: no heading for {target}"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "index.md"], ids=lambda page: page.stem)
+def test_commands_named_in_a_page_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z]+)", page.read_text())) <= targets
