@@ -1,0 +1,94 @@
+"""The replay core. Private: its names change without notice."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+from ostinato._core import passes as passes
+
+
+class Schedule:
+    """Lanes, their order and their waits."""
+
+    @staticmethod
+    def build(lane_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lane_ops: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], home: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pinned: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], published: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], periods: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], until_op: int, until_every: int, largest_distance: int) -> Schedule: ...
+
+class Plan:
+    """What the operations of a schedule call, on which arrays."""
+
+    @staticmethod
+    def build(schedule: Schedule, function: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], user: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], table_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], table: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_arrays: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], period_class: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], views: list, scalar_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], scalars: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], value_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value_slot: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value_index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], step_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], step_slot: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], python: list) -> Plan: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+def builtin_task(name: "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >") -> int:
+    """
+    The address of a native task of the compiler's own: 'copy', 'fill' or 'until'.
+    """
+
+class Machine:
+    """Seats and their threads."""
+
+    def __init__(self, cores: Sequence[int], crowded: bool, init: object | None) -> None: ...
+
+    def close(self) -> None: ...
+
+    def seat_statistics(self) -> list: ...
+
+    @property
+    def forked(self) -> bool: ...
+
+class Program:
+    """A schedule with its lanes and its queue of runs."""
+
+    def __init__(self, machine: Machine, schedule: Schedule, plan: Plan) -> None: ...
+
+    def replay(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, traced: bool) -> object: ...
+
+    def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, traced: bool) -> Run: ...
+
+    def rebind(self, plan: Plan) -> None: ...
+
+    def close(self) -> None: ...
+
+    def statistics(self) -> dict: ...
+
+class Run:
+    """Some steps of a program, submitted together."""
+
+    def wait(self, timeout: float) -> bool: ...
+
+    def cancel(self) -> bool: ...
+
+    def failures(self) -> tuple: ...
+
+    def deliver(self) -> None: ...
+
+    def set_callback(self, function: object) -> bool: ...
+
+    def trace_records(self) -> list: ...
+
+    def stuck(self) -> str: ...
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def begun(self) -> bool: ...
+
+    @property
+    def cancelled(self) -> bool: ...
+
+    @property
+    def poisoned(self) -> bool: ...
+
+    @property
+    def steps(self) -> int: ...
+
+def serving() -> bool:
+    """
+    Whether the calling thread is serving lanes, so that its Python code is part of a task.
+    """
