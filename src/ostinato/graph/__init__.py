@@ -3,6 +3,7 @@
 from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.capture import capture, param, until
 from ostinato.graph.graph import Graph
+from ostinato.graph.kernel import kernel
 from ostinato.graph.native import native
 from ostinato.graph.op import Op, previous
 from ostinato.graph.param import STEP as step
@@ -16,6 +17,7 @@ __all__ = [
     "ReadWrite",
     "Write",
     "capture",
+    "kernel",
     "native",
     "param",
     "previous",

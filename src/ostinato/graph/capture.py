@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 from contextvars import Token
 from types import TracebackType
@@ -22,35 +23,44 @@ _READ_ONLY = ("read-only", "readonly", "read-write", "not writeable", "not writa
 class Capture:
     """The context manager that `capture` returns; good for one block."""
 
-    __slots__ = ("_graph", "_guard", "_token")
+    __slots__ = ("_collecting", "_recording", "_token")
 
     def __init__(self) -> None:
-        self._graph: Graph | None = None
-        self._guard = Guard()
+        self._collecting = False
+        self._recording: Recording | None = None
         self._token: Token[Recording | None] | None = None
 
     def __enter__(self) -> Graph:
-        if self._graph is not None:
+        if self._recording is not None:
             raise GraphError("this capture has been used; write `with capture() as graph:` for every block")
         if current() is not None:
             raise GraphError("captures do not nest: a capture is open in this thread or asyncio task already")
-        self._graph = Graph()
-        self._graph.is_recording = True
-        self._token = recording.set(Recording(self._graph, self._guard))
-        return self._graph
+        # All that is recorded stays, so Python's cycle collector would look through it again and again and find
+        # nothing: at a million ops that takes as long as the recording.
+        self._collecting = gc.isenabled()
+        gc.disable()
+        graph, guard = Graph(), Guard()
+        graph.start_recording(guard)
+        self._recording = Recording(graph, guard)
+        self._token = recording.set(self._recording)
+        return graph
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._graph is not None
-        held = len(self._guard)
-        self._graph.is_recording = False
-        self._guard.release()
+        assert self._recording is not None and self._token is not None
+        graph, guard = self._recording.graph, self._recording.guard
+        held = guard.holds_anything
+        self._recording.ended = True
+        if self._collecting:
+            gc.enable()
         with suppress(ValueError):  # left in another context than it was entered in
-            recording.reset(self._token)  # type: ignore[arg-type]
+            recording.reset(self._token)
+        graph.stop_recording()
+        guard.release()
         if error is None:
             return
-        self._graph.discard()
+        graph.discard()
         if held and isinstance(error, ValueError | TypeError | BufferError) and _says_read_only(error):
             line = "" if traceback is None else f" (line {traceback.tb_lineno})"
             raise GraphError(

@@ -21,11 +21,12 @@ class Recording:
     which thread and which task it belongs.
     """
 
-    __slots__ = ("asyncio_task", "graph", "guard", "thread")
+    __slots__ = ("asyncio_task", "ended", "graph", "guard", "thread")
 
     def __init__(self, graph: Graph, guard: Guard) -> None:
         self.graph = graph
         self.guard = guard
+        self.ended = False
         self.thread = get_ident()
         self.asyncio_task = _asyncio_task()
 
@@ -46,7 +47,7 @@ def current_guard() -> Guard | None:
 
 
 def _is_ours(value: Recording) -> bool:
-    if value.thread != get_ident() or not value.graph.is_recording:
+    if value.thread != get_ident() or value.ended:
         return False
     return value.asyncio_task is None or value.asyncio_task is _asyncio_task()
 

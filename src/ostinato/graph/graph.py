@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ostinato.errors import GraphError
 from ostinato.graph.body import Body, Until
 from ostinato.graph.call_site import CallSite, user_frame
+from ostinato.graph.guard import Guard
 from ostinato.graph.op import Op, Previous
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.param import REQUIRED, Combine, Param
@@ -62,7 +63,6 @@ class Graph:
         self.infer = bool(infer)
         self.explicit_edges: list[tuple[int, int, int]] = []
         self.stop: Op | None = None
-        self.is_recording = False  # set while a capture records here
         self._recorder = Recorder()
         self._ops: list[Op] = []
         self._sites: dict[tuple[int, int], CallSite] = {}
@@ -262,6 +262,19 @@ class Graph:
         from ostinato.runtime.program import compile_graph
 
         return compile_graph(self, machine, runs=runs, lanes=lanes, costs=costs)
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether a capture that records here is open."""
+        return self._recorder.guard is not None
+
+    def start_recording(self, guard: Guard) -> None:
+        """Have what is recorded protected by the guard of a capture."""
+        self._recorder.guard = guard
+
+    def stop_recording(self) -> None:
+        """End what `start_recording` began."""
+        self._recorder.guard = None
 
     def record(
         self,

@@ -8,7 +8,7 @@ one again only where the memory is known to be writable, so an array for which t
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 
@@ -23,17 +23,25 @@ _held: dict[int, int] = {}  # id of each array that a guard made read-only -> ho
 class Guard:
     """The arrays that one capture made read-only."""
 
-    __slots__ = ("_arrays",)
+    __slots__ = ("_arrays", "_views")
 
     def __init__(self) -> None:
         self._arrays: dict[int, Array] = {}  # by id, in the order in which they can be made writable again
+        self._views: list[Array] = []  # views made from those meanwhile, which therefore were read-only from birth
 
-    def __len__(self) -> int:
-        return len(self._arrays)
+    @property
+    def holds_anything(self) -> bool:
+        """Whether some array is read-only because of this guard."""
+        return bool(self._arrays)
 
     def hold(self, array: Array) -> bool:
         """Make an array and its bases read-only; return whether it was writable, but for guards."""
         if id(array) in self._arrays:
+            return True
+        if not array.flags.writeable and id(array.base) in self._arrays:
+            if _repeats(array):
+                return False
+            self._views.append(array)
             return True
         with _lock:
             if not array.flags.writeable and not _read_only_by_guard(array):
@@ -49,14 +57,18 @@ class Guard:
     def release(self) -> None:
         """Make everything as it was; safe to call again."""
         with _lock:
-            arrays, self._arrays = self._arrays, {}
-            for key, array in arrays.items():
+            for key in self._arrays:
                 if _held[key] == 1:
                     del _held[key]
                 else:
                     _held[key] -= 1
-                with suppress(ValueError):  # a base that the user made read-only meanwhile
+            for array in chain(self._arrays.values(), self._views):
+                try:
                     array.flags.writeable = True
+                except ValueError:
+                    continue  # the user made its base read-only meanwhile
+            self._arrays = {}
+            self._views = []
 
     def _hold_bases(self, array: Array) -> None:
         if id(array) in self._arrays:
@@ -94,18 +106,20 @@ def writable_view(array: Array) -> Array:
 
 
 def _read_only_by_guard(array: Array) -> bool:
-    """Whether a read-only array is so because a guard holds it, or held its base when it was made.
-
-    A view that repeats elements is what `numpy.broadcast_to` makes: read-only on its own account.
-    """
+    """Whether a read-only array is so because a guard holds it, or held its base when it was made."""
     if id(array) in _held:
         return True
     base = array.base
     while isinstance(base, np.ndarray):
         if id(base) in _held:
-            return 0 not in array.strides or array.size <= 1
+            return not _repeats(array)
         base = base.base
     return False
+
+
+def _repeats(array: Array) -> bool:
+    """Whether a view repeats elements, as those of `numpy.broadcast_to` do, which are read-only on their own account."""
+    return 0 in array.strides and array.size > 1
 
 
 def _outermost_held(array: Array) -> Array:

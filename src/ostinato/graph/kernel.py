@@ -1,1 +1,174 @@
-"""Tasks compiled by Numba."""
+"""Tasks written in Python and compiled to native code by Numba."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, overload
+
+import numpy as np
+
+from ostinato.graph.access import Read, ReadWrite, Write, annotated_mode, signature_of
+from ostinato.graph.arrays import Array, as_ndarray
+from ostinato.graph.body import NativeCall
+from ostinato.graph.context import current
+from ostinato.graph.kernel_entry import ArrayType, compile_entry
+from ostinato.graph.native import NativeTask
+from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
+from ostinato.graph.param import REQUIRED, Param, Step
+from ostinato.graph.recordable import Recordable
+from ostinato.graph.recorder import Recorder
+from ostinato.graph.task import refuse_placeholder
+
+__all__ = ["Kernel", "kernel"]
+
+_MARKERS = {READ: Read, WRITE: Write, READ_WRITE: ReadWrite}
+
+
+class Kernel(Recordable):
+    """A function of arrays and scalars that is compiled for each combination of argument types; made by `kernel`."""
+
+    def __init__(self, function: Callable[..., Any], name: str | None, local_names: Mapping[str, object]) -> None:
+        self.signature = signature_of(function)
+        declared = []
+        for parameter in self.signature.parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                raise TypeError(f"parameter {parameter.name!r} of a kernel is not positional; a C function's all are")
+            declared.append(annotated_mode(parameter.annotation, function, local_names))
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.name = name or function.__name__
+        self._names = tuple(self.signature.parameters)
+        self._modes = tuple(mode for mode, _ in declared)
+        self._scalars = tuple(kind if kind in (int, float) else None for _, kind in declared)
+        self._compiled: dict[tuple[object, ...], NativeTask] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        graph = current()
+        if graph is not None:
+            return graph.record(self, args, kwargs, sys._getframe(1))
+        args = self._complete(args, kwargs)
+        types: list[ArrayType | type] = []
+        for place, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
+            refuse_placeholder(value, self.name)
+            types.append(self._array_type(as_ndarray(value), place) if mode else self._scalar_type(value, place))
+        self._for_types(tuple(types)).run(args)
+        return None
+
+    def __repr__(self) -> str:
+        return f"<ostinato kernel {self.name!r}>"
+
+    def bind(
+        self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[NativeCall, tuple[Operand, ...]]:
+        args = self._complete(args, kwargs)
+        types: list[ArrayType | type] = []
+        for place, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
+            if not mode:
+                if not isinstance(value, Param | Step):
+                    recorder.check_plain(value, self.label, place)
+                types.append(self._scalar_type(value, place))
+                continue
+            operand = recorder.native[mode].get(id(value))
+            if operand is None:
+                operand = recorder.native_operand(value, mode, self.label, place)
+            types.append(self._array_type(operand.array, place) if operand.ring is None else _common(operand.arrays))
+        return self._for_types(tuple(types)).bind(recorder, args, {})
+
+    def label(self, place: int) -> str:
+        """Say what the argument at a place is."""
+        return f"parameter {self._names[place]!r} of {self.name}()"
+
+    def _complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        if kwargs or len(args) != len(self._modes):
+            try:
+                bound = self.signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{self.name}(): {error}") from None
+            bound.apply_defaults()
+            return bound.args
+        return args
+
+    def _array_type(self, array: Array | None, place: int) -> ArrayType:
+        if array is None:
+            raise TypeError(f"{self.label(place)} is an array; a kernel takes no tokens")
+        return ArrayType.of(array)
+
+    def _scalar_type(self, value: object, place: int) -> type:
+        declared = self._scalars[place]
+        if declared is not None:
+            return declared
+        if isinstance(value, Param):
+            # What a function makes of default and given value, or a value not known yet, counts as a float.
+            value = value.default if value.default is not REQUIRED and value.combine is None else 0.0
+        if isinstance(value, int | np.integer | np.bool_ | Step):
+            return int
+        if isinstance(value, float | np.floating):
+            return float
+        raise TypeError(
+            f"{self.label(place)} is a number unless annotated ost.Read, ost.Write or ost.ReadWrite, "
+            f"not {type(value).__name__}"
+        )
+
+    def _for_types(self, types: tuple[ArrayType | type, ...]) -> NativeTask:
+        compiled = self._compiled.get(types)
+        if compiled is None:
+            readonly = tuple(mode == READ for mode in self._modes)
+            address, keep = compile_entry(self.function, types, readonly)
+            access = tuple(
+                _MARKERS[mode] if mode else kind for mode, kind in zip(self._modes, types, strict=True)
+            )
+            compiled = self._compiled[types] = NativeTask(address, access, self.name, keep=(keep,))
+        return compiled
+
+
+@overload
+def kernel(function: Callable[..., Any], /) -> Kernel: ...
+@overload
+def kernel(*, name: str | None = None) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(function: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
+    """Make a native task of a Python function of arrays and scalars, compiled by Numba.
+
+    Parameters annotated `Read`, `Write` or `ReadWrite` are arrays, as for `task`. A parameter annotated ``int`` or
+    ``float`` is such a scalar; one without annotation is what is passed, and a float where that is known only when
+    the program runs. The function is compiled when it is first called, or captured, with arguments of certain types,
+    without liberties in floating-point arithmetic. What it returns is dropped. If it raises, the op fails.
+
+    Needs Numba: ``pip install ostinato[numba]``.
+
+    Parameters
+    ----------
+    name
+        The name in messages and traces; by default the function's.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost
+    >>> @ost.kernel
+    ... def scale(src: ost.Read, dst: ost.Write, factor):
+    ...     for i in range(src.size):
+    ...         dst[i] = src[i] * factor
+    >>> a, b = np.ones(3), np.zeros(3)
+    >>> scale(a, b, 0.5)
+    >>> b
+    array([0.5, 0.5, 0.5])
+    """
+    if function is not None:
+        if not inspect.isfunction(function):
+            raise TypeError(f"@kernel is for Python functions, not {type(function).__name__}; options are keywords")
+        return Kernel(function, None, sys._getframe(1).f_locals)
+
+    def decorate(function: Callable[..., Any]) -> Kernel:
+        return Kernel(function, name, sys._getframe(1).f_locals)
+
+    return decorate
+
+
+def _common(arrays: tuple[Array, ...]) -> ArrayType:
+    """Return the type that fits all arrays of a ring element."""
+    types = [ArrayType.of(array) for array in arrays]
+    layouts = {kind.layout for kind in types}
+    aligned = all(kind.aligned for kind in types)
+    return types[0]._replace(layout=layouts.pop() if len(layouts) == 1 else "A", aligned=aligned)

@@ -89,7 +89,7 @@ class NativeTask(Recordable):
         kinds = self.kinds
         if len(args) != len(kinds):
             self._check_count(args)
-        values: list[object] = []
+        values: list[Any] = []
         operands: list[Operand] = []
         known = recorder.native
         for value, kind in zip(args, kinds, strict=True):
@@ -103,7 +103,8 @@ class NativeTask(Recordable):
                 values.append(value)
             else:
                 values.append(self._scalar(recorder, value, kind, len(values)))
-        return NativeCall(self, tuple(values)), tuple(operands)
+        arguments = tuple(values)
+        return NativeCall(self, arguments), arguments if len(operands) == len(values) else tuple(operands)
 
     def label(self, place: int) -> str:
         """Say what the argument at a place is."""

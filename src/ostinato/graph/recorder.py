@@ -10,7 +10,7 @@ import numpy as np
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array, as_ndarray, is_array
 from ostinato.graph.context import current_guard
-from ostinato.graph.guard import is_writable
+from ostinato.graph.guard import Guard, is_writable
 from ostinato.graph.op import Op
 from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import Param, Params, Step
@@ -36,12 +36,15 @@ class Recorder:
         By mode, the operands that exist, by the `id` of what the user passed. The operands keep that alive.
     native
         By mode, those that native tasks may take.
+    guard
+        That of the capture that records here; None when none does.
     """
 
-    __slots__ = ("_arrays", "_rings", "known", "native", "params")
+    __slots__ = ("_arrays", "_rings", "guard", "known", "native", "params")
 
     def __init__(self) -> None:
         self.params = Params()
+        self.guard: Guard | None = None
         self.known: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
         self.native: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
         self._arrays: dict[int, tuple[object, Array]] = {}  # for what is no ndarray itself
@@ -52,14 +55,17 @@ class Recorder:
         known = self.known[mode].get(id(value))
         if known is not None:
             return known
-        if isinstance(value, RingElement):
+        if type(value) is np.ndarray:
+            operand = Operand(value, value, None, mode)
+            writable = self._hold(value)
+        elif isinstance(value, RingElement):
             operand = Operand(value, None, value, mode)
             self._hold_ring(value.ring)
             writable = not mode & WRITE or all([view.flags.writeable for view in value.views])
         else:
-            array = value if type(value) is np.ndarray else self._array(value, label, place)
+            array = self._array(value, label, place)
             operand = Operand(value, array, None, mode)
-            writable = array is None or _hold(array)
+            writable = array is None or self._hold(array)
         if mode & WRITE and not writable:
             raise GraphError(f"{label(place)} is written, but the array passed is read-only")
         self.known[mode][id(value)] = operand
@@ -121,8 +127,13 @@ class Recorder:
         if id(ring) not in self._rings:
             for value in ring.values:
                 if isinstance(value, np.ndarray):
-                    _hold(value)
+                    self._hold(value)
             self._rings[id(ring)] = ring
+
+    def _hold(self, array: Array) -> bool:
+        """Make an array read-only while a capture is open; return whether it is writable otherwise."""
+        guard = self.guard or current_guard()
+        return is_writable(array) if guard is None else guard.hold(array)
 
 
 _RING_HINT = "; pass an element of it, as in u[0]"
@@ -135,8 +146,3 @@ def native_refusal(array: Array) -> str | None:
     if not array.dtype.isnative:
         return f"C code cannot take an array of swapped byte order ({array.dtype.str}); convert it"
     return None
-
-
-def _hold(array: Array) -> bool:
-    guard = current_guard()
-    return is_writable(array) if guard is None else guard.hold(array)

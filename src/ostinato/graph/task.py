@@ -42,7 +42,7 @@ class PythonTask(Recordable):
         keywords: tuple[str, ...] = ()
         if kwargs or len(args) != len(modes):
             args, keywords, modes = self.complete(args, kwargs)
-        values: list[object] = []
+        values: list[Any] = []
         operands: list[Operand] = []
         known = recorder.known
         for value, mode in zip(args, modes, strict=True):
@@ -56,7 +56,9 @@ class PythonTask(Recordable):
                 if type(value) not in PLAIN:
                     recorder.check_plain(value, self.label, len(values))
                 values.append(value)
-        return PythonCall(self.function, tuple(values), keywords, self.releases_gil), tuple(operands)
+        arguments = tuple(values)
+        accesses = arguments if len(operands) == len(values) else tuple(operands)
+        return PythonCall(self.function, arguments, keywords, self.releases_gil), accesses
 
     def complete(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
