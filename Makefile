@@ -11,7 +11,7 @@ export PIP_NO_INPUT = 1
 
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find core -name '*.cpp' -o -name '*.h')
-CXX_FILES := $(filter core/%,$(SOURCES))
+CXX_FILES := $(shell find core benchmarks tests -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # $(call install,VENV,EXTRA,OPTIONS): builds in place; the build tree stays, so that the next one compiles only what changed.
 install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-dir=$(1)/cmake $(3) -e '.[$(2)]' && touch $@
 # $(call sanitize,NAME,LIBRARIES): the tests of the core and the runtime, with the sanitizer's library loaded first.
