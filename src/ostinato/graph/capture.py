@@ -48,7 +48,8 @@ class Capture:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._recording is not None and self._token is not None
+        assert self._recording is not None
+        assert self._token is not None
         graph, guard = self._recording.graph, self._recording.guard
         held = guard.holds_anything
         self._recording.ended = True

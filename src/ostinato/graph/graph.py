@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from ostinato.graph.param import REQUIRED, Combine, Param
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder
 from ostinato.graph.ring import Ring, ring
-from ostinato.graph.task import PythonTask, modes_of
+from ostinato.graph.task import PythonTask, modes_of, name_of
 from ostinato.graph.transfer import copy_body, fill_body
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ class Graph:
 
     @property
     def given_edges(self) -> list[tuple[Op, Op, int]]:
-        """The dependences given by ``after=`` and `edge`: each op, the op that comes after it, the distance in steps."""
+        """The dependences given by ``after=`` and `edge`: an op, the op that comes after it, the distance in steps."""
         return [(self._ops[src], self._ops[dst], distance) for src, dst, distance in self.explicit_edges]
 
     @property
     def edges(self) -> list[tuple[Op, Op, int]]:
-        """All dependences, given and inferred: each op, the op that comes after it, the distance in steps."""
+        """All dependences, given and inferred: an op, the op that comes after it, the distance in steps."""
         from ostinato.compile.dependences import dependences
 
         found = dependences(self)
@@ -102,7 +102,7 @@ class Graph:
 
     def task(
         self,
-        fn: Callable[..., Any],
+        fn: object,
         *args: Any,
         after: Op | Previous | Iterable[Op | Previous] = (),
         on: Any = None,
@@ -130,8 +130,9 @@ class Graph:
             For a callable that is no task, one entry per argument: `Read`, `Write`, `ReadWrite`, or anything else,
             such as None, for a scalar or a plain object.
         """
-        if isinstance(fn, MethodType) and isinstance(fn.__func__, Recordable):
-            fn, args = fn.__func__, (fn.__self__, *args)
+        function = getattr(fn, "__func__", None)
+        if isinstance(fn, MethodType) and isinstance(function, Recordable):
+            fn, args = function, (fn.__self__, *args)
         if isinstance(fn, Recordable):
             if access is not None:
                 raise TypeError(f"{fn.name}() says itself how it uses its arguments; leave out access=")
@@ -141,7 +142,7 @@ class Graph:
         elif access is None:
             raise TypeError(f"{fn!r} is no task, so give access=, with one entry per argument, or decorate it")
         else:
-            called = PythonTask(fn, modes_of(access), getattr(fn, "__name__", type(fn).__name__), False)
+            called = PythonTask(fn, modes_of(access), name_of(fn), False)
         return self.record(called, args, {}, user_frame(), name, after, on, priority)
 
     def copy(

@@ -118,16 +118,17 @@ def _read_only_by_guard(array: Array) -> bool:
 
 
 def _repeats(array: Array) -> bool:
-    """Whether a view repeats elements, as those of `numpy.broadcast_to` do, which are read-only on their own account."""
+    """Whether a view repeats elements, as `numpy.broadcast_to` makes them, read-only on their own account."""
     return 0 in array.strides and array.size > 1
 
 
 def _outermost_held(array: Array) -> Array:
-    outermost = link = array
+    outermost = array
+    link: object = array
     while isinstance(link, np.ndarray):
         if id(link) in _held:
             outermost = link
-        link = link.base  # type: ignore[assignment]
+        link = link.base
     return outermost
 
 

@@ -117,9 +117,7 @@ class Kernel(Recordable):
         if compiled is None:
             readonly = tuple(mode == READ for mode in self._modes)
             address, keep = compile_entry(self.function, types, readonly)
-            access = tuple(
-                _MARKERS[mode] if mode else kind for mode, kind in zip(self._modes, types, strict=True)
-            )
+            access = tuple(_MARKERS[mode] if mode else kind for mode, kind in zip(self._modes, types, strict=True))
             compiled = self._compiled[types] = NativeTask(address, access, self.name, keep=(keep,))
         return compiled
 

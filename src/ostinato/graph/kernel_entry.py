@@ -100,7 +100,7 @@ def _scalar_loader(index: int, numba_type: Any) -> Any:
     """Return a function for compiled code that reads scalar `index` of an ``ost_call``."""
     from numba.extending import intrinsic
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def load(typing_context: Any, call: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             scalars = _load(builder, args[0], _CALL_SCALARS, args[0].type)
@@ -113,14 +113,14 @@ def _scalar_loader(index: int, numba_type: Any) -> Any:
 
 def _array_loader(index: int, numba_type: Any, itemsize: int) -> Any:
     """Return a function for compiled code that makes an array of array `index` of an ``ost_call``."""
-    from llvmlite import ir
+    from numba.core import cgutils
     from numba.extending import intrinsic
     from numba.np.arrayobj import make_array, populate_array
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def load(typing_context: Any, call: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer, word = args[0].type, ir.IntType(64)
+            pointer, word = args[0].type, cgutils.intp_t
             element_pointer = context.get_data_type(numba_type.dtype).as_pointer()
             description = index * _ARRAY_SIZE
             arrays = _load(builder, args[0], _CALL_ARRAYS, pointer)
@@ -144,7 +144,7 @@ def _array_loader(index: int, numba_type: Any, itemsize: int) -> Any:
 
 def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
     """Read a value of an LLVM type, `offset` bytes behind a pointer."""
-    from llvmlite import ir
+    from numba.core import cgutils
 
-    place = builder.gep(builder.bitcast(base, ir.IntType(8).as_pointer()), [ir.IntType(64)(offset)])
+    place = builder.gep(builder.bitcast(base, cgutils.voidptr_t), [cgutils.intp_t(offset)])
     return builder.load(builder.bitcast(place, kind.as_pointer()))

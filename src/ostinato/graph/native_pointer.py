@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import sys
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ def user_address(user: object) -> tuple[int, object]:
 def _function_pointer(fn: Any) -> Pointer | None:
     if isinstance(fn, int) and not isinstance(fn, bool):
         return Pointer(fn)
-    if isinstance(fn, ctypes._CFuncPtr):
+    if isinstance(fn, _ctypes.CFuncPtr):
         return Pointer(ctypes.cast(fn, ctypes.c_void_p).value or 0, getattr(fn, "__name__", None))
     if type(fn).__name__ == "PyCapsule":
         return _capsule_pointer(fn)
@@ -74,7 +75,7 @@ def _is_instance(fn: object, module: str, name: str) -> bool:
 
 
 def _cffi_pointer(fn: Any) -> Pointer:
-    ffi = sys.modules["_cffi_backend"].FFI()  # type: ignore[attr-defined]
+    ffi = sys.modules["_cffi_backend"].FFI()
     declared = ffi.typeof(fn)
     if declared.kind not in ("function", "pointer"):
         raise TypeError(f"this cffi object is a {declared.cname}, no pointer to a function")

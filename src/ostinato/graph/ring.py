@@ -47,7 +47,8 @@ class RingElement:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array that it is in each step."""
-        return self.views[0].shape
+        shape: tuple[int, ...] = self.views[0].shape
+        return shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -74,7 +75,7 @@ class RingElement:
 
     def __getitem__(self, index: _Index | tuple[_Index, ...]) -> RingElement:
         """Slice it like an array, with integers, slices, ``...`` and ``None``; every result is a view."""
-        indices = index if type(index) is tuple else (index,)
+        indices: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
         whole = False
         for entry in indices:
             whole |= entry is Ellipsis
@@ -184,6 +185,6 @@ def _is_basic(entry: object) -> bool:
 
 def _overlap(a: Array, b: Array) -> bool:
     try:
-        return bool(np.shares_memory(a, b, max_work=_OVERLAP_EFFORT))
+        return bool(np.shares_memory(a, b, max_work=_OVERLAP_EFFORT))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True

@@ -20,7 +20,7 @@ from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import PLAIN, Recorder
 from ostinato.graph.ring import Ring, RingElement
 
-__all__ = ["PythonTask", "Task", "modes_of", "refuse_placeholder", "task"]
+__all__ = ["PythonTask", "Task", "modes_of", "name_of", "refuse_placeholder", "task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,7 +103,7 @@ class Task(PythonTask, Generic[P, R]):
         functools.update_wrapper(self, function)
         self.__signature__ = signature
         self.__wrapped__ = function
-        super().__init__(function, modes, name or getattr(function, "__name__", type(function).__name__), releases_gil)
+        super().__init__(function, modes, name or name_of(function), releases_gil)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         graph = current()
@@ -138,7 +138,9 @@ class Task(PythonTask, Generic[P, R]):
             raise TypeError(f"{self.name}(): {error}") from None
         bound.apply_defaults()
         keywords = dict(bound.kwargs)
-        modes = [self.modes[place] if place < len(self.modes) else self._extra_mode() for place in range(len(bound.args))]
+        modes = [
+            self.modes[place] if place < len(self.modes) else self._extra_mode() for place in range(len(bound.args))
+        ]
         modes += [self._keyword_mode(key) for key in keywords]
         return (*bound.args, *keywords.values()), tuple(keywords), tuple(modes)
 
@@ -220,6 +222,11 @@ def task(function: Callable[..., Any] | None = None, /, *, name: str | None = No
         return Task(function, name, releases_gil, sys._getframe(1).f_locals)
 
     return decorate
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name that a callable goes by."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def modes_of(access: Sequence[object]) -> tuple[int, ...]:
