@@ -32,5 +32,6 @@ class Check:
         counts, errors = self._records[:, 0], int(self._records[:, 1].sum())
         if errors or not (counts == 2 * steps).all():
             raise AssertionError(
-                f"{name}: {errors} calls came too early; ops ran {counts.min()} to {counts.max()} times in {2 * steps} steps"
+                f"{name}: {errors} calls came too early; "
+                f"ops ran {counts.min()} to {counts.max()} times in {2 * steps} steps"
             )

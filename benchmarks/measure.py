@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+#: Runs so many steps.
+Run = Callable[[int], object]
+
 
 @dataclass
 class Contestant:
     """Something to be timed: `run(n)` does n steps of `tasks` tasks each; n is a multiple of `multiple`."""
 
     name: str
-    run: Callable[[int], object]
+    run: Run
     tasks: int = 1
     multiple: int = 1
     samples: list[float] = field(default_factory=list)  # nanoseconds per task
@@ -75,8 +78,3 @@ def measure(contestants: list[Contestant], *, rounds: int, seconds: float) -> No
     finally:
         if collecting:
             gc.enable()
-
-
-def rows(benchmark: str, case: str, contestants: list[Contestant], *, reference: str | None, unit: str = "ns/task") -> list[Row]:
-    """The contestants' samples as rows of a table."""
-    return [Row(benchmark, case, c.name, unit, tuple(c.samples), reference) for c in contestants]

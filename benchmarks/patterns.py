@@ -1,7 +1,8 @@
 """Dependence patterns in the manner of Task Bench, as plain data that every contestant is given alike.
 
-A pattern is one step: some rows of points. A point depends on points of the row before it, those of the first row on points of
-the last row of the step before. The fft, nearest and stencil rules are Task Bench's; widths are powers of two.
+A pattern is one step: some rows of points. A point depends on points of the row before it, those of the first row on
+points of the last row of the step before. The fft, nearest and stencil rules are
+Task Bench's; widths are powers of two.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Flat:
-    """A pattern as arrays: ops are numbered row by row, an edge's distance is 0 within the step and 1 from the step before."""
+    """A pattern as arrays: ops are numbered row by row; an edge has distance 0 in the step, 1 from the step before."""
 
     n_ops: int
     source: Int32s
@@ -42,7 +43,9 @@ class Flat:
 
 
 def _window(width: int, *reaches: int) -> Row:
-    return tuple(tuple(p + d for d in sorted({-r for r in reaches} | set(reaches)) if 0 <= p + d < width) for p in range(width))
+    return tuple(
+        tuple(p + d for d in sorted({-r for r in reaches} | set(reaches)) if 0 <= p + d < width) for p in range(width)
+    )
 
 
 def chain() -> Pattern:
@@ -90,7 +93,10 @@ def tree(width: int = 8) -> Pattern:
 def scattered(width: int = 16, rows: int = 8, seed: int = 1) -> Pattern:
     """Each point needs itself and two others, drawn once."""
     draw = random.Random(seed)
-    return Pattern("random", tuple(tuple(tuple(sorted({p, *draw.sample(range(width), 2)})) for p in range(width)) for _ in range(rows)))
+    return Pattern(
+        "random",
+        tuple(tuple(tuple(sorted({p, *draw.sample(range(width), 2)})) for p in range(width)) for _ in range(rows)),
+    )
 
 
 def all_patterns() -> list[Pattern]:
@@ -118,7 +124,11 @@ def flatten(pattern: Pattern) -> Flat:
         distance=distance,
         half=np.array([int(2 * p >= max(len(row), 2)) for row in pattern.rows for p in range(len(row))], np.int32),
         order=np.array(
-            [first[r] + p for r, row in enumerate(pattern.rows) for p in sorted(range(len(row)), key=lambda p: abs(2 * p + 1 - len(row)))],
+            [
+                first[r] + p
+                for r, row in enumerate(pattern.rows)
+                for p in sorted(range(len(row)), key=lambda p: abs(2 * p + 1 - len(row)))
+            ],
             np.int32,
         ),
     )

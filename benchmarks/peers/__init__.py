@@ -1,4 +1,4 @@
-"""The C++ peers: each a small shared library with the same four symbols, built when first needed and called through ctypes."""
+"""The C++ peers: each a small shared library with the same four symbols, built when needed, called through ctypes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -42,13 +43,14 @@ def compiler() -> str:
 
 def _library(name: str) -> ctypes.CDLL:
     """Build the library of a source file unless it is there already, and load it."""
-    source, built = _HERE / f"{name}.cpp", _BUILT / f"{name}.so"
-    inputs = [source, Path(__file__), *_HERE.glob("*.h")]
-    if not built.exists() or built.stat().st_mtime < max(path.stat().st_mtime for path in inputs):
+    source = _HERE / f"{name}.cpp"
+    include = ["-I", str(_ROOT / "core" / "include"), "-isystem", f"{sys.prefix}/include"]
+    command = [_COMPILER, *_FLAGS, *include, str(source), *_EXTRA.get(name, [])]
+    built = _BUILT / f"{name}-{zlib.crc32(' '.join(command).encode()):08x}.so"
+    newest = max(path.stat().st_mtime for path in (source, *_HERE.glob("*.h")))
+    if not built.exists() or built.stat().st_mtime < newest:
         _BUILT.mkdir(parents=True, exist_ok=True)
-        include = ["-I", str(_ROOT / "core" / "include"), "-isystem", f"{sys.prefix}/include"]
-        command = [_COMPILER, *_FLAGS, *include, str(source), "-o", str(built), *_EXTRA.get(name, [])]
-        subprocess.run(command, capture_output=True, text=True, check=True)
+        subprocess.run([*command, "-o", str(built)], capture_output=True, text=True, check=True)
     return ctypes.CDLL(str(built))
 
 
@@ -59,7 +61,8 @@ class Kernels:
         library = _library("kernels")
         self._library = library
         self.empty, self.check, self.work = (
-            ctypes.cast(getattr(library, f"task_{name}"), ctypes.c_void_p).value or 0 for name in ("empty", "check", "work")
+            ctypes.cast(getattr(library, f"task_{name}"), ctypes.c_void_p).value or 0
+            for name in ("empty", "check", "work")
         )
 
 
@@ -89,7 +92,9 @@ class PeerProgram:
     def __enter__(self) -> PeerProgram:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._library.peer_destroy(self._handle)
 
 

@@ -11,36 +11,38 @@ struct Check {
     std::atomic<int64_t> count;
     int64_t errors;
     int64_t n_sources;
-    const Check *const *sources;
-    const int64_t *distances;
+    const Check* const* sources;
+    const int64_t* distances;
 };
 
 struct Work {
     uint64_t mask;              // one less than the number of entries, which is a power of two
-    const int64_t *iterations;  // by step
+    const int64_t* iterations;  // by step
 };
 
 }  // namespace
 
 extern "C" {
 
-int32_t task_empty(const ost_call *) { return 0; }
+int32_t task_empty(const ost_call*) { return 0; }
 
 // Counts its calls, and counts as an error every call that comes before something it depends on.
-int32_t task_check(const ost_call *call) {
-    auto &own = *static_cast<Check *>(call->user);
+int32_t task_check(const ost_call* call) {
+    auto& own = *static_cast<Check*>(call->user);
     const int64_t step = own.count.load(std::memory_order_relaxed);
-    if (static_cast<uint64_t>(step) != call->step) ++own.errors;
+    if (static_cast<uint64_t>(step) != call->step)
+        ++own.errors;
     for (int64_t i = 0; i < own.n_sources; ++i) {
-        if (own.sources[i]->count.load(std::memory_order_relaxed) <= step - own.distances[i]) ++own.errors;
+        if (own.sources[i]->count.load(std::memory_order_relaxed) <= step - own.distances[i])
+            ++own.errors;
     }
     own.count.store(step + 1, std::memory_order_relaxed);
     return 0;
 }
 
 // A chain of multiplications and additions, each of which needs the one before it.
-int32_t task_work(const ost_call *call) {
-    const auto &work = *static_cast<const Work *>(call->user);
+int32_t task_work(const ost_call* call) {
+    const auto& work = *static_cast<const Work*>(call->user);
     double value = 1.0;
     for (int64_t i = work.iterations[call->step & work.mask]; i > 0; --i) {
         value = value * 0.999999 + 1e-6;

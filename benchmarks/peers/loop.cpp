@@ -12,21 +12,23 @@ struct Loop {
 
 }  // namespace
 
-void *peer_create(const PeerGraph *graph) {
-    auto *loop = new Loop;
-    for (int32_t i = 0; i < graph->n_ops; ++i) loop->items.push_back(make_item(*graph, graph->order[i]));
+void* peer_create(const PeerGraph* graph) {
+    auto* loop = new Loop;
+    for (int32_t i = 0; i < graph->n_ops; ++i)
+        loop->items.push_back(make_item(*graph, graph->order[i]));
     return loop;
 }
 
-int32_t peer_run(void *peer, int64_t steps) {
-    auto &loop = *static_cast<Loop *>(peer);
+int32_t peer_run(void* peer, int64_t steps) {
+    auto& loop = *static_cast<Loop*>(peer);
     int32_t failed = 0;
     for (const uint64_t end = loop.step + static_cast<uint64_t>(steps); loop.step < end; ++loop.step) {
-        for (Item &item : loop.items) failed |= item(loop.step);
+        for (Item& item : loop.items)
+            failed |= item(loop.step);
     }
     return failed;
 }
 
-void peer_destroy(void *peer) { delete static_cast<Loop *>(peer); }
+void peer_destroy(void* peer) { delete static_cast<Loop*>(peer); }
 
-const char *peer_version() { return "C++"; }
+const char* peer_version() { return "C++"; }

@@ -1,5 +1,5 @@
-// What every C++ peer is given and the four symbols it exports. Each peer is a shared library of its own, so that one that
-// cannot be built is merely absent.
+// What every C++ peer is given and the four symbols it exports. Each peer is a shared library of its own, so that one
+// that cannot be built is merely absent.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 struct PeerGraph {
     int32_t n_ops;
     int32_t n_edges;
-    const int32_t *source;    // per edge
-    const int32_t *target;    // per edge
-    const int32_t *distance;  // per edge: 0 in the same step, 1 from the step before
-    const int32_t *half;      // per op: the thread that owns it where threads are assigned by hand
-    const int32_t *order;     // a linear extension of the step
+    const int32_t* source;    // per edge
+    const int32_t* target;    // per edge
+    const int32_t* distance;  // per edge: 0 in the same step, 1 from the step before
+    const int32_t* half;      // per op: the thread that owns it where threads are assigned by hand
+    const int32_t* order;     // a linear extension of the step
     ost_task task;
-    void *const *users;  // per op
+    void* const* users;  // per op
 };
 
 // A task ready to be called, as it lies in every contestant: a pointer the compiler cannot see through, and its call.
@@ -29,13 +29,13 @@ struct alignas(64) Item {
     }
 };
 
-inline Item make_item(const PeerGraph &graph, int32_t op) {
+inline Item make_item(const PeerGraph& graph, int32_t op) {
     return Item{graph.task, ost_call{nullptr, nullptr, 0, 0, 0, graph.users[op]}};
 }
 
 extern "C" {
-void *peer_create(const PeerGraph *graph);
-int32_t peer_run(void *peer, int64_t steps);  // steps is a multiple of 64; nonzero: a task failed
-void peer_destroy(void *peer);
-const char *peer_version();
+void* peer_create(const PeerGraph* graph);
+int32_t peer_run(void* peer, int64_t steps);  // steps is a multiple of 64; nonzero: a task failed
+void peer_destroy(void* peer);
+const char* peer_version();
 }

@@ -25,19 +25,21 @@ struct Flow {
 
 }  // namespace
 
-void *peer_create(const PeerGraph *description) {
-    auto *flow = new Flow{unroll(*description)};
+void* peer_create(const PeerGraph* description) {
+    auto* flow = new Flow{unroll(*description)};
     flow->arena.execute([flow] {
         flow->graph = std::make_unique<tbb::flow::graph>();
         flow->start = std::make_unique<tbb::flow::broadcast_node<tbb::flow::continue_msg>>(*flow->graph);
-        for (Node &node : flow->unrolled.nodes) {
-            flow->points.push_back(std::make_unique<Point>(*flow->graph, [flow, &node](const tbb::flow::continue_msg &) {
-                if (node() != 0) flow->failed = 1;
+        for (Node& node : flow->unrolled.nodes) {
+            flow->points.push_back(std::make_unique<Point>(*flow->graph, [flow, &node](const tbb::flow::continue_msg&) {
+                if (node() != 0)
+                    flow->failed = 1;
             }));
         }
         for (size_t i = 0; i < flow->points.size(); ++i) {
-            const Node &node = flow->unrolled.nodes[i];
-            if (node.n_sources == 0) tbb::flow::make_edge(*flow->start, *flow->points[i]);
+            const Node& node = flow->unrolled.nodes[i];
+            if (node.n_sources == 0)
+                tbb::flow::make_edge(*flow->start, *flow->points[i]);
             for (const int32_t target : node.targets) {
                 tbb::flow::make_edge(*flow->points[i], *flow->points[static_cast<size_t>(target)]);
             }
@@ -46,8 +48,8 @@ void *peer_create(const PeerGraph *description) {
     return flow;
 }
 
-int32_t peer_run(void *peer, int64_t steps) {
-    auto &flow = *static_cast<Flow *>(peer);
+int32_t peer_run(void* peer, int64_t steps) {
+    auto& flow = *static_cast<Flow*>(peer);
     flow.arena.execute([&] {
         for (int64_t done = 0; done < steps; done += flow.unrolled.steps) {
             flow.start->try_put(tbb::flow::continue_msg());
@@ -57,8 +59,8 @@ int32_t peer_run(void *peer, int64_t steps) {
     return flow.failed;
 }
 
-void peer_destroy(void *peer) {
-    auto *flow = static_cast<Flow *>(peer);
+void peer_destroy(void* peer) {
+    auto* flow = static_cast<Flow*>(peer);
     flow->arena.execute([flow] {
         flow->points.clear();
         flow->start.reset();
@@ -67,4 +69,4 @@ void peer_destroy(void *peer) {
     delete flow;
 }
 
-const char *peer_version() { return TBB_VERSION_STRING; }
+const char* peer_version() { return TBB_VERSION_STRING; }

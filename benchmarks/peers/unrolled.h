@@ -27,7 +27,7 @@ struct Unrolled {
 };
 
 // As many steps as make about a thousand tasks, so that waiting for the end of a graph weighs little.
-inline Unrolled unroll(const PeerGraph &graph) {
+inline Unrolled unroll(const PeerGraph& graph) {
     const auto fitting = static_cast<uint32_t>(std::clamp(1024 / graph.n_ops, 1, 64));
     Unrolled result{{}, static_cast<int64_t>(std::bit_floor(fitting))};
     for (int64_t u = 0; u < result.steps; ++u) {
@@ -40,7 +40,8 @@ inline Unrolled unroll(const PeerGraph &graph) {
     for (int64_t u = 0; u < result.steps; ++u) {
         for (int32_t e = 0; e < graph.n_edges; ++e) {
             const int64_t from = u - graph.distance[e];
-            if (from < 0) continue;
+            if (from < 0)
+                continue;
             const auto a = static_cast<size_t>(from * graph.n_ops + graph.source[e]);
             const auto b = static_cast<size_t>(u * graph.n_ops + graph.target[e]);
             result.nodes[a].targets.push_back(static_cast<int32_t>(b));

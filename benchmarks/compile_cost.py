@@ -1,0 +1,48 @@
+"""What it costs to capture and compile: native ops of three arrays each, from a thousand to a million."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import ostinato as ost
+from benchmarks.context import Context
+from benchmarks.measure import Row
+
+_WIDTH = 1000
+
+
+def _graph(task: Callable[..., object], tiles: list[list[np.ndarray]], n_ops: int) -> ost.Graph:
+    """Record rows of tiles: each op reads its tile and its right neighbour's and writes its tile of the other array."""
+    with ost.capture() as graph:
+        for row in range(n_ops // _WIDTH):
+            source, target = tiles[row % 2], tiles[1 - row % 2]
+            for p in range(_WIDTH):
+                task(source[p], source[p - 1], target[p])
+    return graph
+
+
+def run(context: Context) -> None:
+    """Time capture and compile over sizes."""
+    task = ost.native(context.kernels.empty, (ost.Read, ost.Read, ost.Write))
+    arrays = np.zeros((2, _WIDTH, 8))
+    tiles = [list(array) for array in arrays]
+    for n_ops in (10**3, 10**4, 10**5) if context.quick else (10**3, 10**4, 10**5, 10**6):
+        samples: dict[str, list[float]] = {"capture": [], "compile": [], "capture and compile": []}
+        core_bytes = 0.0
+        for _ in range(1 if n_ops == 10**6 else 3):
+            gc.collect()
+            begin = time.perf_counter_ns()
+            graph = _graph(task, tiles, n_ops)
+            captured = time.perf_counter_ns()
+            with graph.compile(context.machine, lanes=2) as program:
+                compiled = time.perf_counter_ns()
+                core_bytes = program.statistics().core_bytes / n_ops
+            for name, taken in zip(samples, (captured - begin, compiled - captured, compiled - begin), strict=True):
+                samples[name].append(taken / 1e3 / n_ops)
+        case = f"{n_ops:,} ops"
+        context.rows += [Row("compile", case, name, "us/op", tuple(taken), None) for name, taken in samples.items()]
+        context.rows.append(Row("compile", case, "core", "bytes/op", (core_bytes,), None))

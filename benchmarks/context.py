@@ -1,0 +1,42 @@
+"""What every benchmark is given, and what it hands back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import ostinato as ost
+from benchmarks.measure import Contestant, Row, measure
+from benchmarks.peers import Absent, Kernels, Peer
+
+
+@dataclass
+class Context:
+    """The machine, the peers, and how long to measure; rows and absences are collected here."""
+
+    machine: ost.Machine
+    peers: dict[str, Peer]
+    kernels: Kernels
+    quick: bool
+    absent: list[Absent]
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def rounds(self) -> int:
+        """Samples per contestant."""
+        return 3 if self.quick else 11
+
+    @property
+    def seconds(self) -> float:
+        """Length of a sample."""
+        return 0.004 if self.quick else 0.012
+
+    def measure(self, contestants: list[Contestant]) -> None:
+        """Measure contestants in turn."""
+        measure(contestants, rounds=self.rounds, seconds=self.seconds)
+
+    def compare(
+        self, benchmark: str, case: str, contestants: list[Contestant], reference: str, unit: str = "ns/task"
+    ) -> None:
+        """Measure contestants in turn and keep their rows."""
+        self.measure(contestants)
+        self.rows += [Row(benchmark, case, c.name, unit, tuple(c.samples), reference) for c in contestants]

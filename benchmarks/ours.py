@@ -1,0 +1,37 @@
+"""Ostinato's side: a flat pattern as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import ostinato as ost
+from benchmarks.patterns import Flat
+
+#: A Python function and its arguments.
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _join(graph: ost.Graph, flat: Flat, ops: Sequence[ost.Op]) -> None:
+    for source, target, distance in zip(flat.source, flat.target, flat.distance, strict=True):
+        graph.edge(ops[source], ops[target], int(distance))
+
+
+def native_program(
+    flat: Flat, machine: ost.Machine, task: int, users: np.ndarray, seconds: Sequence[float], lanes: int
+) -> ost.Program:
+    """Compile a pattern whose op i calls the C function at `task` with the address `users[i]`."""
+    graph = ost.Graph(infer=False)
+    ops = [graph.task(ost.native(task, (), user=int(user))) for user in users]
+    _join(graph, flat, ops)
+    return graph.compile(machine, lanes=lanes, costs=dict(zip(ops, seconds, strict=True)))
+
+
+def python_program(flat: Flat, machine: ost.Machine, calls: Sequence[Call]) -> ost.Program:
+    """Compile a pattern whose op i is the Python call `calls[i]`."""
+    graph = ost.Graph(infer=False)
+    ops = [graph.task(fn, *args, access=(None,) * len(args)) for fn, args in calls]
+    _join(graph, flat, ops)
+    return graph.compile(machine)

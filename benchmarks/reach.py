@@ -1,0 +1,83 @@
+"""What the project sets out to reach, computed from the rows that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks import fixed_costs, python_tasks
+from benchmarks.measure import Row
+from benchmarks.native import HAND, LOOP, ONE, TITLES, TWO
+
+_PATTERNS = ("stencil_1d 16", "stencil_1d 64", "fft 8", "all_to_all 8")
+_LIBRARIES = [TITLES[name] for name in ("tbb", "openmp", "taskflow")]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure that was measured and the bound it should keep."""
+
+    name: str
+    measured: float
+    wanted: float
+    at_most: bool = True
+    unit: str = "x"
+
+    @property
+    def reached(self) -> bool:
+        """Whether the bound is kept."""
+        return self.measured <= self.wanted if self.at_most else self.measured >= self.wanted
+
+
+def targets(rows: Sequence[Row]) -> list[Target]:
+    """The targets whose benchmarks ran."""
+    median = {(row.benchmark, row.case, row.contestant): row.median for row in rows}
+    found: list[Target] = []
+
+    def ratio(
+        name: str, over: tuple[str, str, str], under: tuple[str, str, str], wanted: float, at_most: bool = True
+    ) -> None:
+        if over in median and under in median:
+            found.append(Target(name, median[over] / median[under], wanted, at_most))
+
+    for pattern in _PATTERNS:
+        at = ("native", pattern)
+        ratio(f"{pattern}: 2 lanes to 2 threads by hand", (*at, TWO), (*at, HAND), 1.25)
+        ratio(f"{pattern}: 1 lane to the loop", (*at, ONE), (*at, LOOP), 2.0)
+        libraries = [(*at, name) for name in _LIBRARIES if (*at, name) in median]
+        if libraries:
+            best = min(libraries, key=lambda key: median[key])
+            ratio(f"{pattern}: {best[2]} to 2 lanes", best, (*at, TWO), 5.0, at_most=False)
+    for case in dict.fromkeys(row.case for row in rows if row.benchmark == "python"):
+        ours = ("python", case, python_tasks.OURS)
+        ratio(f"Python, {case}: to the plain loop", ours, ("python", case, python_tasks.LOOP), 1.0)
+        for peer in (python_tasks.POOL, python_tasks.DASK):
+            ratio(f"Python, {case}: {peer} to ours", ("python", case, peer), ours, 100.0, at_most=False)
+    ratio("METG(50): 2 lanes to 2 threads by hand", ("metg", "METG(50)", TWO), ("metg", "METG(50)", HAND), 1.25)
+    for case in (fixed_costs.PYTHON, fixed_costs.NATIVE):
+        call, replay = (("fixed", case, name) for name in (fixed_costs.CALL, fixed_costs.REPLAY))
+        if call in median:
+            found.append(
+                Target(f"replay(1) of {case}, beyond the call", median[replay] - median[call], 1000, unit=" ns")
+            )
+    hot = ("fixed", fixed_costs.HOT, fixed_costs.TWO)
+    if hot in median:
+        found.append(Target("replay(1), two hot threads", median[hot], 5000, unit=" ns"))
+    for row in rows:
+        if row.benchmark == "irregular" and row.contestant == TWO:
+            ratio(
+                f"irregular, {row.case}: efficiency to the ready queue's",
+                ("irregular", row.case, TWO),
+                ("irregular", row.case, TITLES["queue"]),
+                0.95,
+                at_most=False,
+            )
+        elif row.benchmark == "compile" and row.contestant == "capture and compile":
+            found.append(Target(f"capture and compile, {row.case}", row.median, 20, unit=" us/op"))
+        elif row.benchmark == "compile" and row.contestant == "core":
+            found.append(Target(f"memory in the core, {row.case}", row.median, 300, unit=" bytes/op"))
+        elif row.benchmark == "memory":
+            found.append(
+                Target(f"memory, {row.case} of {row.contestant}: growth after 1000", row.median, 64, unit=" KiB")
+            )
+    return found

@@ -1,0 +1,80 @@
+"""Run benchmarks, print their tables, and write JSON and pictures."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+
+import ostinato as ost
+from benchmarks import compile_cost, fixed_costs, irregular, memory, metg, native, peers, python_tasks
+from benchmarks.context import Context
+from benchmarks.machine import OthersLoad, describe
+from benchmarks.reach import targets
+from benchmarks.tables import print_benchmark, print_targets, write_json
+
+#: By name: what it is called in tables, and what runs it. Ray's processes come with `python`, so it is last.
+BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
+    "native": ("Empty native tasks", native.run),
+    "metg": ("Smallest effective grain", metg.run),
+    "fixed": ("Fixed costs", fixed_costs.run),
+    "memory": ("Memory", memory.run),
+    "compile": ("Capture and compile", compile_cost.run),
+    "irregular": ("Irregular durations", irregular.run),
+    "python": ("Empty Python tasks", python_tasks.run),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmarks named on the command line, or all."""
+    parser = argparse.ArgumentParser(prog="ostinato bench", description="Benchmarks of Ostinato beside its peers.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; by default all")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, smaller sizes")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write every sample here")
+    parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw pictures here (needs matplotlib)")
+    options = parser.parse_args(argv)
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    if options.pictures and not find_spec("matplotlib"):
+        parser.error('pictures need matplotlib: pip install "ostinato[bench]"')
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    found, absent = peers.load()
+    description = describe(found)
+    console.print(description["machine"], description["versions"])
+    others: dict[str, float] = {}
+    with ost.Machine(cpus=2, gpus=0) as machine:
+        context = Context(machine, found, peers.Kernels(), options.quick, absent)
+        for name, (title, run) in BENCHMARKS.items():
+            if options.names and name not in options.names:
+                continue
+            begin, before = time.monotonic(), len(context.rows)
+            with OthersLoad() as load:
+                run(context)
+            others[name] = load.share
+            print_benchmark(console, title, context.rows[before:])
+            console.print(
+                f"{name}: {time.monotonic() - begin:.1f} s; other processes used {load.share:.0%} of the machine"
+                + ("; [red]do not trust times[/]" if load.share > 0.05 else "")
+            )
+    for missing in context.absent:
+        console.print(f"absent: {missing.name}: {missing.reason}", style="yellow", markup=False)
+    reached = targets(context.rows)
+    if reached:
+        print_targets(console, reached)
+    description |= {"others_load": others, "absent": {a.name: a.reason for a in context.absent}}
+    if options.json:
+        write_json(options.json, description, context.rows, reached)
+        console.print(f"samples: {options.json}")
+    if options.pictures:
+        from benchmarks import pictures
+
+        for path in pictures.draw(context.rows, options.pictures):
+            console.print(f"picture: {path}")
+    return 0
