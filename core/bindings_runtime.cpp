@@ -330,6 +330,11 @@ void bind_runtime(nb::module_& module) {
              "traced"_a)
         .def("rebind", [](ProgramHandle& self, const std::shared_ptr<Plan>& plan) { self.program->rebind(plan); },
              "plan"_a)
+        .def("cancel_all",
+             [](ProgramHandle& self) {
+                 for (const std::shared_ptr<Run>& run : self.program->in_flight())
+                     cancel(RunHandle{self.program, run});
+             })
         .def("close", &ProgramHandle::let_go)
         .def("statistics", &statistics);
     nb::class_<RunHandle>(module, "Run", "Some steps of a program, submitted together.")
@@ -354,7 +359,12 @@ void bind_runtime(nb::module_& module) {
                          return self.run->cancelled;
                      })
         .def_prop_ro("poisoned", [](const RunHandle& self) { return self.run->poisoned.load(); })
-        .def_prop_ro("steps", &steps_of);
+        .def_prop_ro("steps", &steps_of)
+        .def_prop_ro("origin",
+                     [](const RunHandle& self) -> nb::object {
+                         const std::shared_ptr<Run> failed = self.program->failed_run();
+                         return failed ? nb::cast(RunHandle{self.program, failed}) : nb::none();
+                     });
     module.def("serving", [] { return Server::current() != nullptr; },
                "Whether the calling thread is serving lanes, so that its Python code is part of a task.");
 }

@@ -53,6 +53,8 @@ void Program::submit(const std::shared_ptr<Run>& run) {
                 run->fenced = true;
             }
         }
+        if (n_lanes != 0)
+            pending_.push_back(run);
         last_->next = run;
         last_ = run;
         frontier.value.store(run->index, std::memory_order_release);
@@ -75,6 +77,16 @@ void Program::rebind(std::shared_ptr<Plan> plan) {
     const std::lock_guard<std::mutex> lock(mutex);
     plan_.swap(plan);
     fence_next_ = true;
+}
+
+std::shared_ptr<Run> Program::failed_run() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return failed_;
+}
+
+std::vector<std::shared_ptr<Run>> Program::in_flight() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return {pending_.begin(), pending_.end()};
 }
 
 std::shared_ptr<Plan> Program::plan() {
@@ -150,14 +162,18 @@ void Program::go_slow_locked() {
 
 void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception) {
     bool leaving = false;
+    std::shared_ptr<Run> failed;  // the last one ends outside the lock
     {
         const std::lock_guard<std::mutex> lock(mutex);
         go_slow_locked();
         history.mark(op, step, true);
         failures_.fetch_add(1, std::memory_order_acq_rel);
         leaving = exception && leaves(*exception);
-        if (run.failures.empty())
+        if (run.failures.empty()) {
             ++undelivered_;
+            failed = run.shared_from_this();
+            failed.swap(failed_);
+        }
         if (run.failures.size() < kMostFailures)
             run.failures.push_back({op, user_step(step), code, std::move(exception)});
         else
@@ -184,11 +200,14 @@ void Program::finish(Run& run) {
     {
         const std::lock_guard<std::mutex> lock(mutex);
         plan = std::move(run.plan);
+        // Lanes pass through runs in order, but the last of two lanes may get here before the last of another two.
+        const auto at = std::find_if(pending_.begin(), pending_.end(), [&](auto& p) { return p.get() == &run; });
+        self = std::move(*at);
+        pending_.erase(at);
         callbacks = run.wants_callback;
         run.done.store(true, std::memory_order_release);
-        if (callbacks)
-            self = run.shared_from_this();
-        publish(completed, run.index);
+        if (run.index > completed.value.load(std::memory_order_relaxed))
+            publish(completed, run.index);
     }
     run.finished.ring();
     if (Seat* caller = run.caller.load(std::memory_order_acquire))

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -46,6 +47,11 @@ public:
     // The failures of `run` have reached somebody: later submissions start clean.
     void deliver(Run& run);
 
+    // The run that failed last; null once all was told and the program started clean.
+    std::shared_ptr<Run> failed_run();
+    // The runs that are not done.
+    std::vector<std::shared_ptr<Run>> in_flight();
+
     // Called by the last lane that leaves `run`.
     void finish(Run& run);
 
@@ -75,6 +81,8 @@ private:
     std::shared_ptr<Run> last_;  // the run submitted last
     std::shared_ptr<Plan> plan_;
     bool fence_next_ = false;
+    std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order
+    std::shared_ptr<Run> failed_;
     std::atomic<std::uint64_t> failures_{0};
     std::uint64_t undelivered_ = 0;  // runs with failures nobody has been told of
 };

@@ -1,0 +1,244 @@
+"""Lower: what the ops call, and on which arrays, as the flat arrays of a core plan."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.compile.transfers import transfer
+from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall, Until
+from ostinato.graph.op import Op
+from ostinato.graph.operand import READ, Operand
+from ostinato.graph.param import STEP, Param
+
+__all__ = ["Lowered", "Substitution", "kinds_of", "lower", "periods_of"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class Substitution(Protocol):
+    """What stands for the captured arrays."""
+
+    def substitute(self, array: Array) -> Array:
+        """Return what stands for a captured array or a view of one."""
+
+    def value(self, value: object) -> object:
+        """Return what stands for a token or for an array of another library, which tasks get as it was passed."""
+
+NOTHING, NATIVE, PYTHON, UNTIL = range(4)  # as in core/schedule.h
+
+
+@dataclass
+class Lowered:
+    """A plan, and the values that each run must bring for it, in order."""
+
+    plan: _core.Plan
+    native_values: list[tuple[Param, type]] = field(default_factory=list)
+    objects: list[Param] = field(default_factory=list)
+
+
+def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return how the core runs each op."""
+    kinds = np.empty(len(ops), np.uint8)
+    for op in ops:
+        body = op.body
+        if isinstance(body, NativeCall):
+            kinds[op.index] = NATIVE
+        elif isinstance(body, PythonCall):
+            kinds[op.index] = PYTHON
+        elif isinstance(body, Until):
+            kinds[op.index] = UNTIL
+        else:
+            kinds[op.index] = NATIVE if transfer(body).native is not None else PYTHON
+    return kinds
+
+
+def periods_of(ops: Sequence[Op]) -> tuple[list[int], np.ndarray[Any, np.dtype[np.int32]]]:
+    """Return the distinct ring periods, 1 first, and for each op which of them is its own."""
+    classes = {1: 0}
+    of = np.zeros(len(ops), np.int32)
+    for op in ops:
+        lengths = [len(operand.ring.views) for operand in op.operands if operand.ring is not None]
+        if lengths:
+            of[op.index] = classes.setdefault(math.lcm(*lengths), len(classes))
+    return list(classes), of
+
+
+def lower(
+    ops: Sequence[Op], schedule: _core.Schedule, n_slots: int, substitute: Substitution | None = None
+) -> Lowered:
+    """Return the plan of `ops` under `schedule`, of `n_slots` operations, on their arrays or on what stands for them."""
+    tables = _Tables(len(ops), n_slots, substitute)
+    for op in ops:
+        tables.add(op)
+    return tables.build(schedule)
+
+
+class _Tables:
+    """The flat arrays, filled op by op."""
+
+    def __init__(self, n_ops: int, n_slots: int, substitute: Substitution | None) -> None:
+        self._substitute = substitute
+        self._function = np.zeros(n_slots, np.uint64)
+        self._user = np.zeros(n_slots, np.uint64)
+        self._n_arrays = np.zeros(n_slots, np.int32)
+        self._period = np.zeros(n_slots, np.int32)
+        self._table_begin = np.zeros(n_slots + 1, np.int64)
+        self._scalar_begin = np.zeros(n_slots + 1, np.int64)
+        self._n_ops = n_ops
+        self._table: list[int] = []
+        self._scalars: list[int] = []
+        self._views: list[Array] = []
+        self._view_index: dict[int, int] = {}  # by id of the operand, for operands that are one array
+        self._periods: dict[int, int] = {1: 0}
+        self._value_patches: list[tuple[int, int, int]] = []
+        self._step_patches: list[tuple[int, int]] = []
+        self._python: list[tuple[Any, ...]] = []
+        self._native_values: dict[tuple[int, type], int] = {}
+        self._objects: dict[int, int] = {}
+        self._lowered_natives: list[tuple[Param, type]] = []
+        self._lowered_objects: list[Param] = []
+
+    def add(self, op: Op) -> None:
+        body = op.body
+        index = op.index
+        self._table_begin[index] = len(self._table)
+        self._scalar_begin[index] = len(self._scalars)
+        if type(body) is NativeCall:
+            self._function[index] = body.task.address
+            self._user[index] = body.task.user_address
+            for value, kind in zip(body.args, body.task.kinds, strict=True):
+                if type(value) is not Operand:
+                    self._add_scalar(index, value, kind)  # type: ignore[arg-type]
+            self._add_operands(index, op.operands)
+        elif type(body) is PythonCall:
+            self._add_python(index, body.function, body.args, body.keywords)
+        elif isinstance(body, Until):
+            array = body.flag.arrays[0]
+            self._function[index] = _core.builtin_task("until")
+            self._scalars += [body.every, int(array.dtype.kind == "f"), array.dtype.itemsize]
+            self._add_operands(index, op.operands)
+        elif isinstance(body, Copy | Fill):
+            how = transfer(body)
+            if how.native is None:
+                assert how.function is not None
+                self._add_python(index, how.function, how.args, ())
+            else:
+                self._function[index] = _core.builtin_task(how.native)
+                self._scalars += how.scalars
+                self._add_operands(index, how.operands)
+
+    def build(self, schedule: _core.Schedule) -> Lowered:
+        self._table_begin[self._n_ops :] = len(self._table)
+        self._scalar_begin[self._n_ops :] = len(self._scalars)
+        values = np.array(self._value_patches, np.int32).reshape(-1, 3)
+        steps = np.array(self._step_patches, np.int32).reshape(-1, 2)
+        plan = _core.Plan.build(
+            schedule=schedule,
+            function=self._function,
+            user=self._user,
+            table_begin=self._table_begin,
+            table=np.array(self._table, np.int32),
+            n_arrays=self._n_arrays,
+            period_class=self._period,
+            views=self._views,
+            scalar_begin=self._scalar_begin,
+            scalars=np.array(self._scalars, np.int64).view(np.uint64),
+            value_op=np.ascontiguousarray(values[:, 0]),
+            value_slot=np.ascontiguousarray(values[:, 1]),
+            value_index=np.ascontiguousarray(values[:, 2]),
+            step_op=np.ascontiguousarray(steps[:, 0]),
+            step_slot=np.ascontiguousarray(steps[:, 1]),
+            python=self._python,
+        )
+        return Lowered(plan, self._lowered_natives, self._lowered_objects)
+
+    def _add_scalar(self, index: int, value: object, kind: type) -> None:
+        slot = len(self._scalars) - int(self._scalar_begin[index])
+        if type(value) is float:
+            self._scalars.append(_bits(value))
+        elif type(value) is int:
+            self._scalars.append(value)
+        elif value is STEP:
+            self._step_patches.append((index, slot))
+            self._scalars.append(0)
+        else:
+            assert isinstance(value, Param)
+            self._value_patches.append((index, slot, self._native_value(value, kind)))
+            self._scalars.append(0)
+
+    def _native_value(self, param: Param, kind: type) -> int:
+        key = (id(param), kind)
+        if key not in self._native_values:
+            self._native_values[key] = len(self._lowered_natives)
+            self._lowered_natives.append((param, kind))
+        return self._native_values[key]
+
+    def _object(self, param: Param) -> int:
+        if id(param) not in self._objects:
+            self._objects[id(param)] = len(self._lowered_objects)
+            self._lowered_objects.append(param)
+        return self._objects[id(param)]
+
+    def _add_operands(self, index: int, operands: Sequence[Operand]) -> None:
+        self._n_arrays[index] = len(operands)
+        phases = 1
+        for operand in operands:
+            if operand.ring is not None:
+                phases = math.lcm(phases, len(operand.ring.views))
+        if phases == 1:
+            known, table = self._view_index, self._table
+            for operand in operands:
+                place = known.get(id(operand))
+                if place is None:
+                    place = known[id(operand)] = self._add_view(operand.arrays[0])
+                table.append(place)
+            return
+        self._period[index] = self._periods.setdefault(phases, len(self._periods))
+        places = [[self._add_view(view) for view in operand.arrays] for operand in operands]
+        for phase in range(phases):
+            for operand, own in zip(operands, places, strict=True):
+                offset = operand.ring.offset if operand.ring is not None else 0
+                self._table.append(own[(phase + offset) % len(own)])
+
+    def _add_view(self, array: Array) -> int:
+        self._views.append(array if self._substitute is None else self._substitute.substitute(array))
+        return len(self._views) - 1
+
+    def _add_python(
+        self, index: int, function: Callable[..., Any], args: Sequence[object], keywords: tuple[str, ...]
+    ) -> None:
+        phases = math.lcm(*(len(arg.ring.views) for arg in args if isinstance(arg, Operand) and arg.ring is not None))
+        steps = tuple(position for position, arg in enumerate(args) if arg is STEP)
+        values = tuple((position, self._object(arg)) for position, arg in enumerate(args) if isinstance(arg, Param))
+        rows = tuple(tuple(self._argument(arg, phase) for arg in args) for phase in range(phases))
+        period = self._periods.setdefault(phases, len(self._periods))
+        self._python.append((index, function, keywords or None, rows, period, steps, values))
+
+    def _argument(self, arg: object, phase: int) -> object:
+        if arg is STEP or isinstance(arg, Param):
+            return None  # set in every step, or by every run
+        if not isinstance(arg, Operand):
+            return arg
+        if arg.ring is not None:
+            array = arg.ring.views[(phase + arg.ring.offset) % len(arg.ring.views)]
+        elif arg.array is None or not isinstance(arg.value, np.ndarray):
+            # A token, or an array of another library.
+            return arg.value if self._substitute is None else self._substitute.value(arg.value)
+        else:
+            array = arg.array
+        view = (array if self._substitute is None else self._substitute.substitute(array)).view(np.ndarray)
+        if arg.mode == READ:
+            view.flags.writeable = False
+        return view
+
+
+def _bits(value: float) -> int:
+    bits: int = struct.unpack("q", struct.pack("d", value))[0]
+    return bits

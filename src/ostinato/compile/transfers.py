@@ -1,0 +1,95 @@
+"""How a copy or a fill is done: by a native task of the core where memory only moves, else by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ostinato.graph.body import Copy, Fill
+from ostinato.graph.operand import READ, Operand
+from ostinato.graph.transfer import REDUCTIONS
+
+__all__ = ["Transfer", "transfer"]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A call of the core's task `native` with `operands` and `scalars`, or of `function` with `args`."""
+
+    native: str | None = None
+    operands: tuple[Operand, ...] = ()
+    scalars: tuple[int, ...] = ()
+    function: Callable[..., None] | None = None
+    args: tuple[object, ...] = ()
+
+
+def transfer(body: Copy | Fill) -> Transfer:
+    """Return how to carry out a copy or a fill."""
+    return _fill(body) if isinstance(body, Fill) else _copy(body)
+
+
+def _fill(body: Fill) -> Transfer:
+    target = body.target
+    value = body.value
+    if not isinstance(value, np.ndarray):  # a parameter: whatever the assignment takes
+        return Transfer(function=_assign, args=(target, value))
+    if value.size == 1:
+        data = value.tobytes()
+        words = np.frombuffer(data.ljust(-(-len(data) // 8) * 8, b"\0"), np.int64)
+        return Transfer("fill", (target,), (value.itemsize, *words.tolist()))
+    spread = np.broadcast_to(value, target.arrays[0].shape)
+    return Transfer("copy", (Operand(value, spread, None, READ), target), (value.itemsize,))
+
+
+def _copy(body: Copy) -> Transfer:
+    source, target = body.source, body.target
+    if body.indices is not None or body.scatter is not None:
+        indexed = [operand for operand in (body.indices, body.scatter) if operand is not None]
+        move = partial(_move_indexed, body.indices is not None, body.scatter is not None, body.reduce)
+        return Transfer(function=move, args=(source, target, *indexed))
+    if body.reduce is not None:
+        return Transfer(function=partial(_combine, REDUCTIONS[body.reduce]), args=(source, target))
+    moves = source.arrays[0].dtype == target.arrays[0].dtype and not any(
+        np.may_share_memory(a, b) for a in source.arrays for b in target.arrays
+    )
+    if moves:
+        return Transfer("copy", (source, target), (source.arrays[0].itemsize,))
+    return Transfer(function=_assign_array, args=(source, target))
+
+
+def _assign(target: np.ndarray[Any, Any], value: object) -> None:
+    target[...] = value
+
+
+def _assign_array(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
+    np.copyto(target, source)  # copies the source first where the two overlap
+
+
+def _combine(reduction: np.ufunc, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
+    reduction(target, source, out=target, casting="same_kind")
+
+
+def _move_indexed(
+    gathers: bool,
+    scatters: bool,
+    reduce: str | None,
+    source: np.ndarray[Any, Any],
+    target: np.ndarray[Any, Any],
+    *indices: np.ndarray[Any, Any],
+) -> None:
+    moved = source[indices[0]] if gathers else source
+    if not scatters:
+        if reduce is None:
+            np.copyto(target, moved)
+        else:
+            REDUCTIONS[reduce](target, moved, out=target, casting="same_kind")
+        return
+    places = indices[-1]
+    if reduce is None:
+        target[places] = moved.copy() if np.may_share_memory(moved, target) else moved
+    else:
+        REDUCTIONS[reduce].at(target, places, moved.astype(target.dtype, casting="same_kind"))

@@ -1,0 +1,216 @@
+"""The machine: processors, their memories, and the threads that serve them."""
+
+from __future__ import annotations
+
+import atexit
+import operator
+import threading
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato import _core
+from ostinato.errors import ContractError, DeviceError
+from ostinato.runtime.cores import usable_cores
+
+if TYPE_CHECKING:
+    from ostinato.runtime.program import Program
+
+__all__ = ["Machine", "Memory", "Processor", "default_machine"]
+
+
+class Memory(NamedTuple):
+    """A memory that processors share."""
+
+    name: str
+
+    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike = float) -> np.ndarray[Any, Any]:
+        """Return a new array in this memory, its contents undefined.
+
+        Parameters
+        ----------
+        shape
+            As for `numpy.empty`.
+        dtype
+            As for `numpy.empty`.
+        """
+        return np.empty(shape, dtype)
+
+
+class Processor(NamedTuple):
+    """A processor of a machine."""
+
+    name: str
+    kind: str
+    memory: Memory
+
+
+class Machine:
+    """Processors that run programs.
+
+    Parameters
+    ----------
+    cpus
+        How many CPU processors; at most so many threads are in tasks at once, a caller in ``replay`` counted. None:
+        as many as the affinity mask and the control group's quota allow. More than there are cores is slower, never
+        wrong.
+    gpus
+        None or 0: this version runs on CPUs.
+    init
+        Called once on every thread that runs tasks, before its first.
+
+    Raises
+    ------
+    DeviceError
+        If GPUs are asked for.
+
+    Examples
+    --------
+    >>> import ostinato as ost
+    >>> with ost.Machine(cpus=2) as machine:
+    ...     [processor.name for processor in machine.processors]
+    ['cpu:0', 'cpu:1']
+    """
+
+    def __init__(
+        self, cpus: int | None = None, gpus: int | None = None, init: Callable[[], object] | None = None
+    ) -> None:
+        cores = usable_cores()
+        count = len(cores) if cpus is None else operator.index(cpus)
+        if count < 1:
+            raise ValueError(f"a machine needs at least one CPU, not cpus={count}")
+        if gpus is not None and operator.index(gpus) < 0:
+            raise ValueError(f"gpus= is a number of devices, not {gpus}")
+        if gpus:
+            raise DeviceError(f"gpus={gpus} was asked for, but this version of Ostinato runs on CPUs only")
+        if init is not None and not callable(init):
+            raise TypeError(f"init= is a function without arguments, not {init!r}")
+        crowded = count > len(cores)
+        # All cores but the first are pinned to: there the caller of replay() is at home, whose affinity is its own.
+        pinned = [-1] * count if crowded else [-1, *cores[1:count]]
+        self._init = _Init(init) if init is not None else None
+        self._core = _core.Machine(pinned, crowded, self._init.on_worker if self._init else None)
+        self._memory = Memory("host")
+        self._processors = tuple(Processor(f"cpu:{i}", "cpu", self._memory) for i in range(count))
+        self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
+        self._closed = False
+        self.crowded = crowded
+        _machines.add(self)
+        if self._init is not None:
+            self._init.wait(count)
+
+    @property
+    def processors(self) -> tuple[Processor, ...]:
+        """The processors, CPUs first."""
+        return self._processors
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories of the processors, each once."""
+        return (self._memory,)
+
+    def processor(self, name: str) -> Processor:
+        """Return a processor by name.
+
+        Raises
+        ------
+        ValueError
+            There is none of that name.
+        """
+        for processor in self._processors:
+            if processor.name == name:
+                return processor
+        names = ", ".join(processor.name for processor in self._processors)
+        raise ValueError(f"this machine has no processor {name!r}; it has {names}")
+
+    def close(self) -> None:
+        """Close the machine's programs, which waits for their runs, and end its threads."""
+        self._close(cancel=False)
+
+    def _close(self, cancel: bool) -> None:
+        if self._closed:
+            return
+        if _core.serving():
+            raise ContractError("a task cannot close its own machine")
+        self._closed = True
+        if not self._core.forked:
+            for program in list(self._programs):
+                program._close(cancel)
+        self._core.close()
+
+    def __enter__(self) -> Machine:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._close(cancel=kind is not None)
+
+    def __repr__(self) -> str:
+        return f"<Machine of {len(self._processors)} CPUs{', closed' if self._closed else ''}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this machine is closed")
+        if self._core.forked:
+            raise RuntimeError("this process was forked after the machine was made; make a Machine in the child")
+
+    def _prepare_caller(self) -> None:
+        """Before the calling thread runs tasks."""
+        if self._init is not None:
+            self._init.on_caller()
+
+
+class _Init:
+    """The user's `init` function, called once a thread."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self._done = threading.local()
+        self._workers = threading.Semaphore(0)
+        self._error: BaseException | None = None
+
+    def on_worker(self) -> None:
+        try:
+            self.on_caller()
+        except BaseException as error:  # told to whoever makes the machine
+            self._error = error
+        finally:
+            self._workers.release()
+
+    def on_caller(self) -> None:
+        if not getattr(self._done, "yes", False):
+            self._function()
+            self._done.yes = True
+
+    def wait(self, workers: int) -> None:
+        for _ in range(workers):
+            self._workers.acquire()
+        if self._error is not None:
+            raise self._error
+
+
+_machines: weakref.WeakSet[Machine] = weakref.WeakSet()
+_default: Machine | None = None
+_default_lock = threading.Lock()
+
+
+def default_machine() -> Machine:
+    """Return the process's default machine, made when first asked for: everything usable on this host."""
+    global _default
+    with _default_lock:
+        if _default is None or _default._closed or _default._core.forked:
+            _default = Machine()
+        return _default
+
+
+@atexit.register
+def _close_all() -> None:
+    """Before the interpreter ends: no thread of ours may touch it afterwards."""
+    for machine in list(_machines):
+        machine._close(cancel=True)

@@ -1,0 +1,351 @@
+"""A program: a graph compiled for a machine, to be replayed."""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from ostinato import _core
+from ostinato.compile.lower import lower
+from ostinato.compile.schedule import schedule
+from ostinato.errors import ContractError
+from ostinato.runtime import record
+from ostinato.runtime.machine import Machine, default_machine
+from ostinato.runtime.outcome import outcome
+from ostinato.runtime.rebinding import Rebinding
+from ostinato.runtime.run import Run
+from ostinato.runtime.statistics import ProgramStatistics
+from ostinato.runtime.values import resolve
+
+if TYPE_CHECKING:
+    from ostinato.graph.graph import Graph
+    from ostinato.view.trace import Trace
+
+__all__ = ["Program", "compile_graph"]
+
+_STOP = {"stop": True, "continue": False}
+_NO_PARAMS: Mapping[str, Any] = {}
+
+
+def compile_graph(
+    graph: Graph,
+    machine: Machine | None = None,
+    *,
+    runs: str = "pipelined",
+    lanes: int | None = None,
+    costs: Mapping[object, float] | None = None,
+) -> Program:
+    """Compile a graph; see `Graph.compile`."""
+    if machine is None:
+        machine = default_machine()
+    if not isinstance(machine, Machine):
+        raise TypeError(f"a graph is compiled for a Machine, not {type(machine).__name__}")
+    machine._check_open()
+    if runs != "pipelined":
+        raise ValueError(f"runs= is 'pipelined' in this version, not {runs!r}")
+    threads = len(machine.processors)
+    if lanes is not None:
+        threads = min(threads, operator.index(lanes))
+        if threads < 1:
+            raise ValueError(f"lanes= is at least 1, not {lanes}")
+    if costs is not None and not isinstance(costs, Mapping):
+        raise TypeError(f"costs= is a mapping from ops or tasks to seconds, not {type(costs).__name__}")
+    return Program(graph, machine, threads, costs)
+
+
+class Program:
+    """A graph compiled for a machine; made by `Graph.compile`.
+
+    A program is a context manager: it is closed at the end of the block, which waits for its runs, or cancels them
+    first when the block is left by an exception.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost
+    >>> @ost.task
+    ... def double(x: ost.ReadWrite):
+    ...     x *= 2
+    >>> x = np.ones(3)
+    >>> with ost.capture() as graph:
+    ...     op = double(x)
+    >>> with graph.compile() as program:
+    ...     program.replay(5)
+    5
+    >>> x
+    array([32., 32., 32.])
+    """
+
+    def __init__(self, graph: Graph, machine: Machine, threads: int, costs: Mapping[object, float] | None) -> None:
+        self._graph = graph
+        self._machine = machine
+        self._costs_given = costs
+        self._threads = threads
+        self._scheduled = schedule(graph, threads, costs)
+        self._params = dict(graph.params)
+        self._binding = Rebinding(self._scheduled.ops)
+        self._lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots)
+        self._core = _core.Program(machine._core, self._scheduled.core, self._lowered.plan)
+        self._lock = threading.Lock()  # rebind and close
+        self._closed = False
+        self._trace_all = "OSTINATO_TRACE" in os.environ
+        machine._programs.add(self)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that it was compiled for."""
+        return self._machine
+
+    def replay(
+        self,
+        steps: int = 1,
+        *,
+        priority: int = 0,
+        on_error: str = "stop",
+        progress: bool = False,
+        params: Mapping[str, Any] = _NO_PARAMS,
+        **more_params: Any,
+    ) -> int:
+        """Run steps of the program, and return when they are done.
+
+        Parameters
+        ----------
+        steps
+            How many, at most.
+        priority
+            Higher is more urgent.
+        on_error
+            ``"stop"``: after a failure the steps already begun end, but for what depends on it, and no further step
+            begins. ``"continue"``: everything that does not depend on the failure runs to the end.
+        progress
+            Show a progress bar, on a terminal.
+        params
+            Values of parameters by name; usually they are given as keywords instead.
+
+        Returns
+        -------
+        int
+            The number of steps run: fewer than asked for where `until` ended the run.
+
+        Raises
+        ------
+        TaskError
+            A task failed; of several failures, the least in (step, program order).
+        PoisonError
+            Operations were skipped because of a failure in an earlier run.
+        KeyboardInterrupt
+            On Ctrl-C. The run has then ended at a step boundary: arrays are those of a whole number of steps.
+        ContractError
+            A task called this.
+        RuntimeError
+            The program is closed.
+        """
+        if self._machine._init is not None:
+            self._machine._prepare_caller()
+        if progress:
+            return self._replay_watched(steps, priority, on_error, params, more_params)
+        if self._trace_all:
+            self._run_traced(steps, priority, on_error, params, more_params)
+        values, objects = self._values(params, more_params)
+        ended = self._core.replay(_count(steps), priority, self._stops(on_error), values, objects, False)
+        if type(ended) is int:
+            return ended
+        return self._end(cast("_core.Run", ended))
+
+    def submit(
+        self,
+        steps: int = 1,
+        *,
+        priority: int = 0,
+        on_error: str = "stop",
+        params: Mapping[str, Any] = _NO_PARAMS,
+        **more_params: Any,
+    ) -> Run:
+        """Submit steps of the program, and return at once.
+
+        Runs begin in the order of their submission, from whatever threads, and overlap as far as accesses allow.
+
+        Parameters
+        ----------
+        steps, priority, on_error, params
+            As for `replay`.
+
+        Returns
+        -------
+        Run
+            A future of the number of steps run.
+        """
+        values, objects = self._values(params, more_params)
+        stops = self._stops(on_error)
+        return Run(self._core.submit(_count(steps), priority, stops, values, objects, self._trace_all), self)
+
+    def rebind(self, arrays: Mapping[Any, Any]) -> None:
+        """Let other arrays stand for those the program was captured with, for runs submitted from now on.
+
+        The first run after this does not overlap earlier ones; the old arrays are released when those have ended.
+
+        Parameters
+        ----------
+        arrays
+            New arrays by old ones, as a mapping or as pairs (NumPy arrays cannot be keys of a dict): same shape, dtype
+            and strides. Views follow their base.
+
+        Raises
+        ------
+        GraphError
+            A new array does not fit, or it overlaps other arrays of the program where the old one did not.
+        """
+        with self._lock:
+            self._check_open()
+            binding = self._binding.rebound(arrays)
+            lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots, binding)
+            self._core.rebind(lowered.plan)
+            self._binding, self._lowered = binding, lowered
+
+    def trace(
+        self, steps: int = 1, *, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any
+    ) -> Trace:
+        """Run steps like `replay`, and return when each operation ran, and on which thread.
+
+        Parameters
+        ----------
+        steps, params
+            As for `replay`.
+        """
+        return record.trace_of(self, self._run_traced(steps, 0, "stop", params, more_params))
+
+    def verify(self, steps: int = 1, *, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any) -> None:
+        """Compare a replay bit by bit with the graph run as plain sequential Python, both on copies of all arrays.
+
+        Also finds writes to arrays that were not declared as written, and parts of a `Write` region that are left
+        unwritten: such a region is filled with a pattern before its task runs. Arrays are left as they were.
+
+        Parameters
+        ----------
+        steps, params
+            As for `replay`.
+
+        Raises
+        ------
+        ContractError
+            Naming the task and the array.
+        """
+        from ostinato.runtime.verify import verify
+
+        self._check_open()
+        verify(self, steps, {**params, **more_params})
+
+    def explain(self) -> str:
+        """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from."""
+        from ostinato.view.explain import explain
+
+        return explain(self._scheduled, self._machine.crowded, len(self._machine.processors))
+
+    def statistics(self) -> ProgramStatistics:
+        """Return a snapshot of counters."""
+        return ProgramStatistics(**self._core.statistics())
+
+    def close(self) -> None:
+        """Wait for the program's runs, and let go of its arrays."""
+        self._close(cancel=False)
+
+    def _close(self, cancel: bool) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            if _core.serving():
+                raise ContractError("a task cannot close its own program")
+            self._closed = True
+        if not self._machine._core.forked:
+            if cancel:
+                self._core.cancel_all()
+            # Runs end in order, so when one of no steps has ended, all have.
+            self._core.submit(0, 0, True, *self._default_values(), False).wait(-1.0)
+        self._core.close()
+        self._lowered = None  # type: ignore[assignment]
+        self._binding = None  # type: ignore[assignment]
+
+    def __enter__(self) -> Program:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._close(cancel=kind is not None)
+
+    def __repr__(self) -> str:
+        lanes = len(self._scheduled.placement.home)
+        return f"<Program of {len(self._scheduled.ops)} ops on {lanes} lanes{', closed' if self._closed else ''}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this program is closed")
+        self._machine._check_open()
+
+    def _stops(self, on_error: str) -> bool:
+        try:
+            return _STOP[on_error]
+        except (KeyError, TypeError):
+            raise ValueError(f"on_error= is 'stop' or 'continue', not {on_error!r}") from None
+
+    def _values(
+        self, params: Mapping[str, Any], more_params: Mapping[str, Any]
+    ) -> tuple[list[int] | None, list[object] | None]:
+        if self._closed:
+            self._check_open()
+        if params and more_params:
+            params = {**params, **more_params}
+        lowered = self._lowered
+        return resolve(self._params, lowered.native_values, lowered.objects, params or more_params)
+
+    def _default_values(self) -> tuple[list[int], list[object]]:
+        return [0] * len(self._lowered.native_values), [None] * len(self._lowered.objects)
+
+    def _end(self, run: _core.Run) -> int:
+        end = outcome(run, self._scheduled.ops)
+        run.deliver()
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    def _run_traced(
+        self, steps: int, priority: int, on_error: str, params: Mapping[str, Any], more_params: Mapping[str, Any]
+    ) -> _core.Run:
+        values, objects = self._values(params, more_params)
+        run = cast(
+            "_core.Run", self._core.replay(_count(steps), priority, self._stops(on_error), values, objects, True)
+        )
+        self._end(run)
+        return run
+
+    def _replay_watched(
+        self, steps: int, priority: int, on_error: str, params: Mapping[str, Any], more_params: Mapping[str, Any]
+    ) -> int:
+        """Replay with a progress bar: the calling thread watches, and workers do the steps."""
+        from ostinato.view.progress import progress_bar
+
+        run = self.submit(steps, priority=priority, on_error=on_error, params={**params, **more_params})
+        with progress_bar(steps) as bar:
+            try:
+                while not run._core.wait(0.1):
+                    bar.update(run.steps_done)
+            except KeyboardInterrupt:
+                run.cancel()
+                run._core.wait(-1.0)
+                raise
+            bar.update(run.steps_done)
+        return run.result()
+
+
+def _count(steps: int) -> int:
+    try:
+        count = operator.index(steps)
+    except TypeError:
+        raise TypeError(f"steps= is a whole number, not {steps!r}") from None
+    if count < 0:
+        raise ValueError(f"steps= is not negative, but it is {count}")
+    return count

@@ -1,0 +1,46 @@
+"""Traced runs: from the core's records to a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato import _core
+
+if TYPE_CHECKING:
+    from ostinato.runtime.program import Program
+    from ostinato.view.trace import Trace
+
+__all__ = ["trace_of"]
+
+_CORE_RECORD = np.dtype(
+    [("op", np.uint32), ("seat", np.uint32), ("step", np.uint64), ("start", np.int64), ("end", np.int64)]
+)  # as in core/trace.h
+
+
+def trace_of(program: Program, run: _core.Run) -> Trace:
+    """Return the trace of a traced run that has ended."""
+    from ostinato.view.trace import RECORD, Trace
+
+    scheduled = program._scheduled
+    parts = []
+    dropped = 0
+    for lane, (data, lost) in enumerate(run.trace_records()):
+        found = np.frombuffer(data, _CORE_RECORD)
+        found = found[found["op"] < len(scheduled.ops)]  # not the barrier between steps
+        part = np.empty(len(found), RECORD)
+        for field in ("op", "step", "start", "end"):
+            part[field] = found[field]
+        part["thread"] = found["seat"]
+        part["lane"] = lane
+        parts.append(part)
+        dropped += lost
+    records = np.concatenate(parts) if parts else np.empty(0, RECORD)
+    return Trace(
+        records[np.argsort(records["start"], kind="stable")],
+        [op.name for op in scheduled.ops],
+        [str(op.call_site) for op in scheduled.ops],
+        [f"cpu:{home}" for home in scheduled.placement.home.tolist()],
+        dropped,
+    )

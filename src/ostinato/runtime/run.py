@@ -1,0 +1,156 @@
+"""A run: some steps of a program, as a future."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any
+
+from ostinato.runtime.outcome import outcome
+
+if TYPE_CHECKING:
+    from ostinato import _core
+    from ostinato.runtime.program import Program
+
+__all__ = ["Run"]
+
+_log = logging.getLogger("ostinato")
+
+
+class Run:
+    """Steps of a program that were submitted together: a future of the number of steps run, which can be awaited.
+
+    It is made by `Program.submit`. The methods are those of `concurrent.futures.Future`.
+    """
+
+    def __init__(self, core: _core.Run, program: Program) -> None:
+        self._core = core
+        self._program = program  # a run in flight keeps its program alive
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[Run], object]] | None = None
+        self._outcome: int | BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether the run has ended, in whatever way."""
+        return self._core.done
+
+    def running(self) -> bool:
+        """Whether it has begun and not ended."""
+        return not self._core.done and self._core.begun
+
+    def cancelled(self) -> bool:
+        """Whether it ended because it was cancelled."""
+        return self._core.done and isinstance(self._ended(), CancelledError)
+
+    def cancel(self) -> bool:
+        """End the run at the first step boundary that all lanes can share.
+
+        If that takes over 0.1 s, it ends at the next boundary between operations, and arrays hold parts of a step.
+
+        Returns
+        -------
+        bool
+            False if the run has ended already. Otherwise `result` raises `concurrent.futures.CancelledError`.
+        """
+        return self._core.cancel()
+
+    def result(self, timeout: float | None = None) -> int:
+        """Wait for the end of the run and return the number of steps run.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait at most.
+
+        Raises
+        ------
+        TaskError
+            A task failed.
+        PoisonError
+            Operations were skipped because of a failure in an earlier run.
+        concurrent.futures.CancelledError
+            The run was cancelled.
+        TimeoutError
+            It has not ended in time.
+        ContractError
+            A task called this.
+        """
+        end = self._wait(timeout)
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end of the run and return what `result` raises, or None.
+
+        As with `concurrent.futures.Future`, a cancelled run raises `concurrent.futures.CancelledError`.
+        """
+        end = self._wait(timeout)
+        if isinstance(end, CancelledError):
+            raise end
+        return end if isinstance(end, BaseException) else None
+
+    def add_done_callback(self, fn: Callable[[Run], object]) -> None:
+        """Call ``fn(run)`` when the run has ended: on a thread of the machine's own, or at once if it has."""
+        with self._lock:
+            if self._callbacks is not None:
+                self._callbacks.append(fn)
+                return
+            self._callbacks = [fn]
+            if self._core.set_callback(self._call_back):
+                return
+            self._callbacks = None
+        self._call(fn)
+
+    def __await__(self) -> Generator[Any, None, int]:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def tell() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        self.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
+        yield from ended
+        return self.result()
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps all lanes have done."""
+        return self._core.steps
+
+    def stuck(self) -> str:
+        """Return what each lane of the program waits for, as text."""
+        return self._core.stuck()
+
+    def __repr__(self) -> str:
+        state = "ended" if self.done() else "running" if self.running() else "submitted"
+        return f"<Run {state}, {self.steps_done} steps done>"
+
+    def _wait(self, timeout: float | None) -> int | BaseException:
+        if not self._core.wait(-1.0 if timeout is None else max(0.0, timeout)):
+            raise TimeoutError(f"the run has not ended in {timeout} s; it has done {self.steps_done} steps")
+        return self._ended()
+
+    def _ended(self) -> int | BaseException:
+        with self._lock:
+            if self._outcome is None:
+                self._outcome = outcome(self._core, self._program._scheduled.ops)
+        self._core.deliver()
+        return self._outcome
+
+    def _call_back(self) -> None:
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks or [], None
+        for fn in callbacks:
+            self._call(fn)
+
+    def _call(self, fn: Callable[[Run], object]) -> None:
+        self._core.deliver()
+        try:
+            fn(self)
+        except Exception:
+            _log.exception("a callback of %r raised", self)

@@ -1,0 +1,55 @@
+"""The values of a run: parameters resolved for native and for Python tasks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ostinato.graph.param import REQUIRED, Param
+from ostinato.graph.scalar import as_scalar
+
+__all__ = ["resolve"]
+
+
+def resolve(
+    params: Mapping[str, Param],
+    native: Sequence[tuple[Param, type]],
+    objects: Sequence[Param],
+    given: Mapping[str, Any],
+) -> tuple[list[int] | None, list[object] | None]:
+    """Return the bits of the native values, and the objects, in the order the plan wants them.
+
+    Raises
+    ------
+    TypeError
+        A parameter is not known or not given, or its value is of the wrong type.
+    """
+    if not params and not given:
+        return None, None
+    unknown = [name for name in given if name not in params]
+    if unknown:
+        known = ", ".join(map(repr, params)) or "no parameters"
+        raise TypeError(f"this program has no parameter {unknown[0]!r}; it has {known}")
+    missing = [name for name, param in params.items() if param.default is REQUIRED and name not in given]
+    if missing:
+        raise TypeError(f"parameter {missing[0]!r} has no default, so give it: replay(..., {missing[0]}=...)")
+    values = {name: _value(param, given) for name, param in params.items()}
+    bits = [_bits(values[param.name], kind, param.name) for param, kind in native]
+    return bits, [values[param.name] for param in objects]
+
+
+def _value(param: Param, given: Mapping[str, Any]) -> Any:
+    if param.name not in given:
+        return param.default
+    value = given[param.name]
+    if param.combine is None or param.default is REQUIRED:
+        return value
+    return param.combine(param.default, value)
+
+
+def _bits(value: Any, kind: type, name: str) -> int:
+    number = as_scalar(value, kind, f"parameter {name!r}")
+    packed = struct.pack("d", number) if kind is float else struct.pack("q", number)
+    bits: int = struct.unpack("Q", packed)[0]
+    return bits
