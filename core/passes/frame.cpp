@@ -10,6 +10,17 @@ bool Layout::operator==(const Layout& other) const {
                       [](const Axis& a, const Axis& b) { return a.stride == b.stride && a.extent == b.extent; });
 }
 
+std::vector<std::pair<int64_t, int64_t>> Layout::rows() const {
+    std::vector<Axis> sorted = axes;
+    std::sort(sorted.begin(), sorted.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+    sorted.push_back({1, item});
+    std::vector<std::pair<int64_t, int64_t>> out;
+    for (std::size_t i = 0; i + 1 < sorted.size(); ++i)
+        if ((sorted[i + 1].extent - 1) * sorted[i + 1].stride < sorted[i].stride)
+            out.emplace_back(sorted[i].stride, sorted[i + 1].stride);
+    return out;
+}
+
 Layout layout_of(uintptr_t address, int64_t item, std::span<const int64_t> shape, std::span<const int64_t> strides) {
     Layout out;
     out.item = item;
@@ -27,7 +38,7 @@ Layout layout_of(uintptr_t address, int64_t item, std::span<const int64_t> shape
     return out;
 }
 
-Frame::Frame(const Layout& root) : low_(root.low), high_(root.high), item_(root.item), axes_(root.axes) {
+Frame::Frame(const Layout& root) : low_(root.low), high_(root.high), axes_(root.axes) {
     std::sort(axes_.begin(), axes_.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
     if (root.item > 1)
         axes_.push_back({1, root.item});
@@ -44,6 +55,22 @@ Frame::Frame(const Layout& root) : low_(root.low), high_(root.high), item_(root.
 Frame::Frame(uintptr_t low, uintptr_t high)
     : low_(low), high_(high), axes_{{1, static_cast<int64_t>(high - low)}}, plain_bytes_(true) {}
 
+void Frame::cut(int64_t stride, int64_t inner) {
+    for (std::size_t d = 0; d < axes_.size(); ++d) {
+        Axis& axis = axes_[d];
+        if (stride % axis.stride != 0)
+            continue;
+        const int64_t row = stride / axis.stride;
+        // Only the outermost axis may end within a row.
+        if (row == 1 || row >= axis.extent || inner % axis.stride != 0 || (d > 0 && axis.extent % row != 0))
+            return;
+        const Axis outer{stride, (axis.extent + row - 1) / row};
+        axis.extent = row;
+        axes_.insert(axes_.begin() + static_cast<std::ptrdiff_t>(d), outer);
+        return;
+    }
+}
+
 void Frame::digits(int64_t offset, int64_t* out) const {
     for (std::size_t d = 0; d < axes_.size(); ++d) {
         // Padding between rows belongs to the row before it.
@@ -52,25 +79,33 @@ void Frame::digits(int64_t offset, int64_t* out) const {
     }
 }
 
-bool Frame::place(const Layout& view, int64_t* lo, int64_t* hi) const {
-    const auto add = [&](int64_t stride, int64_t extent) {
-        for (std::size_t d = 0; d < axes_.size(); ++d) {
-            if (stride % axes_[d].stride != 0)
-                continue;
-            hi[d] += (extent - 1) * (stride / axes_[d].stride);
-            return hi[d] < axes_[d].extent;
+bool Frame::stretch(int64_t stride, int64_t extent, int64_t* hi) const {
+    if (extent == 1)
+        return true;
+    for (std::size_t d = 0; d < axes_.size(); ++d) {
+        if (stride % axes_[d].stride != 0)
+            continue;
+        const int64_t reach = hi[d] + (extent - 1) * (stride / axes_[d].stride);
+        if (reach < axes_[d].extent) {
+            hi[d] = reach;
+            return true;
         }
-        return extent == 1;
-    };
+        // Too long for this axis, but perhaps it is whole rows of it: reshaped views, or elements of another size.
+        if (d == 0 || axes_[d - 1].stride % stride != 0)
+            return false;
+        const int64_t row = axes_[d - 1].stride / stride;
+        return extent > row && extent % row == 0 && stretch(stride, row, hi) &&
+               stretch(axes_[d - 1].stride, extent / row, hi);
+    }
+    return false;
+}
+
+bool Frame::place(const Layout& view, int64_t* lo, int64_t* hi) const {
     digits(static_cast<int64_t>(view.low - low_), lo);
     std::copy(lo, lo + axes_.size(), hi);
-    for (const Axis& axis : view.axes)
-        if (!add(axis.stride, axis.extent))
-            return false;
-    // An element of the view may be several of the frame's (complex numbers over floats).
-    if (view.item > item_ && view.item % item_ == 0)
-        return add(item_, view.item / item_) && add(1, item_);
-    return add(1, view.item);
+    return stretch(1, view.item, hi) && std::all_of(view.axes.begin(), view.axes.end(), [&](const Axis& axis) {
+               return stretch(axis.stride, axis.extent, hi);
+           });
 }
 
 void Frame::box(const Layout& view, int64_t* lo, int64_t* hi) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace ostinato::passes {
@@ -19,6 +20,8 @@ struct Layout {
 
     bool empty() const { return low == high; }
     bool operator==(const Layout& other) const;
+    // Pairs of strides, the outer and the inner, of axes that lie within each other like rows and their elements.
+    std::vector<std::pair<int64_t, int64_t>> rows() const;
 };
 
 Layout layout_of(uintptr_t address, int64_t item, std::span<const int64_t> shape, std::span<const int64_t> strides);
@@ -31,6 +34,9 @@ public:
     // Plain bytes.
     Frame(uintptr_t low, uintptr_t high);
 
+    // Cuts an axis into rows of `stride` bytes, if it is an axis of steps that divide both `stride` and `inner`.
+    void cut(int64_t stride, int64_t inner);
+
     int32_t dims() const { return static_cast<int32_t>(axes_.size()); }
     bool plain_bytes() const { return plain_bytes_; }
 
@@ -40,11 +46,12 @@ public:
     void box(const Layout& view, int64_t* lo, int64_t* hi) const;
 
 private:
+    // Moves the far end of a box by an axis of a view; false if that axis does not follow the frame's.
+    bool stretch(int64_t stride, int64_t extent, int64_t* hi) const;
     bool place(const Layout& view, int64_t* lo, int64_t* hi) const;
     void digits(int64_t offset, int64_t* out) const;
 
     uintptr_t low_, high_;
-    int64_t item_ = 1;
     std::vector<Axis> axes_;
     bool plain_bytes_ = false;
 };

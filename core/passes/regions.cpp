@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -34,6 +35,20 @@ Frame frame_of(const Operands& operands, std::span<const int32_t> roots, Extent 
     return root.low == hull.low && root.high == hull.high ? Frame(root) : Frame(hull.low, hull.high);
 }
 
+// The owner of the memory may have fewer axes than the arrays made of it: `numpy.arange(64).reshape(8, 8)` is a view of
+// a line. So views of several axes say where rows end, the innermost first.
+void cut_rows(const Operands& operands, Allocations& allocations) {
+    std::vector<std::set<std::pair<int64_t, int64_t>>> rows(allocations.frames.size());
+    for (const Operands::View& view : operands.views)
+        if (!view.layout.empty()) {
+            const auto found = view.layout.rows();
+            rows[at(allocations.of_root[at(view.root)])].insert(found.begin(), found.end());
+        }
+    for (std::size_t a = 0; a < rows.size(); ++a)
+        for (const auto& [stride, inner] : rows[a])
+            allocations.frames[a].cut(stride, inner);
+}
+
 Allocations find_allocations(const Operands& operands) {
     const std::size_t roots = operands.roots.size();
     std::vector<Extent> extent(roots);
@@ -63,6 +78,7 @@ Allocations find_allocations(const Operands& operands) {
         out.frames.push_back(frame_of(operands, members, hull));
         i = j;
     }
+    cut_rows(operands, out);
     return out;
 }
 

@@ -71,8 +71,10 @@ _NONE = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32
 
 
 def _tell_cycle(cycle: Sequence[Op]) -> str:
-    lines = [f"  {op.name!r} at {op.call_site}" for op in cycle]
     return "\n".join(
-        ["these ops wait for each other within one step, each for the one before it and the first for the last:", *lines]
-        + ["give one of the edges between them a distance of 1 or more, or leave it out"]
+        [
+            "these ops wait for each other within one step, each for the one before it and the first for the last:",
+            *(f"  {op.name!r} at {op.call_site}" for op in cycle),
+            "give one of the edges between them a distance of 1 or more, or leave it out",
+        ]
     )

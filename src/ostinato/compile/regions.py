@@ -19,8 +19,8 @@ __all__ = ["Accesses", "accesses"]
 class Accesses(NamedTuple):
     """The accesses of all ops in program order, as flat arrays.
 
-    Two accesses can only meet in one group. A group is an allocation (arrays whose memory overlaps), a ring, or a token.
-    In a ring's group, phase k of period n means: in step s the array ``(s + k) % n``; elsewhere the period is 1.
+    Accesses can only meet within a group: an allocation (arrays whose memory overlaps), a ring, or a token. In a ring's
+    group, phase k of period n means: in step s the array ``(s + k) % n``; elsewhere the period is 1.
     """
 
     op: IntArray

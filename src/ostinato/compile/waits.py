@@ -14,11 +14,12 @@ __all__ = ["Waits", "waits"]
 
 
 class Waits(NamedTuple):
-    """The waits of op i are those from ``start[i]`` to ``start[i + 1]``: each an op of another lane, some steps before."""
+    """What ops wait for: op i for those from ``start[i]`` to ``start[i + 1]``, each of another lane."""
 
     start: npt.NDArray[np.int64]
     op: IntArray
     distance: IntArray
+    """How many steps before."""
     published: npt.NDArray[np.bool_]
     """Ops that others wait for."""
 

@@ -1,0 +1,66 @@
+"""How long ops take, as far as the compiler knows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ostinato.compile.costs import BYTE, NATIVE_CALL, PYTHON_CALL, estimate
+from ostinato.graph.access import Read, Write
+from ostinato.graph.graph import Graph
+from ostinato.graph.ring import ring
+from ostinato.graph.task import task
+
+
+@task
+def halve(src: Read, dst: Write):
+    dst[...] = src / 2
+
+
+def two_ops() -> Graph:
+    graph = Graph()
+    array = np.zeros(1000)
+    graph.task(halve, array, ring(array.copy(), array.copy())[0])
+    graph.fill(array, 1.0, name="clear")
+    return graph
+
+
+def test_estimates_count_bytes() -> None:
+    costs = estimate(two_ops())
+    assert costs.seconds == pytest.approx([PYTHON_CALL + 16000 * BYTE, NATIVE_CALL + 8000 * BYTE])
+    assert not costs.measured.any()
+
+
+def test_costs_by_op_task_and_name() -> None:
+    graph = two_ops()
+    assert estimate(graph, {halve: 1e-3, "clear": 2e-3}).seconds.tolist() == [1e-3, 2e-3]
+    assert estimate(graph, {graph.ops[0]: 3e-3, halve: 1e-3, "halve": 4e-3}).seconds[0] == 3e-3
+    assert estimate(graph, {halve.function: 1e-3}).measured.tolist() == [True, False]
+
+
+def test_varied_is_about_measured_costs() -> None:
+    graph = two_ops()
+    graph.fill(np.zeros(1), 0.0, name="small")
+    graph.fill(np.zeros(10**6), 0.0, name="large")
+    assert not estimate(graph).varied
+    assert not estimate(graph, {"small": 1.0}).varied
+    assert estimate(graph, {"clear": 1.0, "small": 1.0, "large": 5.0}).varied
+
+
+@pytest.mark.parametrize("cost", [-1e-9, math.inf, math.nan])
+def test_a_cost_is_a_finite_number_of_seconds(cost: float) -> None:
+    with pytest.raises(ValueError, match="'clear'"):
+        estimate(two_ops(), {"clear": cost})
+
+
+def test_what_is_not_in_the_graph_has_no_cost() -> None:
+    with pytest.raises(ValueError, match="'claer'"):
+        estimate(two_ops(), {"claer": 1.0, halve: 1.0})
+    with pytest.raises(ValueError, match="no op"):
+        estimate(two_ops(), {two_ops().ops[0]: 1.0})
+
+
+def test_an_empty_graph() -> None:
+    assert len(estimate(Graph()).seconds) == 0

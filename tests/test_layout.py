@@ -1,0 +1,67 @@
+"""Which parts of the source may know of which."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "ostinato"
+CORE = ROOT / "core"
+
+MAY_NOT_IMPORT = {
+    "graph": {"compile", "runtime", "view", "cli", "demo"},
+    "compile": {"runtime", "view", "cli", "demo"},
+    "runtime": {"view", "cli", "demo"},
+    "view": {"cli", "demo"},
+}
+
+MOST_LINES = 500
+
+
+def imported_at_once(path: Path) -> set[str]:
+    """Parts that a module imports when it is imported: not inside a function, nor for type checkers only."""
+    found = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        waiting += ast.iter_child_nodes(node)
+    return {name.split(".")[1] for name in found if name.startswith("ostinato.")}
+
+
+@pytest.mark.parametrize("part", MAY_NOT_IMPORT)
+def test_imports_go_along_the_arrows(part: str) -> None:
+    for path in (SOURCE / part).rglob("*.py"):
+        wrong = imported_at_once(path) & MAY_NOT_IMPORT[part]
+        assert not wrong, f"{path.relative_to(ROOT)} imports {', '.join(sorted(wrong))}"
+
+
+def test_only_few_files_of_the_core_know_python() -> None:
+    for path in sorted([*CORE.rglob("*.cpp"), *CORE.rglob("*.h")]):
+        if not path.name.startswith(("bindings", "python_")):
+            wrong = re.findall(r"#include [<\"](?:Python\.h|nanobind/.*)[>\"]", path.read_text())
+            assert not wrong, f"{path.relative_to(ROOT)}: {wrong[0]}"
+
+
+def test_the_core_knows_nothing_of_the_passes() -> None:
+    for path in sorted([*CORE.glob("*.cpp"), *CORE.glob("*.h")]):
+        assert '#include "passes/' not in path.read_text(), path.relative_to(ROOT)
+
+
+def test_files_are_short() -> None:
+    for path in sorted([*SOURCE.rglob("*.py"), *CORE.rglob("*.cpp"), *CORE.rglob("*.h")]):
+        lines = len(path.read_text().splitlines())
+        assert lines <= MOST_LINES, f"{path.relative_to(ROOT)} has {lines} lines"
