@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -104,31 +105,35 @@ def all_patterns() -> list[Pattern]:
     return [chain(), no_comm(), *map(stencil, (2, 4, 16, 64)), fft(), all_to_all(), nearest(), tree(), scattered()]
 
 
-def flatten(pattern: Pattern) -> Flat:
-    """Number the ops of a pattern, list its edges, and order each row from its middle outwards.
+def _order(n_ops: int, edges: list[tuple[int, int, int]], half: list[int]) -> list[int]:
+    """Order the ops by when they could start, once many steps are under way, if only transfers took time.
 
-    Two contiguous halves of a row meet in the middle: what the other half waits for comes first.
+    What waits for the other half then comes after what need not, and what the other half waits for comes early.
     """
-    first = np.cumsum([0, *(len(row) for row in pattern.rows)])
+    into: list[list[tuple[int, int, float]]] = [[] for _ in range(n_ops)]
+    for source, target, distance in edges:
+        into[target].append((source, distance, _TASK + (_TRANSFER if half[source] != half[target] else 0.0)))
+    start = [0.0] * n_ops
+    for _ in range(_STEPS):
+        before, start = start, [0.0] * n_ops
+        for op in range(n_ops):  # ops are numbered so that edges within the step point forward
+            start[op] = max((before[a] if d else start[a]) + lag for a, d, lag in into[op])
+    return sorted(range(n_ops), key=lambda op: start[op])
+
+
+_TASK, _TRANSFER, _STEPS = 1.0, 50.0, 64
+
+
+def flatten(pattern: Pattern) -> Flat:
+    """Number the ops of a pattern, list its edges, and order the ops as is best for two halves."""
+    first = [0, *accumulate(len(row) for row in pattern.rows)]
     edges = [
         (first[r - 1] + q if r else first[-2] + q, first[r] + p, 0 if r else 1)
         for r, row in enumerate(pattern.rows)
         for p, needs in enumerate(row)
         for q in needs
     ]
-    source, target, distance = (np.array(column, np.int32) for column in zip(*edges, strict=True))
-    return Flat(
-        n_ops=pattern.tasks,
-        source=source,
-        target=target,
-        distance=distance,
-        half=np.array([int(2 * p >= max(len(row), 2)) for row in pattern.rows for p in range(len(row))], np.int32),
-        order=np.array(
-            [
-                first[r] + p
-                for r, row in enumerate(pattern.rows)
-                for p in sorted(range(len(row)), key=lambda p: abs(2 * p + 1 - len(row)))
-            ],
-            np.int32,
-        ),
-    )
+    half = [int(2 * p >= max(len(row), 2)) for row in pattern.rows for p in range(len(row))]
+    order = _order(pattern.tasks, edges, half)
+    arrays = (np.array(column, np.int32) for column in (*zip(*edges, strict=True), half, order))
+    return Flat(pattern.tasks, *arrays)
