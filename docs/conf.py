@@ -15,3 +15,4 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = False
+napoleon_use_ivar = True
