@@ -12,6 +12,7 @@ html_theme = "furo"
 html_title = f"Ostinato {version}"
 
 myst_heading_anchors = 3
+default_role = "literal"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = False
