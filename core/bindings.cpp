@@ -2,6 +2,7 @@
 
 NB_MODULE(_core, module) {
     module.doc() = "The replay core. Private: its names change without notice.";
+    nanobind::set_leak_warnings(false);  // a program kept in a global lives until the interpreter ends; that is fine
     bind_passes(module);
     bind_schedule(module);
     bind_plan(module);

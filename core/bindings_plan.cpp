@@ -1,6 +1,5 @@
 #include <Python.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -149,7 +148,7 @@ std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& sche
     return plan;
 }
 
-std::shared_ptr<Plan> build(const Schedule& schedule, const Flat<std::uint64_t>& function,
+PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& function,
                             const Flat<std::uint64_t>& user, const Flat<std::int64_t>& table_begin,
                             const Flat<std::int32_t>& table, const Flat<std::int32_t>& n_arrays,
                             const Flat<std::int32_t>& period_class, const nb::list& views,
@@ -157,6 +156,7 @@ std::shared_ptr<Plan> build(const Schedule& schedule, const Flat<std::uint64_t>&
                             const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
                             const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
                             const Flat<std::int32_t>& step_slot, const nb::list& python) {
+    const Schedule& schedule = *handle.schedule;
     auto plan = std::make_shared<Plan>();
     const Slots slots(schedule);
     Views described;
@@ -196,7 +196,7 @@ std::shared_ptr<Plan> build(const Schedule& schedule, const Flat<std::uint64_t>&
     plan->step_patch_begin = by_lane(step_patches, schedule.lanes.size(), plan->step_patches);
     if (python.size() != 0)
         plan->python = build_python(schedule, slots, python);
-    return plan;
+    return {plan};
 }
 
 }  // namespace
@@ -205,11 +205,11 @@ std::shared_ptr<Plan> build(const Schedule& schedule, const Flat<std::uint64_t>&
 
 void bind_plan(nb::module_& module) {
     using namespace nb::literals;
-    nb::class_<ostinato::Plan>(module, "Plan", "What the operations of a schedule call, on which arrays.")
+    nb::class_<PlanHandle>(module, "Plan", "What the operations of a schedule call, on which arrays.")
         .def_static("build", &ostinato::build, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a,
                     "n_arrays"_a, "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a,
                     "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a)
-        .def_prop_ro("bytes", &ostinato::Plan::bytes);
+        .def_prop_ro("bytes", [](const PlanHandle& self) { return self.plan->bytes(); });
     module.def(
         "builtin_task",
         [](const std::string& name) {

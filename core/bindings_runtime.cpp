@@ -1,6 +1,5 @@
 #include <Python.h>
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -321,14 +320,14 @@ void bind_runtime(nb::module_& module) {
     nb::class_<ProgramHandle>(module, "Program", "A schedule with its lanes and its queue of runs.")
         .def(
             "__init__",
-            [](ProgramHandle* self, const MachineHandle& machine, const std::shared_ptr<Schedule>& schedule,
-               const std::shared_ptr<Plan>& plan) { new (self) ProgramHandle(machine.machine, schedule, plan); },
+            [](ProgramHandle* self, const MachineHandle& machine, const ScheduleHandle& schedule,
+               const PlanHandle& plan) { new (self) ProgramHandle(machine.machine, schedule.schedule, plan.plan); },
             "machine"_a, "schedule"_a, "plan"_a)
         .def("replay", &replay, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
              "traced"_a)
         .def("submit", &submit, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
              "traced"_a)
-        .def("rebind", [](ProgramHandle& self, const std::shared_ptr<Plan>& plan) { self.program->rebind(plan); },
+        .def("rebind", [](ProgramHandle& self, const PlanHandle& plan) { self.program->rebind(plan.plan); },
              "plan"_a)
         .def("cancel_all",
              [](ProgramHandle& self) {

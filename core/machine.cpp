@@ -134,6 +134,7 @@ void Machine::refresh(Seat& seat) {
     const std::lock_guard<std::mutex> lock(mutex_);
     old_own.swap(seat.own);
     old_others.swap(seat.others);
+    seat.next_own = 0;
     for (const auto& program : programs_) {
         for (const auto& lane : program->lanes) {
             if (lane->order->home == seat.index)

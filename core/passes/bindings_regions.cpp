@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 #include "passes/bindings_arrays.h"
 #include "passes/regions.h"
@@ -16,15 +16,54 @@ namespace ostinato::passes {
 
 namespace {
 
-Layout read_layout(nb::handle array) {
+// Numbers for Python objects by identity. Open addressing, since this is asked for every operand of every op.
+class Identities {
+public:
+    // The place for an object's number; -1 in it if the object is new.
+    int32_t& operator[](const void* object) {
+        if (2 * count_ >= slots_.size()) grow();
+        Slot& slot = slots_[place(object)];
+        if (slot.object == nullptr) {
+            slot.object = object;
+            ++count_;
+        }
+        return slot.number;
+    }
+
+    int32_t find(const void* object) const { return slots_.empty() ? -1 : slots_[place(object)].number; }
+
+private:
+    struct Slot {
+        const void* object = nullptr;
+        int32_t number = -1;
+    };
+
+    std::size_t place(const void* object) const {
+        const std::size_t mask = slots_.size() - 1;
+        std::size_t i = (reinterpret_cast<uintptr_t>(object) * 0x9e3779b97f4a7c15u) >> 20 & mask;
+        while (slots_[i].object != nullptr && slots_[i].object != object) i = (i + 1) & mask;
+        return i;
+    }
+
+    void grow() {
+        std::vector<Slot> old(slots_.empty() ? 64 : 2 * slots_.size());
+        old.swap(slots_);
+        for (const Slot& slot : old)
+            if (slot.object != nullptr) slots_[place(slot.object)] = slot;
+    }
+
+    std::vector<Slot> slots_;
+    std::size_t count_ = 0;
+};
+
+Layout read_layout(nb::handle array, Layouts& layouts) {
     Py_buffer buffer;
-    if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_STRIDES) != 0)
-        throw nb::python_error();
+    if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_STRIDES) != 0) throw nb::python_error();
     static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
     const auto n = static_cast<std::size_t>(buffer.ndim);
-    Layout out = layout_of(reinterpret_cast<uintptr_t>(buffer.buf), buffer.itemsize,
-                           {reinterpret_cast<const int64_t*>(buffer.shape), n},
-                           {reinterpret_cast<const int64_t*>(buffer.strides), n});
+    Layout out = layouts.add(reinterpret_cast<uintptr_t>(buffer.buf), buffer.itemsize,
+                             {reinterpret_cast<const int64_t*>(buffer.shape), n},
+                             {reinterpret_cast<const int64_t*>(buffer.strides), n});
     PyBuffer_Release(&buffer);
     return out;
 }
@@ -42,7 +81,7 @@ public:
             }
             // Tasks without an operand keep program order among themselves: they share a token of their own.
             if (!any)
-                out_.accesses.push_back({out_.ops, token(nullptr), 3, Operands::Kind::kToken});
+                out_.accesses.push_back({out_.ops, token(this), 3, Operands::Kind::kToken});
             ++out_.ops;
         }
         return std::move(out_);
@@ -50,11 +89,13 @@ public:
 
 private:
     void add(nb::handle operand) {
-        const auto [where, fresh] = operands_.try_emplace(operand.ptr());
-        if (fresh)
-            where->second = look_at(operand);
-        where->second.op = out_.ops;
-        out_.accesses.push_back(where->second);
+        int32_t& number = operands_[operand.ptr()];
+        if (number < 0) {
+            number = static_cast<int32_t>(looked_at_.size());
+            looked_at_.push_back(look_at(operand));
+        }
+        out_.accesses.push_back(looked_at_[static_cast<std::size_t>(number)]);
+        out_.accesses.back().op = out_.ops;
     }
 
     Operands::Access look_at(nb::handle operand) {
@@ -67,50 +108,39 @@ private:
         return {0, token(value.ptr()), mode, Operands::Kind::kToken};
     }
 
-    int32_t token(PyObject* identity) {
-        const auto [where, fresh] = tokens_.try_emplace(identity, out_.tokens);
-        if (fresh)
-            ++out_.tokens;
-        return where->second;
+    int32_t token(const void* identity) {
+        int32_t& number = tokens_[identity];
+        if (number < 0) number = out_.tokens++;
+        return number;
     }
 
     int32_t view(nb::handle array) {
-        const auto [where, fresh] = views_.try_emplace(array.ptr(), static_cast<int32_t>(out_.views.size()));
-        if (fresh)
-            out_.views.push_back({read_layout(array), root(array)});
-        return where->second;
+        out_.views.push_back({read_layout(array, out_.layouts), root(nb::borrow(array))});
+        return static_cast<int32_t>(out_.views.size()) - 1;
     }
 
-    int32_t root(nb::handle array) {
-        nb::object at = nb::borrow(array);
-        for (nb::object base = at.attr(base_); nb::isinstance(base, ndarray_); base = at.attr(base_))
-            at = base;
-        const auto [where, fresh] = roots_.try_emplace(at.ptr(), static_cast<int32_t>(out_.roots.size()));
-        if (fresh)
-            out_.roots.push_back(read_layout(at));
-        return where->second;
+    int32_t root(nb::object array) {
+        if (const int32_t known = roots_.find(array.ptr()); known >= 0) return known;
+        nb::object base = array.attr(base_);
+        if (nb::isinstance(base, ndarray_)) return root(std::move(base));
+        out_.roots.push_back(read_layout(array, out_.layouts));
+        return roots_[array.ptr()] = static_cast<int32_t>(out_.roots.size()) - 1;
     }
 
     int32_t element(nb::handle element) {
-        const auto [where, fresh] = elements_.try_emplace(element.ptr(), static_cast<int32_t>(out_.elements.size()));
-        if (!fresh)
-            return where->second;
         Operands::Element e{ring(nb::object(element.attr("ring"))), nb::cast<int32_t>(element.attr("offset")), {}};
-        for (nb::handle v : nb::object(element.attr("views")))
-            e.views.push_back(view(v));
+        for (nb::handle v : nb::object(element.attr("views"))) e.views.push_back(view(v));
         out_.elements.push_back(std::move(e));
         return static_cast<int32_t>(out_.elements.size()) - 1;
     }
 
     int32_t ring(nb::handle ring) {
-        const auto [where, fresh] = rings_.try_emplace(ring.ptr(), static_cast<int32_t>(out_.rings.size()));
-        if (!fresh)
-            return where->second;
+        int32_t& number = rings_[ring.ptr()];
+        if (number >= 0) return number;
         Operands::Ring r{{}, nb::cast<bool>(ring.attr("disjoint"))};
-        for (nb::handle a : nb::object(ring.attr("arrays")))
-            r.arrays.push_back(view(a));
+        for (nb::handle a : nb::object(ring.attr("arrays"))) r.arrays.push_back(view(a));
         out_.rings.push_back(std::move(r));
-        return static_cast<int32_t>(out_.rings.size()) - 1;
+        return number = static_cast<int32_t>(out_.rings.size()) - 1;
     }
 
     nb::handle ndarray_;
@@ -118,8 +148,8 @@ private:
             base_ = nb::str("base"), operands_name_ = nb::str("operands");
     Operands out_;
     // The graph keeps all these objects alive meanwhile, so an address is an identity.
-    std::unordered_map<PyObject*, Operands::Access> operands_;
-    std::unordered_map<PyObject*, int32_t> tokens_, views_, roots_, elements_, rings_;
+    Identities operands_, tokens_, roots_, rings_;
+    std::vector<Operands::Access> looked_at_;
 };
 
 nb::dict accesses(nb::handle ops, nb::handle ndarray) {
@@ -139,21 +169,25 @@ nb::dict accesses(nb::handle ops, nb::handle ndarray) {
     return out;
 }
 
-// Bytes of all the arrays that each op accesses.
+// Bytes of all the arrays that each op accesses; those of a ring take turns.
 nb::object touched_bytes(nb::handle ops) {
-    std::unordered_map<PyObject*, int64_t> known;
-    std::vector<int64_t> out;
-    const nb::str operands("operands"), arrays("arrays"), nbytes("nbytes");
+    Identities known;
+    std::vector<int64_t> bytes, out;
+    const nb::str operands("operands"), array("array"), ring("ring"), views("views"), nbytes("nbytes");
+    const auto bytes_of = [&](nb::handle operand) -> int64_t {
+        if (nb::object alone = operand.attr(array); !alone.is_none()) return nb::cast<int64_t>(alone.attr(nbytes));
+        nb::object element = operand.attr(ring);
+        return element.is_none() ? 0 : nb::cast<int64_t>(nb::object(element.attr(views))[0].attr(nbytes));
+    };
     for (nb::handle op : ops) {
         int64_t sum = 0;
         for (nb::handle operand : nb::object(op.attr(operands))) {
-            const auto [where, fresh] = known.try_emplace(operand.ptr(), 0);
-            if (fresh)
-                for (nb::handle array : nb::object(operand.attr(arrays))) {
-                    where->second = nb::cast<int64_t>(array.attr(nbytes));
-                    break;  // those of a ring take turns
-                }
-            sum += where->second;
+            int32_t& number = known[operand.ptr()];
+            if (number < 0) {
+                number = static_cast<int32_t>(bytes.size());
+                bytes.push_back(bytes_of(operand));
+            }
+            sum += bytes[static_cast<std::size_t>(number)];
         }
         out.push_back(sum);
     }

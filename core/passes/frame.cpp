@@ -1,6 +1,7 @@
 #include "passes/frame.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace ostinato::passes {
 
@@ -10,36 +11,40 @@ bool Layout::operator==(const Layout& other) const {
                       [](const Axis& a, const Axis& b) { return a.stride == b.stride && a.extent == b.extent; });
 }
 
-std::vector<std::pair<int64_t, int64_t>> Layout::rows() const {
-    std::vector<Axis> sorted = axes;
-    std::sort(sorted.begin(), sorted.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
-    sorted.push_back({1, item});
-    std::vector<std::pair<int64_t, int64_t>> out;
-    for (std::size_t i = 0; i + 1 < sorted.size(); ++i)
-        if ((sorted[i + 1].extent - 1) * sorted[i + 1].stride < sorted[i].stride)
-            out.emplace_back(sorted[i].stride, sorted[i + 1].stride);
-    return out;
+std::span<Axis> Layouts::room(std::size_t count) {
+    constexpr std::size_t kBlock = 4096;  // more than the axes of any array
+    if (blocks_.empty() || used_ + count > kBlock) {
+        blocks_.push_back(std::make_unique_for_overwrite<Axis[]>(kBlock));
+        used_ = 0;
+    }
+    used_ += count;
+    return {blocks_.back().get() + used_ - count, count};
 }
 
-Layout layout_of(uintptr_t address, int64_t item, std::span<const int64_t> shape, std::span<const int64_t> strides) {
+Layout Layouts::add(uintptr_t address, int64_t item, std::span<const int64_t> shape,
+                    std::span<const int64_t> strides) {
     Layout out;
     out.item = item;
     int64_t before = 0, after = 0;
+    std::size_t count = 0;
     for (std::size_t d = 0; d < shape.size(); ++d) {
-        if (shape[d] == 0)
-            return out;
+        if (shape[d] == 0) return out;
         const int64_t reach = (shape[d] - 1) * strides[d];
         (reach < 0 ? before : after) += reach;
-        if (reach != 0)
-            out.axes.push_back({std::abs(strides[d]), shape[d]});
+        if (reach != 0) ++count;
     }
     out.low = address + static_cast<uintptr_t>(before);
     out.high = address + static_cast<uintptr_t>(after) + static_cast<uintptr_t>(item);
+    const std::span<Axis> axes = room(count);
+    std::size_t filled = 0;
+    for (std::size_t d = 0; d < shape.size(); ++d)
+        if (shape[d] != 1 && strides[d] != 0) axes[filled++] = {std::abs(strides[d]), shape[d]};
+    std::sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+    out.axes = axes;
     return out;
 }
 
-Frame::Frame(const Layout& root) : low_(root.low), high_(root.high), axes_(root.axes) {
-    std::sort(axes_.begin(), axes_.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+Frame::Frame(const Layout& root) : low_(root.low), high_(root.high), axes_(root.axes.begin(), root.axes.end()) {
     if (root.item > 1)
         axes_.push_back({1, root.item});
     int64_t inner = 1;  // bytes from the first to the end of the last of all axes within
@@ -54,6 +59,21 @@ Frame::Frame(const Layout& root) : low_(root.low), high_(root.high), axes_(root.
 
 Frame::Frame(uintptr_t low, uintptr_t high)
     : low_(low), high_(high), axes_{{1, static_cast<int64_t>(high - low)}}, plain_bytes_(true) {}
+
+bool Frame::has_strides(const Layout& view) const {
+    return std::all_of(view.axes.begin(), view.axes.end(), [&](const Axis& axis) {
+        return std::any_of(axes_.begin(), axes_.end(), [&](const Axis& own) { return own.stride == axis.stride; });
+    });
+}
+
+void Frame::cut(const Layout& view) {
+    // Innermost first: the finest rows there are.
+    Axis inner{1, view.item};
+    for (auto axis = view.axes.rbegin(); axis != view.axes.rend(); ++axis) {
+        if ((inner.extent - 1) * inner.stride < axis->stride) cut(axis->stride, inner.stride);
+        inner = *axis;
+    }
+}
 
 void Frame::cut(int64_t stride, int64_t inner) {
     for (std::size_t d = 0; d < axes_.size(); ++d) {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace ostinato::passes {
@@ -11,20 +11,28 @@ struct Axis {
     int64_t stride, extent;  // stride in bytes, positive; extent > 1
 };
 
-// The bytes that an array touches. Its axes are those with more than one element and a stride; a negative stride is
-// turned round, since only the set of bytes matters.
+// The bytes that an array touches. Its axes are those with more than one element and a stride, the longest stride
+// first; a negative stride is turned round, since only the set of bytes matters.
 struct Layout {
     uintptr_t low = 0, high = 0;  // [low, high) holds all of them
     int64_t item = 1;
-    std::vector<Axis> axes;
+    std::span<const Axis> axes;
 
     bool empty() const { return low == high; }
     bool operator==(const Layout& other) const;
-    // Pairs of strides, the outer and the inner, of axes that lie within each other like rows and their elements.
-    std::vector<std::pair<int64_t, int64_t>> rows() const;
 };
 
-Layout layout_of(uintptr_t address, int64_t item, std::span<const int64_t> shape, std::span<const int64_t> strides);
+// Keeps the axes of many layouts, and so makes these.
+class Layouts {
+public:
+    Layout add(uintptr_t address, int64_t item, std::span<const int64_t> shape, std::span<const int64_t> strides);
+
+private:
+    std::span<Axis> room(std::size_t count);
+
+    std::vector<std::unique_ptr<Axis[]>> blocks_;
+    std::size_t used_ = 0;
+};
 
 // An allocation's own axes, by which views of it become boxes: outermost first, and last the bytes of an element.
 class Frame {
@@ -34,8 +42,9 @@ public:
     // Plain bytes.
     Frame(uintptr_t low, uintptr_t high);
 
-    // Cuts an axis into rows of `stride` bytes, if it is an axis of steps that divide both `stride` and `inner`.
-    void cut(int64_t stride, int64_t inner);
+    bool has_strides(const Layout& view) const;
+    // Cuts axes into rows as `view` has them, where they can be.
+    void cut(const Layout& view);
 
     int32_t dims() const { return static_cast<int32_t>(axes_.size()); }
     bool plain_bytes() const { return plain_bytes_; }
@@ -46,6 +55,7 @@ public:
     void box(const Layout& view, int64_t* lo, int64_t* hi) const;
 
 private:
+    void cut(int64_t stride, int64_t inner);
     // Moves the far end of a box by an axis of a view; false if that axis does not follow the frame's.
     bool stretch(int64_t stride, int64_t extent, int64_t* hi) const;
     bool place(const Layout& view, int64_t* lo, int64_t* hi) const;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
-#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -36,17 +34,23 @@ Frame frame_of(const Operands& operands, std::span<const int32_t> roots, Extent 
 }
 
 // The owner of the memory may have fewer axes than the arrays made of it: `numpy.arange(64).reshape(8, 8)` is a view of
-// a line. So views of several axes say where rows end, the innermost first.
+// a line. So views of several axes say where rows end, those with the finest rows first.
 void cut_rows(const Operands& operands, Allocations& allocations) {
-    std::vector<std::set<std::pair<int64_t, int64_t>>> rows(allocations.frames.size());
-    for (const Operands::View& view : operands.views)
-        if (!view.layout.empty()) {
-            const auto found = view.layout.rows();
-            rows[at(allocations.of_root[at(view.root)])].insert(found.begin(), found.end());
-        }
-    for (std::size_t a = 0; a < rows.size(); ++a)
-        for (const auto& [stride, inner] : rows[a])
-            allocations.frames[a].cut(stride, inner);
+    const auto outer = [&](int32_t view) {
+        const std::span<const Axis> axes = operands.views[at(view)].layout.axes;
+        return axes.empty() ? 0 : axes[0].stride;
+    };
+    std::vector<int32_t> telling;  // views with strides that are not all those of their frame
+    for (std::size_t v = 0; v < operands.views.size(); ++v) {
+        const Operands::View& view = operands.views[v];
+        if (!view.layout.empty() && !allocations.frames[at(allocations.of_root[at(view.root)])].has_strides(view.layout))
+            telling.push_back(static_cast<int32_t>(v));
+    }
+    std::stable_sort(telling.begin(), telling.end(), [&](int32_t a, int32_t b) { return outer(a) < outer(b); });
+    for (int32_t v : telling) {
+        const Operands::View& view = operands.views[at(v)];
+        allocations.frames[at(allocations.of_root[at(view.root)])].cut(view.layout);
+    }
 }
 
 Allocations find_allocations(const Operands& operands) {
@@ -127,12 +131,10 @@ private:
     struct Hash {
         const Regions* out;
         std::size_t operator()(int32_t box) const {
-            const auto bytes = at(out->dims) * sizeof(int64_t);
-            const auto text = [&](const std::vector<int64_t>& v) {
-                return std::string_view(reinterpret_cast<const char*>(v.data() + int64_t{box} * out->dims), bytes);
-            };
-            const std::hash<std::string_view> hash;
-            return hash(text(out->lo)) * 31 + hash(text(out->hi));
+            std::size_t hash = 0;
+            for (int64_t i = int64_t{box} * out->dims; i < (int64_t{box} + 1) * out->dims; ++i)
+                hash = ((hash ^ at(out->lo[at(i)])) * 0x9e3779b97f4a7c15u ^ at(out->hi[at(i)])) * 0xc2b2ae3d27d4eb4fu;
+            return hash ^ hash >> 32;
         }
     };
     struct Equal {

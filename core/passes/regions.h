@@ -32,6 +32,7 @@ struct Operands {
 
     int32_t ops = 0;
     int32_t tokens = 0;
+    Layouts layouts;
     std::vector<Layout> roots;
     std::vector<View> views;
     std::vector<Ring> rings;
