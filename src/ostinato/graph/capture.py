@@ -17,7 +17,7 @@ from ostinato.graph.param import REQUIRED, Combine
 
 __all__ = ["Capture", "capture", "param", "until"]
 
-_READ_ONLY = ("read-only", "readonly", "read-write", "not writeable", "not writable", "non-writ")
+_READ_ONLY = ("read-only", "readonly", "read-write", "writable", "writeable")
 
 
 class Capture:

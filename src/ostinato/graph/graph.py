@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ostinato.errors import GraphError
 from ostinato.graph.body import Body, Until
@@ -130,9 +130,10 @@ class Graph:
             For a callable that is no task, one entry per argument: `Read`, `Write`, `ReadWrite`, or anything else,
             such as None, for a scalar or a plain object.
         """
-        function = getattr(fn, "__func__", None)
-        if isinstance(fn, MethodType) and isinstance(function, Recordable):
-            fn, args = function, (fn.__self__, *args)
+        if isinstance(fn, MethodType):  # a task that is a method
+            function, instance = cast(object, fn.__func__), fn.__self__
+            if isinstance(function, Recordable):
+                fn, args = function, (instance, *args)
         if isinstance(fn, Recordable):
             if access is not None:
                 raise TypeError(f"{fn.name}() says itself how it uses its arguments; leave out access=")

@@ -119,7 +119,8 @@ def _read_only_by_guard(array: Array) -> bool:
 
 def _repeats(array: Array) -> bool:
     """Whether a view repeats elements, as `numpy.broadcast_to` makes them, read-only on their own account."""
-    return 0 in array.strides and array.size > 1
+    strides = array.strides
+    return 0 in strides and any(stride == 0 and length > 1 for stride, length in zip(strides, array.shape, strict=True))
 
 
 def _outermost_held(array: Array) -> Array:

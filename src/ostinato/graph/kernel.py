@@ -19,7 +19,7 @@ from ostinato.graph.native import NativeTask
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import REQUIRED, Param, Step
 from ostinato.graph.recordable import Recordable
-from ostinato.graph.recorder import Recorder
+from ostinato.graph.recorder import Recorder, native_refusal
 from ostinato.graph.task import refuse_placeholder
 
 __all__ = ["Kernel", "kernel"]
@@ -74,7 +74,7 @@ class Kernel(Recordable):
             operand = recorder.native[mode].get(id(value))
             if operand is None:
                 operand = recorder.native_operand(value, mode, self.label, place)
-            types.append(self._array_type(operand.array, place) if operand.ring is None else _common(operand.arrays))
+            types.append(ArrayType.of(operand.array) if operand.array is not None else _common(operand.arrays))
         return self._for_types(tuple(types)).bind(recorder, args, {})
 
     def label(self, place: int) -> str:
@@ -94,6 +94,9 @@ class Kernel(Recordable):
     def _array_type(self, array: Array | None, place: int) -> ArrayType:
         if array is None:
             raise TypeError(f"{self.label(place)} is an array; a kernel takes no tokens")
+        refusal = native_refusal(array)
+        if refusal is not None:
+            raise TypeError(f"{self.label(place)}: {refusal}")
         return ArrayType.of(array)
 
     def _scalar_type(self, value: object, place: int) -> type:

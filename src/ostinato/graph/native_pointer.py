@@ -58,9 +58,9 @@ def _function_pointer(fn: Any) -> Pointer | None:
     if type(fn).__name__ == "PyCapsule":
         return _capsule_pointer(fn)
     if _is_instance(fn, "scipy._lib._ccallback", "LowLevelCallable"):
-        # A tuple: the capsule, the function that it was made of, the user data.
-        inner = _function_pointer(fn[1])
-        return _capsule_pointer(fn[0])._replace(name=None if inner is None else inner.name, keep=fn)
+        inner = _function_pointer(fn.function)
+        capsule = tuple.__getitem__(fn, 0)  # its own indexing is closed
+        return _capsule_pointer(capsule)._replace(name=None if inner is None else inner.name, keep=fn)
     if _is_instance(fn, "numba.core.ccallback", "CFunc"):
         return Pointer(fn.address, fn._pyfunc.__name__, keep=fn)
     if _is_instance(fn, "_cffi_backend", "_CDataBase"):

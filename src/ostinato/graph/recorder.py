@@ -99,7 +99,7 @@ class Recorder:
         elif isinstance(value, RingElement | Ring) or is_array(value):
             raise GraphError(
                 f"{label(place)} is an array, but the task does not say how it uses it; "
-                "annotate the parameter with ost.Read, ost.Write or ost.ReadWrite"
+                "declare the parameter ost.Read, ost.Write or ost.ReadWrite, by annotation or in access="
             )
 
     def check_param(self, value: Param, label: Label, place: int) -> None:

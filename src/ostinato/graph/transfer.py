@@ -98,9 +98,9 @@ def _check_dtypes(source: np.dtype[Any], target: np.dtype[Any], reduce: str | No
         raise ValueError(f"reduce= of copy() is one of {', '.join(map(repr, REDUCTIONS))}, not {reduce!r}")
     into = np.empty(0, target)
     try:
-        REDUCTIONS[reduce](into, into, out=into, casting="same_kind")
+        REDUCTIONS[reduce](into, np.empty(0, source), out=into, casting="same_kind")
     except TypeError as error:
-        raise TypeError(f"arrays of {target} cannot be combined by {reduce!r}: {error}") from None
+        raise TypeError(f"{source} cannot be combined into {target} by {reduce!r}: {error}") from None
 
 
 def _refuse_objects(dtype: np.dtype[Any], what: str) -> None:

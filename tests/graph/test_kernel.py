@@ -1,0 +1,191 @@
+"""Kernels: the same results as the function, for arrays of any strides."""
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ostinato.graph as ost
+from ostinato.errors import GraphError, TaskError
+from ostinato.graph.native_call import call_native
+
+
+def blend_function(a, b, out, weight, repeats):
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            total = 0.0
+            for _ in range(repeats):
+                total += a[i, j] * weight + b[i, j] / 3.0
+            out[i, j] = total
+
+
+@pytest.fixture(scope="module")
+def blend():
+    pytest.importorskip("numba")
+
+    def blend(a: ost.Read, b: ost.Read, out: ost.Write, weight, repeats: int = 2):
+        for i in range(a.shape[0]):
+            for j in range(a.shape[1]):
+                total = 0.0
+                for _ in range(repeats):
+                    total += a[i, j] * weight + b[i, j] / 3.0
+                out[i, j] = total
+
+    return ost.kernel(blend)
+
+
+LAYOUTS = {
+    "C": lambda x: x,
+    "F": np.asfortranarray,
+    "strided": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "reversed": lambda x: np.ascontiguousarray(x[::-1, ::-1])[::-1, ::-1],
+}
+
+
+@settings(max_examples=30)
+@given(data=st.data(), weight=st.floats(-1e3, 1e3), repeats=st.integers(0, 3), n=st.integers(0, 4), m=st.integers(0, 4))
+def test_same_results_for_all_layouts(blend, data, weight, repeats, n, m):
+    rng = np.random.default_rng(data.draw(st.integers(0, 9)))
+    layouts = [data.draw(st.sampled_from([*LAYOUTS])) for _ in range(3)]
+    a, b, out = (LAYOUTS[layout](rng.standard_normal((n, m))) for layout in layouts)
+    expected = np.empty((n, m))
+    blend_function(a, b, expected, weight, repeats)
+    blend(a, b, out, weight, repeats)
+    assert np.array_equal(out, expected)
+
+
+def test_what_is_recorded_is_what_runs_at_once(blend):
+    a, b, out = np.ones((2, 3)), np.ones((2, 3)), np.zeros((2, 3))
+    with ost.capture() as graph:
+        op = blend(a, b, out, 0.5)
+    assert op.name == "blend"
+    assert op.body.args == (*op.operands, 0.5, 2)
+    assert op.body.task.access == (ost.Read, ost.Read, ost.Write, float, int)
+    again = graph.task(blend, a, b, out, 0.25, 1)
+    assert again.body.task is op.body.task
+    call_native(op.body.task.address, 0, [o.array for o in op.operands], [0.5, 2])
+    expected = out.copy()
+    blend(a, b, out, 0.5)
+    assert np.array_equal(out, expected)
+
+
+def test_dtypes_are_compiled_apart(blend):
+    a, out = np.arange(6, dtype="i4").reshape(2, 3), np.zeros((2, 3), "f4")
+    blend(a, a.astype("c8").real, out, 2, 1)
+    expected = np.zeros((2, 3), "f4")
+    blend_function(a, a.astype("f4"), expected, 2, 1)
+    assert np.array_equal(out, expected)
+
+
+def test_scalar_types_when_recorded(blend):
+    a, out = np.ones((1, 1)), np.zeros((1, 1))
+    with ost.capture():
+        ops = [
+            blend(a, a, out, weight, repeats)
+            for weight, repeats in (
+                (1, True),
+                (np.float32(1), np.int8(1)),
+                (ost.param("a"), ost.param("b")),
+                (ost.param("c", 3), 1),
+                (ost.param("d", 3, combine=max), ost.step),
+                (ost.step, 1),
+            )
+        ]
+        kinds = [op.body.task.access[3:] for op in ops]
+        assert kinds == [(int, int), (float, int), (float, int), (int, int), (float, int), (int, int)]
+        with pytest.raises(TypeError, match="declared int"):
+            blend(a, a, out, 1.0, 1.5)
+        with pytest.raises(TypeError, match=r"parameter 'weight' of blend\(\) is a number"):
+            blend(a, a, out, None)
+        with pytest.raises(GraphError, match="parameter 'weight'"):
+            blend(a, a, out, a)
+
+
+def test_rings_of_different_layouts(blend):
+    rows, columns = np.ones((3, 3)), np.asfortranarray(np.ones((3, 3)))
+    u, v = ost.ring(rows, columns), ost.ring(rows.copy(), rows.copy())
+    with ost.capture():
+        mixed, plain = blend(u[0], v[0], v[1], 1.0), blend(v[0], v[0], v[1], 1.0)
+    assert mixed.body.task is not plain.body.task
+    for array in u.arrays:
+        call_native(mixed.body.task.address, 0, [array, *v.arrays], [1.0, 1])
+        assert np.allclose(v.arrays[1], 4 / 3)
+
+
+def test_writing_what_is_declared_read_does_not_compile():
+    pytest.importorskip("numba")
+
+    @ost.kernel
+    def wrong(a: ost.Read):
+        a[0] = 1
+
+    with pytest.raises(TypeError, match="Numba cannot compile kernel 'wrong'"):
+        wrong(np.zeros(3))
+
+
+def test_a_kernel_that_raises_fails():
+    pytest.importorskip("numba")
+
+    @ost.kernel(name="picky")
+    def check(a: ost.Read, n):
+        if a[0] > n:
+            raise ValueError("too large")
+
+    check(np.zeros(1), 1)
+    with pytest.raises(TaskError, match="'picky' failed"):
+        check(np.ones(1), 0)
+
+
+def test_zero_dimensions_structures_and_complex():
+    pytest.importorskip("numba")
+
+    @ost.kernel
+    def add(a: ost.Read, out: ost.ReadWrite):
+        out[()] += a[()]
+
+    @ost.kernel
+    def first(a: ost.Read, out: ost.Write):
+        for i in range(a.size):
+            out[i] = a[i]["x"]
+
+    out = np.array(1j)
+    add(np.array(2.0 + 1j), out)
+    assert out == 2 + 2j
+    pairs, found = np.array([(1, 2.5), (2, 3.5)], [("n", "i4"), ("x", "f8")]), np.zeros(2)
+    first(pairs, found)
+    assert found.tolist() == [2.5, 3.5]
+
+
+def test_wrong_kernels():
+    with pytest.raises(TypeError, match="for Python functions"):
+        ost.kernel("name")
+    with pytest.raises(TypeError, match="not positional"):
+        ost.kernel(lambda *args: None)
+
+
+def test_wrong_calls(blend):
+    a = np.zeros((1, 1))
+    with pytest.raises(TypeError, match=r"blend\(\): missing a required argument: 'weight'"):
+        blend(a, a, a)
+    with pytest.raises(TypeError, match="takes no tokens"):
+        blend([1], a, a, 1.0)
+    with pytest.raises(TypeError, match="outside a capture"):
+        blend(a, a, a, ost.step)
+    with pytest.raises(TypeError, match="Python objects"):
+        blend(a.astype(object), a, a, 1.0)
+    frozen = a.copy()
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        blend(a, a, frozen, 1.0)
+
+
+def test_without_numba(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+
+    @ost.kernel
+    def anything(a: ost.Read): ...
+
+    with pytest.raises(ImportError, match=r"pip install ostinato\[numba\]"):
+        anything(np.zeros(3))
