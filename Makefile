@@ -19,7 +19,7 @@ sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(
 	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow" $(SANITIZED_TESTS)
 SANITIZED_TESTS ?= $(wildcard tests/core tests/runtime)
 
-.PHONY: demo test bench lint format stubs examples docs asan tsan clean
+.PHONY: demo test bench lint format stubs pictures examples docs asan tsan clean
 
 demo: .venv/installed-demo
 	$(BIN)/ostinato demo
@@ -43,6 +43,10 @@ format: .venv/installed-lint
 
 stubs: .venv/installed-test
 	$(BIN)/python -m nanobind.stubgen --quiet --recursive --module ostinato._core --output-dir src/ostinato
+
+# Those of the README; on a machine with nothing else to do.
+pictures: .venv/installed-demo
+	$(BIN)/ostinato demo --output docs/pictures
 
 examples: .venv/installed-test
 	for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example" || exit 1; done
