@@ -21,7 +21,8 @@ class Identities {
 public:
     // The place for an object's number; -1 in it if the object is new.
     int32_t& operator[](const void* object) {
-        if (2 * count_ >= slots_.size()) grow();
+        if (2 * count_ >= slots_.size())
+            grow();
         Slot& slot = slots_[place(object)];
         if (slot.object == nullptr) {
             slot.object = object;
@@ -41,7 +42,8 @@ private:
     std::size_t place(const void* object) const {
         const std::size_t mask = slots_.size() - 1;
         std::size_t i = (reinterpret_cast<uintptr_t>(object) * 0x9e3779b97f4a7c15u) >> 20 & mask;
-        while (slots_[i].object != nullptr && slots_[i].object != object) i = (i + 1) & mask;
+        while (slots_[i].object != nullptr && slots_[i].object != object)
+            i = (i + 1) & mask;
         return i;
     }
 
@@ -49,7 +51,8 @@ private:
         std::vector<Slot> old(slots_.empty() ? 64 : 2 * slots_.size());
         old.swap(slots_);
         for (const Slot& slot : old)
-            if (slot.object != nullptr) slots_[place(slot.object)] = slot;
+            if (slot.object != nullptr)
+                slots_[place(slot.object)] = slot;
     }
 
     std::vector<Slot> slots_;
@@ -58,7 +61,8 @@ private:
 
 Layout read_layout(nb::handle array, Layouts& layouts) {
     Py_buffer buffer;
-    if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_STRIDES) != 0) throw nb::python_error();
+    if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_STRIDES) != 0)
+        throw nb::python_error();
     static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
     const auto n = static_cast<std::size_t>(buffer.ndim);
     Layout out = layouts.add(reinterpret_cast<uintptr_t>(buffer.buf), buffer.itemsize,
@@ -110,7 +114,8 @@ private:
 
     int32_t token(const void* identity) {
         int32_t& number = tokens_[identity];
-        if (number < 0) number = out_.tokens++;
+        if (number < 0)
+            number = out_.tokens++;
         return number;
     }
 
@@ -120,25 +125,30 @@ private:
     }
 
     int32_t root(nb::object array) {
-        if (const int32_t known = roots_.find(array.ptr()); known >= 0) return known;
+        if (const int32_t known = roots_.find(array.ptr()); known >= 0)
+            return known;
         nb::object base = array.attr(base_);
-        if (nb::isinstance(base, ndarray_)) return root(std::move(base));
+        if (nb::isinstance(base, ndarray_))
+            return root(std::move(base));
         out_.roots.push_back(read_layout(array, out_.layouts));
         return roots_[array.ptr()] = static_cast<int32_t>(out_.roots.size()) - 1;
     }
 
     int32_t element(nb::handle element) {
         Operands::Element e{ring(nb::object(element.attr("ring"))), nb::cast<int32_t>(element.attr("offset")), {}};
-        for (nb::handle v : nb::object(element.attr("views"))) e.views.push_back(view(v));
+        for (nb::handle v : nb::object(element.attr("views")))
+            e.views.push_back(view(v));
         out_.elements.push_back(std::move(e));
         return static_cast<int32_t>(out_.elements.size()) - 1;
     }
 
     int32_t ring(nb::handle ring) {
         int32_t& number = rings_[ring.ptr()];
-        if (number >= 0) return number;
+        if (number >= 0)
+            return number;
         Operands::Ring r{{}, nb::cast<bool>(ring.attr("disjoint"))};
-        for (nb::handle a : nb::object(ring.attr("arrays"))) r.arrays.push_back(view(a));
+        for (nb::handle a : nb::object(ring.attr("arrays")))
+            r.arrays.push_back(view(a));
         out_.rings.push_back(std::move(r));
         return number = static_cast<int32_t>(out_.rings.size()) - 1;
     }
@@ -175,7 +185,8 @@ nb::object touched_bytes(nb::handle ops) {
     std::vector<int64_t> bytes, out;
     const nb::str operands("operands"), array("array"), ring("ring"), views("views"), nbytes("nbytes");
     const auto bytes_of = [&](nb::handle operand) -> int64_t {
-        if (nb::object alone = operand.attr(array); !alone.is_none()) return nb::cast<int64_t>(alone.attr(nbytes));
+        if (nb::object alone = operand.attr(array); !alone.is_none())
+            return nb::cast<int64_t>(alone.attr(nbytes));
         nb::object element = operand.attr(ring);
         return element.is_none() ? 0 : nb::cast<int64_t>(nb::object(element.attr(views))[0].attr(nbytes));
     };

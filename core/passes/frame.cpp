@@ -21,24 +21,26 @@ std::span<Axis> Layouts::room(std::size_t count) {
     return {blocks_.back().get() + used_ - count, count};
 }
 
-Layout Layouts::add(uintptr_t address, int64_t item, std::span<const int64_t> shape,
-                    std::span<const int64_t> strides) {
+Layout Layouts::add(uintptr_t address, int64_t item, std::span<const int64_t> shape, std::span<const int64_t> strides) {
     Layout out;
     out.item = item;
     int64_t before = 0, after = 0;
     std::size_t count = 0;
     for (std::size_t d = 0; d < shape.size(); ++d) {
-        if (shape[d] == 0) return out;
+        if (shape[d] == 0)
+            return out;
         const int64_t reach = (shape[d] - 1) * strides[d];
         (reach < 0 ? before : after) += reach;
-        if (reach != 0) ++count;
+        if (reach != 0)
+            ++count;
     }
     out.low = address + static_cast<uintptr_t>(before);
     out.high = address + static_cast<uintptr_t>(after) + static_cast<uintptr_t>(item);
     const std::span<Axis> axes = room(count);
     std::size_t filled = 0;
     for (std::size_t d = 0; d < shape.size(); ++d)
-        if (shape[d] != 1 && strides[d] != 0) axes[filled++] = {std::abs(strides[d]), shape[d]};
+        if (shape[d] != 1 && strides[d] != 0)
+            axes[filled++] = {std::abs(strides[d]), shape[d]};
     std::sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
     out.axes = axes;
     return out;
@@ -70,7 +72,8 @@ void Frame::cut(const Layout& view) {
     // Innermost first: the finest rows there are.
     Axis inner{1, view.item};
     for (auto axis = view.axes.rbegin(); axis != view.axes.rend(); ++axis) {
-        if ((inner.extent - 1) * inner.stride < axis->stride) cut(axis->stride, inner.stride);
+        if ((inner.extent - 1) * inner.stride < axis->stride)
+            cut(axis->stride, inner.stride);
         inner = *axis;
     }
 }

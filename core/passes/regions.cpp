@@ -43,7 +43,8 @@ void cut_rows(const Operands& operands, Allocations& allocations) {
     std::vector<int32_t> telling;  // views with strides that are not all those of their frame
     for (std::size_t v = 0; v < operands.views.size(); ++v) {
         const Operands::View& view = operands.views[v];
-        if (!view.layout.empty() && !allocations.frames[at(allocations.of_root[at(view.root)])].has_strides(view.layout))
+        if (!view.layout.empty() &&
+            !allocations.frames[at(allocations.of_root[at(view.root)])].has_strides(view.layout))
             telling.push_back(static_cast<int32_t>(v));
     }
     std::stable_sort(telling.begin(), telling.end(), [&](int32_t a, int32_t b) { return outer(a) < outer(b); });

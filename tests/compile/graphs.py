@@ -73,7 +73,7 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, list[list[Access]]]:
             value = draw(st.sampled_from(pool))
             if hasattr(value, "arrays"):
                 value = value[draw(st.integers(0, 3))]
-            if not type(value) is object:
+            if type(value) is not object:
                 value = value[tuple(draw(cut(length)) for length in value.shape)]
             accesses.append(Access(value, draw(st.integers(1, 3))))
         graph.task(body, *(a.value for a in accesses), access=tuple(MODES[a.mode] for a in accesses))

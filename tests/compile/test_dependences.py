@@ -6,10 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from compile.graphs import Access, body, conflict, graphs
-from compile.unrolled import closure, unroll
 from hypothesis import given
 
+from compile.graphs import Access, body, conflict, graphs
+from compile.unrolled import closure, unroll
 from ostinato.compile.dependences import dependences, serial_steps, step_barrier
 from ostinato.compile.edges import edges_of
 from ostinato.errors import GraphError

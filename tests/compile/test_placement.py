@@ -44,7 +44,7 @@ def stencil(width: int) -> Edges:
 
 
 def layers(width: int, depth: int, inputs) -> Edges:
-    """Layers of ops, op i of one after the ops `inputs(i, layer)` of the last; the first after the last of the step before."""
+    """Layers of ops, op i of one after the ops `inputs(i, layer)` of the one before; the first after the last."""
     triples = []
     for layer in range(depth):
         for i in range(width):

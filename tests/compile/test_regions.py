@@ -7,11 +7,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from compile.graphs import body
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
+from compile.graphs import body
 from ostinato.compile.regions import accesses
 from ostinato.graph.access import Read, Write
 from ostinato.graph.graph import Graph

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from compile.unrolled import closure, unroll
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compile.unrolled import closure, unroll
 from ostinato.compile.check import check
 from ostinato.compile.edges import Edges, edges_of
 from ostinato.compile.waits import Waits, waits
@@ -36,7 +38,7 @@ def lane_steps(lane: np.ndarray, order: np.ndarray, steps: int) -> list[tuple[in
     pairs = []
     for index in range(lane.max() + 1):
         own = [step * len(lane) + op for step in range(steps) for op in order.tolist() if lane[op] == index]
-        pairs += list(zip(own, own[1:], strict=False))
+        pairs += list(pairwise(own))
     return pairs
 
 
