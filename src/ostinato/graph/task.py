@@ -96,9 +96,8 @@ class Task(PythonTask, Generic[P, R]):
             for parameter in self._parameters
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         )
-        defaults = [parameter.default for parameter in self._positional]
-        self._defaults = tuple(default for default in defaults if default is not inspect.Parameter.empty)
-        self._only_positional = len(self._positional) == len(self._parameters)
+        plain = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in self._parameters)
+        self._plain = tuple((each.name, each.default) for each in self._parameters) if plain else ()
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
         functools.update_wrapper(self, function)
         self.__signature__ = signature
@@ -129,9 +128,16 @@ class Task(PythonTask, Generic[P, R]):
     def complete(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[int, ...]]:
-        missing = len(self.modes) - len(args)
-        if not kwargs and self._only_positional and 0 < missing <= len(self._defaults):
-            return args + self._defaults[-missing:], (), self.modes
+        # What binding to the signature would find where nothing is wrong, in a fraction of the time.
+        values, used = list(args), 0
+        for name, default in self._plain[len(args) :]:
+            if name in kwargs:
+                values.append(kwargs[name])
+                used += 1
+            elif default is not inspect.Parameter.empty:
+                values.append(default)
+        if self._plain and len(values) == len(self.modes) and used == len(kwargs):
+            return tuple(values), (), self.modes
         try:
             bound = self.__signature__.bind(*args, **kwargs)
         except TypeError as error:
