@@ -1,4 +1,7 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+
+#include <tuple>
 
 #include "passes/bindings_arrays.h"
 #include "passes/dependences.h"
@@ -16,50 +19,53 @@ namespace ostinato::passes {
 
 namespace {
 
+using OutEdges = std::tuple<Out<int32_t>, Out<int32_t>, Out<int32_t>>;
+
 // Edges come as three arrays, and go as a tuple of three.
 EdgeSpan edges_of(const In<int32_t>& src, const In<int32_t>& dst, const In<int32_t>& distance) {
     return {span_of(src), span_of(dst), span_of(distance)};
 }
 
-nb::object give_edges(Edges&& e) {
-    return nb::make_tuple(give(std::move(e.src)), give(std::move(e.dst)), give(std::move(e.distance)));
-}
+OutEdges give_edges(Edges&& e) { return {give(std::move(e.src)), give(std::move(e.dst)), give(std::move(e.distance))}; }
 
-nb::object bind_inferred(int32_t ops, In<int32_t> op, In<uint8_t> mode, In<int32_t> group, In<int32_t> period,
-                         In<int32_t> phase, In<int32_t> shadow, In<int32_t> box, In<int64_t> lo, In<int64_t> hi,
-                         int32_t dims, int32_t groups) {
+OutEdges bind_inferred(int32_t ops, In<int32_t> op, In<uint8_t> mode, In<int32_t> group, In<int32_t> period,
+                       In<int32_t> phase, In<int32_t> shadow, In<int32_t> box, In<int64_t> lo, In<int64_t> hi,
+                       int32_t dims, int32_t groups) {
     return give_edges(inferred(ops, {span_of(op), span_of(mode), span_of(group), span_of(period), span_of(phase),
                                      span_of(shadow), span_of(box), span_of(lo), span_of(hi), dims, groups}));
 }
 
-nb::object bind_sorted_unique(int32_t ops, In<int32_t> src, In<int32_t> dst, In<int32_t> distance) {
+OutEdges bind_sorted_unique(int32_t ops, In<int32_t> src, In<int32_t> dst, In<int32_t> distance) {
     return give_edges(sorted_unique(ops, edges_of(src, dst, distance)));
 }
 
-nb::object bind_find_cycle(int32_t ops, In<int32_t> src, In<int32_t> dst, In<int32_t> distance) {
+Out<int32_t> bind_find_cycle(int32_t ops, In<int32_t> src, In<int32_t> dst, In<int32_t> distance) {
     return give(find_cycle(ops, edges_of(src, dst, distance)));
 }
 
-nb::object bind_place(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<double> seconds, int32_t threads,
-                      In<int32_t> thread_of, In<uint8_t> gil_bound, bool spread) {
+std::tuple<Out<int32_t>, Out<int32_t>, Out<uint8_t>, double> bind_place(In<int32_t> src, In<int32_t> dst,
+                                                                        In<int32_t> distance, In<double> seconds,
+                                                                        int32_t threads, In<int32_t> thread_of,
+                                                                        In<uint8_t> gil_bound, bool spread) {
     Placement p = place(
         {edges_of(src, dst, distance), span_of(seconds), span_of(thread_of), span_of(gil_bound), threads, spread});
-    return nb::make_tuple(give(std::move(p.lane)), give(std::move(p.home)), give(std::move(p.pinned)), p.step_seconds);
+    return {give(std::move(p.lane)), give(std::move(p.home)), give(std::move(p.pinned)), p.step_seconds};
 }
 
-nb::object bind_order(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<double> seconds, In<int32_t> lane,
-                      In<int32_t> home, In<uint8_t> pinned, In<int32_t> priority, In<uint8_t> gil_bound) {
+Out<int32_t> bind_order(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<double> seconds, In<int32_t> lane,
+                        In<int32_t> home, In<uint8_t> pinned, In<int32_t> priority, In<uint8_t> gil_bound) {
     return give(order({edges_of(src, dst, distance), span_of(seconds), span_of(lane), span_of(home), span_of(pinned)},
                       span_of(priority), span_of(gil_bound)));
 }
 
-nb::object bind_waits(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<int32_t> lane, In<int32_t> order) {
+std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>, Out<uint8_t>> bind_waits(In<int32_t> src, In<int32_t> dst,
+                                                                              In<int32_t> distance, In<int32_t> lane,
+                                                                              In<int32_t> order) {
     Waits w = waits(edges_of(src, dst, distance), span_of(lane), span_of(order));
-    return nb::make_tuple(give(std::move(w.start)), give(std::move(w.op)), give(std::move(w.distance)),
-                          give(std::move(w.published)));
+    return {give(std::move(w.start)), give(std::move(w.op)), give(std::move(w.distance)), give(std::move(w.published))};
 }
 
-nb::object bind_stuck(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<int32_t> lane, In<int32_t> order) {
+Out<int32_t> bind_stuck(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<int32_t> lane, In<int32_t> order) {
     return give(stuck(edges_of(src, dst, distance), span_of(lane), span_of(order)));
 }
 

@@ -4,6 +4,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,13 +19,29 @@ std::span<const T> span_of(const In<T>& array) {
     return {array.data(), array.size()};
 }
 
-// Hands a vector over as a NumPy array of the given number of columns (0: one dimension), without a copy.
 template <class T>
-nanobind::object give(std::vector<T>&& values, std::size_t columns = 0) {
+using Out = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>, nanobind::c_contig>;
+template <class T>
+using OutRows = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<2>, nanobind::c_contig>;
+
+// Hands a vector over as a NumPy array, without a copy.
+template <class Array, class T>
+Array give_as(std::vector<T>&& values, std::initializer_list<std::size_t> shape) {
     auto* kept = new std::vector<T>(std::move(values));
     nanobind::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-    const std::size_t shape[2] = {columns == 0 ? kept->size() : kept->size() / columns, columns};
-    return nanobind::cast(nanobind::ndarray<nanobind::numpy, T>(kept->data(), columns == 0 ? 1 : 2, shape, owner));
+    return Array(kept->data(), shape, owner);
+}
+
+template <class T>
+Out<T> give(std::vector<T>&& values) {
+    const std::size_t size = values.size();
+    return give_as<Out<T>>(std::move(values), {size});
+}
+
+template <class T>
+OutRows<T> give_rows(std::vector<T>&& values, std::size_t columns) {
+    const std::size_t rows = values.size() / columns;
+    return give_as<OutRows<T>>(std::move(values), {rows, columns});
 }
 
 }  // namespace ostinato::passes

@@ -173,14 +173,14 @@ nb::dict accesses(nb::handle ops, nb::handle ndarray) {
     out["phase"] = give(std::move(r.phase));
     out["shadow"] = give(std::move(r.shadow));
     out["box"] = give(std::move(r.box));
-    out["lo"] = give(std::move(r.lo), static_cast<std::size_t>(r.dims));
-    out["hi"] = give(std::move(r.hi), static_cast<std::size_t>(r.dims));
+    out["lo"] = give_rows(std::move(r.lo), static_cast<std::size_t>(r.dims));
+    out["hi"] = give_rows(std::move(r.hi), static_cast<std::size_t>(r.dims));
     out["groups"] = r.groups;
     return out;
 }
 
 // Bytes of all the arrays that each op accesses; those of a ring take turns.
-nb::object touched_bytes(nb::handle ops) {
+Out<int64_t> touched_bytes(nb::handle ops) {
     Identities known;
     std::vector<int64_t> bytes, out;
     const nb::str operands("operands"), array("array"), ring("ring"), views("views"), nbytes("nbytes");

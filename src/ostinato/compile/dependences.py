@@ -45,10 +45,22 @@ def inferred(ops: int, found: Accesses) -> Edges:
     Accesses conflict where they can touch the same memory and one of them writes: in program order within a step, and
     from each step to all later ones.
     """
-    groups = found.groups
-    dims = found.lo.shape[1]
-    arrays = (found.op, found.mode, found.group, found.period, found.phase, found.shadow, found.box)
-    return Edges(*_core.passes.inferred(ops, *arrays, found.lo.ravel(), found.hi.ravel(), dims, groups))
+    return Edges(
+        *_core.passes.inferred(
+            ops,
+            found.op,
+            found.mode,
+            found.group,
+            found.period,
+            found.phase,
+            found.shadow,
+            found.box,
+            found.lo.ravel(),
+            found.hi.ravel(),
+            found.lo.shape[1],
+            found.groups,
+        )
+    )
 
 
 def serial_steps(graph: Graph, edges: Edges) -> bool:

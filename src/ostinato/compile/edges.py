@@ -30,5 +30,5 @@ class Edges(NamedTuple):
 
 def edges_of(ops: int, src: npt.ArrayLike, dst: npt.ArrayLike, distance: npt.ArrayLike) -> Edges:
     """Return the edges between `ops` ops, sorted and without duplicates."""
-    arrays = (np.ascontiguousarray(values, np.int32) for values in (src, dst, distance))
+    arrays = [np.ascontiguousarray(values, np.int32) for values in (src, dst, distance)]
     return Edges(*_core.passes.sorted_unique(ops, *arrays))

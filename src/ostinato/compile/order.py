@@ -25,6 +25,12 @@ def order(
     that are ready, the one of the highest priority comes first; then those that keep the GIL where it is; then the one
     with the longest path ahead; then program order, which is also kept as a whole where nothing is gained.
     """
-    arrays = (placement.lane, placement.home, placement.pinned.view(np.uint8), priority, gil_bound.view(np.uint8))
-    found: IntArray = _core.passes.order(*edges, np.maximum(seconds, SHORTEST), *arrays)
-    return found
+    return _core.passes.order(
+        *edges,
+        np.maximum(seconds, SHORTEST),
+        placement.lane,
+        placement.home,
+        placement.pinned.view(np.uint8),
+        priority,
+        gil_bound.view(np.uint8),
+    )
