@@ -29,6 +29,22 @@ class Target:
         return self.measured <= self.wanted if self.at_most else self.measured >= self.wanted
 
 
+def _python(median: dict[tuple[str, str, str], float]) -> list[Target]:
+    """The worst of all patterns for each target of Python tasks."""
+    ours = {case: value for (name, case, who), value in median.items() if (name, who) == ("python", python_tasks.OURS)}
+
+    def against(peer: str) -> dict[str, float]:
+        ratios = {case: median.get(("python", case, peer), 0.0) / value for case, value in ours.items()}
+        return {case: ratio for case, ratio in ratios.items() if ratio}
+
+    found = []
+    for peer, wanted in ((python_tasks.LOOP, 1.0), (python_tasks.POOL, 100.0), (python_tasks.DASK, 100.0)):
+        if ratios := against(peer):
+            case = min(ratios, key=ratios.__getitem__)
+            found.append(Target(f"Python tasks, worst pattern ({case}): {peer} to ours", ratios[case], wanted, False))
+    return found
+
+
 def targets(rows: Sequence[Row]) -> list[Target]:
     """The targets whose benchmarks ran."""
     median = {(row.benchmark, row.case, row.contestant): row.median for row in rows}
@@ -48,11 +64,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         if libraries:
             best = min(libraries, key=lambda key: median[key])
             ratio(f"{pattern}: {best[2]} to 2 lanes", best, (*at, TWO), 5.0, at_most=False)
-    for case in dict.fromkeys(row.case for row in rows if row.benchmark == "python"):
-        ours = ("python", case, python_tasks.OURS)
-        ratio(f"Python, {case}: to the plain loop", ours, ("python", case, python_tasks.LOOP), 1.0)
-        for peer in (python_tasks.POOL, python_tasks.DASK):
-            ratio(f"Python, {case}: {peer} to ours", ("python", case, peer), ours, 100.0, at_most=False)
+    found += _python(median)
     ratio("METG(50): 2 lanes to 2 threads by hand", ("metg", "METG(50)", TWO), ("metg", "METG(50)", HAND), 1.25)
     for case in (fixed_costs.PYTHON, fixed_costs.NATIVE):
         call, replay = (("fixed", case, name) for name in (fixed_costs.CALL, fixed_costs.REPLAY))
