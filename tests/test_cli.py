@@ -30,7 +30,7 @@ def test_importing_ostinato_imports_none_of_the_heavy_packages():
 
 def test_the_module_is_the_command():
     shown = subprocess.check_output([sys.executable, "-m", "ostinato", "--help"], text=True)
-    assert shown == run("--help").output.replace("Usage: main ", "Usage: ostinato ")
+    assert shown.startswith("Usage: ostinato ")
     for command in ("demo", "bench", "trace"):
         assert command in shown
 
@@ -138,7 +138,7 @@ def test_trace_of_a_script(script):
     assert str(path) in result.output
     events = json.loads(path.read_text())["traceEvents"]
     assert [event["args"]["step"] for event in events if event["ph"] == "X"] == [0, 1, 2, 3, 4]
-    assert {event["args"]["recorded at"].split("/")[-1] for event in events if event["ph"] == "X"} == {"work.py:5"}
+    assert {event["args"]["recorded at"].split("/")[-1] for event in events if event["ph"] == "X"} == {"work.py:5 in <module>"}
 
 
 def test_trace_goes_where_asked_and_passes_the_status_on(script):

@@ -32,7 +32,7 @@ def main() -> None:
     help="Where the pictures go.",
 )
 def demo(image: Path | None, steps: int, output: Path) -> None:
-    """Denoise a photograph: plain loop, thread pool and replay, compared bit for bit and timed."""
+    """Denoise a photograph three ways, compared and timed."""
     missing = [name for name in ("numba", "matplotlib", "PIL") if importlib.util.find_spec(name) is None]
     if missing:
         raise click.ClickException(f'the demo needs {" and ".join(missing)}: pip install "ostinato[demo]"')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 import threading
 from collections.abc import Mapping
 from types import TracebackType
@@ -16,6 +15,7 @@ from ostinato.errors import ContractError
 from ostinato.runtime import record
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.outcome import outcome
+from ostinato.runtime.process_trace import process_trace
 from ostinato.runtime.rebinding import Rebinding
 from ostinato.runtime.run import Run
 from ostinato.runtime.statistics import ProgramStatistics
@@ -91,7 +91,7 @@ class Program:
         self._core = _core.Program(machine._core, self._scheduled.core, self._lowered.plan)
         self._lock = threading.Lock()  # rebind and close
         self._closed = False
-        self._trace_all = "OSTINATO_TRACE" in os.environ
+        self._process_trace = process_trace()
         machine._programs.add(self)
 
     @property
@@ -147,8 +147,10 @@ class Program:
             self._machine._prepare_caller()
         if progress:
             return self._replay_watched(steps, priority, on_error, params, more_params)
-        if self._trace_all:
-            self._run_traced(steps, priority, on_error, params, more_params)
+        if self._process_trace is not None:
+            run = self._run_traced(steps, priority, on_error, params, more_params)
+            self._process_trace.watch(self, run)
+            return self._end(run)
         values, objects = self._values(params, more_params)
         ended = self._core.replay(_count(steps), priority, self._stops(on_error), values, objects, False)
         if type(ended) is int:
@@ -180,7 +182,11 @@ class Program:
         """
         values, objects = self._values(params, more_params)
         stops = self._stops(on_error)
-        return Run(self._core.submit(_count(steps), priority, stops, values, objects, self._trace_all), self)
+        process_trace = self._process_trace
+        run = self._core.submit(_count(steps), priority, stops, values, objects, process_trace is not None)
+        if process_trace is not None:
+            process_trace.watch(self, run)
+        return Run(run, self)
 
     def rebind(self, arrays: Mapping[Any, Any]) -> None:
         """Let other arrays stand for those the program was captured with, for runs submitted from now on.
@@ -205,9 +211,7 @@ class Program:
             self._core.rebind(lowered.plan)
             self._binding, self._lowered = binding, lowered
 
-    def trace(
-        self, steps: int = 1, *, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any
-    ) -> Trace:
+    def trace(self, steps: int = 1, *, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any) -> Trace:
         """Run steps like `replay`, and return when each operation ran, and on which thread.
 
         Parameters
@@ -215,7 +219,9 @@ class Program:
         steps, params
             As for `replay`.
         """
-        return record.trace_of(self, self._run_traced(steps, 0, "stop", params, more_params))
+        run = self._run_traced(steps, 0, "stop", params, more_params)
+        self._end(run)
+        return record.trace_of(self, run)
 
     def verify(self, steps: int = 1, *, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any) -> None:
         """Compare a replay bit by bit with the graph run as plain sequential Python, both on copies of all arrays.
@@ -316,11 +322,8 @@ class Program:
         self, steps: int, priority: int, on_error: str, params: Mapping[str, Any], more_params: Mapping[str, Any]
     ) -> _core.Run:
         values, objects = self._values(params, more_params)
-        run = cast(
-            "_core.Run", self._core.replay(_count(steps), priority, self._stops(on_error), values, objects, True)
-        )
-        self._end(run)
-        return run
+        stops = self._stops(on_error)
+        return cast("_core.Run", self._core.replay(_count(steps), priority, stops, values, objects, True))
 
     def _replay_watched(
         self, steps: int, priority: int, on_error: str, params: Mapping[str, Any], more_params: Mapping[str, Any]

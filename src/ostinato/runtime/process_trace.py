@@ -1,0 +1,95 @@
+"""``OSTINATO_TRACE=path``: the runs of a whole process in one trace file, written when the process ends."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import functools
+import os
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato.runtime.record import trace_of
+
+if TYPE_CHECKING:
+    from ostinato import _core
+    from ostinato.runtime.program import Program
+    from ostinato.view.trace import Trace
+
+__all__ = ["ProcessTrace", "process_trace"]
+
+_MOST_RECORDS = 4_000_000  # of a process: about 150 MB in memory, 700 MB as JSON
+
+
+class ProcessTrace:
+    """Keeps the traces of all runs, program by program, and writes them to one file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._running: list[tuple[Program, _core.Run]] = []
+        self._traces: list[list[Trace]] = []  # program by program, each run by run
+        self._of_program: weakref.WeakKeyDictionary[Program, list[Trace]] = weakref.WeakKeyDictionary()
+        self._room = _MOST_RECORDS
+
+    def watch(self, program: Program, run: _core.Run) -> None:
+        """Keep the trace of a run, which may still be going on."""
+        with self._lock:
+            self._running.append((program, run))
+            self._collect()
+
+    def save(self) -> None:
+        """Write the file, in the process that was traced, not in its forks."""
+        if os.getpid() != self._process:
+            return
+        from ostinato.view import trace
+
+        with self._lock:
+            self._collect()
+            traces = [_merged(runs) for runs in self._traces]
+        if not traces:
+            return
+        try:
+            trace.save(traces, self._path)
+        except OSError as error:  # the process is ending: nobody is left to catch it
+            print(f"ostinato: OSTINATO_TRACE was not written: {error}", file=sys.stderr)
+
+    def _collect(self) -> None:
+        still_running = []
+        for program, run in self._running:
+            if not run.done:
+                still_running.append((program, run))
+                continue
+            if program not in self._of_program:
+                self._of_program[program] = []
+                self._traces.append(self._of_program[program])
+            found = _first(trace_of(program, run), self._room)
+            self._room -= len(found)
+            self._of_program[program].append(found)
+        self._running = still_running
+
+
+def _first(trace: Trace, count: int) -> Trace:
+    left_out = max(len(trace) - count, 0)
+    return dataclasses.replace(trace, records=trace.records[:count], dropped=trace.dropped + left_out)
+
+
+def _merged(runs: list[Trace]) -> Trace:
+    records = np.concatenate([trace.records for trace in runs])
+    return dataclasses.replace(runs[0], records=records, dropped=sum(trace.dropped for trace in runs))
+
+
+@functools.cache
+def process_trace() -> ProcessTrace | None:
+    """Return what traces this process, if its environment asks for it."""
+    path = os.environ.get("OSTINATO_TRACE")
+    if not path:
+        return None
+    traced = ProcessTrace(path)
+    atexit.register(traced.save)
+    return traced
