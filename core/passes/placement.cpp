@@ -13,7 +13,7 @@ namespace {
 
 constexpr int32_t kLanesPerThread = 4;
 // What a placement on more lanes, or one harder to understand, must gain.
-constexpr double kWorthMoreLanes = 0.9;
+constexpr double kWorthMoreLanes = 0.8;
 constexpr double kWorthAnother = 0.98;
 
 std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
@@ -44,8 +44,12 @@ public:
             return best;
         if (!pinned_threads_.empty())
             consider(best, finish_joined(), kWorthAnother);
+        std::vector<int32_t> counts;  // fewest first, since more must gain something
+        for (int32_t threads = work_.threads; threads > 1; threads /= 2)
+            counts.push_back(threads);
+        std::reverse(counts.begin(), counts.end());
         double threshold = kWorthMoreLanes;
-        for (int32_t threads = work_.threads; threads > 1; threads /= 2) {
+        for (int32_t threads : counts) {
             const Shape shape{threads, work_.spread ? std::clamp(free_ / threads, 1, kLanesPerThread) : 1};
             for (const std::vector<int32_t>& lanes : {blocks(shape, levels()), by_finish(shape), blocks(shape, {})})
                 if (consider(best, finish(shape, lanes), threshold))
