@@ -8,6 +8,7 @@
 #include "bindings.h"
 #include "caller.h"
 #include "program.h"
+#include "python_interrupt.h"
 #include "python_plan.h"
 #include "server.h"
 
@@ -139,6 +140,8 @@ nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool
     refuse_inside_tasks("replay");
     refuse_after_fork(*program.machine);
     const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, traced);
+    if (run->python)
+        defer_interrupts();
     nb::object interrupt;
     {
         Caller caller(*program.machine);  // sits down first: then submitting need not wake its worker
@@ -153,6 +156,10 @@ nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool
             else
                 program.abort(*run);
         }
+    }
+    if (take_interrupt() && !interrupt.is_valid()) {  // too late to stop anything
+        PyErr_SetNone(PyExc_KeyboardInterrupt);
+        throw nb::python_error();
     }
     if (interrupt.is_valid()) {
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());

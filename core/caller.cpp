@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "parking.h"
 #include "python_thread.h"
 #include "server.h"
 
@@ -12,7 +13,10 @@ constexpr std::int64_t kRetryNs = 1'000'000;    // how often a caller without a 
 constexpr std::int64_t kSignalNs = 20'000'000;  // how often a waiting thread looks at signals
 }  // namespace
 
-Caller::Caller(Machine& machine) : machine_(machine), seat_(machine.seat(0)), seated_(machine.sit(seat_)) {}
+Caller::Caller(Machine& machine) : machine_(machine), seat_(machine.seat(0)), seated_(machine.sit(seat_)) {
+    if (seated_)
+        wake_up(machine_, seat_);
+}
 
 Caller::~Caller() {
     if (seated_)

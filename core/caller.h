@@ -18,7 +18,6 @@ public:
     bool work_until_done(Run& run);
 
 private:
-    bool sit();
     void leave();
 
     Machine& machine_;

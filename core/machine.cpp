@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "python_interrupt.h"
 #include "python_ops.h"
 #include "python_thread.h"
 #include "server.h"
@@ -97,9 +98,10 @@ void Machine::close(bool join) {
 }
 
 void Machine::abandon() {
-    for (std::thread& thread : threads_)
-        thread.detach();  // they live in the parent process
+    // The threads live in the parent: here there is nothing to join, and their handles may not even be destroyed.
+    auto* const leaked = new std::vector<std::thread>(std::move(threads_));
     threads_.clear();
+    (void)leaked;
 }
 
 void Machine::activate(const std::shared_ptr<Program>& program) {
@@ -258,6 +260,7 @@ void Machine::tick() {
             own_wake_.wait_for(lock, std::chrono::milliseconds(20));
             continue;
         }
+        restore_interrupts();
         own_asleep_.store(true, std::memory_order_seq_cst);  // against sit: one of us sees the other
         if (!anybody() && !closed())
             own_wake_.wait(lock);

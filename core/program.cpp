@@ -210,7 +210,9 @@ void Program::finish(Run& run) {
             publish(completed, run.index);
     }
     run.finished.ring();
-    if (Seat* caller = run.caller.load(std::memory_order_acquire))
+    light_fence();  // against a caller that falls asleep: it looks at `done` after its heavy fence
+    Seat* const caller = run.caller.load(std::memory_order_acquire);
+    if (caller != nullptr && caller->asleep.load(std::memory_order_relaxed))
         caller->doorbell.ring();
     if (callbacks)
         machine->call_back(std::move(self));

@@ -2,6 +2,8 @@
 
 #include <Python.h>
 
+#include "python_interrupt.h"
+
 namespace ostinato {
 
 PythonThread::~PythonThread() {
@@ -51,7 +53,13 @@ bool PythonThread::check() {
     }
     acquire();
     enter(nullptr);
-    return PyErr_CheckSignals() == 0;
+    if (PyErr_CheckSignals() != 0)
+        return false;
+    if (take_interrupt()) {
+        PyErr_SetNone(PyExc_KeyboardInterrupt);
+        return false;
+    }
+    return true;
 }
 
 }  // namespace ostinato

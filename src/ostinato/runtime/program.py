@@ -152,7 +152,8 @@ class Program:
             self._process_trace.watch(self, run)
             return self._end(run)
         values, objects = self._values(params, more_params)
-        ended = self._core.replay(_count(steps), priority, self._stops(on_error), values, objects, False)
+        stops = on_error == "stop" or self._stops(on_error)
+        ended = self._core.replay(_count(steps), priority, stops, values, objects, False)
         if type(ended) is int:
             return ended
         return self._end(cast("_core.Run", ended))
@@ -239,9 +240,9 @@ class Program:
         ContractError
             Naming the task and the array.
         """
+        self._check_open()
         from ostinato.runtime.verify import verify
 
-        self._check_open()
         verify(self, steps, {**params, **more_params})
 
     def explain(self) -> str:
@@ -303,6 +304,8 @@ class Program:
     ) -> tuple[list[int] | None, list[object] | None]:
         if self._closed:
             self._check_open()
+        if not (params or more_params or self._params):
+            return None, None
         if params and more_params:
             params = {**params, **more_params}
         lowered = self._lowered
@@ -345,6 +348,8 @@ class Program:
 
 
 def _count(steps: int) -> int:
+    if type(steps) is int and steps >= 0:
+        return steps
     try:
         count = operator.index(steps)
     except TypeError:

@@ -1,0 +1,93 @@
+#include "python_interrupt.h"
+
+#include <Python.h>
+
+#include <atomic>
+#include <csignal>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "server.h"
+
+namespace ostinato {
+
+namespace {
+
+constexpr int kPatience = 2;  // interrupts noted in one task; the next one is raised inside it
+
+std::atomic<bool> in_place{false};
+std::atomic<int> noted{0};
+
+bool main_thread() {
+    thread_local const bool is_main = syscall(SYS_gettid) == getpid();
+    return is_main;
+}
+
+PyObject* on_interrupt(PyObject*, PyObject*) {
+    const Server* const server = Server::current();
+    if (server == nullptr || noted.load(std::memory_order_relaxed) >= kPatience) {
+        noted.store(0, std::memory_order_relaxed);
+        PyErr_SetNone(PyExc_KeyboardInterrupt);
+        return nullptr;
+    }
+    noted.fetch_add(1, std::memory_order_relaxed);
+    server->seat.attention.fetch_or(kLook, std::memory_order_relaxed);
+    Py_RETURN_NONE;
+}
+
+PyMethodDef handler_definition = {"interrupt", on_interrupt, METH_VARARGS,
+                                  "Note Ctrl-C inside a task; raise KeyboardInterrupt elsewhere."};
+
+// Replaces handler `from` of SIGINT by `to`, if it is in place; both borrowed. Errors are not worth telling.
+bool exchange(PyObject* module, PyObject* from, PyObject* to) {
+    PyObject* const current = PyObject_CallMethod(module, "getsignal", "i", SIGINT);
+    bool replaced = false;
+    if (current == from) {
+        PyObject* const old = PyObject_CallMethod(module, "signal", "iO", SIGINT, to);
+        replaced = old != nullptr;
+        Py_XDECREF(old);
+    }
+    Py_XDECREF(current);
+    PyErr_Clear();
+    return replaced;
+}
+
+bool exchange(bool ours) {
+    static PyObject* const handler = PyCFunction_New(&handler_definition, nullptr);
+    PyObject* const module = PyImport_ImportModule("_signal");
+    PyObject* const usual = module != nullptr ? PyObject_GetAttrString(module, "default_int_handler") : nullptr;
+    const bool replaced = usual != nullptr && handler != nullptr &&
+                          exchange(module, ours ? usual : handler, ours ? handler : usual);
+    Py_XDECREF(usual);
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return replaced;
+}
+
+int put_back(void*) {
+    exchange(false);
+    in_place.store(false, std::memory_order_relaxed);
+    return 0;
+}
+
+}  // namespace
+
+void defer_interrupts() {
+    if (in_place.load(std::memory_order_relaxed) || !main_thread())
+        return;
+    if (exchange(true))
+        in_place.store(true, std::memory_order_relaxed);
+}
+
+void restore_interrupts() {
+    if (in_place.load(std::memory_order_relaxed))
+        Py_AddPendingCall(put_back, nullptr);
+}
+
+bool take_interrupt() {
+    return noted.load(std::memory_order_relaxed) != 0 && main_thread() &&
+           noted.exchange(0, std::memory_order_relaxed) != 0;
+}
+
+}  // namespace ostinato
