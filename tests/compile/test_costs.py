@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from ostinato.compile.costs import BYTE, NATIVE_CALL, PYTHON_CALL, estimate
-from ostinato.graph.access import Read, Write
+from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.graph import Graph
+from ostinato.graph.kernel import kernel
+from ostinato.graph.native import native
 from ostinato.graph.ring import ring
 from ostinato.graph.task import task
 
@@ -38,6 +40,27 @@ def test_costs_by_op_task_and_name() -> None:
     assert estimate(graph, {halve: 1e-3, "clear": 2e-3}).seconds.tolist() == [1e-3, 2e-3]
     assert estimate(graph, {graph.ops[0]: 3e-3, halve: 1e-3, "halve": 4e-3}).seconds[0] == 3e-3
     assert estimate(graph, {halve.function: 1e-3}).measured.tolist() == [True, False]
+
+
+def test_costs_of_native_tasks() -> None:
+    add = native(0x1000, (Read, float), name="add")
+    graph = Graph()
+    graph.task(add, np.zeros(3), 1.0)
+    assert estimate(graph, {add: 1e-3}).seconds.tolist() == [1e-3]
+
+
+def test_costs_of_kernels() -> None:
+    pytest.importorskip("numba")
+
+    @kernel
+    def double(dst: ReadWrite):
+        for i in range(dst.shape[0]):
+            dst[i] *= 2
+
+    graph = Graph()
+    graph.task(double, np.zeros(3))
+    graph.task(double, np.zeros(3, np.int64))
+    assert estimate(graph, {double: 1e-3}).seconds.tolist() == [1e-3, 1e-3]
 
 
 def test_varied_is_about_measured_costs() -> None:

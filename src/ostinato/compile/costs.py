@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.compile.edges import FloatArray
 from ostinato.graph.body import Body, NativeCall, PythonCall
+from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
@@ -75,25 +76,28 @@ def _fill_in(
         cost = float(value)
         if not (np.isfinite(cost) and cost >= 0):
             raise ValueError(f"costs[{key!r}] is {value!r}; a cost is a number of seconds, finite and not negative")
-        given[_identity(key)] = key, cost
-    unknown = {identity: key for identity, (key, _) in given.items()}
+        for identity in _identities(key):
+            given[identity] = key, cost
+    known: set[int] = set()
     for op in ops:
-        for identity in (id(op), _called(op.body), op.name):
-            if identity in given:
-                unknown.pop(identity, None)
-        for identity in (id(op), _called(op.body), op.name):
-            if identity in given:
-                seconds[op.index] = given[identity][1]
-                measured[op.index] = True
-                break
+        found = [given[i] for i in (id(op), _called(op.body), op.name) if i in given]
+        if found:
+            seconds[op.index] = found[0][1]
+            measured[op.index] = True
+            known |= {id(key) for key, _ in found}
+    unknown = [key for key in costs if id(key) not in known]
     if unknown:
-        names = ", ".join(repr(key) for key in unknown.values())
+        names = ", ".join(map(repr, unknown))
         raise ValueError(f"costs= names what is no op, task or op's name of this graph: {names}")
 
 
-def _identity(key: object) -> object:
-    """What an op is matched by: names by value, tasks by the function they call, all else by itself."""
-    return key if isinstance(key, str) else id(getattr(key, "function", key))
+def _identities(key: object) -> list[object]:
+    """What ops know a key by: names by value, tasks by what is called in the end, ops by themselves."""
+    if isinstance(key, str):
+        return [key]
+    if isinstance(key, Kernel):
+        return [id(task) for task in key.compiled]
+    return [id(getattr(key, "function", key))]
 
 
 def _called(body: Body) -> object:

@@ -77,6 +77,11 @@ class Kernel(Recordable):
             types.append(ArrayType.of(operand.array) if operand.array is not None else _common(operand.arrays))
         return self._for_types(tuple(types)).bind(recorder, args, {})
 
+    @property
+    def compiled(self) -> tuple[NativeTask, ...]:
+        """The native tasks made of it so far, one for each combination of argument types."""
+        return tuple(self._compiled.values())
+
     def label(self, place: int) -> str:
         """Say what the argument at a place is."""
         return f"parameter {self._names[place]!r} of {self.name}()"
