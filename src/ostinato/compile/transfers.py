@@ -66,7 +66,8 @@ def _assign(target: np.ndarray[Any, Any], value: object) -> None:
 
 
 def _assign_array(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
-    np.copyto(target, source)  # copies the source first where the two overlap
+    # NumPy's own care for overlaps errs in one dimension, where strides differ: a[::2] = a[1:7].
+    np.copyto(target, source.copy() if np.may_share_memory(source, target) else source)
 
 
 def _combine(reduction: np.ufunc, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:

@@ -37,11 +37,13 @@ class _Call(ctypes.Structure):
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_Call))  # such calls release the interpreter lock
 
 
-def call_native(address: int, user: int, arrays: Sequence[Array], scalars: Sequence[float | int]) -> int:
-    """Call a native task in step 0 and return its code."""
+def call_native(
+    address: int, user: int, arrays: Sequence[Array], scalars: Sequence[float | int], step: int = 0
+) -> int:
+    """Call a native task and return its code."""
     described = (_Array * len(arrays))(*[_describe(array) for array in arrays])
     numbers = (_Scalar * len(scalars))(*[_Scalar(f64=x) if isinstance(x, float) else _Scalar(i64=x) for x in scalars])
-    call = _Call(described, numbers, len(arrays), len(scalars), 0, user)
+    call = _Call(described, numbers, len(arrays), len(scalars), step, user)
     code: int = _FUNCTION(address)(ctypes.byref(call))
     return code
 
