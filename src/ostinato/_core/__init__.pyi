@@ -24,7 +24,7 @@ class Plan:
     @property
     def bytes(self) -> int: ...
 
-def builtin_task(name: "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >") -> int:
+def builtin_task(name: str) -> int:
     """
     The address of a native task of the compiler's own: 'copy', 'fill' or 'until'.
     """
@@ -51,6 +51,8 @@ class Program:
     def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, traced: bool) -> Run: ...
 
     def rebind(self, plan: Plan) -> None: ...
+
+    def cancel_all(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -87,6 +89,9 @@ class Run:
 
     @property
     def steps(self) -> int: ...
+
+    @property
+    def origin(self) -> object: ...
 
 def serving() -> bool:
     """
