@@ -100,14 +100,14 @@ void Program::close() {
     plan.swap(plan_);
 }
 
-bool Program::stop_locked(Run& run) {
+bool Program::stop_locked(Run& run, std::uint64_t at_least) {
     if (run.done.load(std::memory_order_acquire))
         return false;
     const std::uint64_t limit = run.limit.load(std::memory_order_relaxed);
     run.stopping.store(true, std::memory_order_release);
     run.limit.store(0, std::memory_order_release);
     heavy_fence();  // every lane has stored the step it begins, or will see the low limit and wait for our mutex
-    std::uint64_t steps = 0;
+    std::uint64_t steps = at_least;
     for (const auto& lane : lanes) {
         const std::uint64_t in = lane->run_index.load(std::memory_order_acquire);
         if (in > run.index)
@@ -123,12 +123,12 @@ bool Program::stop_locked(Run& run) {
 
 bool Program::stop(Run& run) {
     const std::lock_guard<std::mutex> lock(mutex);
-    return stop_locked(run);
+    return stop_locked(run, 0);
 }
 
 bool Program::cancel(Run& run) {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (!stop_locked(run))
+    if (!stop_locked(run, 0))
         return false;
     run.cancelled = true;
     return true;
@@ -137,7 +137,7 @@ bool Program::cancel(Run& run) {
 void Program::abort(Run& run) {
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        if (!stop_locked(run))
+        if (!stop_locked(run, 0))
             return;
         run.aborted.store(true, std::memory_order_relaxed);
         go_slow_locked();
@@ -157,6 +157,7 @@ void Program::go_slow_locked() {
     if (slow.load(std::memory_order_relaxed))
         return;
     history.prepare(schedule->n_ops, 4 * schedule->window_period);
+    reach_.clear();
     slow.store(true, std::memory_order_release);
 }
 
@@ -180,8 +181,13 @@ void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t 
             ++run.failures_unlisted;
         if (leaving)
             run.cancelled = true;
-        if (run.on_error == OnError::kStop || leaving)
-            stop_locked(run);
+        if (run.on_error == OnError::kStop || leaving) {
+            stop_locked(run, 0);
+        } else if (run.failures.size() <= kMostSpread) {
+            const std::uint64_t all = reach_.spread(*schedule, op, step);
+            if (all != kNever)
+                stop_locked(run, all - run.first.load(std::memory_order_relaxed));
+        }
     }
 }
 

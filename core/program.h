@@ -10,6 +10,7 @@
 
 #include "lane.h"
 #include "poison.h"
+#include "poison_reach.h"
 
 namespace ostinato {
 
@@ -17,6 +18,9 @@ class Machine;
 
 // A run keeps at most so many failures; the others are counted.
 constexpr std::size_t kMostFailures = 100;
+
+// How far failures spread is worked out for so many of a run; beyond that, runs go on to their end.
+constexpr std::size_t kMostSpread = 8;
 
 class Program : public std::enable_shared_from_this<Program> {
 public:
@@ -74,7 +78,8 @@ public:
     std::mutex mutex;  // submission, stopping, failures, completion: never the replay loop's fast path
 
 private:
-    bool stop_locked(Run& run);
+    // Lets no step after the furthest begun begin, and none from step `at_least` of the run on.
+    bool stop_locked(Run& run, std::uint64_t at_least);
     void go_slow_locked();
 
     // Guarded by the mutex.
@@ -83,6 +88,7 @@ private:
     bool fence_next_ = false;
     std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order
     std::shared_ptr<Run> failed_;
+    PoisonReach reach_;
     std::atomic<std::uint64_t> failures_{0};
     std::uint64_t undelivered_ = 0;  // runs with failures nobody has been told of
 };

@@ -90,6 +90,23 @@ def test_continue_runs_everything_that_is_not_downstream(machine):
         assert (x[0], y[0], z[0]) == (3, 3, 10)
 
 
+def test_a_run_ends_when_everything_is_poisoned(machine):
+    x, y = np.zeros(1), np.zeros(1)
+
+    @ost.task
+    def follow(x: ost.Read, y: ost.Write):
+        y[:] = x
+
+    with ost.capture() as graph:
+        fails_at(3)(x, ost.step)
+        follow(x, y)
+    with graph.compile(machine) as program:
+        with pytest.raises(ost.TaskError):
+            program.replay(10**15, on_error="continue")
+        assert (x[0], y[0]) == (3, 3)
+        assert program.replay(2) == 2
+
+
 def test_the_first_of_several_failures_is_raised_and_the_others_are_notes(machine):
     x, y = np.zeros(1), np.zeros(1)
     with ost.capture() as graph:

@@ -1,0 +1,29 @@
+// How far a failure spreads: when nothing is left that it does not reach, a run that goes on after errors may end.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule.h"
+
+namespace ostinato {
+
+class PoisonReach {
+public:
+    // Takes note that `op` failed in `step`. Returns the first step from which on every operation is poisoned, in that
+    // step and all later ones; kNever when there is none. Cost: linear in operations and edges.
+    std::uint64_t spread(const Schedule& schedule, std::uint32_t op, std::uint64_t step);
+    void clear() { from_.clear(); }
+
+private:
+    void build_successors(const Schedule& schedule);
+
+    struct Edge {
+        std::uint32_t op, distance;
+    };
+    std::vector<std::uint64_t> begin_;   // of each operation's successors
+    std::vector<Edge> successors_;
+    std::vector<std::uint64_t> from_;    // from which step on each operation is poisoned in every step
+};
+
+}  // namespace ostinato
