@@ -8,8 +8,10 @@ must be small to be stable; after about a thousand nothing changes any more.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 
 import ostinato as ost
@@ -21,7 +23,6 @@ SHARPNESS = np.float32(1 / 0.004**2)  # a difference well above 0.004 is an edge
 ONE = np.float32(1)
 
 
-@ost.kernel
 def diffuse_native(source: ost.Read, noisy: ost.Read, target: ost.Write) -> None:
     """Take one step of one tile; `source` is a pixel wider than the others on each side."""
     _, height, width = target.shape
@@ -44,7 +45,6 @@ def diffuse_native(source: ost.Read, noisy: ost.Read, target: ost.Write) -> None
             target[2, y, x] = blue + RATE * to_blue
 
 
-@ost.task(releases_gil=True)
 def diffuse_numpy(source: ost.Read, noisy: ost.Read, target: ost.Write) -> None:
     """Take the same step with NumPy."""
     centre = source[:, 1:-1, 1:-1]
@@ -53,6 +53,18 @@ def diffuse_numpy(source: ost.Read, noisy: ost.Read, target: ost.Write) -> None:
         difference = neighbour - centre
         change += difference / np.sqrt(ONE + SHARPNESS * (difference * difference).sum(axis=0))
     target[...] = centre + RATE * change
+
+
+class Method(NamedTuple):
+    """A way to take a step: the task that is captured, and what a plain loop does best to call instead."""
+
+    name: str
+    task: Callable[..., Any]
+    function: Callable[..., Any]
+
+
+NATIVE = Method("native kernels", ost.kernel(diffuse_native), numba.njit(nogil=True)(diffuse_native))
+NUMPY = Method("NumPy tasks", ost.task(diffuse_numpy), diffuse_numpy)
 
 
 class Tile(NamedTuple):
@@ -78,22 +90,21 @@ def tiles(picture: Picture, across: int) -> list[Tile]:
 class Diffusion:
     """A noisy photograph and the two fields that take turns; their one-pixel frames stay as they are."""
 
-    def __init__(self, task: Any, noisy: Picture, across: int) -> None:
-        self.task = task
+    def __init__(self, noisy: Picture, across: int) -> None:
         self.noisy = noisy
         self.tiles = tiles(noisy, across)
         self.fields = tuple(np.pad(noisy, ((0, 0), (1, 1), (1, 1)), mode="edge") for _ in range(2))
 
     def calls(self, source: Any, target: Any) -> list[tuple[Any, Any, Any]]:
-        """List the arguments of the task for each tile: arrays, or ring elements inside a capture."""
+        """List the arguments of one step, tile by tile: arrays, or inside a capture elements of a ring."""
         return [(source[tile.halo], self.noisy[tile.picture], target[tile.inner]) for tile in self.tiles]
 
-    def capture(self) -> ost.Graph:
+    def capture(self, task: Callable[..., Any]) -> ost.Graph:
         """Record one step."""
         with ost.capture() as graph:
             field = ost.ring(*self.fields)
             for arguments in self.calls(field[0], field[1]):
-                self.task(*arguments)
+                task(*arguments)
         return graph
 
     def result(self, steps: int) -> Picture:

@@ -52,8 +52,8 @@ def save_before_after(before: Picture, after: Picture, captions: tuple[str, str]
     for left, picture, caption in zip((0, width + gap), (before, after), captions, strict=True):
         canvas.paste(_image(picture), (left, 0))
         text.text((left + width / 2, height + band / 2), caption, fill="#2b2d33", anchor="mm", font=_font())
-    # Noise does not compress: 256 colours, dithered, look the same in a third of the bytes.
-    palette = canvas.quantize(256, Image.Quantize.MEDIANCUT, kmeans=3)
+    # Noise does not compress: 256 colours, chosen for the smooth half and dithered, need a third of the bytes.
+    palette = canvas.crop((width + gap, 0, *canvas.size)).quantize(256, Image.Quantize.MEDIANCUT, kmeans=3)
     with replacing(path) as draft:
         canvas.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(draft, format="PNG", optimize=True)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import numpy as np
 
 import ostinato as ost
 from ostinato.demo import DemoError
-from ostinato.demo.diffusion import Diffusion
+from ostinato.demo.diffusion import Diffusion, Method
 from ostinato.demo.photograph import Picture
 from ostinato.view.progress import progress_bar
+from ostinato.view.trace import Trace
 
+Function = Callable[..., Any]
 Calls = Iterable[tuple[Any, Any, Any]]
 
 
@@ -42,44 +45,40 @@ class Timing:
 class Outcome:
     """What a race found: the timings, the denoised picture, and what it took to capture and compile."""
 
+    method: str
     timings: tuple[Timing, ...]
     picture: Picture
     preparation: float
 
 
 def race(
-    task: Any, noisy: Picture, across: int, steps: int, machine: ost.Machine, timeline: Path | None = None
+    method: Method, noisy: Picture, across: int, steps: int, machine: ost.Machine, timeline: Path | None = None
 ) -> Outcome:
     """Run `steps` steps each way, on the thread pool a tenth of them, and check that the results are equal."""
     few = max(steps // 10, 1)
-    Diffusion(task, noisy, across).capture()  # compiles the kernel, outside all timings
+    _compile(method, noisy, across)
 
-    plain = Diffusion(task, noisy, across)
-    seconds = _timed(plain, _call_one_by_one, range(few), "plain loop")
+    plain = Diffusion(noisy, across)
+    seconds = _loop(plain, partial(_one_by_one, method.function), range(few), "plain loop")
     after_few = plain.result(few)
-    seconds += _timed(plain, _call_one_by_one, range(few, steps), "plain loop")
+    seconds += _loop(plain, partial(_one_by_one, method.function), range(few, steps), "plain loop")
+    after_all = plain.result(steps)
 
-    pooled = Diffusion(task, noisy, across)
+    pooled = Diffusion(noisy, across)
     with ThreadPoolExecutor(len(machine.processors)) as pool:
-
-        def call_on_pool(task: Any, calls: Calls) -> None:
-            for future in [pool.submit(task, *arguments) for arguments in calls]:
-                future.result()
-
-        pool_seconds = _timed(pooled, call_on_pool, range(few), "thread pool")
+        pool_seconds = _loop(pooled, partial(_on_pool, pool, method.function), range(few), "thread pool")
     _check("thread pool", pooled.result(few), after_few)
 
-    replayed = Diffusion(task, noisy, across)
+    replayed = Diffusion(noisy, across)
     begin = time.perf_counter()
-    with replayed.capture().compile(machine) as program:
+    with replayed.capture(method.task).compile(machine) as program:
         preparation = time.perf_counter() - begin
         begin = time.perf_counter()
         program.replay(steps, progress=True)
         replay_seconds = time.perf_counter() - begin
-        picture = replayed.result(steps)
-        _check("replay", picture, plain.result(steps))
+        _check("replay", replayed.result(steps), after_all)
         if timeline:
-            program.trace(4).plot(timeline)
+            _quietest(program.trace(10) for _ in range(10)).plot(timeline)
 
     tasks = len(plain.tiles)
     timings = (
@@ -87,21 +86,38 @@ def race(
         Timing("thread pool", few, tasks, pool_seconds),
         Timing("replay", steps, tasks, replay_seconds),
     )
-    return Outcome(timings, picture, preparation)
+    return Outcome(method.name, timings, after_all, preparation)
 
 
-def _call_one_by_one(task: Any, calls: Calls) -> None:
+def _quietest(traces: Iterable[Trace]) -> Trace:
+    """The shortest of some traces: the one least disturbed by other processes."""
+    return min(traces, key=lambda trace: trace.records["end"].max() - trace.records["start"].min())
+
+
+def _compile(method: Method, noisy: Picture, across: int) -> None:
+    """Let Numba compile outside of all timings."""
+    diffusion = Diffusion(noisy, across)
+    diffusion.capture(method.task)
+    method.function(*diffusion.calls(*diffusion.fields)[0])
+
+
+def _one_by_one(function: Function, calls: Calls) -> None:
     for arguments in calls:
-        task(*arguments)
+        function(*arguments)
 
 
-def _timed(diffusion: Diffusion, one_step: Callable[[Any, Calls], None], steps: range, label: str) -> float:
+def _on_pool(pool: ThreadPoolExecutor, function: Function, calls: Calls) -> None:
+    for future in [pool.submit(function, *arguments) for arguments in calls]:
+        future.result()
+
+
+def _loop(diffusion: Diffusion, one_step: Callable[[Calls], None], steps: range, label: str) -> float:
     even, odd = diffusion.fields
     calls = diffusion.calls(even, odd), diffusion.calls(odd, even)
     with progress_bar(len(steps), label) as bar:
         begin = time.perf_counter()
         for step in steps:
-            one_step(diffusion.task, calls[step % 2])
+            one_step(calls[step % 2])
             if step % 50 == 0:
                 bar.update(step - steps.start)
         return time.perf_counter() - begin

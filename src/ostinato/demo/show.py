@@ -10,7 +10,7 @@ from rich.table import Table
 
 import ostinato as ost
 from ostinato.demo import DemoError, photograph
-from ostinato.demo.diffusion import diffuse_native, diffuse_numpy
+from ostinato.demo.diffusion import NATIVE, NUMPY
 from ostinato.demo.race import Outcome, race
 
 
@@ -24,9 +24,9 @@ def run(image: Path | None, steps: int, output: Path) -> None:
         with ost.Machine() as machine:
             console.print(_headline(picture, machine))
             begin = time.perf_counter()
-            native = race(diffuse_native, noisy, 16, steps, machine, output / "timeline.png")
-            _print(console, "native kernels", native)
-            _print(console, "NumPy tasks", race(diffuse_numpy, noisy, 8, max(steps // 20, 1), machine))
+            native = race(NATIVE, noisy, 16, steps, machine, output / "timeline.png")
+            _print(console, native)
+            _print(console, race(NUMPY, noisy, 8, max(steps // 20, 1), machine))
             console.print("Every result equals that of the plain loop, bit for bit.")
         captions = ("photograph with noise", f"after {steps} steps of diffusion")
         photograph.save_before_after(noisy, native.picture, captions, output / "demo.png")
@@ -42,9 +42,9 @@ def _headline(picture: photograph.Picture, machine: ost.Machine) -> str:
     return f"Denoising a photograph of {width} x {height} pixels on {len(machine.processors)} processors."
 
 
-def _print(console: Console, name: str, outcome: Outcome) -> None:
+def _print(console: Console, outcome: Outcome) -> None:
     plain = outcome.timings[0]
-    table = Table(title=f"{plain.tasks} tiles as {name}", title_justify="left", title_style="bold")
+    table = Table(title=f"{plain.tasks} tiles as {outcome.method}", title_justify="left", title_style="bold")
     table.add_column("")
     for heading in ("steps", "per step", "per task", "speed"):
         table.add_column(heading, justify="right")

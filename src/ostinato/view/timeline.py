@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ostinato.view.trace import Trace
 
 COLOURS = ("#2a6f97", "#f4a259", "#5b8e7d", "#bc4b51", "#8d6a9f", "#e0c14c")
+EARLIER = "#c9ccd3"
 INK = "#2b2d33"
 UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 
@@ -35,7 +37,7 @@ def draw(trace: Trace, path: str | os.PathLike[str], steps: int) -> None:
     axes = figure.add_subplot()
     _style(axes, threads)
     if len(records):
-        _bars(axes, trace, records, threads)
+        _bars(axes, trace, records, threads, steps)
     else:
         axes.set_title("an empty trace", loc="left", color=INK)
     with replacing(path) as draft:
@@ -43,7 +45,13 @@ def draw(trace: Trace, path: str | os.PathLike[str], steps: int) -> None:
 
 
 def _last_steps(records: NDArray[np.void], steps: int) -> NDArray[np.void]:
-    return records[np.isin(records["step"], np.unique(records["step"])[-steps:])]
+    """What ran since the first of the last `steps` steps began, what was left of earlier steps included."""
+    if not len(records):
+        return records
+    begin = records["start"][np.isin(records["step"], np.unique(records["step"])[-steps:])].min()
+    shown: NDArray[np.void] = records[records["end"] > begin]
+    shown["start"] = np.maximum(shown["start"], begin)
+    return np.sort(shown, order="start", kind="stable")
 
 
 def _style(axes: Axes, threads: NDArray[np.int32]) -> None:
@@ -53,8 +61,9 @@ def _style(axes: Axes, threads: NDArray[np.int32]) -> None:
     axes.spines[["top", "left", "right"]].set_visible(False)
 
 
-def _bars(axes: Axes, trace: Trace, records: NDArray[np.void], threads: NDArray[np.int32]) -> None:
+def _bars(axes: Axes, trace: Trace, records: NDArray[np.void], threads: NDArray[np.int32], steps: int) -> None:
     from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
     origin, span = records["start"].min(), np.ptp(np.append(records["start"], records["end"]))
@@ -62,22 +71,18 @@ def _bars(axes: Axes, trace: Trace, records: NDArray[np.void], threads: NDArray[
     left = (records["start"] - origin) / scale
     right = (records["end"] - origin) / scale
     row = np.searchsorted(threads, records["thread"])
-    numbers, which = np.unique(records["step"], return_inverse=True)
     corners = np.stack([[left, row - 0.4], [right, row - 0.4], [right, row + 0.4], [left, row + 0.4]])
-    colours = [COLOURS[step % len(COLOURS)] for step in numbers.tolist()]
-    bars = PolyCollection(
-        list(corners.transpose(2, 0, 1)),
-        facecolors=[colours[index] for index in which],
-        edgecolors="white",
-        linewidths=0.3,
-    )
+    numbers = np.unique(records["step"])[-steps:].tolist()
+    colours = {number: COLOURS[number % len(COLOURS)] for number in numbers}
+    faces = [to_rgba(colours.get(step, EARLIER), 0.8 + 0.2 * second) for step, second in _turns(records)]
+    bars = PolyCollection(list(corners.transpose(2, 0, 1)), facecolors=faces, linewidths=0)
     axes.add_collection(bars)
     axes.set_xlim(0, span / scale)
     axes.set_ylim(len(threads) - 0.5, -0.5)
     axes.set_xlabel(f"time ({unit})", color=INK)
     axes.set_title(_caption(trace, records, len(threads), float(span)), loc="left", fontsize=10, color=INK)
     axes.legend(
-        handles=[Patch(color=colour, label=f"step {number}") for colour, number in zip(colours, numbers, strict=True)],
+        handles=[Patch(color=colour, label=f"step {number}") for number, colour in colours.items()],
         loc="lower right",
         bbox_to_anchor=(1, 1),
         ncols=len(COLOURS),
@@ -86,6 +91,14 @@ def _bars(axes: Axes, trace: Trace, records: NDArray[np.void], threads: NDArray[
         handlelength=1,
         labelcolor=INK,
     )
+
+
+def _turns(records: NDArray[np.void]) -> Iterator[tuple[int, bool]]:
+    """The step of each record, and whether it is every second one of its thread: neighbours differ in shade."""
+    second: dict[int, bool] = {}
+    for step, thread in records[["step", "thread"]].tolist():
+        second[thread] = not second.get(thread, False)
+        yield step, second[thread]
 
 
 def _caption(trace: Trace, records: NDArray[np.void], threads: int, span: float) -> str:
