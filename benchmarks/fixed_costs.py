@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import repeat
 
 import numpy as np
@@ -19,7 +20,7 @@ from benchmarks.ours import native_program
 from benchmarks.patterns import flatten, stencil
 
 CALL, REPLAY, SUBMIT, POOL, TWO = (
-    "call",
+    "call from Python",
     "replay(1)",
     "submit(1).result()",
     "pool.submit().result()",
@@ -63,11 +64,11 @@ def _python(context: Context) -> None:
 
 
 def _native(context: Context) -> None:
-    task = ost.native(context.kernels.empty, ())
     graph = ost.Graph()
-    graph.task(task)
+    graph.task(ost.native(context.kernels.empty, ()))
     with graph.compile(context.machine) as program:
-        contestants = [Contestant(CALL, _again(task)), *_replays(program)]
+        call = partial(context.kernels.call_empty, None)
+        contestants = [Contestant(CALL, _again(call)), *_replays(program)]
         context.compare(_BENCHMARK, NATIVE, contestants, CALL, "ns")
 
 
@@ -102,8 +103,9 @@ def _wake(context: Context, program: ost.Program) -> None:
     thread = threading.Thread(target=serve)
     thread.start()
     samples: dict[str, list[float]] = {"threading.Event, there and back": [], TWO: []}
+    calls: tuple[Callable[[], object], ...] = (exchange, program.replay)
     for _ in range(20 if context.quick else 100):
-        for name, call in zip(samples, (exchange, program.replay), strict=True):
+        for name, call in zip(samples, calls, strict=True):
             time.sleep(0.005)
             begin = time.perf_counter_ns()
             call()

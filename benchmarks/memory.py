@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import repeat
 from pathlib import Path
 
@@ -24,10 +25,11 @@ def run(context: Context) -> None:
     graph = ost.Graph()
     graph.task(ost.native(context.kernels.empty, ()))
     with graph.compile(context.machine) as program:
-        for name, call, times in (
+        cases: list[tuple[str, Callable[[], object], int]] = [
             ("replay(1)", program.replay, 10**5 if context.quick else 10**6),
             ("submit(1).result()", lambda: program.submit().result(), 10**4 if context.quick else 10**5),
-        ):
+        ]
+        for name, call, times in cases:
             for _ in repeat(None, FIRST):
                 call()
             first = resident_kib()

@@ -19,7 +19,7 @@ def run(context: Context) -> None:
     seconds = [SPREAD] * flat.n_ops
     everybody = starters(context)
     verify(context, everybody, flat, seconds)
-    grains = [1 << k for k in range(2, 15, 2 if context.quick else 1)]
+    grains = [1 << k for k in range(0, 14, 2 if context.quick else 1)]
     times: dict[str, list[tuple[float, ...]]] = {}
     for iterations in grains:
         table = WorkTable(np.full((flat.n_ops, 1), iterations))

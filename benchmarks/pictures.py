@@ -29,7 +29,7 @@ def _bars(title: str, rows: Sequence[Row], path: Path) -> None:
     axes.set_ylabel("ns per task")
     axes.set_title(title)
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(fontsize=8, ncols=4)
+    figure.legend(fontsize=8, ncols=len(contestants), loc="outside lower center")
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
@@ -48,7 +48,7 @@ def _efficiency(rows: Sequence[Row], path: Path) -> None:
     axes.set_ylabel("part of the serial rate kept, per thread")
     axes.set_title("stencil of width 8")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="lower right")
     figure.savefig(path, dpi=130)
     plt.close(figure)
 

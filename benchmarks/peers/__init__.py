@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -59,7 +60,7 @@ class Kernels:
 
     def __init__(self) -> None:
         library = _library("kernels")
-        self._library = library
+        self.call_empty: Callable[[None], int] = library.task_empty
         self.empty, self.check, self.work = (
             ctypes.cast(getattr(library, f"task_{name}"), ctypes.c_void_p).value or 0
             for name in ("empty", "check", "work")

@@ -40,13 +40,18 @@ int32_t task_check(const ost_call* call) {
     return 0;
 }
 
-// A chain of multiplications and additions, each of which needs the one before it.
+// Multiplications and additions in as many independent chains as keep the units busy: of one chain, a processor that
+// looks ahead would run the chains of several tasks at once, and small tasks would seem to be faster than the serial
+// rate.
 int32_t task_work(const ost_call* call) {
     const auto& work = *static_cast<const Work*>(call->user);
-    double value = 1.0;
+    constexpr int chains = 12;
+    double values[chains] = {};
     for (int64_t i = work.iterations[call->step & work.mask]; i > 0; --i) {
-        value = value * 0.999999 + 1e-6;
-        asm volatile("" : "+x"(value));
+        for (double& value : values) {
+            value = value * 0.999999 + 1e-6;
+            asm volatile("" : "+x"(value));
+        }
     }
     return 0;
 }
