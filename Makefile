@@ -59,7 +59,7 @@ asan: build/asan/installed-sanitizer
 	ASAN_OPTIONS=detect_leaks=0 $(call sanitize,asan,libasan.so libstdc++.so)
 
 tsan: build/tsan/installed-sanitizer
-	TSAN_OPTIONS=exitcode=66 $(call sanitize,tsan,libtsan.so)
+	TSAN_OPTIONS="exitcode=66 die_after_fork=0" $(call sanitize,tsan,libtsan.so)
 
 clean:
 	rm -rf .venv build dist demo-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
