@@ -16,7 +16,7 @@ import ostinato as ost
 BLOCKS = 8
 
 
-@ost.task(releases_gil=True)
+@ost.task
 def laplacian(p: ost.Read, q: ost.Write, partial: ost.Write) -> None:
     """q = A p on one block of rows, and the block's share of p.q; `p` has one more row and column on each side."""
     centre = p[1:-1, 1:-1]
@@ -29,7 +29,7 @@ def step_length(partial: ost.Read, rho: ost.Read, alpha: ost.Write) -> None:
     alpha[0] = rho[0] / partial.sum()
 
 
-@ost.task(releases_gil=True)
+@ost.task
 def advance(p: ost.Read, q: ost.Read, alpha: ost.Read, x: ost.ReadWrite, r: ost.ReadWrite, partial: ost.Write) -> None:
     """Move one block along the search direction, and take its share of the new r.r."""
     x += alpha[0] * p
@@ -48,7 +48,7 @@ def judge(
     flag[0] = np.sqrt(total) <= tolerance
 
 
-@ost.task(releases_gil=True)
+@ost.task
 def turn(r: ost.Read, beta: ost.Read, p: ost.ReadWrite) -> None:
     p *= beta[0]
     p += r

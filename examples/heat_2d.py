@@ -17,7 +17,7 @@ import ostinato as ost
 ACROSS = 4
 
 
-@ost.task(releases_gil=True)
+@ost.task
 def spread(old: ost.Read, new: ost.Write, rate: float) -> None:
     """One step of one tile: `old` is larger than `new` by a frame of one."""
     centre = old[1:-1, 1:-1]
@@ -51,9 +51,9 @@ def plate(size: int) -> np.ndarray:
 
 def plain_loop(size: int, steps: int, rate: float) -> np.ndarray:
     """The whole program as anybody would write it."""
-    old, new = plate(size), plate(size)
+    old, new, tiles = plate(size), plate(size), cut(size)
     for _ in range(steps):
-        sweep(cut(size), old, new, rate)
+        sweep(tiles, old, new, rate)
         old, new = new, old
     return old
 
@@ -71,7 +71,7 @@ def replayed(size: int, steps: int, rate: float) -> np.ndarray:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=512, help="pixels on a side (default: %(default)s)")
+    parser.add_argument("--size", type=int, default=256, help="pixels on a side (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=1000, help="any number (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=0.2, help="at most 0.25 (default: %(default)s)")
     options = parser.parse_args(argv)

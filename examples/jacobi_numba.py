@@ -86,8 +86,8 @@ def replayed(problem: Poisson, tolerance: float, most: int) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=256, help="unknowns on a side (default: %(default)s)")
-    parser.add_argument("--tolerance", type=float, default=1e-6, help="largest change (default: %(default)s)")
+    parser.add_argument("--size", type=int, default=128, help="unknowns on a side (default: %(default)s)")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="largest change (default: %(default)s)")
     parser.add_argument("--most", type=int, default=20_000, help="steps at most (default: %(default)s)")
     options = parser.parse_args(argv)
 
