@@ -14,9 +14,9 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find core -name '*.cpp' -o -nam
 CXX_FILES := $(shell find core benchmarks tests -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # $(call install,VENV,EXTRA,OPTIONS): builds in place; the build tree stays, so that the next one compiles only what changed.
 install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-dir=$(1)/cmake $(3) -e '.[$(2)]' && touch $@
-# $(call sanitize,NAME,LIBRARIES): the tests of the core and the runtime, with the sanitizer's library loaded first.
+# $(call sanitize,NAME,LIBRARIES,MARKERS): the tests of the core and the runtime, with the sanitizer's library loaded first.
 sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(library)))" PYTHONMALLOC=malloc \
-	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow" $(SANITIZED_TESTS)
+	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS)
 SANITIZED_TESTS ?= $(wildcard tests/core tests/runtime)
 
 .PHONY: demo test bench lint format stubs pictures examples docs asan tsan clean
@@ -59,7 +59,7 @@ asan: build/asan/installed-sanitizer
 	ASAN_OPTIONS=detect_leaks=0 $(call sanitize,asan,libasan.so libstdc++.so)
 
 tsan: build/tsan/installed-sanitizer
-	TSAN_OPTIONS="exitcode=66 die_after_fork=0" $(call sanitize,tsan,libtsan.so)
+	TSAN_OPTIONS=exitcode=66 $(call sanitize,tsan,libtsan.so,and not forks)
 
 clean:
 	rm -rf .venv build dist demo-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

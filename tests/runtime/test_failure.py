@@ -344,6 +344,7 @@ def test_the_interpreter_ends_with_runs(state):
     assert (done.stdout, done.returncode, done.stderr) == ("end\n", 0, "")
 
 
+@pytest.mark.forks
 def test_handles_raise_in_a_forked_child():
     done = script(
         """
