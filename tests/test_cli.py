@@ -38,12 +38,14 @@ def test_the_module_is_the_command():
 @needs_demo
 @pytest.mark.slow
 def test_demo_is_exact_and_writes_both_pictures(tmp_path):
-    result = run("demo", "--steps", 20, "--output", tmp_path / "new" / "folder")
+    output = tmp_path / "new" / "[folder]"
+    result = run("demo", "--steps", 20, "--output", output)
     assert result.exit_code == 0, result.output
     assert result.output.count("plain loop") >= 2
     assert "bit for bit" in result.output
     for name in ("demo.png", "timeline.png"):
-        assert (tmp_path / "new" / "folder" / name).read_bytes().startswith(b"\x89PNG")
+        assert (output / name).read_bytes().startswith(b"\x89PNG")
+        assert str(output / name) in result.output
 
 
 @needs_demo
@@ -138,7 +140,9 @@ def test_trace_of_a_script(script):
     assert str(path) in result.output
     events = json.loads(path.read_text())["traceEvents"]
     assert [event["args"]["step"] for event in events if event["ph"] == "X"] == [0, 1, 2, 3, 4]
-    assert {event["args"]["recorded at"].split("/")[-1] for event in events if event["ph"] == "X"} == {"work.py:5 in <module>"}
+    assert {event["args"]["recorded at"].split("/")[-1] for event in events if event["ph"] == "X"} == {
+        "work.py:5 in <module>"
+    }
 
 
 def test_trace_goes_where_asked_and_passes_the_status_on(script):

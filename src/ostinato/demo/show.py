@@ -16,7 +16,7 @@ from ostinato.demo.race import Outcome, race
 
 def run(image: Path | None, steps: int, output: Path) -> None:
     """Denoise `image` in `steps` steps, print the table, and write ``demo.png`` and ``timeline.png`` to `output`."""
-    console = Console()
+    console = Console(markup=False, highlight=False)  # a path may look like markup
     picture = photograph.load(image or photograph.standard())
     noisy = photograph.with_noise(picture)
     try:
@@ -32,9 +32,9 @@ def run(image: Path | None, steps: int, output: Path) -> None:
         photograph.save_before_after(noisy, native.picture, captions, output / "demo.png")
     except OSError as error:
         raise DemoError(f"cannot write to {output}: {error}") from error
-    console.print(
-        f"{time.perf_counter() - begin:.0f} s in all. Pictures: {output / 'demo.png'}, {output / 'timeline.png'}"
-    )
+    console.print(f"{time.perf_counter() - begin:.0f} s in all. The pictures are:")
+    for name in ("demo.png", "timeline.png"):
+        console.print(f"    {output / name}", soft_wrap=True)
 
 
 def _headline(picture: photograph.Picture, machine: ost.Machine) -> str:
