@@ -118,7 +118,7 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
 std::uint64_t steps_of(const RunHandle& handle) {
     const Run& run = *handle.run;
     if (run.done.load(std::memory_order_acquire))
-        return run.limit.load(std::memory_order_relaxed);
+        return run.limit();
     std::uint64_t least = run.requested;
     for (const auto& lane : handle.program->lanes) {
         const std::uint64_t in = lane->run_index.load(std::memory_order_acquire);
@@ -167,7 +167,7 @@ nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool
     }
     if (traced || !clean(*run))
         return nb::cast(RunHandle{handle.program, run});
-    return nb::int_(run->limit.load(std::memory_order_relaxed));
+    return nb::int_(run->limit());
 }
 
 RunHandle submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
@@ -180,10 +180,10 @@ RunHandle submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool 
 }
 
 bool wait(const RunHandle& handle, double timeout) {
+    refuse_after_fork(*handle.program->machine);
     if (handle.run->done.load(std::memory_order_acquire))
         return true;
     refuse_inside_tasks("waiting for a run");
-    refuse_after_fork(*handle.program->machine);
     const auto limit = timeout < 0 || timeout > 1e9 ? -1 : static_cast<std::int64_t>(timeout * 1e9);
     if (!wait_until_done(*handle.run, limit))
         throw nb::python_error();
@@ -192,17 +192,33 @@ bool wait(const RunHandle& handle, double timeout) {
 
 // The failures as (op, step, code or exception), and how many more there were.
 nb::tuple failures(const RunHandle& handle) {
-    const std::lock_guard<std::mutex> lock(handle.program->mutex);
+    struct Told {
+        std::uint32_t op;
+        std::uint64_t step;
+        std::int32_t code;
+        nb::object exception;
+    };
+    std::vector<Told> told;
+    std::uint64_t unlisted = 0;
+    refuse_after_fork(*handle.program->machine);
+    {  // no Python object is made under the lock: that may run Python code, which may want the lock
+        const std::lock_guard<std::mutex> lock(handle.program->mutex);
+        for (const Failure& failure : handle.run->failures)
+            told.push_back({failure.op, failure.step, failure.code,
+                            failure.exception ? nb::borrow(failure.exception->exception.get()) : nb::object()});
+        unlisted = handle.run->failures_unlisted;
+    }
     nb::list list;
-    for (const Failure& failure : handle.run->failures)
+    for (const Told& failure : told)
         list.append(nb::make_tuple(failure.op, failure.step,
-                                   failure.exception ? nb::borrow(failure.exception->exception.get())
-                                                     : nb::object(nb::int_(failure.code))));
-    return nb::make_tuple(list, handle.run->failures_unlisted);
+                                   failure.exception.is_valid() ? failure.exception
+                                                                : nb::object(nb::int_(failure.code))));
+    return nb::make_tuple(list, unlisted);
 }
 
 // Calls `function` on the machine's own thread when the run is done; false when it is done already.
 bool set_callback(const RunHandle& handle, const nb::object& function) {
+    refuse_after_fork(*handle.program->machine);
     const std::lock_guard<std::mutex> lock(handle.program->mutex);
     if (handle.run->done.load(std::memory_order_acquire))
         return false;
@@ -291,7 +307,7 @@ void close_machine(Machine& machine) {
     machine.close(true);
 }
 
-// What Python holds: its end tells the threads to end, and does not wait for them.
+// What Python holds: its end tells the threads to end once all runs have, and does not wait for them.
 struct MachineHandle {
     std::shared_ptr<Machine> machine;
     ~MachineHandle() {
@@ -300,9 +316,16 @@ struct MachineHandle {
         if (machine->forked())
             machine->abandon();
         else
-            machine->close(false);
+            machine->forget();
     }
 };
+
+nb::list in_flight(const MachineHandle& handle) {
+    nb::list result;
+    for (auto& [program, run] : handle.machine->in_flight())
+        result.append(RunHandle{program, run});
+    return result;
+}
 
 }  // namespace
 
@@ -322,6 +345,7 @@ void bind_runtime(nb::module_& module) {
             },
             "cores"_a, "crowded"_a, "init"_a.none())
         .def("close", [](MachineHandle& self) { close_machine(*self.machine); })
+        .def("in_flight", &in_flight)
         .def("seat_statistics", [](const MachineHandle& self) { return seat_statistics(*self.machine); })
         .def_prop_ro("forked", [](const MachineHandle& self) { return self.machine->forked(); });
     nb::class_<ProgramHandle>(module, "Program", "A schedule with its lanes and its queue of runs.")
@@ -371,6 +395,10 @@ void bind_runtime(nb::module_& module) {
                          const std::shared_ptr<Run> failed = self.program->failed_run();
                          return failed ? nb::cast(RunHandle{self.program, failed}) : nb::none();
                      });
+    module.def("end_all", [] {
+        const nb::gil_scoped_release unlocked;
+        Machine::end_all();
+    }, "Before the interpreter ends: cancels what still runs, and waits until no thread of any machine is left.");
     module.def("serving", [] { return Server::current() != nullptr; },
                "Whether the calling thread is serving lanes, so that its Python code is part of a task.");
 }

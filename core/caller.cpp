@@ -26,7 +26,8 @@ Caller::~Caller() {
 void Caller::leave() {
     // From here on whoever submits rings the worker of this seat; whatever is left now, we ring it for.
     seat_.asleep.store(true, std::memory_order_relaxed);
-    machine_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    machine_.sleepers.fetch_add(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // against Program::submit and Machine::activate
     const bool work_left =
         machine_.stale(seat_) || std::any_of(seat_.own.begin(), seat_.own.end(), [](const Seat::Listed& listed) {
             const Lane& lane = *listed.lane;

@@ -49,20 +49,17 @@ bool begin_step(Server& server, Lane& lane, Run& run, bool& over) {
             return false;
     }
     for (;;) {
-        // Against Program::stop: either it sees that this step has begun, or this sees the low limit.
+        // Against Program::stop: either it sees that this step has begun, or this sees that it decides.
         lane.begun.store(step, std::memory_order_relaxed);
         light_fence();
-        const std::uint64_t limit = run.limit.load(std::memory_order_acquire);
-        if (step - run.first.load(std::memory_order_relaxed) < limit)
+        const std::uint64_t bound = run.bound.load(std::memory_order_acquire);
+        if (step - run.first.load(std::memory_order_relaxed) + 1 < bound)
             break;
-        if (run.stopping.load(std::memory_order_acquire)) {
-            std::lock_guard<std::mutex> settled(program.mutex);
-            continue;
+        if (bound != kDeciding) {
+            over = true;
+            return false;
         }
-        if (run.limit.load(std::memory_order_acquire) != limit)
-            continue;
-        over = true;
-        return false;
+        const std::lock_guard<std::mutex> decided(program.mutex);
     }
     if (!lane.order->window.empty() && step % schedule.window_period == 0) {
         for (const Wait& wait : lane.order->window)
@@ -287,7 +284,7 @@ bool enter_next_run(Server& server, Lane& lane) {
         if (!server.await(lane, program.completed, wanted - 1))
             return false;
     }
-    if (next->fenced && next->starts_clean(program.failures_seen()))
+    if (next->fenced && program.starts_clean(*next))
         lane.clean_from = lane.step;
     std::shared_ptr<Run> left = std::move(lane.run);
     lane.run = next;

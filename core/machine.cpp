@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "parking.h"
 #include "python_interrupt.h"
 #include "python_ops.h"
 #include "python_thread.h"
@@ -17,11 +18,41 @@ namespace ostinato {
 namespace {
 
 std::atomic<std::uint64_t> fork_generation{0};
+std::atomic<std::uint32_t> threads_alive{0};  // of all machines
+
+std::mutex all_mutex;
+std::vector<std::weak_ptr<Machine>> all_machines;  // guarded by all_mutex
+
+// What all machines share must be whole in a forked child, where the threads that were at it do not exist.
+void before_fork() {
+    all_mutex.lock();
+    parking_mutex().lock();
+}
+
+void after_fork() {
+    parking_mutex().unlock();
+    all_mutex.unlock();
+}
+
+void wait_without_python(Run& run) {
+    for (;;) {
+        const std::uint32_t ticket = run.finished.ticket();
+        if (run.done.load(std::memory_order_acquire))
+            return;
+        run.finished.sleep(ticket, -1);
+    }
+}
+
+void in_forked_child() {
+    after_fork();
+    fork_generation.fetch_add(1, std::memory_order_relaxed);
+    threads_alive.store(0, std::memory_order_relaxed);
+}
 
 void prepare_process() {
     static const bool prepared = [] {
         prepare_fences();
-        pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
+        pthread_atfork(before_fork, after_fork, in_forked_child);
         return true;
     }();
     (void)prepared;
@@ -65,13 +96,35 @@ std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool cro
     prepare_process();
     std::shared_ptr<Machine> machine(new Machine(cores.size(), crowded, std::move(init)));
     const SignalsBlocked blocked;
-    for (std::size_t i = 0; i < cores.size(); ++i) {
-        machine->threads_.emplace_back([machine, i] { machine->work(i); });
-        if (cores[i] >= 0)
-            pin(machine->threads_.back(), cores[i]);
+    try {
+        for (std::size_t i = 0; i < cores.size(); ++i)
+            machine->start(&Machine::work, i, cores[i]);
+        machine->start(&Machine::tick, 0, -1);
+    } catch (...) {  // the system allows no more threads
+        machine->close(false);
+        throw;
     }
-    machine->threads_.emplace_back([machine] { machine->tick(); });
+    const std::lock_guard<std::mutex> lock(all_mutex);
+    std::erase_if(all_machines, [](const std::weak_ptr<Machine>& entry) { return entry.expired(); });
+    all_machines.push_back(machine);
     return machine;
+}
+
+void Machine::start(void (Machine::*body)(std::size_t), std::size_t index, int core) {
+    threads_alive.fetch_add(1, std::memory_order_relaxed);
+    try {
+        threads_.emplace_back([body, index, self = shared_from_this()]() mutable {
+            (self.get()->*body)(index);
+            self.reset();  // may be the last: its end needs Python
+            threads_alive.fetch_sub(1, std::memory_order_release);
+            threads_alive.notify_all();
+        });
+    } catch (...) {
+        threads_alive.fetch_sub(1, std::memory_order_relaxed);
+        throw;
+    }
+    if (core >= 0)
+        pin(threads_.back(), core);
 }
 
 bool Machine::forked() const { return generation_ != fork_generation.load(std::memory_order_relaxed); }
@@ -97,6 +150,54 @@ void Machine::close(bool join) {
     }
 }
 
+void Machine::forget() {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        forgotten_ = true;
+        if (!programs_.empty())
+            return;
+    }
+    close(false);
+}
+
+std::vector<std::pair<std::shared_ptr<Program>, std::shared_ptr<Run>>> Machine::in_flight() {
+    std::vector<std::shared_ptr<Program>> programs;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        programs = programs_;
+    }
+    std::vector<std::pair<std::shared_ptr<Program>, std::shared_ptr<Run>>> runs;
+    for (const auto& program : programs) {
+        for (auto& run : program->in_flight())
+            runs.emplace_back(program, std::move(run));
+    }
+    return runs;
+}
+
+void Machine::end_all() {
+    std::vector<std::shared_ptr<Machine>> machines;
+    {
+        const std::lock_guard<std::mutex> lock(all_mutex);
+        for (const auto& entry : all_machines) {
+            if (auto machine = entry.lock(); machine && !machine->forked())
+                machines.push_back(std::move(machine));
+        }
+    }
+    for (const auto& machine : machines) {
+        const auto runs = machine->in_flight();
+        for (const auto& [program, run] : runs) {
+            if (program->cancel(*run))
+                machine->abort_later(program, run);
+        }
+        for (const auto& [program, run] : runs)
+            wait_without_python(*run);
+        machine->close(true);
+    }
+    machines.clear();
+    while (const std::uint32_t alive = threads_alive.load(std::memory_order_acquire))
+        threads_alive.wait(alive, std::memory_order_acquire);
+}
+
 void Machine::abandon() {
     // The threads live in the parent: here there is nothing to join, and their handles may not even be destroyed.
     auto* const leaked = new std::vector<std::thread>(std::move(threads_));
@@ -111,11 +212,13 @@ void Machine::activate(const std::shared_ptr<Program>& program) {
     programs_.push_back(program);
     program->active.store(true, std::memory_order_relaxed);
     version_.fetch_add(1, std::memory_order_release);
+    // Against Caller::leave: it says that it sleeps, fences, and reads the version.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void Machine::retire(Program& program) {
     std::shared_ptr<Program> keep;  // its end must not come under our lock
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     if (!program.active.load(std::memory_order_relaxed) || !program.idle())
         return;
     // Against submit: it publishes the frontier, fences, and reads `active`.
@@ -129,6 +232,10 @@ void Machine::retire(Program& program) {
     keep = std::move(*at);
     programs_.erase(at);
     version_.fetch_add(1, std::memory_order_release);
+    const bool last = forgotten_ && programs_.empty();
+    lock.unlock();
+    if (last)
+        close(false);
 }
 
 void Machine::refresh(Seat& seat) {
@@ -166,13 +273,13 @@ void Machine::ring_all() {
 
 void Machine::call_attention() {
     for (auto& seat : seats_)
-        seat->attention.fetch_or(kLook, std::memory_order_relaxed);
+        seat->attention.fetch_or(kLook, std::memory_order_release);  // with what it is called for
 }
 
 bool Machine::sit(Seat& seat) {
-    if (seat.taken.exchange(true, std::memory_order_acquire))
+    if (seat.taken.exchange(true, std::memory_order_seq_cst))
         return false;
-    if (own_asleep_.load(std::memory_order_seq_cst)) [[unlikely]] {  // ordered by the exchange; see tick
+    if (own_asleep_.load(std::memory_order_seq_cst)) [[unlikely]] {  // either we see this, or tick sees us
         const std::lock_guard<std::mutex> lock(own_mutex_);
         own_wake_.notify_all();
     }
@@ -213,7 +320,7 @@ void Machine::abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run>
     own_wake_.notify_all();
 }
 
-void Machine::tick() {
+void Machine::tick(std::size_t) {
     constexpr int kQuietTicks = 50;
     PythonThread python(false);
     int quiet = 0;
@@ -267,6 +374,8 @@ void Machine::tick() {
         own_asleep_.store(false, std::memory_order_relaxed);
         quiet = 0;
     }
+    const std::vector<Cancelled> rest = std::move(cancelled_);  // they hold programs, which hold this machine
+    lock.unlock();
 }
 
 }  // namespace ostinato

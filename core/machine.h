@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "program.h"
@@ -31,6 +32,13 @@ public:
 
     // Tells every thread to end, and waits for them if `join`. Runs have ended by then.
     void close(bool join);
+    // Nobody can submit to it any more: closes as soon as no program has work.
+    void forget();
+    // All runs that are not done, of programs whose handles are gone too.
+    std::vector<std::pair<std::shared_ptr<Program>, std::shared_ptr<Run>>> in_flight();
+    // Before the interpreter ends: cancels all runs of all machines, and waits until no thread of ours is left. Without
+    // the GIL.
+    static void end_all();
     bool closed() const { return closing_.load(std::memory_order_acquire); }
     // The process has forked since this machine was made: its threads are not here.
     bool forked() const;
@@ -38,7 +46,7 @@ public:
     void abandon();
 
     void activate(const std::shared_ptr<Program>& program);
-    // Takes `program` off the list if it is idle.
+    // Takes `program` off the list if it is idle. The caller holds no lock.
     void retire(Program& program);
     // Rings every seat, so that those asleep let go of retired programs.
     void ring_all();
@@ -76,7 +84,8 @@ private:
 
     Machine(std::size_t n_seats, bool crowded, PythonFunctionHandle init);
     void work(std::size_t index);  // a worker's thread
-    void tick();                   // the machine's own: attention every 20 ms while anything runs, callbacks
+    void start(void (Machine::*body)(std::size_t), std::size_t index, int core);
+    void tick(std::size_t);        // the machine's own: attention every 20 ms while anything runs, callbacks
 
     const std::uint64_t generation_;
     std::vector<std::unique_ptr<Seat>> seats_;
@@ -85,6 +94,7 @@ private:
     std::vector<std::shared_ptr<Program>> programs_;
     std::atomic<std::uint64_t> version_{1};
     std::atomic<bool> closing_{false};
+    bool forgotten_ = false;  // guarded by mutex_
 
     std::mutex own_mutex_;  // what the machine's own thread does
     std::condition_variable own_wake_;

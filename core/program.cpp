@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "machine.h"
@@ -34,11 +35,13 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
 
 void Program::submit(const std::shared_ptr<Run>& run) {
     const auto n_lanes = static_cast<std::uint32_t>(lanes.size());
-    run->limit = run->requested;
+    run->set_limit(std::min(run->requested, kNever - 1));
     run->lanes_left = n_lanes;
     run->lanes_behind = n_lanes;
     {
         const std::lock_guard<std::mutex> lock(mutex);
+        if (!plan_)
+            throw std::runtime_error("the program is closed");
         run->index = last_->index + 1;
         run->plan = plan_;
         run->fenced = std::exchange(fence_next_, false);
@@ -103,10 +106,9 @@ void Program::close() {
 bool Program::stop_locked(Run& run, std::uint64_t at_least) {
     if (run.done.load(std::memory_order_acquire))
         return false;
-    const std::uint64_t limit = run.limit.load(std::memory_order_relaxed);
-    run.stopping.store(true, std::memory_order_release);
-    run.limit.store(0, std::memory_order_release);
-    heavy_fence();  // every lane has stored the step it begins, or will see the low limit and wait for our mutex
+    const std::uint64_t limit = run.limit();
+    run.bound.store(kDeciding, std::memory_order_release);
+    heavy_fence();  // every lane has stored the step it begins, or will see that we decide and wait for our mutex
     std::uint64_t steps = at_least;
     for (const auto& lane : lanes) {
         const std::uint64_t in = lane->run_index.load(std::memory_order_acquire);
@@ -116,8 +118,7 @@ bool Program::stop_locked(Run& run, std::uint64_t at_least) {
             steps = std::max(steps, lane->begun.load(std::memory_order_relaxed) -
                                         run.first.load(std::memory_order_relaxed) + 1);
     }
-    run.limit.store(std::min(steps, limit), std::memory_order_release);
-    run.stopping.store(false, std::memory_order_release);
+    run.set_limit(std::min(steps, limit));
     return true;
 }
 
@@ -149,8 +150,8 @@ void Program::stop_at(Run& run, std::uint64_t last_step) {
     const std::lock_guard<std::mutex> lock(mutex);
     const std::uint64_t steps = last_step - run.first.load(std::memory_order_relaxed) + 1;
     // No lane has begun a later step: all wait for this verdict before they read the limit.
-    if (steps <= run.limit.load(std::memory_order_relaxed))
-        run.limit.store(steps, std::memory_order_release);
+    if (steps < run.limit())
+        run.set_limit(steps);
 }
 
 void Program::go_slow_locked() {
@@ -168,7 +169,7 @@ void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t 
         const std::lock_guard<std::mutex> lock(mutex);
         go_slow_locked();
         history.mark(op, step, true);
-        failures_.fetch_add(1, std::memory_order_acq_rel);
+        ++failures_;
         leaving = exception && leaves(*exception);
         if (run.failures.empty()) {
             ++undelivered_;
@@ -199,29 +200,50 @@ void Program::deliver(Run& run) {
     --undelivered_;
 }
 
+bool Program::starts_clean(Run& run) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (run.start == Run::Start::kUndecided) {
+        // No failure has come since the submission, and all before it had been told.
+        const bool clean = run.all_delivered_at_submit && failures_ == run.failures_at_submit;
+        run.start = clean ? Run::Start::kClean : Run::Start::kPoisoned;
+        if (clean)
+            reach_.clear();
+    }
+    return run.start == Run::Start::kClean;
+}
+
 void Program::finish(Run& run) {
-    std::shared_ptr<Plan> plan;  // released outside the lock: its arrays may be the user's last reference
-    bool callbacks = false;
-    std::shared_ptr<Run> self;
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        plan = std::move(run.plan);
-        // Lanes pass through runs in order, but the last of two lanes may get here before the last of another two.
-        const auto at = std::find_if(pending_.begin(), pending_.end(), [&](auto& p) { return p.get() == &run; });
-        self = std::move(*at);
-        pending_.erase(at);
-        callbacks = run.wants_callback;
-        run.done.store(true, std::memory_order_release);
-        if (run.index > completed.value.load(std::memory_order_relaxed))
-            publish(completed, run.index);
+        run.ended = true;
     }
-    run.finished.ring();
+    // Lanes pass through runs in order, but the last of two lanes may get here before the last of another two. Runs
+    // are told to be done in order all the same, by whoever finds them first in the queue.
+    while (finish_first()) {
+    }
+}
+
+bool Program::finish_first() {
+    std::shared_ptr<Plan> plan;  // released outside the lock: its arrays may be the user's last reference
+    std::shared_ptr<Run> run;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (pending_.empty() || !pending_.front()->ended)
+            return false;
+        run = std::move(pending_.front());
+        pending_.pop_front();
+        plan = std::move(run->plan);
+        run->done.store(true, std::memory_order_release);
+        if (run->wants_callback)
+            machine->call_back(run);  // before a later run can end and the machine be closed
+        publish(completed, run->index);
+    }
+    run->finished.ring();
     light_fence();  // against a caller that falls asleep: it looks at `done` after its heavy fence
-    Seat* const caller = run.caller.load(std::memory_order_acquire);
+    Seat* const caller = run->caller.load(std::memory_order_acquire);
     if (caller != nullptr && caller->asleep.load(std::memory_order_relaxed))
         caller->doorbell.ring();
-    if (callbacks)
-        machine->call_back(std::move(self));
+    return true;
 }
 
 }  // namespace ostinato

@@ -27,7 +27,7 @@ public:
     Program(std::shared_ptr<Machine> machine, std::shared_ptr<const Schedule> schedule, std::shared_ptr<Plan> plan);
 
     // Appends `run`, with the current plan, to the queue; lanes see it once the frontier is published. Any thread, at
-    // any time.
+    // any time. Throws when the program has been closed.
     void submit(const std::shared_ptr<Run>& run);
 
     // Runs submitted from now on use `plan`; the first of them does not overlap earlier ones.
@@ -46,7 +46,9 @@ public:
 
     // A failure of `op` in the internal step `step`; marks it, and stops the run where it asks for that.
     void fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception);
-    std::uint64_t failures_seen() const { return failures_.load(std::memory_order_acquire); }
+    // Whether poison from earlier runs, which have all ended, stays out of `run`. Decided for all lanes by the first
+    // that enters: failures of the run itself must not count.
+    bool starts_clean(Run& run);
 
     // The failures of `run` have reached somebody: later submissions start clean.
     void deliver(Run& run);
@@ -81,6 +83,7 @@ private:
     // Lets no step after the furthest begun begin, and none from step `at_least` of the run on.
     bool stop_locked(Run& run, std::uint64_t at_least);
     void go_slow_locked();
+    bool finish_first();  // false: the first of the runs that are not done has not ended
 
     // Guarded by the mutex.
     std::shared_ptr<Run> last_;  // the run submitted last
@@ -89,7 +92,7 @@ private:
     std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order
     std::shared_ptr<Run> failed_;
     PoisonReach reach_;
-    std::atomic<std::uint64_t> failures_{0};
+    std::uint64_t failures_ = 0;
     std::uint64_t undelivered_ = 0;  // runs with failures nobody has been told of
 };
 

@@ -15,6 +15,8 @@ namespace ostinato {
 
 class Seat;
 
+constexpr std::uint64_t kDeciding = 0;  // of Run::bound
+
 enum class OnError : std::uint8_t { kStop, kContinue };
 
 // What a Python-task lane keeps for a run (contextvars, parameter objects); implemented in python_ops.cpp.
@@ -41,8 +43,10 @@ struct Failure {
 
 struct Run : std::enable_shared_from_this<Run> {
     std::uint64_t index = 0;             // 1, 2, ... in submission order; 0 is the sentinel before the first
-    std::atomic<std::uint64_t> limit{0};  // steps to run; lowered by a stopper
-    std::atomic<bool> stopping{false};   // `limit` is 0 for the moment: wait for the program's mutex and read again
+    // One more than the steps to run, so that 0 can mean that a stopper is deciding: whoever reads that waits for the
+    // program's mutex and reads again. One word for both, since two could be read from two different stops. A later
+    // decision is never higher.
+    std::atomic<std::uint64_t> bound{1};
     std::uint64_t requested = 0;         // steps asked for
     std::atomic<std::uint64_t> first{0};  // its first step; every lane that enters stores the same
     std::atomic<std::uint32_t> lanes_left{0};    // have steps of it to do
@@ -51,6 +55,7 @@ struct Run : std::enable_shared_from_this<Run> {
     std::atomic<bool> poisoned{false};  // an operation was skipped because of a failure
     std::atomic<bool> done{false};
     bool cancelled = false;  // guarded by the program's mutex
+    bool ended = false;      // likewise: no lane has steps of it to do
     bool delivered = false;  // likewise: its failures have been told to somebody
     bool wants_callback = false;  // likewise
     std::uint64_t failures_unlisted = 0;  // likewise
@@ -60,6 +65,8 @@ struct Run : std::enable_shared_from_this<Run> {
     bool fenced = false;
     std::uint64_t failures_at_submit = 0;
     bool all_delivered_at_submit = true;
+    enum class Start : std::uint8_t { kUndecided, kClean, kPoisoned };
+    Start start = Start::kUndecided;  // guarded by the program's mutex; see Program::starts_clean
     FloatingPointMode floating_point;
     std::shared_ptr<Plan> plan;
     std::vector<std::uint64_t> values;  // of native scalar parameters, as bits
@@ -70,10 +77,9 @@ struct Run : std::enable_shared_from_this<Run> {
     Doorbell finished;                   // rung when done
     std::shared_ptr<Run> next;           // set before the frontier is published
 
-    // When the earlier runs have ended and no failure has come since the submission, all of them had been told.
-    bool starts_clean(std::uint64_t failures_now) const {
-        return all_delivered_at_submit && failures_now == failures_at_submit;
-    }
+    // The steps it runs: all of them when it is done, at most so many before (not while a stopper decides).
+    std::uint64_t limit() const { return bound.load(std::memory_order_acquire) - 1; }
+    void set_limit(std::uint64_t steps) { bound.store(steps + 1, std::memory_order_release); }
 
     ~Run();
 };

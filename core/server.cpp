@@ -110,6 +110,7 @@ void Server::run(Lane& lane) {
     if (run_lane(*this, lane) == Outcome::kYielded)
         lane.blocked_on.store(nullptr, std::memory_order_relaxed);  // ready as it stands
     Seat& home = machine.seat(lane.order->home);
+    python.enter(nullptr);  // the lane's context goes with it: no two threads can be in one
     lane.claim.store(0, std::memory_order_release);
     if (&home != &seat) {
         light_fence();  // against fall_asleep: it sees the claim free, or this sees it asleep

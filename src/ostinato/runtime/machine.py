@@ -140,6 +140,12 @@ class Machine:
         if not self._core.forked:
             for program in list(self._programs):
                 program._close(cancel)
+            forgotten = self._core.in_flight()  # runs of programs that nobody holds any more
+            for run in forgotten:
+                if cancel:
+                    run.cancel()
+            for run in forgotten:
+                run.wait(-1.0)
         self._core.close()
 
     def __enter__(self) -> Machine:
@@ -214,3 +220,4 @@ def _close_all() -> None:
     """Before the interpreter ends: no thread of ours may touch it afterwards."""
     for machine in list(_machines):
         machine._close(cancel=True)
+    _core.end_all()
