@@ -109,7 +109,7 @@ using PythonEntry = std::tuple<std::uint32_t, nb::object, nb::object, nb::tuple,
 std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& schedule, const Slots& slots,
                                                             const nb::list& entries) {
     std::unique_ptr<PythonPlan, PythonPlanDeleter> plan(new PythonPlan);
-    plan->index.assign(schedule.n_ops, 0);
+    plan->index.assign(schedule.n_slots, 0);
     std::vector<std::pair<std::uint32_t, PythonPlan::Patch>> patches;
     for (nb::handle entry : entries) {
         const auto [id, callable, keywords, phases, period_class, steps, values] = nb::cast<PythonEntry>(entry);
@@ -166,7 +166,7 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     plan->scalars.resize(scalars.shape(0));
     for (std::size_t i = 0; i < plan->scalars.size(); ++i)
         plan->scalars[i].i64 = static_cast<std::int64_t>(scalars.data()[i]);
-    plan->native.resize(schedule.n_ops);
+    plan->native.resize(schedule.n_slots);
     for (std::uint32_t id = 0; id < schedule.n_ops; ++id) {
         NativeOp& op = plan->native[slots.of[id]];
         op.function = reinterpret_cast<ost_task>(function.data()[id]);

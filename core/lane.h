@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "line_vector.h"
 #include "run.h"
 #include "schedule.h"
 #include "timeline.h"
@@ -40,15 +41,18 @@ struct alignas(kLinePair) Lane {
     std::uint64_t step = 0;
     std::uint64_t clean_from = 0;  // history before this step does not count
     std::shared_ptr<Run> run;
-    std::vector<std::uint64_t> seen;     // last value read of each other lane's timeline
-    std::vector<std::uint32_t> phase;    // step modulo Schedule::periods
-    std::atomic<std::uint64_t> blocked_count{0};  // statistics: heads found waiting
+    LineVector<std::uint64_t> seen;   // last value read of each other lane's timeline
+    LineVector<std::uint32_t> phase;  // step modulo Schedule::periods
+    std::atomic<std::uint64_t> blocked_count{0};  // statistics: heads found waiting; written by the holder
     alignas(kLinePair) Timeline timeline;  // operations completed since the program was compiled
 
     bool try_claim() {
         std::uint32_t expected = 0;
         return claim.load(std::memory_order_relaxed) == 0 &&
                claim.compare_exchange_strong(expected, 1, std::memory_order_acquire, std::memory_order_relaxed);
+    }
+    void count_blocked() {
+        blocked_count.store(blocked_count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
     bool ready() const {
         if (claim.load(std::memory_order_acquire) != 0)

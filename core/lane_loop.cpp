@@ -20,67 +20,57 @@ std::uint64_t target_of(const Wait& wait, std::uint64_t step) {
     return step * wait.stride + static_cast<std::uint64_t>(wait.offset);
 }
 
-bool satisfied(Server& server, Lane& lane, std::uint32_t other, std::uint64_t target) {
-    std::uint64_t& seen = lane.seen[other];
-    if (seen >= target)
-        return true;
+// Looks at the timeline of lane `other`, which was not there yet when last seen.
+[[gnu::noinline]] bool look_again(Server& server, Lane& lane, std::uint32_t other, std::uint64_t target) {
     Timeline& timeline = lane.program->lanes[other]->timeline;
-    seen = timeline.value.load(std::memory_order_acquire);
-    if (seen >= target)
-        return true;
-    if (!server.await(lane, timeline, target))
-        return false;
-    seen = timeline.value.load(std::memory_order_acquire);
-    return true;
+    std::uint64_t value = timeline.value.load(std::memory_order_acquire);
+    if (value < target)
+        value = server.await(lane, timeline, target);
+    lane.seen[other] = value;
+    return value >= target;
 }
 
-// The start of a step: the verdict on the step before, the run's limit, the window. False: blocked (or the run is
-// over, when `over` is set).
-bool begin_step(Server& server, Lane& lane, Run& run, bool& over) {
-    Program& program = *lane.program;
+// Whether lane `other` has come to `target`; if not, even after polling, `lane` is blocked.
+inline bool satisfied(Server& server, Lane& lane, std::uint32_t other, std::uint64_t target) {
+    return lane.seen[other] >= target || look_again(server, lane, other, target);
+}
+
+// Whether it is known that the step before `step` was not the run's last. If not, the lane is blocked.
+bool verdict_known(Server& server, Lane& lane, std::uint64_t step) {
+    const Program& program = *lane.program;
     const Schedule& schedule = *program.schedule;
-    const std::uint64_t step = lane.step;
-    // The verdict comes before the limit is read: whoever sees it also sees the limit that was set with it.
-    if (schedule.until_op >= 0 && schedule.until_lane != lane.index && step > schedule.first_step) {
-        const std::uint64_t judged = verdict_needed(schedule, step);
-        const auto ops = static_cast<std::uint64_t>(program.lanes[schedule.until_lane]->order->ops.size());
-        if (judged + 1 > schedule.first_step &&
-            !satisfied(server, lane, schedule.until_lane, judged * ops + schedule.until_position + 1))
+    if (step == schedule.first_step)
+        return true;
+    const std::uint64_t judged = verdict_needed(schedule, step);
+    if (judged + 1 == schedule.first_step)
+        return true;  // none has been due
+    const auto ops = static_cast<std::uint64_t>(program.lanes[schedule.until_lane]->order->ops.size());
+    return satisfied(server, lane, schedule.until_lane, judged * ops + schedule.until_position + 1);
+}
+
+// The bound that was read forbids the step: whether it still does once no stopper is deciding.
+bool really_over(const Lane& lane, const Run& run, std::uint64_t steps) {
+    if (run.bound.load(std::memory_order_acquire) == kDeciding)
+        const std::lock_guard<std::mutex> decided(lane.program->mutex);
+    const std::uint64_t bound = run.bound.load(std::memory_order_acquire);
+    return bound != kDeciding && steps + 1 >= bound;
+}
+
+bool window_open(Server& server, Lane& lane, std::uint64_t step) {
+    for (const Wait& wait : lane.order->window) {
+        if (!satisfied(server, lane, wait.lane, target_of(wait, step)))
             return false;
-    }
-    for (;;) {
-        // Against Program::stop: either it sees that this step has begun, or this sees that it decides.
-        lane.begun.store(step, std::memory_order_relaxed);
-        light_fence();
-        const std::uint64_t bound = run.bound.load(std::memory_order_acquire);
-        if (step - run.first.load(std::memory_order_relaxed) + 1 < bound)
-            break;
-        if (bound != kDeciding) {
-            over = true;
-            return false;
-        }
-        const std::lock_guard<std::mutex> decided(program.mutex);
-    }
-    if (!lane.order->window.empty() && step % schedule.window_period == 0) {
-        for (const Wait& wait : lane.order->window)
-            if (!satisfied(server, lane, wait.lane, target_of(wait, step)))
-                return false;
     }
     return true;
 }
 
-void prepare_step(Lane& lane, Run& run, std::uint64_t user_step) {
-    Plan& plan = *run.plan;
+// Turns the rings and hands out the step number.
+void prepare_step(Lane& lane, Plan& plan, std::uint64_t user_step) {
     const Schedule& schedule = *lane.program->schedule;
     for (std::size_t i = 1; i < schedule.periods.size(); ++i)
         lane.phase[i] = static_cast<std::uint32_t>(user_step % schedule.periods[i]);
-    for (std::uint32_t i = plan.step_patch_begin[lane.index]; i < plan.step_patch_begin[lane.index + 1]; ++i) {
-        const StepPatch& patch = plan.step_patches[i];
-        plan.scalars[patch.scalar].i64 = static_cast<std::int64_t>(user_step);
-    }
-    lane.in_step = true;
-    lane.inside = false;
-    lane.stretch = 0;
+    for (std::uint32_t i = plan.step_patch_begin[lane.index]; i < plan.step_patch_begin[lane.index + 1]; ++i)
+        plan.scalars[plan.step_patches[i].scalar].i64 = static_cast<std::int64_t>(user_step);
 }
 
 void record(Server& server, Lane& lane, std::uint32_t position, std::uint64_t user_step, std::int64_t start) {
@@ -92,43 +82,69 @@ void record(Server& server, Lane& lane, std::uint32_t position, std::uint64_t us
     buffer.records.push_back({lane.order->ops[position], server.seat.index, user_step, start, monotonic_ns()});
 }
 
-// The lane loop proper. `Rings`: arrays are chosen by step. `Traced`: every operation is recorded.
+// The lane loop proper. `Rings`: arrays are chosen by step. `Traced`: every operation is recorded. Whoever leaves it
+// for another function that looks at the lane writes the cursor back first.
 template <bool Rings, bool Traced>
 Outcome run_steps(Server& server, Lane& lane) {
     Program& program = *lane.program;
     const LaneOrder& order = *lane.order;
     Run& run = *lane.run;
     NativeOp* const natives = run.plan->native.data() + order.slot;
+    const Stretch* const stretches = order.stretches.data();
+    const Wait* const waits = order.waits.data();
     const std::uint64_t per_step = order.ops.size();
     const auto n_stretches = static_cast<std::uint32_t>(order.stretches.size());
     const std::atomic<std::uint32_t>& attention = server.seat.attention;
+    const Schedule& schedule = *program.schedule;
+    const std::uint64_t first = run.first.load(std::memory_order_relaxed);
+    const bool judged = schedule.until_op >= 0 && schedule.until_lane != lane.index;
+    const bool windowed = !order.window.empty();
+    const bool prepares = schedule.periods.size() > 1 || run.plan->step_patch_begin[lane.index] !=
+                                                             run.plan->step_patch_begin[lane.index + 1];
+    bool wanted = false;  // the server was asked to come back to its loop
     for (;; ++lane.step) {
         const std::uint64_t step = lane.step;
-        const std::uint64_t user_step = step - program.schedule->first_step;
+        const std::uint64_t user_step = step - schedule.first_step;
         if (!lane.in_step) {
-            bool over = false;
-            if (!begin_step(server, lane, run, over))
-                return over ? Outcome::kRunOver : Outcome::kBlocked;
-            prepare_step(lane, run, user_step);
+            // The verdict comes before the limit is read: whoever sees it also sees the limit that was set with it.
+            if (judged && !verdict_known(server, lane, step))
+                return Outcome::kBlocked;
+            // Against Program::stop: either it sees that this step has begun, or this sees the low limit.
+            lane.begun.store(step, std::memory_order_relaxed);
+            light_fence();
+            while (step - first + 1 >= run.bound.load(std::memory_order_acquire)) [[unlikely]] {
+                if (really_over(lane, run, step - first))
+                    return Outcome::kRunOver;
+            }
+            if (windowed && (step & (schedule.window_period - 1)) == 0 && !window_open(server, lane, step))
+                return Outcome::kBlocked;
+            if (prepares)
+                prepare_step(lane, *run.plan, user_step);
+            lane.in_step = true;
+            lane.inside = false;
+            lane.stretch = 0;
         }
-        for (; lane.stretch < n_stretches; ++lane.stretch) {
-            const Stretch& stretch = order.stretches[lane.stretch];
+        for (std::uint32_t s = lane.stretch; s < n_stretches; ++s) {
+            const Stretch& stretch = stretches[s];
             std::uint32_t at = stretch.begin;
-            if (lane.inside) {
+            if (lane.inside) [[unlikely]] {
                 at = lane.position;
                 lane.inside = false;
             } else {
                 for (std::uint32_t i = stretch.wait_begin; i < stretch.wait_end; ++i) {
-                    const Wait& wait = order.waits[i];
-                    if (!satisfied(server, lane, wait.lane, target_of(wait, step)))
+                    if (!satisfied(server, lane, waits[i].lane, target_of(waits[i], step))) {
+                        lane.stretch = s;
                         return Outcome::kBlocked;
+                    }
                 }
             }
             // Read after the waits: a failure upstream raised it before it published.
             if (program.slow.load(std::memory_order_relaxed)) [[unlikely]] {
+                lane.stretch = s;
                 lane.position = at;
                 if (!run_stretch_slowly(server, lane, stretch))
                     return Outcome::kYielded;
+                wanted = server.attention();
             } else if (stretch.kind == Kind::kNative) {
                 server.python.release();
                 for (; at < stretch.end; ++at) {
@@ -145,30 +161,35 @@ Outcome run_steps(Server& server, Lane& lane) {
                         record(server, lane, at, user_step, start);
                     if ((static_cast<std::uint32_t>(code) | attention.load(std::memory_order_relaxed)) != 0)
                         [[unlikely]] {
+                        lane.stretch = s;
+                        lane.position = at + 1;
+                        wanted = true;
                         if (code != 0) {
                             program.fail(run, order.ops[at], step, code, nullptr);
-                            lane.position = at + 1;
                             if (!run_stretch_slowly(server, lane, stretch))
                                 return Outcome::kYielded;
                             break;
                         }
                         if (at + 1 < stretch.end) {
-                            lane.position = at + 1;
                             lane.inside = true;
                             return Outcome::kYielded;
                         }
                     }
                 }
             } else {
+                lane.stretch = s;
                 lane.position = at;
                 if (!run_other_stretch(server, lane, stretch))
                     return Outcome::kYielded;
+                wanted = server.attention();
             }
             if (stretch.publishes)
                 publish(lane.timeline, step * per_step + stretch.end);
-            if ((server.budget -= stretch.end - stretch.begin) < 0 || server.attention()) [[unlikely]] {
+            if ((server.budget -= stretch.end - stretch.begin) < 0 || wanted) [[unlikely]] {
+                wanted = false;
                 if (server.attention() || server.turn_over()) {
-                    if (++lane.stretch == n_stretches) {
+                    lane.stretch = s + 1;
+                    if (lane.stretch == n_stretches) {
                         lane.in_step = false;
                         ++lane.step;
                     }
@@ -280,10 +301,9 @@ bool enter_next_run(Server& server, Lane& lane) {
     }
     // Set before the frontier was published; cleared only after every lane has moved on.
     const std::shared_ptr<Run>& next = lane.run->next;
-    if (next->fenced && !program.completed.reached(wanted - 1)) {
-        if (!server.await(lane, program.completed, wanted - 1))
-            return false;
-    }
+    if (next->fenced && !program.completed.reached(wanted - 1) &&
+        server.await(lane, program.completed, wanted - 1) < wanted - 1)
+        return false;
     if (next->fenced && program.starts_clean(*next))
         lane.clean_from = lane.step;
     std::shared_ptr<Run> left = std::move(lane.run);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "line_vector.h"
 #include "ostinato.h"
 
 namespace ostinato {
@@ -37,7 +38,7 @@ struct PythonPlanDeleter {
 };
 
 struct Plan {
-    std::vector<NativeOp> native;  // lane after lane, in order (LaneOrder::slot); empty for operations of other kinds
+    LineVector<NativeOp> native;  // lane after lane, in order (LaneOrder::slot); empty for operations of other kinds
     std::vector<ost_array> arrays;
     std::vector<std::int64_t> dims;  // shapes and strides that the arrays point into
     std::vector<ost_scalar> scalars;

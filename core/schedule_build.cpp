@@ -58,10 +58,11 @@ std::shared_ptr<Schedule> build_schedule(const ScheduleArrays& in) {
     schedule->lanes.resize(n_lanes);
     for (std::size_t i = 0; i < n_lanes; ++i) {
         LaneOrder& lane = schedule->lanes[i];
-        lane.slot = static_cast<std::uint32_t>(in.lane_begin[i]);
+        lane.slot = schedule->n_slots;
         lane.home = static_cast<std::uint32_t>(in.home[i]);
         lane.pinned = in.pinned[i] != 0;
         lane.ops.assign(in.lane_ops.begin() + in.lane_begin[i], in.lane_ops.begin() + in.lane_begin[i + 1]);
+        schedule->n_slots += (static_cast<std::uint32_t>(lane.ops.size()) + 1) / 2 * 2;
         add_stretches(lane, in, position, lane_of, n_lanes == 1);
         lane.stretches.shrink_to_fit();
         lane.waits.shrink_to_fit();

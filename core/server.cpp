@@ -42,21 +42,22 @@ Server::~Server() {
     serving = nullptr;
 }
 
-bool Server::await(Lane& lane, Timeline& timeline, std::uint64_t target) {
-    lane.blocked_count.fetch_add(1, std::memory_order_relaxed);
+std::uint64_t Server::await(Lane& lane, Timeline& timeline, std::uint64_t target) {
+    lane.count_blocked();
     python.release();
     // With other lanes to serve, look at them first; alone, stay here while the other side is likely to be at work.
     const int polls = machine.crowded ? 20 : seat.own.size() > 1 ? 50 : 2000;
+    std::uint64_t value = 0;
     for (int i = 0; i < polls; ++i) {
-        if (timeline.reached(target))
-            return true;
+        relax();  // every look takes the line from its writer: looking less often lets it get more done
+        value = timeline.value.load(std::memory_order_acquire);
+        if (value >= target)
+            return value;
         if (attention())
             break;
-        if (i > 30)
-            relax();
     }
     lane.block(timeline, target);
-    return false;
+    return value;
 }
 
 bool Server::turn_over() {

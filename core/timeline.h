@@ -38,7 +38,9 @@ void prepare_fences();
 
 struct alignas(kLinePair) Timeline {
     std::atomic<std::uint64_t> value{0};
-    std::atomic<std::uint64_t> least_sleeper{kNever};  // least value a parked seat waits for
+    // Least value a parked seat waits for. On the pair's other line: the publisher reads it after each store, and
+    // should not have to take back the line that pollers have just taken.
+    alignas(kLinePair / 2) std::atomic<std::uint64_t> least_sleeper{kNever};
 
     struct Waiter {
         Seat* seat;
