@@ -163,6 +163,7 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     for (nb::handle view : views)
         described.add(view);
     described.place(flat(table), *plan);
+    plan->arrays_owner.reset(new PythonObject{PythonReference(views.ptr())});
     plan->scalars.resize(scalars.shape(0));
     for (std::size_t i = 0; i < plan->scalars.size(); ++i)
         plan->scalars[i].i64 = static_cast<std::int64_t>(scalars.data()[i]);

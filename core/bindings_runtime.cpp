@@ -338,9 +338,9 @@ void bind_runtime(nb::module_& module) {
         .def(
             "__init__",
             [](MachineHandle* self, const std::vector<int>& cores, bool crowded, const nb::object& init) {
-                PythonFunctionHandle function;
+                PythonObjectHandle function;
                 if (!init.is_none())
-                    function.reset(new PythonFunction{PythonReference(init.ptr())});
+                    function.reset(new PythonObject{PythonReference(init.ptr())});
                 new (self) MachineHandle{Machine::create(cores, crowded, std::move(function))};
             },
             "cores"_a, "crowded"_a, "init"_a.none())

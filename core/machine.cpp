@@ -83,7 +83,7 @@ private:
 
 }  // namespace
 
-Machine::Machine(std::size_t n_seats, bool is_crowded, PythonFunctionHandle its_init)
+Machine::Machine(std::size_t n_seats, bool is_crowded, PythonObjectHandle its_init)
     : crowded(is_crowded), init(std::move(its_init)), generation_(fork_generation.load(std::memory_order_relaxed)) {
     sleepers = static_cast<std::uint32_t>(n_seats);
     for (std::uint32_t i = 0; i < n_seats; ++i) {
@@ -92,7 +92,7 @@ Machine::Machine(std::size_t n_seats, bool is_crowded, PythonFunctionHandle its_
     }
 }
 
-std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool crowded, PythonFunctionHandle init) {
+std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init) {
     prepare_process();
     std::shared_ptr<Machine> machine(new Machine(cores.size(), crowded, std::move(init)));
     const SignalsBlocked blocked;

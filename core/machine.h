@@ -17,18 +17,11 @@ namespace ostinato {
 
 class PythonThread;
 
-// The Python function every thread calls before its first task; implemented in python_ops.cpp.
-class PythonFunction;
-struct PythonFunctionDeleter {
-    void operator()(PythonFunction* function) const;
-};
-using PythonFunctionHandle = std::unique_ptr<PythonFunction, PythonFunctionDeleter>;
-
 class Machine : public std::enable_shared_from_this<Machine> {
 public:
     // One seat per entry of `cores`: the core its worker is pinned to, or -1. `crowded`: there are more seats than
     // cores, so that polling takes the core from somebody.
-    static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonFunctionHandle init);
+    static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init);
 
     // Tells every thread to end, and waits for them if `join`. Runs have ended by then.
     void close(bool join);
@@ -72,7 +65,7 @@ public:
     void abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run);
 
     const bool crowded;
-    const PythonFunctionHandle init;
+    const PythonObjectHandle init;  // the function that every thread calls before its first task, or null
     std::atomic<std::uint32_t> sleepers{0};  // seats that are parked
 
 private:
@@ -82,7 +75,7 @@ private:
         std::int64_t deadline;
     };
 
-    Machine(std::size_t n_seats, bool crowded, PythonFunctionHandle init);
+    Machine(std::size_t n_seats, bool crowded, PythonObjectHandle init);
     void work(std::size_t index);  // a worker's thread
     void start(void (Machine::*body)(std::size_t), std::size_t index, int core);
     void tick(std::size_t);        // the machine's own: attention every 20 ms while anything runs, callbacks

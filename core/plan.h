@@ -31,6 +31,13 @@ struct StepPatch {
     std::uint32_t scalar;
 };
 
+// A Python object, owned; implemented in python_ops.cpp.
+class PythonObject;
+struct PythonObjectDeleter {
+    void operator()(PythonObject* object) const;
+};
+using PythonObjectHandle = std::unique_ptr<PythonObject, PythonObjectDeleter>;
+
 // The Python side of a plan; implemented by the Python-task lane (python_ops.h).
 class PythonPlan;
 struct PythonPlanDeleter {
@@ -47,6 +54,7 @@ struct Plan {
     // Patches by lane: positions in the two vectors above, which are sorted by lane.
     std::vector<std::uint32_t> scalar_patch_begin, step_patch_begin;
     std::unique_ptr<PythonPlan, PythonPlanDeleter> python;
+    PythonObjectHandle arrays_owner;  // keeps the arrays' memory alive
     bool rings = false;
 
     std::size_t bytes() const {

@@ -57,7 +57,7 @@ LockPython::~LockPython() {
 void PythonPlanDeleter::operator()(PythonPlan* plan) const { delete_locked(plan); }
 void PythonRunDeleter::operator()(PythonRun* run) const { delete_locked(run); }
 void RaisedExceptionDeleter::operator()(RaisedException* exception) const { delete_locked(exception); }
-void PythonFunctionDeleter::operator()(PythonFunction* function) const { delete_locked(function); }
+void PythonObjectDeleter::operator()(PythonObject* object) const { delete_locked(object); }
 
 bool leaves(const RaisedException& raised) {
     PyObject* const exception = raised.exception.get();
@@ -124,9 +124,9 @@ void run_callbacks(Run& run, PythonThread& python) {
 
 void initialise_thread(Machine& machine, PythonThread& python) {
     python.acquire();
-    PyObject* const result = PyObject_CallNoArgs(machine.init->function.get());
+    PyObject* const result = PyObject_CallNoArgs(machine.init->object.get());
     if (result == nullptr)
-        PyErr_WriteUnraisable(machine.init->function.get());
+        PyErr_WriteUnraisable(machine.init->object.get());
     Py_XDECREF(result);
     python.release();
 }

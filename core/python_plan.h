@@ -84,9 +84,9 @@ public:
     PythonReference exception;
 };
 
-class PythonFunction {
+class PythonObject {
 public:
-    PythonReference function;
+    PythonReference object;
 };
 
 // Holds the lock for a scope, on any thread. `usable` is false when the interpreter is ending: leave objects alone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import threading
 
 import numpy as np
@@ -318,8 +319,47 @@ def test_rebinding_follows_views_and_releases_the_old_array(machine):
             program.rebind([(x, np.ones(5))])
         with pytest.raises(ost.GraphError, match="not one of"):
             program.rebind([(np.ones(4), np.ones(4))])
-    del graph, program, x
-    assert gone() is None
+        del graph, x
+        gc.collect()
+        assert gone() is None
+        program.replay()
+        assert y.tolist() == [10, 80, 80, 10]
+
+
+def test_rebinding_refuses_new_overlaps(machine):
+    x, y = np.ones(4), np.zeros(4)
+    with ost.capture() as graph:
+        add(x, y)
+    with graph.compile(machine) as program:
+        with pytest.raises(ost.GraphError, match="overlaps"):
+            program.rebind([(x, y)])
+        program.rebind([(x, y), (y, x)])  # the two change places
+        program.replay()
+        assert x.tolist() == [1, 1, 1, 1]
+        y[:] = 1
+        program.replay()
+        assert x.tolist() == [2, 2, 2, 2]
+
+
+def test_runs_in_flight_keep_the_arrays_they_were_submitted_with(machine):
+    x, gate = np.zeros(2), threading.Event()
+
+    @ost.task
+    def slow(x: ost.ReadWrite):
+        gate.wait(10)
+        x += 1
+
+    with ost.capture() as graph:
+        slow(x)
+    with graph.compile(machine) as program:
+        first = program.submit(2)
+        y = np.full(2, 10.0)
+        program.rebind([(x, y)])
+        second = program.submit(3)
+        gate.set()
+        first.result(10), second.result(10)
+    assert x.tolist() == [2, 2]
+    assert y.tolist() == [13, 13]
 
 
 def test_steps_of_an_explicit_graph_without_distances_do_not_overlap(machine):

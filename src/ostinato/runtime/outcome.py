@@ -7,12 +7,13 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
 from ostinato.errors import PoisonError, TaskError
+from ostinato.runtime.detached import DetachedOp
 
 if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.graph.op import Op
 
-__all__ = ["outcome"]
+__all__ = ["failure_message", "outcome"]
 
 
 def outcome(run: _core.Run, ops: Sequence[Op]) -> int | BaseException:
@@ -39,17 +40,18 @@ def _task_error(failures: list[tuple[int, int, object]], unlisted: int, ops: Seq
     """The failure least in (step, program order), the others as notes."""
     ranked = sorted(failures, key=lambda failure: (failure[1], failure[0]))
     index, step, reason = ranked[0]
-    error = TaskError(_message(index, step, reason, ops), ops[index], step)
+    op = ops[index]
+    error = TaskError(failure_message(op, step, reason), op.original if isinstance(op, DetachedOp) else op, step)
     if isinstance(reason, BaseException):
         error.__cause__ = reason
     for index, step, reason in ranked[1:]:
-        error.add_note("also: " + _message(index, step, reason, ops))
+        error.add_note("also: " + failure_message(ops[index], step, reason))
     if unlisted:
         error.add_note(f"and {unlisted} more failures")
     return error
 
 
-def _message(index: int, step: int, reason: object, ops: Sequence[Op]) -> str:
-    op = ops[index]
+def failure_message(op: Op, step: int, reason: object) -> str:
+    """Say that an op failed, `reason` being what it raised or returned."""
     how = f"raised {type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else f"returned {reason}"
     return f"{op.name!r} {how}, in step {step}; called at {op.call_site}"

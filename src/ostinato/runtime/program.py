@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import threading
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from ostinato.compile.lower import lower
 from ostinato.compile.schedule import schedule
 from ostinato.errors import ContractError
 from ostinato.runtime import record
+from ostinato.runtime.detached import detached
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.outcome import outcome
 from ostinato.runtime.process_trace import process_trace
@@ -80,13 +82,10 @@ class Program:
     """
 
     def __init__(self, graph: Graph, machine: Machine, threads: int, costs: Mapping[object, float] | None) -> None:
-        self._graph = graph
         self._machine = machine
-        self._costs_given = costs
-        self._threads = threads
         self._scheduled = schedule(graph, threads, costs)
         self._params = dict(graph.params)
-        self._binding = Rebinding(self._scheduled.ops)
+        self._binding: Rebinding | None = None  # made with the first rebind
         self._lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots)
         self._core = _core.Program(machine._core, self._scheduled.core, self._lowered.plan)
         self._lock = threading.Lock()  # rebind and close
@@ -207,7 +206,9 @@ class Program:
         """
         with self._lock:
             self._check_open()
-            binding = self._binding.rebound(arrays)
+            binding = (self._binding or Rebinding.of(self._scheduled.ops)).rebound(arrays)
+            if self._binding is None:
+                self._scheduled = dataclasses.replace(self._scheduled, ops=detached(self._scheduled.ops))
             lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots, binding)
             self._core.rebind(lowered.plan)
             self._binding, self._lowered = binding, lowered
@@ -243,7 +244,7 @@ class Program:
         self._check_open()
         from ostinato.runtime.verify import verify
 
-        verify(self, steps, {**params, **more_params})
+        verify(self, _count(steps), {**params, **more_params})
 
     def explain(self) -> str:
         """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from."""
@@ -273,7 +274,7 @@ class Program:
             self._core.submit(0, 0, True, *self._default_values(), False).wait(-1.0)
         self._core.close()
         self._lowered = None  # type: ignore[assignment]
-        self._binding = None  # type: ignore[assignment]
+        self._binding = None
 
     def __enter__(self) -> Program:
         self._check_open()

@@ -1,0 +1,80 @@
+"""Ops that know where their arrays lie, but do not keep them alive: what a program holds once arrays were rebound."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
+from ostinato.graph.op import Op
+from ostinato.graph.operand import Operand
+from ostinato.graph.ring import RingElement
+from ostinato.runtime.memory import at_address
+
+__all__ = ["DetachedOp", "detached"]
+
+
+class DetachedOp(Op):
+    """A copy of an op whose arrays are addresses only."""
+
+    __slots__ = ("_original",)
+
+    def __init__(self, op: Op, body: Body, operands: tuple[Operand, ...]) -> None:
+        super().__init__(cast(Any, None), op.index, op.name, op.call_site, body, operands, op.on, op.priority)
+        self._original = weakref.ref(op)
+
+    @property
+    def original(self) -> Op:
+        """The op that was recorded, while the user still has it."""
+        return self._original() or self
+
+
+def detached(ops: Sequence[Op]) -> tuple[DetachedOp, ...]:
+    """Return copies of ops whose arrays are addresses only.
+
+    Tokens, and arrays of other libraries, which tasks get as they were passed, stay what they are.
+    """
+    copies = _Copies()
+    return tuple(DetachedOp(op, copies.body(op.body), copies.operands(op.operands)) for op in ops)
+
+
+class _Copies:
+    def __init__(self) -> None:
+        self._operands: dict[int, Operand] = {}
+
+    def operands(self, operands: Iterable[Operand]) -> tuple[Operand, ...]:
+        return tuple(self._operand(operand) for operand in operands)
+
+    def body(self, body: Body) -> Body:
+        if isinstance(body, PythonCall):
+            return PythonCall(body.function, self._args(body.args), body.keywords, body.releases_gil)
+        if isinstance(body, NativeCall):
+            return NativeCall(body.task, self._args(body.args))
+        if isinstance(body, Copy):
+            indices = None if body.indices is None else self._operand(body.indices)
+            scatter = None if body.scatter is None else self._operand(body.scatter)
+            return Copy(self._operand(body.source), self._operand(body.target), body.reduce, indices, scatter)
+        if isinstance(body, Fill):
+            return Fill(self._operand(body.target), body.value)
+        return Until(self._operand(body.flag), body.every)
+
+    def _args(self, args: tuple[object, ...]) -> tuple[object, ...]:
+        return tuple(self._operand(arg) if isinstance(arg, Operand) else arg for arg in args)
+
+    def _operand(self, operand: Operand) -> Operand:
+        copy = self._operands.get(id(operand))
+        if copy is None:
+            copy = self._operands[id(operand)] = self._copy(operand)
+        return copy
+
+    def _copy(self, operand: Operand) -> Operand:
+        if operand.ring is not None:
+            views = tuple(at_address(view.ctypes.data, view, None) for view in operand.ring.views)
+            ring = RingElement(operand.ring.ring, operand.ring.offset, views)
+            return Operand(None, None, ring, operand.mode)
+        if operand.array is None:
+            return operand
+        array = at_address(operand.array.ctypes.data, operand.array, None)
+        is_numpy = isinstance(operand.value, type(array))
+        return Operand(array if is_numpy else operand.value, array, None, operand.mode)
