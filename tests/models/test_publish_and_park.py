@@ -1,0 +1,31 @@
+"""Nobody sleeps through a value that has been published."""
+
+import pytest
+
+from models.explorer import ProtocolError
+from models.publish_and_park import Protocol, check
+
+
+@pytest.mark.parametrize("asymmetric", [True, False])
+@pytest.mark.parametrize("targets", [(1,), (2,), (1, 2)])
+def test_every_sleeper_wakes(asymmetric, targets):
+    assert check(Protocol(asymmetric=asymmetric), *targets) > 10
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        Protocol(heavy_fence=False),
+        Protocol(asymmetric=False, heavy_fence=False),
+        Protocol(looks_again=False),
+        Protocol(ticket_first=False),
+    ],
+)
+def test_a_sleeper_is_forgotten_without(broken):
+    with pytest.raises(ProtocolError):
+        check(broken, 1)
+
+
+def test_the_least_value_must_follow_the_waiters():
+    with pytest.raises(ProtocolError):
+        check(Protocol(sets_least=False), 1, 2)
