@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,15 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Steps that are run together."""
+
+    waits: bool
+    steps: int
+    seed: int
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A program, and the runs of it."""
 
@@ -117,16 +127,15 @@ class Recipe:
     combine: bool
     cpus: int
     lanes: int
-    runs: list[tuple[str, int, int]]  # how, steps, seed of the parameters
+    runs: list[Run]
     spin: int
-
-
-SCALARS = ("step", "p", "q", 3, 11)
 
 
 @st.composite
 def _task(draw: st.DrawFn, kind: str) -> Step:
-    modes = draw(st.sampled_from([(3,), (2,), (3, 1), (2, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (3, 2, 1), (3, 3), (1,)]))
+    modes = draw(
+        st.sampled_from([(3,), (2,), (3, 1), (2, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (3, 2, 1), (3, 3), (1,)])
+    )
     accesses = tuple((mode, draw(somewhere)) for mode in modes)
     scalars = draw(st.sampled_from([(), (), ("step",), ("p",), ("q", 7), ("p", "step"), (5,)]))
     options = {"releases_gil": draw(st.booleans())} if kind == "python" else {}
@@ -194,9 +203,12 @@ any_op = st.one_of(
 
 
 @st.composite
-def recipes(draw: st.DrawFn, most_ops: int = 10) -> Recipe:
-    cpus, lanes = draw(st.sampled_from([(2, 2), (3, 3), (4, 4), (2, 2), (3, 3), (4, 4), (4, 2), (2, 2), (1, 1), (2, 1)]))
-    ops = draw(st.lists(any_op, min_size=draw(st.sampled_from([4, 6, 1])), max_size=most_ops))
+def recipes(draw: st.DrawFn, most_ops: int) -> Recipe:
+    cpus, lanes = draw(
+        st.sampled_from([(2, 2), (3, 3), (4, 4), (2, 2), (3, 3), (4, 4), (4, 2), (2, 2), (1, 1), (2, 1)])
+    )
+    least = draw(st.sampled_from([most_ops // 2, 1, 1 + most_ops // 4]))
+    ops = draw(st.lists(any_op, min_size=least, max_size=most_ops))
     count = len(ops)
     if draw(st.integers(0, 3)) == 0:
         flag = draw(st.one_of(st.integers(0, len(FLAGS) - 1), st.sampled_from(ONES)))
@@ -219,10 +231,8 @@ def recipes(draw: st.DrawFn, most_ops: int = 10) -> Recipe:
         bound = place % lanes if spread == "bound" else None
         cost = price if spread == "prices" else None
         placed.append(replace(op, on=bound, price=cost, priority=(place == 7) - (place == 6)))
-    run = st.tuples(
-        st.sampled_from(["submit", "submit", "replay"]),
-        st.sampled_from([2, 1, 3, 0, 4, 5, 7, 40]),
-        st.integers(0, 3),
+    run = st.builds(
+        Run, st.sampled_from([False, True, False]), st.sampled_from([2, 1, 3, 0, 4, 5, 7, 40]), st.integers(0, 3)
     )
     return Recipe(
         ops=placed,
@@ -264,7 +274,7 @@ def build(recipe: Recipe) -> tuple[ost.Graph, dict[Any, float]]:
     graph, costs = _build(recipe, ost.Graph(infer=False))
     ops = graph.ops
     if recipe.infer == "serial":
-        for before, after in zip(ops, ops[1:], strict=False):
+        for before, after in pairwise(ops):
             graph.edge(before, after)
         if recipe.edges:  # with an edge between steps, steps overlap as far as the edges allow
             graph.edge(ops[-1], ops[0], 1)

@@ -11,7 +11,12 @@ import ostinato as ost
 import programs
 from ostinato.runtime.sequential import run_sequentially
 
-EXAMPLES = int(os.environ.get("OSTINATO_EXAMPLES", "300"))
+MORE = int(os.environ.get("OSTINATO_MORE_EXAMPLES", "1"))
+"""How many times more examples, and then others in each run; `make soak` sets it."""
+
+
+def examples(count):
+    return settings(max_examples=count * MORE, derandomize=MORE == 1)
 
 
 @pytest.fixture(scope="module")
@@ -22,18 +27,46 @@ def machines():
         machine.close()
 
 
-@settings(max_examples=EXAMPLES, derandomize="OSTINATO_EXAMPLES" not in os.environ)
-@given(recipe=programs.recipes())
-def test_random_programs_equal_sequential_execution(machines, recipe):
+@examples(1500)
+@given(recipe=programs.recipes(most_ops=4))
+def test_small_programs_equal_sequential_execution(machines, recipe):
+    compare(recipe, machines[recipe.cpus])
+
+
+@examples(1500)
+@given(recipe=programs.recipes(most_ops=12))
+def test_programs_equal_sequential_execution(machines, recipe):
+    compare(recipe, machines[recipe.cpus])
+
+
+@examples(300)
+@given(recipe=programs.recipes(most_ops=40))
+def test_large_programs_equal_sequential_execution(machines, recipe):
+    compare(recipe, machines[recipe.cpus])
+
+
+@examples(300)
+@given(recipe=programs.recipes(most_ops=8))
+def test_programs_pass_their_own_verification(machines, recipe):
     graph, costs = programs.build(recipe)
     programs.start()
-    steps = replayed(recipe, graph, costs, machines[recipe.cpus])
+    before = programs.state()
+    with graph.compile(machines[recipe.cpus], lanes=recipe.lanes, costs=costs) as program:
+        program.verify(3, params=programs.parameters(recipe.runs[0].seed))
+    programs.UNDECLARED.clear()  # what no task declares is no copy
+    assert programs.state() == before
+
+
+def compare(recipe, machine):
+    graph, costs = programs.build(recipe)
+    programs.start()
+    steps = replayed(recipe, graph, costs, machine)
     result = programs.state()
 
     programs.start()
     expected, first = [], 0
-    for _, count, seed in recipe.runs:
-        expected.append(run_sequentially(graph.ops, count, first, None, programs.parameters(seed)))
+    for run in recipe.runs:
+        expected.append(run_sequentially(graph.ops, run.steps, first, None, programs.parameters(run.seed)))
         first += expected[-1]
     assert steps == expected
     assert result == programs.state()
@@ -42,14 +75,14 @@ def test_random_programs_equal_sequential_execution(machines, recipe):
 def replayed(recipe, graph, costs, machine):
     """Run the program, runs overlapping where they may, and return how many steps each had."""
     with graph.compile(machine, lanes=recipe.lanes, costs=costs) as program:
-        runs = []
-        for how, count, seed in recipe.runs:
-            values = programs.parameters(seed)
-            runs.append(program.submit(count, **values) if how == "submit" else program.replay(count, **values))
-        return [run if isinstance(run, int) else ended(run) for run in runs]
+        ends = []
+        for run in recipe.runs:
+            start = program.replay if run.waits else program.submit
+            ends.append(start(run.steps, params=programs.parameters(run.seed)))
+        return [end if isinstance(end, int) else steps_of(end) for end in ends]
 
 
-def ended(run):
+def steps_of(run):
     try:
         return run.result(60)
     except TimeoutError:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ostinato._core import call_native
 from ostinato.errors import TaskError
-from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall, Until
-from ostinato.graph.native_call import call_native
+from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.param import REQUIRED, STEP, Param
 from ostinato.graph.scalar import as_scalar
 from ostinato.graph.transfer import REDUCTIONS
+from ostinato.runtime.outcome import failure_message
+
+if TYPE_CHECKING:
+    from ostinato.compile.lower import Substitution
 
 __all__ = ["AsCaptured", "operand_array", "run_op", "run_sequentially"]
 
@@ -22,26 +26,31 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class AsCaptured:
-    """The captured arrays and tokens themselves; other classes say what stands for them."""
+    """The captured arrays and tokens themselves, where a substitution is asked for."""
 
     def substitute(self, array: Array) -> Array:
-        """Return what stands for a captured array or a view of one."""
+        """Return the array."""
         return array
 
     def value(self, value: object) -> object:
-        """Return what stands for a token or for an array of another library, which tasks get as it was passed."""
+        """Return the value."""
         return value
+
+
+RunOp: TypeAlias = "Callable[[Op, int, Substitution, Mapping[str, Any]], bool]"
 
 
 def run_sequentially(
     ops: Sequence[Op],
     steps: int,
     first_step: int = 0,
-    substitution: AsCaptured | None = None,
+    substitution: Substitution | None = None,
     params: Mapping[str, Any] | None = None,
-    run: Callable[..., bool] | None = None,
+    run: RunOp | None = None,
 ) -> int:
     """Run steps of a graph's ops, one after the other, and return how many.
+
+    A failure ends the run at once.
 
     Parameters
     ----------
@@ -67,46 +76,55 @@ def run_sequentially(
     return steps
 
 
-def run_op(op: Op, step: int, substitution: AsCaptured, params: Mapping[str, Any]) -> bool:
+def run_op(op: Op, step: int, substitution: Substitution, params: Mapping[str, Any]) -> bool:
     """Run one op in one step, and return whether it says that this step is the last.
 
     Raises
     ------
     TaskError
-        A native task did not return 0. What a Python task raises is raised as it is.
+        The task failed.
     """
-
-    def array(operand: Operand) -> Array:
-        return operand_array(operand, step, substitution)
-
-    body = op.body
-    if isinstance(body, PythonCall):
-        _call(body, step, substitution, params)
-    elif isinstance(body, NativeCall):
-        arrays = [array(arg) for arg in body.args if isinstance(arg, Operand)]
-        pairs = zip(body.args, body.task.kinds, strict=True)
-        scalars = [as_scalar(_plain(arg, step, params), kind, op.name) for arg, kind in pairs if isinstance(kind, type)]
-        code = call_native(body.task.address, body.task.user_address, arrays, scalars, step)
-        if code != 0:
-            raise TaskError(f"returned {code}")
-    elif isinstance(body, Copy):
-        _copy(body, array)
-    elif isinstance(body, Fill):
-        array(body.target)[...] = _plain(body.value, step, params)
-    else:
-        assert isinstance(body, Until)
-        return (step + 1) % body.every == 0 and bool(array(body.flag).any())
-    return False
+    try:
+        code = _run_body(op.body, step, substitution, params)
+    except Exception as error:
+        raise TaskError(failure_message(op, step, error), op, step) from error
+    if code != 0:
+        raise TaskError(failure_message(op, step, code), op, step)
+    return isinstance(op.body, Until) and _is_last(op.body, step, substitution)
 
 
-def operand_array(operand: Operand, step: int, substitution: AsCaptured) -> Array:
+def operand_array(operand: Operand, step: int, substitution: Substitution) -> Array:
     """Return the array that an operand, which is no token, stands for in a step."""
     views = operand.arrays
     offset = operand.ring.offset if operand.ring is not None else 0
     return substitution.substitute(views[(step + offset) % len(views)])
 
 
-def _call(body: PythonCall, step: int, substitution: AsCaptured, params: Mapping[str, Any]) -> None:
+def _run_body(body: Body, step: int, substitution: Substitution, params: Mapping[str, Any]) -> int:
+    """Do what an op does; return the code of a native task, 0 for any other."""
+
+    def array(operand: Operand) -> Array:
+        return operand_array(operand, step, substitution)
+
+    if isinstance(body, PythonCall):
+        _call(body, step, substitution, params)
+    elif isinstance(body, NativeCall):
+        arrays = [array(arg) for arg in body.args if isinstance(arg, Operand)]
+        pairs = [(arg, kind) for arg, kind in zip(body.args, body.task.kinds, strict=True) if isinstance(kind, type)]
+        scalars = [as_scalar(_plain(arg, step, params), kind, "a scalar argument") for arg, kind in pairs]
+        return call_native(body.task.address, body.task.user_address, arrays, scalars, step)
+    elif isinstance(body, Copy):
+        _copy(body, array)
+    elif isinstance(body, Fill):
+        array(body.target)[...] = _plain(body.value, step, params)
+    return 0
+
+
+def _is_last(body: Until, step: int, substitution: Substitution) -> bool:
+    return (step + 1) % body.every == 0 and bool(operand_array(body.flag, step, substitution).any())
+
+
+def _call(body: PythonCall, step: int, substitution: Substitution, params: Mapping[str, Any]) -> None:
     values: list[object] = []
     for arg in body.args:
         if not isinstance(arg, Operand):

@@ -1,0 +1,213 @@
+"""A sequential run that is looked at after every op: whether tasks write what they declare, and no more."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.errors import ContractError, TaskError
+from ostinato.graph.body import Copy, NativeCall, PythonCall
+from ostinato.graph.op import Op
+from ostinato.graph.operand import READ, WRITE, Operand
+from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, raw_bytes, value_bytes
+from ostinato.runtime.memory import at_address, extent_of
+from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
+
+if TYPE_CHECKING:
+    from ostinato.compile.lower import Substitution
+
+__all__ = ["CheckedRun", "argument", "first_index"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Place: TypeAlias = tuple[int, int, int]
+"""A step, an op's index, and the place of one of its operands."""
+
+
+class CheckedRun:
+    """A sequential run that is looked at after every op.
+
+    Attributes
+    ----------
+    stand_ins
+        What it runs on.
+    steps
+        How many steps it had.
+    unwritten
+        Elements that still held the pattern after a task that was to write them. Where the task wrote just that
+        pattern, a run with another one tells.
+    """
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        binding: Substitution,
+        originals: Sequence[Allocation],
+        saved: MemoryCopy,
+        pattern: int,
+        before: CheckedRun | None = None,
+    ) -> None:
+        self.stand_ins = StandIns(ops, binding, originals)
+        self.steps = 0
+        self.unwritten: dict[Place, npt.NDArray[np.bool_]] = {}
+        self._ops = ops
+        self._binding = binding
+        self._originals = originals
+        self._pattern = pattern
+        self._before = before
+        self._digests: dict[Place, int] = {}
+        self._expected = MemoryCopy(originals)  # what memory is to hold after each op
+        self._expected_of_originals = saved if before is None else self._expected
+
+    def run(self, steps: int, params: Mapping[str, Any]) -> TaskError | None:
+        """Run steps; return the failure of a task, if any."""
+        try:
+            self.steps = run_sequentially(self._ops, steps, 0, self.stand_ins, params, self._run_op)
+        except TaskError as error:
+            return error
+        return None
+
+    def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
+        captured = {
+            place: operand_array(operand, step, AsCaptured())
+            for place, operand in enumerate(op.operands)
+            if operand.arrays and not operand.arrays[0].dtype.hasobject
+        }
+        arrays = {place: stand_ins.substitute(array) for place, array in captured.items()}
+        written = [place for place in arrays if op.operands[place].mode & WRITE]
+        read = [array for place, array in arrays.items() if op.operands[place].mode & READ]
+        filled = {place: self._fill(arrays[place], read) for place in written if op.operands[place].mode == WRITE}
+        last = run_op(op, step, stand_ins, params)
+        for place in written:
+            if place in filled:
+                self._check_written(op, (step, op.index, place), arrays[place], filled[place])
+            original = self._binding.substitute(captured[place])
+            _assign(self._expected.at(original), arrays[place])
+            if self._before is not None:
+                _assign(original, arrays[place])
+        self._check_rest(op)
+        for place in written:
+            self._check_repeated(op, (step, op.index, place), arrays[place])
+        return last
+
+    def _fill(self, array: Array, read: Sequence[Array]) -> npt.NDArray[np.bool_]:
+        """Fill those elements with the pattern that the op does not read too; return which."""
+        chosen = np.ones(array.shape, np.bool_)
+        for other in read:
+            if np.may_share_memory(array, other):
+                chosen &= ~_shared(array, other)
+        raw_bytes(array)[chosen] = self._pattern
+        return chosen
+
+    def _check_written(self, op: Op, place: Place, array: Array, filled: npt.NDArray[np.bool_]) -> None:
+        unwritten = filled & (value_bytes(array) == self._pattern).all(-1)
+        if not unwritten.any():
+            return
+        if self._before is not None:
+            unwritten &= self._before.unwritten.get(place, False)
+            if unwritten.any():
+                raise ContractError(
+                    f"{op.name!r} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "
+                    f"{np.count_nonzero(unwritten)} of {unwritten.size} elements, the first at index "
+                    f"{first_index(unwritten)}. ost.Write promises to overwrite all of an array; declare it "
+                    f"ost.ReadWrite, or pass the part that is written. Called at {op.call_site}"
+                )
+        self.unwritten[place] = unwritten
+
+    def _check_rest(self, op: Op) -> None:
+        """Nothing but what the op was to write has changed."""
+        for original, block, expected in zip(
+            self._originals, self.stand_ins.memory.blocks, self._expected.blocks, strict=True
+        ):
+            if block is not None and expected is not None:
+                self._check_same(op, original, block, expected, "")
+        for original, expected in zip(self._originals, self._expected_of_originals.blocks, strict=True):
+            if expected is not None:
+                how = ": it did so to the array itself, not through an argument"
+                self._check_same(op, original, original.bytes, expected, how)
+
+    def _check_same(self, op: Op, original: Allocation, block: Bytes, expected: Bytes, how: str) -> None:
+        if not np.array_equal(block, expected):
+            address = original.low + int(np.flatnonzero(block != expected)[0])
+            what = _find(op, self._ops, self._binding, address)
+            raise ContractError(
+                f"{op.name!r} wrote to {what}, which it did not declare as written{how}. Pass what a task writes as an "
+                f"argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
+            )
+
+    def _check_repeated(self, op: Op, place: Place, array: Array) -> None:
+        """The second run gives what the first one gave."""
+        digest = self._digests[place] = zlib.crc32(value_bytes(array).tobytes())
+        if self._before is not None and self._before._digests.get(place, digest) != digest:
+            raise ContractError(
+                f"{op.name!r} wrote other values to {argument(op, place[2])} when it ran again with the same "
+                f"arguments, in step {place[0]}: it reads an array that it did not declare, or the old values of one "
+                f"declared ost.Write, or something else that changes. Called at {op.call_site}"
+            )
+
+
+def argument(op: Op, place: int) -> str:
+    """Name an operand of an op."""
+    body, operand = op.body, op.operands[place]
+    array = operand.arrays[0]
+    kind = f"(shape {array.shape}, {array.dtype}{', of a ring' * (operand.ring is not None)})"
+    if isinstance(body, Copy):
+        names = ["src", "dst", *["indices"] * (body.indices is not None), *["scatter"] * (body.scatter is not None)]
+        return f"{names[place]} {kind}"
+    if not isinstance(body, PythonCall | NativeCall):
+        return f"the array {kind}"
+    position = [at for at, value in enumerate(body.args) if isinstance(value, Operand)][place]
+    name = _parameter(body, position) if isinstance(body, PythonCall) else ""
+    return f"argument {position + 1}{name} {kind}"
+
+
+def first_index(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return the index of the first true element."""
+    return tuple(int(i) for i in np.argwhere(mask)[0])
+
+
+def _parameter(body: PythonCall, position: int) -> str:
+    """The name of the parameter that gets the argument at a position, if it can be known."""
+    positional = len(body.args) - len(body.keywords)
+    if position >= positional:
+        return f" {body.keywords[position - positional]!r}"
+    try:
+        names = list(inspect.signature(body.function).parameters)
+    except (TypeError, ValueError):
+        return ""
+    return f" {names[position]!r}" if position < len(names) else ""
+
+
+def _find(op: Op, ops: Sequence[Op], binding: Substitution, address: int) -> str:
+    """Name the array at an address: as an argument of the op, or else of another one."""
+    byte = at_address(address, np.empty(1, np.uint8), None)
+    for each in (op, *ops):
+        for place, operand in enumerate(each.operands):
+            if any(np.shares_memory(binding.substitute(array), byte) for array in operand.arrays):
+                return argument(each, place) + ("" if each is op else f" of {each.name!r}")
+    return "memory beside its arguments"
+
+
+def _assign(to: Array, source: Array) -> None:
+    """Copy the elements of an array, padding and all, to one of the same dtype and shape."""
+    raw_bytes(to)[...] = raw_bytes(source)
+
+
+def _shared(array: Array, other: Array) -> npt.NDArray[np.bool_]:
+    """Which elements of an array lie in another one too."""
+    low = min(extent_of(array)[0], extent_of(other)[0])
+    high = max(extent_of(array)[1], extent_of(other)[1])
+    marks = np.zeros(high - low, np.uint8)
+
+    def at(view: Array) -> Array:
+        raw = raw_bytes(view)
+        return np.lib.stride_tricks.as_strided(marks[view.ctypes.data - low :], raw.shape, raw.strides)
+
+    at(other)[...] = 1
+    shared: npt.NDArray[np.bool_] = np.any(at(array), axis=-1, keepdims=True)[..., 0]
+    return shared

@@ -1,0 +1,242 @@
+"""Copies of all that the ops of a graph access, in which views overlap as they do in the originals."""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.graph.arrays import as_ndarray
+from ostinato.graph.op import Op
+from ostinato.graph.ring import RingElement
+from ostinato.runtime.memory import at_address, extent_of
+
+if TYPE_CHECKING:
+    from ostinato.compile.lower import Substitution
+
+__all__ = ["Allocation", "MemoryCopy", "StandIns", "allocations", "raw_bytes", "value_bytes", "writable"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_LINE = 64  # bytes; copies are as well aligned within a cache line as the originals
+
+
+@dataclass
+class Allocation:
+    """Memory from the first to the last byte of arrays that overlap."""
+
+    low: int
+    high: int
+    array: Array
+    """One of them; where some hold Python objects, one of these."""
+    foreign: list[object] = field(default_factory=list)
+    """Arrays of other libraries in it, which tasks get as they were passed."""
+
+    @property
+    def objects(self) -> bool:
+        """Whether it holds Python objects."""
+        return bool(self.array.dtype.hasobject)
+
+    @property
+    def bytes(self) -> Bytes:
+        """All of the memory."""
+        return _bytes_at(self.low, (self.high - self.low,), (1,), self.array)
+
+
+def allocations(ops: Sequence[Op], binding: Substitution) -> list[Allocation]:
+    """Return the memory that ops access under a binding, in the order of its addresses.
+
+    Raises
+    ------
+    TypeError
+        An array of Python objects is not of a kind that can be copied in place.
+    """
+    found = []
+    for operand in {id(operand): operand for op in ops for operand in op.operands}.values():
+        foreign = operand.array is not None and not isinstance(operand.value, np.ndarray | RingElement)
+        for captured in operand.arrays:
+            root = _root(binding.substitute(captured))
+            if root.size:
+                low, high = extent_of(root)
+                found.append(Allocation(low, high, root, [binding.value(operand.value)] if foreign else []))
+    merged: list[Allocation] = []
+    for each in sorted(found, key=lambda allocation: (allocation.low, -allocation.high)):
+        if not merged or merged[-1].high <= each.low:
+            merged.append(each)
+            continue
+        last = merged[-1]
+        last.foreign += [value for value in each.foreign if all(value is not known for known in last.foreign)]
+        if each.objects and not last.objects:
+            last.array = each.array
+        last.high = max(last.high, each.high)
+    for each in merged:
+        array = each.array
+        if each.objects and (array.dtype != object or array.nbytes != each.high - each.low):
+            raise TypeError(
+                f"cannot copy the memory of an array of shape {array.shape} and dtype {array.dtype} as it is: arrays "
+                "that hold Python objects must be of dtype object, and the array that they are views of contiguous"
+            )
+    return merged
+
+
+class MemoryCopy:
+    """A copy of allocations.
+
+    Attributes
+    ----------
+    blocks
+        The memory that stands for each allocation; None for one that holds Python objects, whose bytes say nothing.
+    """
+
+    def __init__(self, originals: Sequence[Allocation], owners: Sequence[Array] | None = None) -> None:
+        """Copy the originals, or let the memory of `owners`, which are arrays copied already, stand for them."""
+        self._originals = originals
+        self._lows = [original.low for original in originals]
+        self._owners = list(owners) if owners is not None else [_copied(original) for original in originals]
+        self.blocks: list[Bytes | None] = [
+            None if original.objects else _whole(owner) for original, owner in zip(originals, self._owners, strict=True)
+        ]
+
+    def at(self, array: Array) -> Array:
+        """Return the array in the copy that is where `array` is in the originals."""
+        place = bisect_right(self._lows, array.ctypes.data) - 1
+        if not array.size or place < 0:
+            return array
+        owner = self._owners[place]
+        address = _whole_address(owner) + array.ctypes.data - self._lows[place]
+        return at_address(address, array, owner)
+
+
+class StandIns:
+    """Copies that stand for all arrays and tokens of ops: a substitution for the sequential run and the lowering.
+
+    Tokens are copied as `copy.deepcopy` does, all at once, so that what they share they share in the copies. Those that
+    cannot be copied (open files, locks) stand for themselves.
+    """
+
+    def __init__(self, ops: Sequence[Op], binding: Substitution, originals: Sequence[Allocation]) -> None:
+        self._binding = binding
+        self._values: dict[int, object] = {}
+        memo: dict[int, Any] = {}
+        self.memory = MemoryCopy(originals, [_owner_for_tasks(original, memo) for original in originals])
+        operands = {id(operand): operand for op in ops for operand in op.operands}.values()
+        for operand in operands:
+            if operand.array is not None and isinstance(operand.value, np.ndarray):
+                memo[id(operand.value)] = self.substitute(operand.array)
+        for operand in operands:
+            value = binding.value(operand.value)
+            if isinstance(value, memoryview) and operand.array is not None:
+                view = memoryview(self.substitute(operand.array))  # type: ignore[arg-type]
+                self._values[id(operand.value)] = view.toreadonly() if value.readonly else view
+            elif not isinstance(operand.value, np.ndarray | RingElement):
+                self._values[id(operand.value)] = _deep_copy(value, memo)
+
+    def substitute(self, array: Array) -> Array:
+        """Return what stands for a captured array, or for a view of one."""
+        return self.memory.at(self._binding.substitute(array))
+
+    def value(self, value: object) -> object:
+        """Return what stands for a token, or for an array of another library."""
+        return self._values[id(value)]
+
+
+def raw_bytes(array: Array) -> Bytes:
+    """Return the bytes of an array's elements, along one more axis than the array has."""
+    return _bytes_at(array.ctypes.data, (*array.shape, array.itemsize), (*array.strides, 1), array)
+
+
+def value_bytes(array: Array) -> Bytes:
+    """Return the bytes of an array's elements that make their values: not the padding."""
+    used = _used_bytes(array.dtype)
+    return raw_bytes(array) if used.all() else raw_bytes(array)[..., used]
+
+
+def writable(array: Array) -> Array:
+    """Return the same memory as an array that can be written to."""
+    return at_address(array.ctypes.data, array, array)
+
+
+def _used_bytes(dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
+    """Which of an element's bytes hold its value."""
+    used = np.zeros(dtype.itemsize, np.bool_)
+    if dtype.subdtype is not None:
+        item, shape = dtype.subdtype
+        return np.tile(_used_bytes(item), int(np.prod(shape)))
+    if dtype.fields is not None:
+        for item, offset, *_ in dtype.fields.values():
+            used[offset : offset + item.itemsize] |= _used_bytes(item)
+        return used
+    used[:] = True
+    if dtype.kind in "fc" and dtype.itemsize >= np.dtype(np.longdouble).itemsize and np.finfo(dtype).nmant == 63:
+        used.reshape(-1, np.dtype(np.longdouble).itemsize)[:, 10:] = False  # 80 bits, and padding
+    return used
+
+
+def _bytes_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], owner: Array) -> Bytes:
+    return at_address(address, np.lib.stride_tricks.as_strided(np.empty(0, np.uint8), shape, strides), owner)
+
+
+def _root(array: Array) -> Array:
+    """The array that all views of an array are of, as far as NumPy knows."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _whole_address(owner: Array) -> int:
+    return int(extent_of(owner)[0])
+
+
+def _whole(owner: Array) -> Bytes:
+    low, high = extent_of(owner)
+    return _bytes_at(low, (high - low,), (1,), owner)
+
+
+def _copied(original: Allocation) -> Array:
+    if original.objects:
+        return original.array.copy(order="K")
+    size = original.high - original.low
+    room = np.empty(size + _LINE, np.uint8)
+    shift = (original.low - room.ctypes.data) % _LINE
+    room[shift : shift + size] = original.bytes
+    return room[shift : shift + size]
+
+
+def _owner_for_tasks(original: Allocation, memo: dict[int, Any]) -> Array:
+    """A copy that tasks may use; where it has a face of another library, the memory of that."""
+    if original.objects:
+        return copy.deepcopy(original.array, memo)
+    faces = [value for value in original.foreign if not isinstance(value, memoryview)]
+    if not faces:
+        return _copied(original)
+    owner = None
+    for value in faces:
+        source, copied = as_ndarray(value), as_ndarray(_deep_copy(value, memo))
+        assert source is not None
+        assert copied is not None
+        fits = source.nbytes == original.high - original.low
+        if copied.ctypes.data == source.ctypes.data or not fits or (owner is not None and not _same(owner, copied)):
+            raise TypeError(
+                f"cannot copy the {type(value).__name__} of shape {source.shape} together with other arrays that share "
+                "its memory; capture NumPy arrays of that memory instead"
+            )
+        owner = copied
+    assert owner is not None
+    return owner
+
+
+def _same(a: Array, b: Array) -> bool:
+    return a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes
+
+
+def _deep_copy(value: object, memo: dict[int, Any]) -> object:
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:
+        return value

@@ -1,0 +1,121 @@
+"""Whether tasks keep what they declare, and a replay gives what sequential execution gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.compile.lower import lower
+from ostinato.errors import ContractError
+from ostinato.graph.op import Op
+from ostinato.graph.operand import WRITE
+from ostinato.runtime.checked import CheckedRun, argument, first_index
+from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations, value_bytes, writable
+from ostinato.runtime.outcome import outcome
+from ostinato.runtime.sequential import AsCaptured
+
+if TYPE_CHECKING:
+    from ostinato.runtime.program import Program
+
+__all__ = ["verify"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_MOST_WRITERS = 4
+
+
+def verify(program: Program, steps: int, params: Mapping[str, Any]) -> None:
+    """Run steps sequentially, twice, then as a replay, all on copies; see `Program.verify`.
+
+    The sequential runs first fill what a task must write, with different patterns. In the second, the program's own
+    arrays follow the copies, so that a task which reads those rather than its arguments gives itself away.
+    """
+    if _core.serving():
+        raise ContractError("a task cannot verify a program: it would have to wait for its own end")
+    values, objects = program._values(params, {})
+    program._machine._prepare_caller()
+    # Runs end in order, so when one of no steps has ended, all have.
+    program._core.submit(0, 0, True, values, objects, False).wait(-1.0)
+    ops, binding = program._scheduled.ops, program._binding or AsCaptured()
+    originals = allocations(ops, binding)
+    saved = MemoryCopy(originals)
+    try:
+        first = CheckedRun(ops, binding, originals, saved, 0xA5)
+        failure = first.run(steps, params)
+        sequential = first
+        if failure is None or first.unwritten:
+            sequential = CheckedRun(ops, binding, originals, saved, 0x5A, first)
+            failure = sequential.run(steps, params) or failure
+        if failure is not None:
+            raise failure
+        _restore(originals, saved)
+        stand_ins = StandIns(ops, binding, originals)
+        replayed = _replay(program, stand_ins, steps, values, objects)
+        _compare(ops, sequential, stand_ins, replayed)
+    finally:
+        _restore(originals, saved)
+
+
+def _replay(
+    program: Program, stand_ins: StandIns, steps: int, values: list[int] | None, objects: list[object] | None
+) -> int:
+    scheduled = program._scheduled
+    lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, stand_ins)
+    core = _core.Program(program._machine._core, scheduled.core, lowered.plan)
+    try:
+        ended = core.replay(steps, 0, True, values, objects, False)
+        if type(ended) is int:
+            return ended
+        run = cast("_core.Run", ended)
+        end = outcome(run, scheduled.ops)
+        run.deliver()
+    finally:
+        core.close()
+    if isinstance(end, BaseException):
+        raise end
+    return end
+
+
+def _compare(ops: Sequence[Op], sequential: CheckedRun, stand_ins: StandIns, replayed: int) -> None:
+    """Raise if the replay did not give what the sequential run gave."""
+    operands = {id(operand): (op, place) for op in reversed(ops) for place, operand in enumerate(op.operands)}
+    for op, place in reversed(operands.values()):
+        for captured in op.operands[place].arrays:
+            wanted, got = sequential.stand_ins.substitute(captured), stand_ins.substitute(captured)
+            if captured.dtype.hasobject or np.array_equal(value_bytes(wanted), value_bytes(got)):
+                continue
+            index = first_index((value_bytes(wanted) != value_bytes(got)).any(-1))
+            raise ContractError(
+                f"the replay differs from sequential execution in {argument(op, place)} of {op.name!r}: at index "
+                f"{index} it gives {got[index]!r} instead of {wanted[index]!r}. {_writers(ops, captured)}. Something "
+                "that these use, or that what they depend on uses, is not declared, or changes from run to run"
+            )
+    if replayed != sequential.steps:
+        raise ContractError(f"the replay ended after {replayed} steps, sequential execution after {sequential.steps}")
+
+
+def _writers(ops: Sequence[Op], array: Array) -> str:
+    """Say which ops write memory of an array."""
+    found = [
+        f"{op.name!r} at {op.call_site}"
+        for op in ops
+        if any(
+            operand.mode & WRITE and any(np.may_share_memory(array, other) for other in operand.arrays)
+            for operand in op.operands
+        )
+    ]
+    if not found:
+        return "No op writes it"
+    more = f" and {len(found) - _MOST_WRITERS} more" if len(found) > _MOST_WRITERS else ""
+    return f"It is written by {', '.join(found[:_MOST_WRITERS])}{more}"
+
+
+def _restore(originals: Sequence[Allocation], saved: MemoryCopy) -> None:
+    for original, block in zip(originals, saved.blocks, strict=True):
+        if block is None:
+            writable(original.array)[...] = saved.at(original.array)
+        elif not np.array_equal(original.bytes, block):
+            original.bytes[...] = block
