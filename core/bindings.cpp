@@ -5,6 +5,7 @@ NB_MODULE(_core, module) {
     nanobind::set_leak_warnings(false);  // a program kept in a global lives until the interpreter ends; that is fine
     bind_passes(module);
     bind_schedule(module);
+    bind_native(module);
     bind_plan(module);
     bind_runtime(module);
 }

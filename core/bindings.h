@@ -18,5 +18,6 @@ struct PlanHandle {
 
 void bind_passes(nanobind::module_& module);
 void bind_schedule(nanobind::module_& module);
+void bind_native(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);

@@ -1,5 +1,6 @@
 #include <Python.h>
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -391,9 +392,9 @@ void bind_runtime(nb::module_& module) {
         .def_prop_ro("poisoned", [](const RunHandle& self) { return self.run->poisoned.load(); })
         .def_prop_ro("steps", &steps_of)
         .def_prop_ro("origin",
-                     [](const RunHandle& self) -> nb::object {
-                         const std::shared_ptr<Run> failed = self.program->failed_run();
-                         return failed ? nb::cast(RunHandle{self.program, failed}) : nb::none();
+                     [](const RunHandle& self) -> std::optional<RunHandle> {
+                         std::shared_ptr<Run> failed = self.program->failed_run();
+                         return failed ? std::optional(RunHandle{self.program, std::move(failed)}) : std::nullopt;
                      });
     module.def("end_all", [] {
         const nb::gil_scoped_release unlocked;

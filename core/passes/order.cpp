@@ -137,8 +137,10 @@ bool all_equal(std::span<const T> values) {
 }
 
 // The ops by when they could start, many steps being under way, if only transfers between lanes took time: what waits for
-// another lane comes after what need not, and what another lane waits for comes early.
-std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std::span<const int32_t> plain) {
+// another lane comes after what need not, and what another lane waits for comes early: the longer the path that it begins
+// (`rank`), the earlier.
+std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std::span<const double> rank,
+                              std::span<const int32_t> plain) {
     constexpr int kSteps = 8;
     constexpr double kShort = kTransfer / 50;
     std::vector<double> start(plain.size(), 0.0), last(plain.size(), 0.0);
@@ -155,11 +157,9 @@ std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std
             start[at(op)] = earliest;
         }
     }
-    std::vector<int32_t> rank(plain.size()), out(plain.begin(), plain.end());
-    for (std::size_t i = 0; i < plain.size(); ++i)
-        rank[at(plain[i])] = static_cast<int32_t>(i);
-    std::sort(out.begin(), out.end(), [&](int32_t a, int32_t b) {
-        return start[at(a)] != start[at(b)] ? start[at(a)] < start[at(b)] : rank[at(a)] < rank[at(b)];
+    std::vector<int32_t> out(plain.begin(), plain.end());
+    std::stable_sort(out.begin(), out.end(), [&](int32_t a, int32_t b) {
+        return start[at(a)] != start[at(b)] ? start[at(a)] < start[at(b)] : rank[at(a)] > rank[at(b)];
     });
     return out;
 }
@@ -195,7 +195,7 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
     std::vector<double> rank(at(ops), 0.0);
     if (placed.home.size() > 1)
         rank = ranks(after, placed.seconds, placed.lane, plain);
-    std::vector<int32_t> listed = ListSchedule(placed, after, priority, gil_bound, std::move(rank)).run();
+    std::vector<int32_t> listed = ListSchedule(placed, after, priority, gil_bound, rank).run();
     if (!free_choice)
         return listed;
     const Adjacency before = predecessors(ops, placed.edges);
@@ -203,7 +203,7 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
     const double as_written = step_seconds(before, placed.seconds, lanes, plain);
     const double as_listed = step_seconds(before, placed.seconds, lanes, listed);
     // Costs are estimates, and may be too high: where they decide nothing, let transfers decide.
-    std::vector<int32_t> slack = by_slack(placed, before, plain);
+    std::vector<int32_t> slack = by_slack(placed, before, rank, plain);
     if (step_seconds(before, placed.seconds, lanes, slack) < 1.02 * std::min(as_written, as_listed))
         return slack;
     return as_listed < 0.98 * as_written ? listed : plain;

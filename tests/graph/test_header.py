@@ -1,13 +1,12 @@
-"""The C header stands alone, and Python's idea of it is the compiler's."""
+"""The C header stands alone, and the idea that kernels have of it is the compiler's."""
 
-import ctypes
 import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from ostinato.graph import kernel_entry, native_call
+from ostinato.graph import kernel_entry
 from ostinato.include_path import get_include
 
 LAYOUT = """
@@ -44,11 +43,6 @@ def test_layout(compiler, tmp_path):
     source.write_text(LAYOUT)
     subprocess.run([compiler, f"-I{get_include()}", source, "-o", program], check=True)
     layout = json.loads(subprocess.run([program], check=True, capture_output=True, text=True).stdout)
-    structures = {"ost_array": native_call._Array, "ost_scalar": native_call._Scalar, "ost_call": native_call._Call}
-    for name, place in layout.items():
-        structure, _, field = name.partition(".")
-        mirrored = structures[structure]
-        assert (getattr(mirrored, field).offset if field else ctypes.sizeof(mirrored)) == place, name
     known = {
         "ost_call.arrays": kernel_entry._CALL_ARRAYS,
         "ost_call.scalars": kernel_entry._CALL_SCALARS,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ostinato.graph as ost
 from ostinato.errors import GraphError, TaskError
-from ostinato.graph.native_call import call_native
+from ostinato._core import call_native
 
 
 def blend_function(a, b, out, weight, repeats):

@@ -272,10 +272,16 @@ def test_an_exception_in_the_block_cancels_runs_in_flight(machine):
     x = np.zeros(1)
     with ost.capture() as graph:
         count(x)
-    with pytest.raises(KeyError), graph.compile(machine) as program:
-        run = program.submit(10**9)
-        raise KeyError
-    assert run.cancelled()
+    runs = []
+
+    def leave():
+        with graph.compile(machine) as program:
+            runs.append(program.submit(10**9))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        leave()
+    assert runs[0].cancelled()
 
 
 def test_system_exit_in_a_task_is_raised_as_itself(machine):

@@ -158,7 +158,7 @@ def test_until_ends_the_run_at_its_step(machine):
     with ost.capture() as graph:
         count(x, flag, ost.param("limit", 7))
         ost.until(flag)
-        double(x := x)  # noqa: F841  # something after the verdict, in the same step
+        double(x := x)  # something after the verdict, in the same step
     with graph.compile(machine) as program:
         steps = program.replay(100)
     y = np.zeros(1)

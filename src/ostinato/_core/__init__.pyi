@@ -15,6 +15,9 @@ class Schedule:
     @staticmethod
     def build(lane_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lane_ops: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], home: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pinned: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], published: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], periods: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], until_op: int, until_every: int, largest_distance: int) -> Schedule: ...
 
+def call_native(address: int, user: int, arrays: Sequence, scalars: Sequence, step: int = 0) -> int:
+    """Call a native task now, without the GIL, and return its code."""
+
 class Plan:
     """What the operations of a schedule call, on which arrays."""
 
@@ -35,6 +38,8 @@ class Machine:
     def __init__(self, cores: Sequence[int], crowded: bool, init: object | None) -> None: ...
 
     def close(self) -> None: ...
+
+    def in_flight(self) -> list: ...
 
     def seat_statistics(self) -> list: ...
 
@@ -91,7 +96,12 @@ class Run:
     def steps(self) -> int: ...
 
     @property
-    def origin(self) -> object: ...
+    def origin(self) -> Run | None: ...
+
+def end_all() -> None:
+    """
+    Before the interpreter ends: cancels what still runs, and waits until no thread of any machine is left.
+    """
 
 def serving() -> bool:
     """

@@ -31,6 +31,7 @@ class Substitution(Protocol):
     def value(self, value: object) -> object:
         """Return what stands for a token or for an array of another library, which tasks get as it was passed."""
 
+
 NOTHING, NATIVE, PYTHON, UNTIL = range(4)  # as in core/schedule.h
 
 
@@ -70,10 +71,8 @@ def periods_of(ops: Sequence[Op]) -> tuple[list[int], np.ndarray[Any, np.dtype[n
     return list(classes), of
 
 
-def lower(
-    ops: Sequence[Op], schedule: _core.Schedule, n_slots: int, substitute: Substitution | None = None
-) -> Lowered:
-    """Return the plan of `ops` under `schedule`, of `n_slots` operations, on their arrays or on what stands for them."""
+def lower(ops: Sequence[Op], schedule: _core.Schedule, n_slots: int, substitute: Substitution | None = None) -> Lowered:
+    """Return the plan of `ops` under `schedule`, of `n_slots` operations, on their arrays or on substitutes."""
     tables = _Tables(len(ops), n_slots, substitute)
     for op in ops:
         tables.add(op)
@@ -115,7 +114,7 @@ class _Tables:
             self._user[index] = body.task.user_address
             for value, kind in zip(body.args, body.task.kinds, strict=True):
                 if type(value) is not Operand:
-                    self._add_scalar(index, value, kind)  # type: ignore[arg-type]
+                    self._add_scalar(index, value, kind)
             self._add_operands(index, op.operands)
         elif type(body) is PythonCall:
             self._add_python(index, body.function, body.args, body.keywords)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Mapping
@@ -73,16 +74,14 @@ def schedule(graph: Graph, threads: int, costs: Mapping[object, float] | None = 
         bound = np.append(bound, np.False_)
         thread_of = np.append(thread_of, np.int32(-1))
         priority = np.append(priority, np.int32(0))
-    placement = place(
-        ordering, seconds, threads=threads, thread_of=thread_of, gil_bound=bound, varied=found.varied
-    )
+    placement = place(ordering, seconds, threads=threads, thread_of=thread_of, gil_bound=bound, varied=found.varied)
     in_order = order(ordering, seconds, placement, priority, bound)
     check(ordering, placement.lane, in_order)
     kept = waits(ordering, placement.lane, in_order)
     by_lane = np.argsort(placement.lane[in_order], kind="stable")
     lane_ops = in_order[by_lane]
     lane_begin = np.searchsorted(placement.lane[lane_ops], np.arange(len(placement.home) + 1)).astype(np.int64)
-    until = next((op.index for op in ops if isinstance(op.body, Until)), -1)
+    until, every = next(((op.index, op.body.every) for op in ops if isinstance(op.body, Until)), (-1, 1))
     published = kept.published.astype(np.uint8)
     if until >= 0:
         published[until] = 1
@@ -101,15 +100,15 @@ def schedule(graph: Graph, threads: int, costs: Mapping[object, float] | None = 
         pred_distance=edges.distance,
         periods=np.array(periods, np.int32),
         until_op=until,
-        until_every=ops[until].body.every if until >= 0 else 1,
+        until_every=every,
         largest_distance=max(ordering.longest, max(periods)),
     )
-    lanes = tuple(lane_ops[begin:end] for begin, end in zip(lane_begin, lane_begin[1:], strict=False))
+    lanes = tuple(lane_ops[begin:end] for begin, end in itertools.pairwise(lane_begin))
     return Scheduled(core, ops, edges, found, placement, lanes, kept, kinds, serial)
 
 
 def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    bound = kinds == PYTHON
+    bound = np.asarray(kinds == PYTHON, np.bool_)
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return np.zeros(len(ops), np.bool_)
     for index in np.flatnonzero(bound):

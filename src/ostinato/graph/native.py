@@ -6,12 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ostinato._core import call_native
 from ostinato.errors import TaskError
 from ostinato.graph.access import Access
 from ostinato.graph.arrays import as_ndarray
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
-from ostinato.graph.native_call import call_native
 from ostinato.graph.native_pointer import function_address, user_address
 from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import Param, Step
