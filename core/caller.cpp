@@ -25,6 +25,7 @@ Caller::~Caller() {
 
 void Caller::leave() {
     // From here on whoever submits rings the worker of this seat; whatever is left now, we ring it for.
+    const std::uint32_t ticket = seat_.doorbell.ticket();
     seat_.asleep.store(true, std::memory_order_relaxed);
     machine_.sleepers.fetch_add(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // against Program::submit and Machine::activate
@@ -35,7 +36,8 @@ void Caller::leave() {
                    lane.blocked_on.load(std::memory_order_relaxed) != &listed.program->frontier;
         });
     machine_.stand_up(seat_);
-    if (work_left)
+    // A worker rung before that could not sit down, and sleeps again.
+    if (work_left || seat_.doorbell.ticket() != ticket)
         seat_.doorbell.ring();
 }
 

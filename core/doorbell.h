@@ -9,7 +9,7 @@ namespace ostinato {
 
 class Doorbell {
 public:
-    std::uint32_t ticket() const { return rings_.load(std::memory_order_acquire); }
+    std::uint32_t ticket() const { return rings_.load(std::memory_order_seq_cst); }
     // Returns when rung after `ticket`, when `timeout_ns` has passed (negative: no limit), or on a signal.
     void sleep(std::uint32_t ticket, std::int64_t timeout_ns);
     void ring();

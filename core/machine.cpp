@@ -286,7 +286,7 @@ bool Machine::sit(Seat& seat) {
     return true;
 }
 
-void Machine::stand_up(Seat& seat) { seat.taken.store(false, std::memory_order_release); }
+void Machine::stand_up(Seat& seat) { seat.taken.exchange(false, std::memory_order_seq_cst); }
 
 void Machine::work(std::size_t index) {
     Seat& seat = *seats_[index];

@@ -51,7 +51,7 @@ public:
 
     // Takes the place of a seat's server. False when somebody sits there.
     bool sit(Seat& seat);
-    void stand_up(Seat& seat);
+    void stand_up(Seat& seat);  // whoever was rung before and could not sit can be seen from here on
 
     Seat& seat(std::size_t i) { return *seats_[i]; }
     const std::vector<std::unique_ptr<Seat>>& seats() const { return seats_; }

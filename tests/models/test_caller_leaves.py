@@ -1,0 +1,27 @@
+"""What a caller leaves behind on its seat, the seat's worker takes up."""
+
+import pytest
+
+from models.caller_leaves import Protocol, check
+from models.explorer import ProtocolError
+
+
+@pytest.mark.parametrize("visited", [False, True])
+def test_the_worker_takes_up_what_is_left(visited):
+    assert check(Protocol(), visited) > 10
+
+
+@pytest.mark.parametrize(
+    ("broken", "visited"),
+    [
+        (Protocol(rings=False), False),
+        (Protocol(fences=False), False),
+        (Protocol(stands_up_first=False), False),
+        (Protocol(rings_again=False), False),
+        (Protocol(counts_held_lanes=False), True),
+    ],
+    ids=str,
+)
+def test_work_is_left_lying_without(broken, visited):
+    with pytest.raises(ProtocolError):
+        check(broken, visited)
