@@ -42,7 +42,9 @@ class Scheduled:
     lane_ops: tuple[IntArray, ...]  # by lane, in order; an op of index len(ops) is the barrier between steps
     waits: Waits
     kinds: np.ndarray[Any, np.dtype[np.uint8]]
+    gil_bound: np.ndarray[Any, np.dtype[np.bool_]]
     serial: bool  # each step begins when the one before has ended
+    threads: int  # at most so many
 
     @property
     def slots(self) -> int:
@@ -50,8 +52,12 @@ class Scheduled:
         return len(self.kinds)
 
 
-def schedule(graph: Graph, threads: int, costs: Mapping[object, float] | None = None) -> Scheduled:
-    """Return the schedule of a graph on up to `threads` threads.
+def schedule(
+    graph: Graph, processors: int, threads: int | None = None, costs: Mapping[object, float] | None = None
+) -> Scheduled:
+    """Return the schedule of a graph for a machine of so many processors, on up to `threads` threads.
+
+    Ops that are bound to a processor run there, even if that takes more threads.
 
     Raises
     ------
@@ -65,7 +71,8 @@ def schedule(graph: Graph, threads: int, costs: Mapping[object, float] | None = 
     periods, _ = periods_of(ops)
     serial = serial_steps(graph, edges) and len(ops) > 0
     ordering, seconds, bound = edges, found.seconds, _gil_bound(ops, kinds)
-    thread_of = np.array([_thread_of(op, threads) for op in ops], np.int32)
+    thread_of = np.array([_thread_of(op, processors) for op in ops], np.int32)
+    threads = max(processors if threads is None else threads, int(thread_of.max(initial=-1)) + 1)
     priority = np.array([op.priority for op in ops], np.int32)
     if serial:
         ordering = step_barrier(edges, len(ops))
@@ -104,7 +111,7 @@ def schedule(graph: Graph, threads: int, costs: Mapping[object, float] | None = 
         largest_distance=max(ordering.longest, max(periods)),
     )
     lanes = tuple(lane_ops[begin:end] for begin, end in itertools.pairwise(lane_begin))
-    return Scheduled(core, ops, edges, found, placement, lanes, kept, kinds, serial)
+    return Scheduled(core, ops, edges, found, placement, lanes, kept, kinds, bound, serial, threads)
 
 
 def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -117,14 +124,14 @@ def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) 
     return bound
 
 
-def _thread_of(op: Op, threads: int) -> int:
+def _thread_of(op: Op, processors: int) -> int:
     on = getattr(op.on, "name", op.on)
     if on is None or on == "cpu":
         return -1
     match = re.fullmatch(r"cpu:(\d+)", on) if isinstance(on, str) else None
-    if match is None or int(match[1]) >= threads:
+    if match is None or int(match[1]) >= processors:
         raise GraphError(
             f"{op.name!r} at {op.call_site} is bound to {on!r}, but this machine has only "
-            f"{', '.join(f'cpu:{i}' for i in range(threads))}"
+            f"{', '.join(f'cpu:{i}' for i in range(processors))}"
         )
     return int(match[1])

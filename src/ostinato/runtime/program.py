@@ -83,7 +83,7 @@ class Program:
 
     def __init__(self, graph: Graph, machine: Machine, threads: int, costs: Mapping[object, float] | None) -> None:
         self._machine = machine
-        self._scheduled = schedule(graph, threads, costs)
+        self._scheduled = schedule(graph, len(machine.processors), threads, costs)
         self._params = dict(graph.params)
         self._binding: Rebinding | None = None  # made with the first rebind
         self._lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots)
