@@ -1,5 +1,5 @@
 """A lane publishes; seats that polled in vain park. Mirrors `publish`, `wake_waiters` (timeline.h, parking.cpp),
-`fall_asleep` with `register_lane` and `covered`, `wake_up` with `unregister`, and the loop of `Server::serve_as_worker`.
+`fall_asleep` with `register_lane` and `covered`, `wake_up` with `unregister`, and `Server::serve_as_worker`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Lanes look at each other every `period` steps, and the poison history is a ring of some steps. Mirrors the window in
-`begin_step` (lane_loop.cpp), `build_schedule`'s offsets, and `History`. In place of a bit, the history's entry holds the
+`window_open` (lane_loop.cpp), `build_schedule` and `History`. In place of a bit, the entry of the history holds the
 step that wrote it: a reader must find the step that it asks for, neither an older nor a newer one.
 """
 
