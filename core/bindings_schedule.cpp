@@ -23,6 +23,8 @@ ScheduleHandle build(const Flat<std::int64_t>& lane_begin, const Flat<std::int32
                            flat(pred_distance), flat(periods), until_op, until_every, largest_distance})};
 }
 
+std::uint64_t window(const ScheduleHandle& handle) { return 2 * handle.schedule->window_period; }
+
 }  // namespace
 
 }  // namespace ostinato
@@ -32,5 +34,6 @@ void bind_schedule(nb::module_& module) {
     nb::class_<ScheduleHandle>(module, "Schedule", "Lanes, their order and their waits.")
         .def_static("build", &ostinato::build, "lane_begin"_a, "lane_ops"_a, "home"_a, "pinned"_a, "kind"_a,
                     "wait_begin"_a, "wait_op"_a, "wait_distance"_a, "published"_a, "pred_begin"_a, "pred_op"_a,
-                    "pred_distance"_a, "periods"_a, "until_op"_a, "until_every"_a, "largest_distance"_a);
+                    "pred_distance"_a, "periods"_a, "until_op"_a, "until_every"_a, "largest_distance"_a)
+        .def_prop_ro("window", &ostinato::window, "No lane gets so many steps ahead of another.");
 }

@@ -1,0 +1,192 @@
+"""What a program is, as text: lanes, waits, costs, the critical path, and what was serialised and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.compile.edges import Edges
+from ostinato.compile.schedule import Scheduled
+from ostinato.graph.body import Until
+
+__all__ = ["explain"]
+
+_MOST_NAMES = 6
+_MOST_LANES = 32
+_ENDS_OF_PATH = 6  # ops shown from each end of a long critical path
+
+
+def explain(scheduled: Scheduled, crowded: bool, processors: int) -> str:
+    """Return what a schedule is, as text.
+
+    Parameters
+    ----------
+    scheduled
+        The schedule.
+    crowded
+        Whether the machine has more processors than there are cores.
+    processors
+        How many processors it has.
+    """
+    lanes = len(scheduled.lane_ops)
+    sections = [
+        [f"{_count(len(scheduled.ops), 'op')} on {_count(lanes, 'lane')}, for {_count(processors, 'processor')}"],
+        _lanes(scheduled),
+        _costs(scheduled),
+        _critical_path(scheduled),
+        _dependences(scheduled),
+        ["Serialised", *(f"  {line}" for line in list(_serialised(scheduled, processors)) or ["nothing"])],
+    ]
+    if crowded:
+        sections.append(
+            [f"The machine has more processors ({processors}) than there are cores: slower, never a livelock."]
+        )
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def _lanes(scheduled: Scheduled) -> list[str]:
+    lines = ["Lanes"]
+    waits = np.diff(scheduled.waits.start)
+    for lane, slots in enumerate(scheduled.lane_ops[:_MOST_LANES]):
+        ops = slots[slots < len(scheduled.ops)]  # not the barrier between steps
+        pinned = ", pinned" if scheduled.placement.pinned[lane] else ""
+        names = [scheduled.ops[i].name for i in ops] + ["the barrier between steps"] * (len(slots) - len(ops))
+        lines.append(
+            f"  lane {lane} (cpu:{scheduled.placement.home[lane]}{pinned}): {_count(len(ops), 'op')}, "
+            f"{_count(int(waits[slots].sum()), 'wait')}, {_count(_publishes(scheduled, slots), 'publish')}, "
+            f"{_time(scheduled.costs.seconds[ops].sum())} a step: {_names(names)}"
+        )
+    return [*lines, *_more(len(scheduled.lane_ops) - _MOST_LANES, "lane")]
+
+
+def _publishes(scheduled: Scheduled, slots: npt.NDArray[np.int32]) -> int:
+    """How often a lane says in a step how far it is: where others wait for it, and at the end of each step."""
+    if len(scheduled.lane_ops) == 1:
+        return 0
+    return int(scheduled.waits.published[slots[:-1]].sum()) + 1
+
+
+def _costs(scheduled: Scheduled) -> list[str]:
+    """The cost of all ops of each name, the dearest first."""
+    total: dict[str, float] = {}
+    count: Counter[str] = Counter()
+    given: Counter[str] = Counter()
+    for op, seconds, measured in zip(scheduled.ops, *scheduled.costs, strict=True):
+        total[op.name] = total.get(op.name, 0.0) + float(seconds)
+        count[op.name] += 1
+        given[op.name] += bool(measured)
+    lines = ["Costs a step"]
+    ranked = sorted(total, key=lambda name: (-total[name], name))
+    for name in ranked[:_MOST_LANES]:
+        source = "given" if given[name] == count[name] else "estimated" if not given[name] else "given in part"
+        lines.append(f"  {_time(total[name])} in {_count(count[name], 'op')} {name!r}, {source}")
+    lines += _more(len(ranked) - _MOST_LANES, "name")
+    work = float(scheduled.costs.seconds.sum())
+    span = scheduled.placement.step_seconds
+    return [*lines, f"  {_time(work)} in all; with its lanes, a step takes {_time(span)} by the model"]
+
+
+def _critical_path(scheduled: Scheduled) -> list[str]:
+    path = _longest_path(scheduled.edges, scheduled.costs.seconds)
+    seconds = float(scheduled.costs.seconds[path].sum())
+    lines = [
+        f"  {op.name} at {op.call_site}, {_time(scheduled.costs.seconds[op.index])}"
+        for op in (scheduled.ops[i] for i in path)
+    ]
+    if len(lines) > 2 * _ENDS_OF_PATH:
+        left_out = f"  ... {len(lines) - 2 * _ENDS_OF_PATH} more ..."
+        lines = [*lines[:_ENDS_OF_PATH], left_out, *lines[-_ENDS_OF_PATH:]]
+    return [f"Critical path of a step, estimated: {_count(len(path), 'op')}, {_time(seconds)}", *lines]
+
+
+def _longest_path(edges: Edges, seconds: npt.NDArray[np.float64]) -> list[int]:
+    """The ops that depend on each other within a step and take longest together."""
+    inside = edges.distance == 0
+    sources, targets = edges.src[inside], edges.dst[inside]
+    by_source = np.argsort(sources, kind="stable")
+    begin = np.searchsorted(sources[by_source], np.arange(len(seconds) + 1)).tolist()
+    followers = targets[by_source].tolist()
+    missing = np.bincount(targets, minlength=len(seconds)).tolist()
+    cost = seconds.tolist()
+    ends, before = list(cost), [-1] * len(cost)
+    ready = [op for op, count in enumerate(missing) if count == 0]
+    for op in ready:  # grows
+        for follower in followers[begin[op] : begin[op + 1]]:
+            if before[follower] < 0 or ends[op] + cost[follower] > ends[follower]:
+                ends[follower], before[follower] = ends[op] + cost[follower], op
+            missing[follower] -= 1
+            if missing[follower] == 0:
+                ready.append(follower)
+    path = [max(range(len(cost)), key=ends.__getitem__)] if cost else []
+    while path and before[path[-1]] >= 0:
+        path.append(before[path[-1]])
+    return path[::-1]
+
+
+def _dependences(scheduled: Scheduled) -> list[str]:
+    distances, counts = np.unique(scheduled.edges.distance, return_counts=True)
+    lines = [f"Dependences: {len(scheduled.edges.src)}, of which lanes wait for {len(scheduled.waits.op)}"]
+    for distance, count in zip(distances.tolist(), counts.tolist(), strict=True):
+        where = ("within a step", "on the step before")[distance] if distance < 2 else f"on {distance} steps before"
+        lines.append(f"  {count} {where}")
+    if len(scheduled.lane_ops) > 1:
+        lines.append(f"  besides, no lane gets {scheduled.core.window} steps ahead of another")
+    return lines
+
+
+def _serialised(scheduled: Scheduled, processors: int) -> Iterator[str]:
+    ops, lanes = scheduled.ops, len(scheduled.lane_ops)
+    bound = [op.name for op, is_bound in zip(ops, scheduled.gil_bound[: len(ops)], strict=True) if is_bound]
+    if len(bound) > 1:
+        yield (
+            f"{_count(len(bound), 'Python op')} hold the GIL and take turns on one lane: {_names(bound)}. "
+            "releases_gil=True says that a task spends its time without it"
+        )
+    if scheduled.serial:
+        yield (
+            "each step begins when the one before has ended: with infer=False and no edge between steps, nothing says "
+            "which ops may overlap"
+        )
+    for op in ops:
+        if isinstance(op.body, Until):
+            every = f"every {_count(op.body.every, 'step')}" if op.body.every > 1 else "in every step"
+            yield f"{every}, all lanes wait for until at {op.call_site} before they begin another one"
+    if lanes == 1 and len(ops) > 1 and len(bound) < len(ops):
+        yield f"all ops are on one lane: {_why_one_lane(scheduled, processors)}"
+
+
+def _why_one_lane(scheduled: Scheduled, processors: int) -> str:
+    if processors == 1:
+        return "the machine has one processor"
+    if scheduled.threads == 1:
+        return "lanes=1 was asked for"
+    return (
+        "by the model, two would be slower, since what they gain is less than what it costs to pass data between cores"
+    )
+
+
+def _names(names: Iterable[str]) -> str:
+    """Names, each once with its number, the most frequent first."""
+    counts = Counter(names)
+    ranked = sorted(counts, key=lambda name: (-counts[name], name))
+    shown = [f"{counts[name]} x {name}" if counts[name] > 1 else name for name in ranked[:_MOST_NAMES]]
+    return ", ".join([*shown, *(line.strip() for line in _more(len(ranked) - _MOST_NAMES, "name"))]) or "nothing"
+
+
+def _more(count: int, what: str) -> Sequence[str]:
+    return [f"  and {_count(count, what)} more"] if count > 0 else []
+
+
+def _count(count: int, what: str) -> str:
+    plural = "es" if what.endswith("sh") else "s"
+    return f"{count} {what}{plural * (count != 1)}"
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
