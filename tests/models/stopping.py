@@ -1,5 +1,5 @@
 """Stoppers end a run whose lanes go on all the while. Mirrors `Program::stop_locked`, `Program::stop_at` and the
-start of a step in `run_steps`. The run's first step is 0; `bound` is one more than its steps, 0 while a stopper decides.
+start of a step in `run_steps`. The first step is 0; `bound` is one more than the steps, 0 while a stopper decides.
 """
 
 from __future__ import annotations

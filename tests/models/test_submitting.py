@@ -12,17 +12,17 @@ def test_every_run_is_served(submitters, retires):
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "submitters"),
     [
-        Protocol(submit_fences=False),
-        Protocol(retire_looks_again=False),
-        Protocol(retire_fences=False),
-        Protocol(heavy_fence=False),
-        Protocol(sleeper_reads_version=False),
-        Protocol(sleeper_reads_frontier=False),
+        (Protocol(submit_fences=False), 2),
+        (Protocol(retire_looks_again=False), 2),
+        (Protocol(retire_fences=False), 2),
+        (Protocol(heavy_fence=False), 1),
+        (Protocol(sleeper_reads_version=False), 1),
+        (Protocol(sleeper_reads_frontier=False), 2),
     ],
     ids=str,
 )
-def test_a_run_is_lost_without(broken):
+def test_a_run_is_lost_without(broken, submitters):
     with pytest.raises(ProtocolError):
-        check(broken)
+        check(broken, submitters)
