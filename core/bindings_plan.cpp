@@ -92,8 +92,7 @@ struct Slots {
 template <class Patch>
 std::vector<std::uint32_t> by_lane(std::vector<std::pair<std::uint32_t, Patch>>& patches, std::size_t n_lanes,
                                    std::vector<Patch>& out) {
-    std::stable_sort(patches.begin(), patches.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::stable_sort(patches.begin(), patches.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<std::uint32_t> begin(n_lanes + 1, 0);
     for (const auto& [lane, patch] : patches) {
         ++begin[lane + 1];
@@ -130,8 +129,7 @@ std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& sche
             for (nb::handle argument : arguments)
                 plan->arguments.push_back(Py_NewRef(argument.ptr()));
         }
-        op.n_positional =
-            op.n_arguments - (keywords.is_none() ? 0 : static_cast<std::uint32_t>(nb::len(keywords)));
+        op.n_positional = op.n_arguments - (keywords.is_none() ? 0 : static_cast<std::uint32_t>(nb::len(keywords)));
         op.step_begin = static_cast<std::uint32_t>(plan->step_positions.size());
         for (nb::handle position : steps)
             plan->step_positions.push_back(nb::cast<std::uint32_t>(position));
@@ -148,14 +146,13 @@ std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& sche
     return plan;
 }
 
-PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& function,
-                            const Flat<std::uint64_t>& user, const Flat<std::int64_t>& table_begin,
-                            const Flat<std::int32_t>& table, const Flat<std::int32_t>& n_arrays,
-                            const Flat<std::int32_t>& period_class, const nb::list& views,
-                            const Flat<std::int64_t>& scalar_begin, const Flat<std::uint64_t>& scalars,
-                            const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
-                            const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
-                            const Flat<std::int32_t>& step_slot, const nb::list& python) {
+PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& function, const Flat<std::uint64_t>& user,
+                 const Flat<std::int64_t>& table_begin, const Flat<std::int32_t>& table,
+                 const Flat<std::int32_t>& n_arrays, const Flat<std::int32_t>& period_class, const nb::list& views,
+                 const Flat<std::int64_t>& scalar_begin, const Flat<std::uint64_t>& scalars,
+                 const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
+                 const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
+                 const Flat<std::int32_t>& step_slot, const nb::list& python) {
     const Schedule& schedule = *handle.schedule;
     auto plan = std::make_shared<Plan>();
     const Slots slots(schedule);
@@ -191,8 +188,8 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     std::vector<std::pair<std::uint32_t, StepPatch>> step_patches;
     for (std::size_t i = 0; i < step_op.shape(0); ++i) {
         const auto op = static_cast<std::size_t>(step_op.data()[i]);
-        step_patches.push_back({slots.lane_of.at(op),
-                                {static_cast<std::uint32_t>(scalar_begin.data()[op] + step_slot.data()[i])}});
+        step_patches.push_back(
+            {slots.lane_of.at(op), {static_cast<std::uint32_t>(scalar_begin.data()[op] + step_slot.data()[i])}});
     }
     plan->step_patch_begin = by_lane(step_patches, schedule.lanes.size(), plan->step_patches);
     if (python.size() != 0)

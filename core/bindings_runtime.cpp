@@ -171,8 +171,8 @@ nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool
     return nb::int_(run->limit());
 }
 
-RunHandle submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
-                 const nb::object& values, const nb::object& objects, bool traced) {
+RunHandle submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error, const nb::object& values,
+                 const nb::object& objects, bool traced) {
     refuse_after_fork(*handle.program->machine);
     RunHandle result{handle.program,
                      make_run(*handle.program, steps, priority, stop_on_error, values, objects, traced)};
@@ -211,9 +211,9 @@ nb::tuple failures(const RunHandle& handle) {
     }
     nb::list list;
     for (const Told& failure : told)
-        list.append(nb::make_tuple(failure.op, failure.step,
-                                   failure.exception.is_valid() ? failure.exception
-                                                                : nb::object(nb::int_(failure.code))));
+        list.append(
+            nb::make_tuple(failure.op, failure.step,
+                           failure.exception.is_valid() ? failure.exception : nb::object(nb::int_(failure.code))));
     return nb::make_tuple(list, unlisted);
 }
 
@@ -241,9 +241,9 @@ bool cancel(const RunHandle& handle) {
 nb::list trace_records(const RunHandle& handle) {
     nb::list lanes;
     for (const TraceBuffers::Lane& lane : handle.run->trace->lanes)
-        lanes.append(nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(lane.records.data()),
-                                              lane.records.size() * sizeof(TraceRecord)),
-                                    lane.dropped));
+        lanes.append(nb::make_tuple(
+            nb::bytes(reinterpret_cast<const char*>(lane.records.data()), lane.records.size() * sizeof(TraceRecord)),
+            lane.dropped));
     return lanes;
 }
 
@@ -266,8 +266,9 @@ std::string stuck(const RunHandle& handle) {
             for (const auto& other : handle.program->lanes)
                 if (on == &other->timeline)
                     text += "waits for lane " + std::to_string(other->index) + " to have done " +
-                            std::to_string(lane->blocked_until.load(std::memory_order_relaxed)) + " operations; it has done " +
-                            std::to_string(on->value.load(std::memory_order_relaxed)) + "\n";
+                            std::to_string(lane->blocked_until.load(std::memory_order_relaxed)) +
+                            " operations; it has done " + std::to_string(on->value.load(std::memory_order_relaxed)) +
+                            "\n";
     }
     return text;
 }
@@ -359,8 +360,8 @@ void bind_runtime(nb::module_& module) {
              "traced"_a)
         .def("submit", &submit, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
              "traced"_a)
-        .def("rebind", [](ProgramHandle& self, const PlanHandle& plan) { self.program->rebind(plan.plan); },
-             "plan"_a)
+        .def(
+            "rebind", [](ProgramHandle& self, const PlanHandle& plan) { self.program->rebind(plan.plan); }, "plan"_a)
         .def("cancel_all",
              [](ProgramHandle& self) {
                  for (const std::shared_ptr<Run>& run : self.program->in_flight())
@@ -391,15 +392,18 @@ void bind_runtime(nb::module_& module) {
                      })
         .def_prop_ro("poisoned", [](const RunHandle& self) { return self.run->poisoned.load(); })
         .def_prop_ro("steps", &steps_of)
-        .def_prop_ro("origin",
-                     [](const RunHandle& self) -> std::optional<RunHandle> {
-                         std::shared_ptr<Run> failed = self.program->failed_run();
-                         return failed ? std::optional(RunHandle{self.program, std::move(failed)}) : std::nullopt;
-                     });
-    module.def("end_all", [] {
-        const nb::gil_scoped_release unlocked;
-        Machine::end_all();
-    }, "Before the interpreter ends: cancels what still runs, and waits until no thread of any machine is left.");
-    module.def("serving", [] { return Server::current() != nullptr; },
-               "Whether the calling thread is serving lanes, so that its Python code is part of a task.");
+        .def_prop_ro("origin", [](const RunHandle& self) -> std::optional<RunHandle> {
+            std::shared_ptr<Run> failed = self.program->failed_run();
+            return failed ? std::optional(RunHandle{self.program, std::move(failed)}) : std::nullopt;
+        });
+    module.def(
+        "end_all",
+        [] {
+            const nb::gil_scoped_release unlocked;
+            Machine::end_all();
+        },
+        "Before the interpreter ends: cancels what still runs, and waits until no thread of any machine is left.");
+    module.def(
+        "serving", [] { return Server::current() != nullptr; },
+        "Whether the calling thread is serving lanes, so that its Python code is part of a task.");
 }

@@ -11,16 +11,15 @@ namespace ostinato {
 namespace {
 
 ScheduleHandle build(const Flat<std::int64_t>& lane_begin, const Flat<std::int32_t>& lane_ops,
-                                const Flat<std::int32_t>& home, const Flat<std::uint8_t>& pinned,
-                                const Flat<std::uint8_t>& kind, const Flat<std::int64_t>& wait_begin,
-                                const Flat<std::int32_t>& wait_op, const Flat<std::int32_t>& wait_distance,
-                                const Flat<std::uint8_t>& published, const Flat<std::int64_t>& pred_begin,
-                                const Flat<std::int32_t>& pred_op, const Flat<std::int32_t>& pred_distance,
-                                const Flat<std::int32_t>& periods, std::int64_t until_op, std::int64_t until_every,
-                                std::uint64_t largest_distance) {
+                     const Flat<std::int32_t>& home, const Flat<std::uint8_t>& pinned, const Flat<std::uint8_t>& kind,
+                     const Flat<std::int64_t>& wait_begin, const Flat<std::int32_t>& wait_op,
+                     const Flat<std::int32_t>& wait_distance, const Flat<std::uint8_t>& published,
+                     const Flat<std::int64_t>& pred_begin, const Flat<std::int32_t>& pred_op,
+                     const Flat<std::int32_t>& pred_distance, const Flat<std::int32_t>& periods, std::int64_t until_op,
+                     std::int64_t until_every, std::uint64_t largest_distance) {
     return {build_schedule({flat(lane_begin), flat(lane_ops), flat(home), flat(pinned), flat(kind), flat(wait_begin),
-                           flat(wait_op), flat(wait_distance), flat(published), flat(pred_begin), flat(pred_op),
-                           flat(pred_distance), flat(periods), until_op, until_every, largest_distance})};
+                            flat(wait_op), flat(wait_distance), flat(published), flat(pred_begin), flat(pred_op),
+                            flat(pred_distance), flat(periods), until_op, until_every, largest_distance})};
 }
 
 std::uint64_t window(const ScheduleHandle& handle) { return 2 * handle.schedule->window_period; }

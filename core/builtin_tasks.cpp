@@ -67,10 +67,14 @@ std::int32_t copy_task(const ost_call* call) {
             return;
         }
         switch (item) {
-            case 1: return copy_row<std::uint8_t>(at[0], at[1], count, from, to);
-            case 2: return copy_row<std::uint16_t>(at[0], at[1], count, from, to);
-            case 4: return copy_row<std::uint32_t>(at[0], at[1], count, from, to);
-            case 8: return copy_row<std::uint64_t>(at[0], at[1], count, from, to);
+            case 1:
+                return copy_row<std::uint8_t>(at[0], at[1], count, from, to);
+            case 2:
+                return copy_row<std::uint16_t>(at[0], at[1], count, from, to);
+            case 4:
+                return copy_row<std::uint32_t>(at[0], at[1], count, from, to);
+            case 8:
+                return copy_row<std::uint64_t>(at[0], at[1], count, from, to);
             default:
                 for (std::int64_t i = 0; i < count; ++i)
                     std::memcpy(at[1] + i * to, at[0] + i * from, static_cast<std::size_t>(item));

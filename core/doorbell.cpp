@@ -1,11 +1,11 @@
 #include "doorbell.h"
 
-#include <climits>
-#include <ctime>
-
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <climits>
+#include <ctime>
 
 namespace ostinato {
 

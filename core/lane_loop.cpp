@@ -99,8 +99,8 @@ Outcome run_steps(Server& server, Lane& lane) {
     const std::uint64_t first = run.first.load(std::memory_order_relaxed);
     const bool judged = schedule.until_op >= 0 && schedule.until_lane != lane.index;
     const bool windowed = !order.window.empty();
-    const bool prepares = schedule.periods.size() > 1 || run.plan->step_patch_begin[lane.index] !=
-                                                             run.plan->step_patch_begin[lane.index + 1];
+    const bool prepares = schedule.periods.size() > 1 ||
+                          run.plan->step_patch_begin[lane.index] != run.plan->step_patch_begin[lane.index + 1];
     bool wanted = false;  // the server was asked to come back to its loop
     for (;; ++lane.step) {
         const std::uint64_t step = lane.step;
@@ -151,8 +151,8 @@ Outcome run_steps(Server& server, Lane& lane) {
                     NativeOp& op = natives[at];
                     op.call.step = user_step;
                     if constexpr (Rings)
-                        op.call.arrays = op.tables + lane.phase[op.period_class] *
-                                                         static_cast<std::uint32_t>(op.call.n_arrays);
+                        op.call.arrays =
+                            op.tables + lane.phase[op.period_class] * static_cast<std::uint32_t>(op.call.n_arrays);
                     [[maybe_unused]] std::int64_t start = 0;
                     if constexpr (Traced)
                         start = monotonic_ns();
@@ -344,10 +344,9 @@ Outcome run_lane(Server& server, Lane& lane) {
         server.take_mode(run.floating_point);
         const bool rings = run.plan->rings;
         const bool traced = run.trace != nullptr;
-        const Outcome outcome = rings ? (traced ? run_steps<true, true>(server, lane)
-                                                : run_steps<true, false>(server, lane))
-                                      : (traced ? run_steps<false, true>(server, lane)
-                                                : run_steps<false, false>(server, lane));
+        const Outcome outcome =
+            rings ? (traced ? run_steps<true, true>(server, lane) : run_steps<true, false>(server, lane))
+                  : (traced ? run_steps<false, true>(server, lane) : run_steps<false, false>(server, lane));
         if (outcome != Outcome::kRunOver)
             return outcome;
         leave_run(lane);

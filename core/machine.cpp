@@ -1,11 +1,11 @@
 #include "machine.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-
-#include <pthread.h>
-#include <sched.h>
 
 #include "parking.h"
 #include "python_interrupt.h"

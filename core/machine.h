@@ -65,7 +65,7 @@ public:
     void abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run);
 
     const bool crowded;
-    const PythonObjectHandle init;  // the function that every thread calls before its first task, or null
+    const PythonObjectHandle init;           // the function that every thread calls before its first task, or null
     std::atomic<std::uint32_t> sleepers{0};  // seats that are parked
 
 private:
@@ -78,7 +78,7 @@ private:
     Machine(std::size_t n_seats, bool crowded, PythonObjectHandle init);
     void work(std::size_t index);  // a worker's thread
     void start(void (Machine::*body)(std::size_t), std::size_t index, int core);
-    void tick(std::size_t);        // the machine's own: attention every 20 ms while anything runs, callbacks
+    void tick(std::size_t);  // the machine's own: attention every 20 ms while anything runs, callbacks
 
     const std::uint64_t generation_;
     std::vector<std::unique_ptr<Seat>> seats_;

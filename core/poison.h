@@ -1,6 +1,6 @@
-// The poison history: for each operation, one bit a step for the last `window` steps, set when it failed or was skipped.
-// Written by the operation's lane, read by lanes whose operations come after it; a bit is ordered before its reader by
-// the timeline wait between the two operations, so the words themselves are relaxed.
+// The poison history: for each operation, one bit a step for the last `window` steps, set when it failed or was
+// skipped. Written by the operation's lane, read by lanes whose operations come after it; a bit is ordered before its
+// reader by the timeline wait between the two operations, so the words themselves are relaxed.
 #pragma once
 
 #include <atomic>

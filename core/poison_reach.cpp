@@ -58,10 +58,9 @@ std::uint64_t PoisonReach::spread(const Schedule& schedule, std::uint32_t failed
     queue.push({step, failed});
     relax(first, queue);
     for (std::uint32_t op = 0; op < schedule.n_ops; ++op) {
-        const bool lasts = std::any_of(
-            successors_.begin() + static_cast<std::ptrdiff_t>(begin_[op]),
-            successors_.begin() + static_cast<std::ptrdiff_t>(begin_[op + 1]),
-            [&](const Edge& edge) { return edge.op == op && edge.distance == 1; });
+        const bool lasts = std::any_of(successors_.begin() + static_cast<std::ptrdiff_t>(begin_[op]),
+                                       successors_.begin() + static_cast<std::ptrdiff_t>(begin_[op + 1]),
+                                       [&](const Edge& edge) { return edge.op == op && edge.distance == 1; });
         if (lasts && first[op] < from_[op]) {
             from_[op] = first[op];
             queue.push({from_[op], op});

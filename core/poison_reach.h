@@ -21,9 +21,9 @@ private:
     struct Edge {
         std::uint32_t op, distance;
     };
-    std::vector<std::uint64_t> begin_;   // of each operation's successors
+    std::vector<std::uint64_t> begin_;  // of each operation's successors
     std::vector<Edge> successors_;
-    std::vector<std::uint64_t> from_;    // from which step on each operation is poisoned in every step
+    std::vector<std::uint64_t> from_;  // from which step on each operation is poisoned in every step
 };
 
 }  // namespace ostinato

@@ -45,9 +45,9 @@ void Program::submit(const std::shared_ptr<Run>& run) {
         run->index = last_->index + 1;
         run->plan = plan_;
         run->fenced = std::exchange(fence_next_, false);
-        run->all_delivered_at_submit = undelivered_ == 0;
+        run->all_delivered_at_submit = undelivered_.empty();
         run->failures_at_submit = failures_;
-        if (slow.load(std::memory_order_relaxed) && undelivered_ == 0) {
+        if (slow.load(std::memory_order_relaxed) && undelivered_.empty()) {
             if (completed.value.load(std::memory_order_acquire) == last_->index) {
                 slow.store(false, std::memory_order_relaxed);  // nothing is in flight: nobody reads it now
                 for (auto& lane : lanes)
@@ -115,8 +115,8 @@ bool Program::stop_locked(Run& run, std::uint64_t at_least) {
         if (in > run.index)
             steps = limit;
         else if (in == run.index)
-            steps = std::max(steps, lane->begun.load(std::memory_order_relaxed) -
-                                        run.first.load(std::memory_order_relaxed) + 1);
+            steps = std::max(
+                steps, lane->begun.load(std::memory_order_relaxed) - run.first.load(std::memory_order_relaxed) + 1);
     }
     run.set_limit(std::min(steps, limit));
     return true;
@@ -172,7 +172,7 @@ void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t 
         ++failures_;
         leaving = exception && leaves(*exception);
         if (run.failures.empty()) {
-            ++undelivered_;
+            undelivered_.push_back(run.index);
             failed = run.shared_from_this();
             failed.swap(failed_);
         }
@@ -194,10 +194,12 @@ void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t 
 
 void Program::deliver(Run& run) {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (run.delivered || run.failures.empty() || !run.done.load(std::memory_order_acquire))
+    if (!run.done.load(std::memory_order_acquire))
         return;
-    run.delivered = true;
-    --undelivered_;
+    const bool poison_only = run.failures.empty() && !run.cancelled && run.poisoned.load(std::memory_order_relaxed);
+    std::erase_if(undelivered_, [&](std::uint64_t index) {
+        return index == run.index || (poison_only && index < run.index);
+    });
 }
 
 bool Program::starts_clean(Run& run) {

@@ -50,7 +50,8 @@ public:
     // that enters: failures of the run itself must not count.
     bool starts_clean(Run& run);
 
-    // The failures of `run` have reached somebody: later submissions start clean.
+    // How `run` ended has reached somebody: its failures, or those before it that poisoned it. When all failures have
+    // been delivered, later submissions start clean.
     void deliver(Run& run);
 
     // The run that failed last; null once all was told and the program started clean.
@@ -71,11 +72,11 @@ public:
     const std::shared_ptr<const Schedule> schedule;
     std::vector<std::unique_ptr<Lane>> lanes;
     std::vector<std::uint32_t> homes;  // seats that serve them, each once
-    Timeline frontier;   // runs submitted
-    Timeline completed;  // runs done
-    std::atomic<bool> slow{false};  // a failure or an abort: lanes take the slow path
-    History history;                // which operations of which steps failed or were skipped; valid while `slow`
-    std::atomic<bool> active{false};  // in the machine's list of programs; guarded by its mutex for writing
+    Timeline frontier;                 // runs submitted
+    Timeline completed;                // runs done
+    std::atomic<bool> slow{false};     // a failure or an abort: lanes take the slow path
+    History history;                   // which operations of which steps failed or were skipped; valid while `slow`
+    std::atomic<bool> active{false};   // in the machine's list of programs; guarded by its mutex for writing
 
     std::mutex mutex;  // submission, stopping, failures, completion: never the replay loop's fast path
 
@@ -93,7 +94,7 @@ private:
     std::shared_ptr<Run> failed_;
     PoisonReach reach_;
     std::uint64_t failures_ = 0;
-    std::uint64_t undelivered_ = 0;  // runs with failures nobody has been told of
+    std::vector<std::uint64_t> undelivered_;  // runs with failures that nobody has been told of
 };
 
 }  // namespace ostinato

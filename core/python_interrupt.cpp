@@ -1,12 +1,11 @@
 #include "python_interrupt.h"
 
 #include <Python.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
-
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "server.h"
 
@@ -57,8 +56,8 @@ bool exchange(bool ours) {
     static PyObject* const handler = PyCFunction_New(&handler_definition, nullptr);
     PyObject* const module = PyImport_ImportModule("_signal");
     PyObject* const usual = module != nullptr ? PyObject_GetAttrString(module, "default_int_handler") : nullptr;
-    const bool replaced = usual != nullptr && handler != nullptr &&
-                          exchange(module, ours ? usual : handler, ours ? handler : usual);
+    const bool replaced =
+        usual != nullptr && handler != nullptr && exchange(module, ours ? usual : handler, ours ? handler : usual);
     Py_XDECREF(usual);
     Py_XDECREF(module);
     PyErr_Clear();

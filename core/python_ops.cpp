@@ -84,8 +84,8 @@ std::uint32_t call_python(Server& server, Lane& lane, std::uint32_t begin, std::
                 Py_XSETREF(arguments[plan.step_positions[i]], Py_NewRef(number));
             Py_DECREF(number);
         }
-        PyObject* const result = PyObject_Vectorcall(
-            op.callable, arguments, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
+        PyObject* const result =
+            PyObject_Vectorcall(op.callable, arguments, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
         if (result == nullptr) [[unlikely]] {
             failure = take_exception();
             return at + 1;

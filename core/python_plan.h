@@ -70,10 +70,10 @@ public:
 
 class PythonRun {
 public:
-    PythonReference context;                       // the submitter's; shared by a single Python lane
-    std::vector<PythonReference> lane_contexts;    // by lane, where there are several
-    std::vector<PythonReference> values;           // parameter objects
-    PythonReference callback;                      // called with no arguments when the run is done
+    PythonReference context;                     // the submitter's; shared by a single Python lane
+    std::vector<PythonReference> lane_contexts;  // by lane, where there are several
+    std::vector<PythonReference> values;         // parameter objects
+    PythonReference callback;                    // called with no arguments when the run is done
     PyObject* context_of(std::uint32_t lane) const {
         return lane_contexts.empty() ? context.get() : lane_contexts[lane].get();
     }

@@ -42,22 +42,21 @@ struct Failure {
 };
 
 struct Run : std::enable_shared_from_this<Run> {
-    std::uint64_t index = 0;             // 1, 2, ... in submission order; 0 is the sentinel before the first
+    std::uint64_t index = 0;  // 1, 2, ... in submission order; 0 is the sentinel before the first
     // One more than the steps to run, so that 0 can mean that a stopper is deciding: whoever reads that waits for the
     // program's mutex and reads again. One word for both, since two could be read from two different stops. A later
     // decision is never higher.
     std::atomic<std::uint64_t> bound{1};
-    std::uint64_t requested = 0;         // steps asked for
-    std::atomic<std::uint64_t> first{0};  // its first step; every lane that enters stores the same
+    std::uint64_t requested = 0;                 // steps asked for
+    std::atomic<std::uint64_t> first{0};         // its first step; every lane that enters stores the same
     std::atomic<std::uint32_t> lanes_left{0};    // have steps of it to do
     std::atomic<std::uint32_t> lanes_behind{0};  // have not entered the next run; the last one drops `next`
-    std::atomic<bool> aborted{false};   // skip every body from the next operation boundary on
-    std::atomic<bool> poisoned{false};  // an operation was skipped because of a failure
+    std::atomic<bool> aborted{false};            // skip every body from the next operation boundary on
+    std::atomic<bool> poisoned{false};           // an operation was skipped because of a failure
     std::atomic<bool> done{false};
-    bool cancelled = false;  // guarded by the program's mutex
-    bool ended = false;      // likewise: no lane has steps of it to do
-    bool delivered = false;  // likewise: its failures have been told to somebody
-    bool wants_callback = false;  // likewise
+    bool cancelled = false;               // guarded by the program's mutex
+    bool ended = false;                   // likewise: no lane has steps of it to do
+    bool wants_callback = false;          // likewise
     std::uint64_t failures_unlisted = 0;  // likewise
     OnError on_error = OnError::kStop;
     std::int32_t priority = 0;
@@ -72,7 +71,7 @@ struct Run : std::enable_shared_from_this<Run> {
     std::vector<std::uint64_t> values;  // of native scalar parameters, as bits
     std::unique_ptr<PythonRun, PythonRunDeleter> python;
     std::unique_ptr<TraceBuffers> trace;
-    std::vector<Failure> failures;  // guarded by the program's mutex
+    std::vector<Failure> failures;       // guarded by the program's mutex
     std::atomic<Seat*> caller{nullptr};  // the seat of the thread in replay(), to be rung when done
     Doorbell finished;                   // rung when done
     std::shared_ptr<Run> next;           // set before the frontier is published

@@ -30,8 +30,7 @@ void add_stretches(LaneOrder& lane, const ScheduleArrays& in, const std::vector<
                                       std::int64_t{position[other]} + 1 -
                                           std::int64_t{in.wait_distance[static_cast<std::size_t>(i)]} * stride});
             }
-            lane.stretches.push_back(
-                {at, at + 1, first, static_cast<std::uint32_t>(lane.waits.size()), kind, false});
+            lane.stretches.push_back({at, at + 1, first, static_cast<std::uint32_t>(lane.waits.size()), kind, false});
         }
         // The end of a step is always published: windows look at it.
         lane.stretches.back().publishes = !alone && (in.published[op] != 0 || at + 1 == n);

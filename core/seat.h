@@ -29,7 +29,7 @@ public:
     std::atomic<std::uint32_t> callers_waiting{0};      // threads in replay() that would like to
     // Nobody looks at this seat's lanes: whoever gives them work rings. Set before the last look round, cleared after.
     std::atomic<bool> asleep{true};
-    std::atomic<Lane*> running{nullptr};     // the lane being served, never followed by others
+    std::atomic<Lane*> running{nullptr};            // the lane being served, never followed by others
     std::atomic<std::int32_t> priority{INT32_MAX};  // of the run being served; nothing: nobody need call
     Doorbell doorbell;
 

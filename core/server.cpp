@@ -10,11 +10,11 @@ namespace ostinato {
 
 namespace {
 
-constexpr std::int64_t kBudget = 4096;            // operations between looks at the clock
-constexpr std::int64_t kTurnNs = 100'000;         // a lane's turn among equals
-constexpr std::int64_t kPollNs = 40'000;          // about what a sleep and a wake cost
-constexpr std::int64_t kCrowdedPollNs = 1'000;    // polling takes the core from somebody who has work
-constexpr std::int64_t kSignalNs = 20'000'000;    // a caller asleep looks at signals this often
+constexpr std::int64_t kBudget = 4096;          // operations between looks at the clock
+constexpr std::int64_t kTurnNs = 100'000;       // a lane's turn among equals
+constexpr std::int64_t kPollNs = 40'000;        // about what a sleep and a wake cost
+constexpr std::int64_t kCrowdedPollNs = 1'000;  // polling takes the core from somebody who has work
+constexpr std::int64_t kSignalNs = 20'000'000;  // a caller asleep looks at signals this often
 
 thread_local const Server* serving = nullptr;
 
@@ -135,8 +135,7 @@ bool Server::serve_one() {
 bool Server::polled_enough() {
     if (polls_++ == 0)
         polling_since_ = monotonic_ns();
-    else if (polls_ % 16 == 0 &&
-             monotonic_ns() - polling_since_ > (machine.crowded ? kCrowdedPollNs : kPollNs))
+    else if (polls_ % 16 == 0 && monotonic_ns() - polling_since_ > (machine.crowded ? kCrowdedPollNs : kPollNs))
         return true;
     relax();
     return false;

@@ -29,8 +29,8 @@ public:
     // A caller's: until `run` is done. False: a signal handler raised, and the run goes on.
     bool serve_until_done(const Run& run);
 
-    // Polls a head that waits, for a short while and without the GIL. Returns what it last saw; below `target`, the lane
-    // is blocked.
+    // Polls a head that waits, for a short while and without the GIL. Returns what it last saw; below `target`, the
+    // lane is blocked.
     std::uint64_t await(Lane& lane, Timeline& timeline, std::uint64_t target);
     void take_mode(const FloatingPointMode& mode) {
         if (!(mode == mode_)) [[unlikely]] {

@@ -1,4 +1,5 @@
-/* The native task of the random programs: what it writes depends on all that it reads, on its scalars and on the step. */
+/* The native task of the random programs: what it writes depends on all that it reads, on its scalars and on the step.
+ */
 #include "ostinato.h"
 
 static uint64_t read_all(const ost_array* array, int64_t axis, const char* at, uint64_t sum) {

@@ -31,14 +31,8 @@ class ListSchedule {
 public:
     ListSchedule(const Placed& placed, const Adjacency& after, std::span<const int32_t> priority,
                  std::span<const uint8_t> gil_bound, std::vector<double> rank)
-        : placed_(placed),
-          after_(after),
-          priority_(priority),
-          gil_bound_(gil_bound),
-          rank_(std::move(rank)),
-          missing_(placed.lane.size(), 0),
-          ready_at_(placed.lane.size(), 0.0),
-          lanes_(placed.home.size()) {
+        : placed_(placed), after_(after), priority_(priority), gil_bound_(gil_bound), rank_(std::move(rank)),
+          missing_(placed.lane.size(), 0), ready_at_(placed.lane.size(), 0.0), lanes_(placed.home.size()) {
         for (std::size_t e = 0; e < placed.edges.size(); ++e)
             if (placed.edges.distance[e] == 0)
                 ++missing_[at(placed.edges.dst[e])];
@@ -136,8 +130,9 @@ bool all_equal(std::span<const T> values) {
     return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-// The ops by when they could start, many steps being under way, if only transfers between lanes took time: what waits for
-// another lane comes after what need not, and what another lane waits for comes early: the longer the path that it begins
+// The ops by when they could start, many steps being under way, if only transfers between lanes took time: what waits
+// for another lane comes after what need not, and what another lane waits for comes early: the longer the path that it
+// begins
 // (`rank`), the earlier.
 std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std::span<const double> rank,
                               std::span<const int32_t> plain) {

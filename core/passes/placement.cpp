@@ -27,11 +27,8 @@ struct Shape {
 class Placer {
 public:
     explicit Placer(const Work& work)
-        : work_(work),
-          ops_(static_cast<int32_t>(work.seconds.size())),
-          before_(predecessors(ops_, work.edges)),
-          topological_(topological(ops_, work.edges)),
-          fixed_(work.seconds.size(), kFree) {
+        : work_(work), ops_(static_cast<int32_t>(work.seconds.size())), before_(predecessors(ops_, work.edges)),
+          topological_(topological(ops_, work.edges)), fixed_(work.seconds.size(), kFree) {
         fix();
     }
 

@@ -18,17 +18,9 @@ class Simulation {
 public:
     Simulation(const Adjacency& before, std::span<const double> seconds, const Lanes& lanes,
                std::span<const int32_t> order)
-        : before_(before),
-          seconds_(seconds),
-          lanes_(lanes),
-          ops_(static_cast<int64_t>(order.size())),
-          steps_(steps_for(ops_)),
-          sequence_(lanes.home.size()),
-          position_(order.size()),
-          done_(lanes.home.size(), 0),
-          free_at_(lanes.home.size(), 0.0),
-          server_(lanes.home.begin(), lanes.home.end()),
-          blocked_(lanes.home.size()),
+        : before_(before), seconds_(seconds), lanes_(lanes), ops_(static_cast<int64_t>(order.size())),
+          steps_(steps_for(ops_)), sequence_(lanes.home.size()), position_(order.size()), done_(lanes.home.size(), 0),
+          free_at_(lanes.home.size(), 0.0), server_(lanes.home.begin(), lanes.home.end()), blocked_(lanes.home.size()),
           finish_(at(ops_ * steps_)),
           thread_free_(at(1 + *std::max_element(lanes.home.begin(), lanes.home.end())), 0.0) {
         for (int32_t op : order) {

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato.graph as ost
-from ostinato.errors import GraphError, TaskError
 from ostinato._core import call_native
+from ostinato.errors import GraphError, TaskError
 
 
 def blend_function(a, b, out, weight, repeats):
