@@ -126,18 +126,21 @@ def test_runs_submitted_before_the_failure_was_told_are_poisoned_and_later_ones_
     with ost.capture() as graph:
         fails_at(1)(x, ost.step)
     with graph.compile(machine) as program:
-        first, second = program.submit(3), program.submit(2)
+        first, second, third = program.submit(3), program.submit(2), program.submit(1)
+        while not third.done():  # which tells nobody anything
+            time.sleep(0.001)
+        fourth = program.submit(1)
         with pytest.raises(ost.PoisonError) as caught:
-            second.result(10)
+            fourth.result(10)  # tells of the failure that is its cause, too
         assert isinstance(caught.value.__cause__, ost.TaskError)
-        third = program.submit(1)  # the failure itself has not been told yet
+        assert program.submit(1).result(10) == 1
+        assert x[0] == 2
         with pytest.raises(ost.PoisonError):
-            third.result(10)
+            second.result(10)
         with pytest.raises(ost.TaskError):
             first.result(10)
-        assert x[0] == 1
         assert program.replay(4) == 4
-        assert x[0] == 5
+        assert x[0] == 6
 
 
 def test_a_clean_run_does_not_wait_for_idleness(machine):
