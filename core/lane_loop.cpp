@@ -147,30 +147,31 @@ Outcome run_steps(Server& server, Lane& lane) {
                 wanted = server.attention();
             } else if (stretch.kind == Kind::kNative) {
                 server.python.release();
-                for (; at < stretch.end; ++at) {
-                    NativeOp& op = natives[at];
-                    op.call.step = user_step;
+                NativeOp* op = natives + at;
+                NativeOp* const last = natives + stretch.end;
+                for (; op != last; ++op) {
+                    op->call.step = user_step;
                     if constexpr (Rings)
-                        op.call.arrays =
-                            op.tables + lane.phase[op.period_class] * static_cast<std::uint32_t>(op.call.n_arrays);
+                        op->call.arrays =
+                            op->tables + lane.phase[op->period_class] * static_cast<std::uint32_t>(op->call.n_arrays);
                     [[maybe_unused]] std::int64_t start = 0;
                     if constexpr (Traced)
                         start = monotonic_ns();
-                    const std::int32_t code = op.function(&op.call);
+                    const std::int32_t code = op->function(&op->call);
                     if constexpr (Traced)
-                        record(server, lane, at, user_step, start);
+                        record(server, lane, static_cast<std::uint32_t>(op - natives), user_step, start);
                     if ((static_cast<std::uint32_t>(code) | attention.load(std::memory_order_relaxed)) != 0)
                         [[unlikely]] {
-                        lane.stretch = s;
-                        lane.position = at + 1;
                         wanted = true;
+                        lane.stretch = s;
+                        lane.position = static_cast<std::uint32_t>(op - natives) + 1;
                         if (code != 0) {
-                            program.fail(run, order.ops[at], step, code, nullptr);
+                            program.fail(run, order.ops[lane.position - 1], step, code, nullptr);
                             if (!run_stretch_slowly(server, lane, stretch))
                                 return Outcome::kYielded;
                             break;
                         }
-                        if (at + 1 < stretch.end) {
+                        if (lane.position < stretch.end) {
                             lane.inside = true;
                             return Outcome::kYielded;
                         }

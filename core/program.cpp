@@ -197,9 +197,8 @@ void Program::deliver(Run& run) {
     if (!run.done.load(std::memory_order_acquire))
         return;
     const bool poison_only = run.failures.empty() && !run.cancelled && run.poisoned.load(std::memory_order_relaxed);
-    std::erase_if(undelivered_, [&](std::uint64_t index) {
-        return index == run.index || (poison_only && index < run.index);
-    });
+    std::erase_if(undelivered_,
+                  [&](std::uint64_t index) { return index == run.index || (poison_only && index < run.index); });
 }
 
 bool Program::starts_clean(Run& run) {
