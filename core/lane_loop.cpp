@@ -264,6 +264,8 @@ bool run_other_stretch(Server& server, Lane& lane, const Stretch& stretch) {
 
 bool run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) {
     Program& program = *lane.program;
+    // A lane that does not come after the failure has nothing but this to make the history visible to it.
+    (void)program.slow.load(std::memory_order_acquire);
     const Schedule& schedule = *program.schedule;
     Run& run = *lane.run;
     for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
