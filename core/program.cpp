@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "machine.h"
@@ -162,24 +163,35 @@ void Program::go_slow_locked() {
     slow.store(true, std::memory_order_release);
 }
 
+// Which of two failures is told rather than the other: what leaves the program, then the least in (step, program order).
+static bool told_before(const Failure& a, const Failure& b) {
+    const bool a_leaves = a.exception && leaves(*a.exception);
+    const bool b_leaves = b.exception && leaves(*b.exception);
+    return std::tuple(!a_leaves, a.step, a.op) < std::tuple(!b_leaves, b.step, b.op);
+}
+
 void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception) {
-    bool leaving = false;
-    std::shared_ptr<Run> failed;  // the last one ends outside the lock
+    const bool leaving = exception && leaves(*exception);
+    Failure failure{op, user_step(step), code, std::move(exception)};  // those that are not kept end outside the lock
+    std::shared_ptr<Run> failed;                                       // likewise the last one
     {
         const std::lock_guard<std::mutex> lock(mutex);
         go_slow_locked();
         history.mark(op, step, true);
         ++failures_;
-        leaving = exception && leaves(*exception);
         if (run.failures.empty()) {
             undelivered_.push_back(run.index);
             failed = run.shared_from_this();
             failed.swap(failed_);
         }
-        if (run.failures.size() < kMostFailures)
-            run.failures.push_back({op, user_step(step), code, std::move(exception)});
-        else
+        if (run.failures.size() < kMostFailures) {
+            run.failures.push_back(std::move(failure));
+        } else {
             ++run.failures_unlisted;
+            const auto last = std::max_element(run.failures.begin(), run.failures.end(), told_before);
+            if (told_before(failure, *last))
+                std::swap(failure, *last);
+        }
         if (leaving)
             run.cancelled = true;
         if (run.on_error == OnError::kStop || leaving) {

@@ -16,7 +16,7 @@ namespace ostinato {
 
 class Machine;
 
-// A run keeps at most so many failures; the others are counted.
+// A run keeps at most so many failures, those that come first in what is told of it; the others are counted.
 constexpr std::size_t kMostFailures = 100;
 
 // How far failures spread is worked out for so many of a run; beyond that, runs go on to their end.

@@ -6,23 +6,18 @@ reads, so that a fault of order shows.
 
 from __future__ import annotations
 
-import ctypes
-import os
-import shutil
-import subprocess
-import tempfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 import ostinato as ost
+from native import load
 
 A = np.zeros(12, np.int64)
 B = np.zeros(12, np.int64)
@@ -228,7 +223,7 @@ def recipes(draw: st.DrawFn, most_ops: int) -> Recipe:
     extras = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 7)), min_size=count, max_size=count))
     placed = []
     for op, (price, place) in zip(ops, extras, strict=True):
-        bound = place % lanes if spread == "bound" else None
+        bound = place % cpus if spread == "bound" else None
         cost = price if spread == "prices" else None
         placed.append(replace(op, on=bound, price=cost, priority=(place == 7) - (place == 6)))
     run = st.builds(
@@ -340,18 +335,7 @@ def _mix(modes: tuple[int, ...]) -> Callable[..., None]:
 @cache
 def native_mix(modes: tuple[int, ...], scalars: int, spin: int) -> Any:
     access = (*(ACCESS[mode] for mode in modes), *[int] * scalars)
-    return ost.native(_library().mix, access, name="native", user=np.array([spin, *modes], np.int64))
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or "clang"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "programs.so"
-        source = Path(__file__).with_name("programs.c")
-        options = ["-O1", "-shared", "-fPIC", f"-I{ost.get_include()}"]
-        subprocess.run([compiler, *options, source, "-o", path], check=True)
-        return ctypes.CDLL(str(path))
+    return ost.native(load("programs.c").mix, access, name="native", user=np.array([spin, *modes], np.int64))
 
 
 @cache
