@@ -111,4 +111,3 @@ def _array(value: object) -> Array:
     if array is None:
         raise TypeError(f"rebind: {type(value).__name__} is no array")
     return array
-
