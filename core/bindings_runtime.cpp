@@ -248,6 +248,7 @@ nb::list trace_records(const RunHandle& handle) {
 }
 
 std::string stuck(const RunHandle& handle) {
+    refuse_after_fork(*handle.program->machine);
     std::string text;
     for (const auto& lane : handle.program->lanes) {
         text += "lane " + std::to_string(lane->index) + ": ";
@@ -274,6 +275,7 @@ std::string stuck(const RunHandle& handle) {
 }
 
 nb::dict statistics(const ProgramHandle& handle) {
+    refuse_after_fork(*handle.program->machine);
     const Program& program = *handle.program;
     std::uint64_t done = 0, blocked = 0;
     for (const auto& lane : program.lanes) {
