@@ -101,23 +101,11 @@ std::int32_t until_task(const ost_call* call) {
     const auto every = static_cast<std::uint64_t>(call->scalars[0].i64);
     if ((call->step + 1) % every != 0)
         return 0;
-    const void* const flag = call->arrays[0].data;
+    const auto* const flag = static_cast<const unsigned char*>(call->arrays[0].data);
+    const auto* const telling = reinterpret_cast<const unsigned char*>(call->scalars + 2);
     bool nonzero = false;
-    if (call->scalars[1].i64 != 0) {
-        if (call->scalars[2].i64 == 8) {
-            double value;
-            std::memcpy(&value, flag, sizeof value);
-            nonzero = value != 0.0;
-        } else {
-            float value;
-            std::memcpy(&value, flag, sizeof value);
-            nonzero = value != 0.0F;
-        }
-    } else {
-        std::uint64_t bits = 0;
-        std::memcpy(&bits, flag, static_cast<std::size_t>(call->scalars[2].i64));
-        nonzero = bits != 0;
-    }
+    for (std::int64_t i = 0; i < call->scalars[1].i64; ++i)
+        nonzero |= (flag[i] & telling[i]) != 0;
     return nonzero ? kLastStep : 0;
 }
 

@@ -13,8 +13,8 @@ std::int32_t copy_task(const ost_call* call);
 // arrays: target. scalars: item size, then the item's bytes, 8 a scalar.
 std::int32_t fill_task(const ost_call* call);
 
-// arrays: the flag. scalars: how many steps between looks, 0 integer or 1 floating, item size. Returns kLastStep when
-// this step is one that looks and the flag is not zero.
+// arrays: the flag. scalars: how many steps between looks, item size, the bits to look at. Returns kLastStep when this
+// step is one that looks and any of the bits is set.
 std::int32_t until_task(const ost_call* call);
 
 }  // namespace ostinato

@@ -11,10 +11,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from ostinato import _core
-from ostinato.compile.transfers import transfer
+from ostinato.compile.transfers import transfer, words
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, Operand
+from ostinato.graph.padding import used_bytes
 from ostinato.graph.param import STEP, Param
 
 __all__ = ["Lowered", "Substitution", "kinds_of", "lower", "periods_of"]
@@ -119,9 +120,9 @@ class _Tables:
         elif type(body) is PythonCall:
             self._add_python(index, body.function, body.args, body.keywords)
         elif isinstance(body, Until):
-            array = body.flag.arrays[0]
+            bits = _telling_bits(body.flag.arrays[0].dtype)
             self._function[index] = _core.builtin_task("until")
-            self._scalars += [body.every, int(array.dtype.kind == "f"), array.dtype.itemsize]
+            self._scalars += [body.every, len(bits), *words(bits)]
             self._add_operands(index, op.operands)
         elif isinstance(body, Copy | Fill):
             how = transfer(body)
@@ -236,6 +237,13 @@ class _Tables:
         if arg.mode == READ:
             view.flags.writeable = False
         return view
+
+
+def _telling_bits(dtype: np.dtype[Any]) -> bytes:
+    """The bits of which none is set in zero and any in another number: not the signs, and no padding."""
+    zero = np.zeros(1, dtype)
+    signs = (-zero).astype(dtype) if dtype.kind in "fc" else zero
+    return bytes(np.where(used_bytes(dtype), ~signs.view(np.uint8), 0).astype(np.uint8))
 
 
 def _bits(value: float) -> int:

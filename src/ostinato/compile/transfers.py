@@ -13,7 +13,7 @@ from ostinato.graph.body import Copy, Fill
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.transfer import REDUCTIONS
 
-__all__ = ["Transfer", "transfer"]
+__all__ = ["Transfer", "transfer", "words"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,19 @@ def transfer(body: Copy | Fill) -> Transfer:
     return _fill(body) if isinstance(body, Fill) else _copy(body)
 
 
+def words(data: bytes) -> list[int]:
+    """Return bytes as scalars of a native task."""
+    found: list[int] = np.frombuffer(data.ljust(-(-len(data) // 8) * 8, b"\0"), np.int64).tolist()
+    return found
+
+
 def _fill(body: Fill) -> Transfer:
     target = body.target
     value = body.value
     if not isinstance(value, np.ndarray):  # a parameter: whatever the assignment takes
         return Transfer(function=_assign, args=(target, value))
     if value.size == 1:
-        data = value.tobytes()
-        words = np.frombuffer(data.ljust(-(-len(data) // 8) * 8, b"\0"), np.int64)
-        return Transfer("fill", (target,), (value.itemsize, *words.tolist()))
+        return Transfer("fill", (target,), (value.itemsize, *words(value.tobytes())))
     spread = np.broadcast_to(value, target.arrays[0].shape)
     return Transfer("copy", (Operand(value, spread, None, READ), target), (value.itemsize,))
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ostinato.graph.arrays import as_ndarray
 from ostinato.graph.op import Op
+from ostinato.graph.padding import used_bytes
 from ostinato.graph.ring import RingElement
 from ostinato.runtime.memory import at_address, extent_of
 
@@ -153,29 +154,13 @@ def raw_bytes(array: Array) -> Bytes:
 
 def value_bytes(array: Array) -> Bytes:
     """Return the bytes of an array's elements that make their values: not the padding."""
-    used = _used_bytes(array.dtype)
+    used = used_bytes(array.dtype)
     return raw_bytes(array) if used.all() else raw_bytes(array)[..., used]
 
 
 def writable(array: Array) -> Array:
     """Return the same memory as an array that can be written to."""
     return at_address(array.ctypes.data, array, array)
-
-
-def _used_bytes(dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
-    """Which of an element's bytes hold its value."""
-    used = np.zeros(dtype.itemsize, np.bool_)
-    if dtype.subdtype is not None:
-        item, shape = dtype.subdtype
-        return np.tile(_used_bytes(item), int(np.prod(shape)))
-    if dtype.fields is not None:
-        for item, offset, *_ in dtype.fields.values():
-            used[offset : offset + item.itemsize] |= _used_bytes(item)
-        return used
-    used[:] = True
-    if dtype.kind in "fc" and dtype.itemsize >= np.dtype(np.longdouble).itemsize and np.finfo(dtype).nmant == 63:
-        used.reshape(-1, np.dtype(np.longdouble).itemsize)[:, 10:] = False  # 80 bits, and padding
-    return used
 
 
 def _bytes_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], owner: Array) -> Bytes:
