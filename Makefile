@@ -1,5 +1,5 @@
 # Every command makes what it needs: a virtual environment in .venv (the sanitizers': under build/), the package
-# built in place, and the extra it uses. Nothing but Python 3.10 or newer, a C++ compiler and make must be there before.
+# built in place, and the extra it uses. Nothing but Python 3.11 or newer, a C++ compiler and make must be there before.
 
 PYTHON ?= python3
 ifeq ($(origin CXX),default)
@@ -19,13 +19,18 @@ sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(
 	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS)
 SANITIZED_TESTS ?= $(wildcard tests/core tests/runtime)
 
-.PHONY: demo test bench lint format stubs pictures examples docs asan tsan clean
+.PHONY: demo test soak bench lint format stubs pictures examples docs asan tsan clean
 
 demo: .venv/installed-demo
 	$(BIN)/ostinato demo
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest -q
+
+# The stress and the random programs, for long.
+soak: .venv/installed-test
+	OSTINATO_STRESS_SECONDS=600 OSTINATO_MORE_EXAMPLES=10 $(BIN)/python -m pytest -q -o faulthandler_timeout=1200 \
+		tests/stress tests/test_equivalence.py
 
 bench: .venv/installed-bench
 	$(BIN)/ostinato bench
