@@ -51,7 +51,7 @@ def describe(peers: dict[str, Peer]) -> dict[str, Any]:
     """Return what a reader needs to judge the numbers."""
     packages = {name: _installed(name) for name in ("ostinato", "numpy", "numba", "dask", "ray", "warp-lang")}
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": {
             "cpu": _first_line("/proc/cpuinfo", "model name") or platform.processor(),
             "cores": len(os.sched_getaffinity(0)),

@@ -35,8 +35,8 @@ class CallSite:
 
     @property
     def function(self) -> str:
-        """Name of the function, with its class where Python records that."""
-        return str(getattr(self._code, "co_qualname", self._code.co_name))
+        """Name of the function, with its class."""
+        return self._code.co_qualname
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.filename)}:{self.line} in {self.function}"
