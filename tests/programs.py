@@ -27,7 +27,10 @@ REAL = np.zeros(12)
 FLAGS = (np.zeros(1, np.bool_), np.zeros(1), np.zeros((), np.int32))
 INDICES = np.zeros(6, np.int64)
 TAKING_TURNS = tuple(np.zeros(12, np.int64) for _ in range(4))
-MEMORY = (A, B, C, REAL, *FLAGS, INDICES, *TAKING_TURNS)
+REBOUND = {"A": A, "B": B, "C": C, "turn": TAKING_TURNS[1]}
+"""Arrays that others may stand for."""
+SPARE = {name: np.zeros_like(array) for name, array in REBOUND.items()}
+MEMORY = (A, B, C, REAL, *FLAGS, INDICES, *TAKING_TURNS, *SPARE.values())
 TOKENS: tuple[list[Any], ...] = ([], [], [])
 UNDECLARED: list[Any] = TOKENS[2]
 
@@ -110,6 +113,7 @@ class Run:
     waits: bool
     steps: int
     seed: int
+    rebinds: str | None  # the array that changes places with its spare one before
 
 
 @dataclass(frozen=True)
@@ -226,8 +230,13 @@ def recipes(draw: st.DrawFn, most_ops: int) -> Recipe:
         bound = place % cpus if spread == "bound" else None
         cost = price if spread == "prices" else None
         placed.append(replace(op, on=bound, price=cost, priority=(place == 7) - (place == 6)))
+    rebinds = st.sampled_from([None, *REBOUND]) if draw(st.integers(0, 3)) == 0 else st.none()
     run = st.builds(
-        Run, st.sampled_from([False, True, False]), st.sampled_from([2, 1, 3, 0, 4, 5, 7, 40]), st.integers(0, 3)
+        Run,
+        st.sampled_from([False, True, False]),
+        st.sampled_from([2, 1, 3, 0, 4, 5, 7, 40]),
+        st.integers(0, 3),
+        rebinds,
     )
     return Recipe(
         ops=placed,
@@ -260,6 +269,36 @@ def state() -> tuple[bytes | list[Any], ...]:
 def parameters(seed: int) -> dict[str, int]:
     """Values of the parameters of a run."""
     return {"q": seed * 5 + 1, "p": seed} if seed % 2 else {"q": seed * 3 - 1}
+
+
+def uses(graph: ost.Graph, name: str | None) -> bool:
+    """Whether ops access memory of an array in `REBOUND`."""
+    views = (view for op in graph.ops for operand in op.operands for view in operand.arrays if view.size)
+    return name is not None and any(np.may_share_memory(REBOUND[name], view) for view in views)
+
+
+class Bindings:
+    """Which of the arrays in `REBOUND` have changed places with their spare ones: a substitution for the oracle."""
+
+    def __init__(self) -> None:
+        self._pairs = [[array, array, SPARE[name]] for name, array in REBOUND.items()]
+
+    def change(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return what stood for an array, and what stands for it from now on."""
+        pair = self._pairs[list(REBOUND).index(name)]
+        pair[1:] = pair[:0:-1]
+        return pair[2], pair[1]
+
+    def substitute(self, array: np.ndarray) -> np.ndarray:
+        low, high = np.lib.array_utils.byte_bounds(array)
+        for captured, now, _ in self._pairs:
+            begin, end = np.lib.array_utils.byte_bounds(captured)
+            if begin <= low and high <= end and array.size:
+                return np.ndarray(array.shape, array.dtype, now, array.ctypes.data - begin, array.strides)
+        return array
+
+    def value(self, value: object) -> object:
+        return value
 
 
 def build(recipe: Recipe) -> tuple[ost.Graph, dict[Any, float]]:

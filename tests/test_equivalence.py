@@ -64,9 +64,11 @@ def compare(recipe, machine):
     result = programs.state()
 
     programs.start()
-    expected, first = [], 0
+    expected, first, bindings = [], 0, programs.Bindings()
     for run in recipe.runs:
-        expected.append(run_sequentially(graph.ops, run.steps, first, None, programs.parameters(run.seed)))
+        if programs.uses(graph, run.rebinds):
+            bindings.change(run.rebinds)
+        expected.append(run_sequentially(graph.ops, run.steps, first, bindings, programs.parameters(run.seed)))
         first += expected[-1]
     assert steps == expected
     assert result == programs.state()
@@ -75,8 +77,10 @@ def compare(recipe, machine):
 def replayed(recipe, graph, costs, machine):
     """Run the program, runs overlapping where they may, and return how many steps each had."""
     with graph.compile(machine, lanes=recipe.lanes, costs=costs) as program:
-        ends = []
+        ends, bindings = [], programs.Bindings()
         for run in recipe.runs:
+            if programs.uses(graph, run.rebinds):
+                program.rebind([bindings.change(run.rebinds)])
             start = program.replay if run.waits else program.submit
             ends.append(start(run.steps, params=programs.parameters(run.seed)))
         return [end if isinstance(end, int) else steps_of(end) for end in ends]
