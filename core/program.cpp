@@ -163,7 +163,8 @@ void Program::go_slow_locked() {
     slow.store(true, std::memory_order_release);
 }
 
-// Which of two failures is told rather than the other: what leaves the program, then the least in (step, program order).
+// Which of two failures is told rather than the other: what leaves the program, then the least in (step, program
+// order).
 static bool told_before(const Failure& a, const Failure& b) {
     const bool a_leaves = a.exception && leaves(*a.exception);
     const bool b_leaves = b.exception && leaves(*b.exception);
