@@ -2,6 +2,7 @@
 
 #include "program.h"
 #include "python_ops.h"
+#include "relax.h"
 
 namespace ostinato {
 
@@ -20,19 +21,30 @@ std::uint64_t target_of(const Wait& wait, std::uint64_t step) {
     return step * wait.stride + static_cast<std::uint64_t>(wait.offset);
 }
 
-// Looks at the timeline of lane `other`, which was not there yet when last seen.
-[[gnu::noinline]] bool look_again(Server& server, Lane& lane, std::uint32_t other, std::uint64_t target) {
+constexpr int kShortPolls = 64;  // about what a result takes from core to core, many times over
+
+// Whether lane `other` has come to `target`; if not, even after polling, `lane` is blocked. Polls briefly in place, so
+// that little lies between the arrival of a result and what is done with it; then the server takes over.
+[[gnu::always_inline]] inline bool satisfied(Server& server, Lane& lane, std::uint32_t other, std::uint64_t target) {
+    if (lane.seen[other] >= target)
+        return true;
     Timeline& timeline = lane.program->lanes[other]->timeline;
     std::uint64_t value = timeline.value.load(std::memory_order_acquire);
-    if (value < target)
-        value = server.await(lane, timeline, target);
+    if (value < target) {
+        if (!server.python.holds()) {
+            for (int i = 0; i < kShortPolls && value < target; ++i) {
+                relax();  // every look takes the line from its writer: looking less often lets it get more done
+                value = timeline.value.load(std::memory_order_acquire);
+            }
+        }
+        if (value < target) {
+            value = server.await(lane, timeline, target);
+            if (value < target)
+                return false;
+        }
+    }
     lane.seen[other] = value;
-    return value >= target;
-}
-
-// Whether lane `other` has come to `target`; if not, even after polling, `lane` is blocked.
-inline bool satisfied(Server& server, Lane& lane, std::uint32_t other, std::uint64_t target) {
-    return lane.seen[other] >= target || look_again(server, lane, other, target);
+    return true;
 }
 
 // Whether it is known that the step before `step` was not the run's last. If not, the lane is blocked.
@@ -101,7 +113,10 @@ Outcome run_steps(Server& server, Lane& lane) {
     const bool windowed = !order.window.empty();
     const bool prepares = schedule.periods.size() > 1 ||
                           run.plan->step_patch_begin[lane.index] != run.plan->step_patch_begin[lane.index + 1];
-    bool wanted = false;  // the server was asked to come back to its loop
+    const bool unfenced = asymmetric_fences;
+    bool wanted = false;        // the server was asked to come back to its loop
+    bool inside = lane.inside;  // the stretch that is next was left between two operations, its waits satisfied
+    lane.inside = false;
     for (;; ++lane.step) {
         const std::uint64_t step = lane.step;
         const std::uint64_t user_step = step - schedule.first_step;
@@ -121,15 +136,20 @@ Outcome run_steps(Server& server, Lane& lane) {
             if (prepares)
                 prepare_step(lane, *run.plan, user_step);
             lane.in_step = true;
-            lane.inside = false;
             lane.stretch = 0;
         }
         for (std::uint32_t s = lane.stretch; s < n_stretches; ++s) {
             const Stretch& stretch = stretches[s];
+            const bool native = stretch.kind == Kind::kNative;
+            NativeOp* op = natives + stretch.begin;
+            NativeOp* const last = natives + stretch.end;
             std::uint32_t at = stretch.begin;
-            if (lane.inside) [[unlikely]] {
+            if (native)
+                server.python.release();
+            if (inside) [[unlikely]] {
                 at = lane.position;
-                lane.inside = false;
+                op = natives + at;
+                inside = false;
             } else {
                 for (std::uint32_t i = stretch.wait_begin; i < stretch.wait_end; ++i) {
                     if (!satisfied(server, lane, waits[i].lane, target_of(waits[i], step))) {
@@ -145,10 +165,7 @@ Outcome run_steps(Server& server, Lane& lane) {
                 if (!run_stretch_slowly(server, lane, stretch))
                     return Outcome::kYielded;
                 wanted = server.attention();
-            } else if (stretch.kind == Kind::kNative) {
-                server.python.release();
-                NativeOp* op = natives + at;
-                NativeOp* const last = natives + stretch.end;
+            } else if (native) {
                 for (; op != last; ++op) {
                     op->call.step = user_step;
                     if constexpr (Rings)
@@ -185,7 +202,7 @@ Outcome run_steps(Server& server, Lane& lane) {
                 wanted = server.attention();
             }
             if (stretch.publishes)
-                publish(lane.timeline, step * per_step + stretch.end);
+                publish(lane.timeline, step * per_step + stretch.end, unfenced);
             if ((server.budget -= stretch.end - stretch.begin) < 0 || wanted) [[unlikely]] {
                 wanted = false;
                 if (server.attention() || server.turn_over()) {

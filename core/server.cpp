@@ -1,10 +1,7 @@
 #include "server.h"
 
 #include "parking.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "relax.h"
 
 namespace ostinato {
 
@@ -17,14 +14,6 @@ constexpr std::int64_t kCrowdedPollNs = 1'000;  // polling takes the core from s
 constexpr std::int64_t kSignalNs = 20'000'000;  // a caller asleep looks at signals this often
 
 thread_local const Server* serving = nullptr;
-
-void relax() {
-#if defined(__x86_64__)
-    _mm_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

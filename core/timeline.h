@@ -24,9 +24,9 @@ constexpr std::size_t kLinePair = 128;  // two cache lines: the adjacent-line pr
 extern bool asymmetric_fences;
 
 // The publisher's side (F above). Ordered against `heavy_fence` on the other side.
-inline void light_fence() {
+inline void light_fence(bool unfenced = asymmetric_fences) {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (!asymmetric_fences) [[unlikely]]
+    if (!unfenced) [[unlikely]]
         std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
@@ -54,9 +54,10 @@ struct alignas(kLinePair) Timeline {
 // Slow path of publish: rings the doorbells of the seats that wait for at most `value`.
 void wake_waiters(Timeline& timeline, std::uint64_t value);
 
-inline void publish(Timeline& timeline, std::uint64_t value) {
+// `unfenced` is asymmetric_fences, for loops that have it at hand.
+inline void publish(Timeline& timeline, std::uint64_t value, bool unfenced = asymmetric_fences) {
     timeline.value.store(value, std::memory_order_release);
-    light_fence();
+    light_fence(unfenced);
     if (timeline.least_sleeper.load(std::memory_order_relaxed) <= value) [[unlikely]]
         wake_waiters(timeline, value);
 }

@@ -136,7 +136,7 @@ bool all_equal(std::span<const T> values) {
 // (`rank`), the earlier.
 std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std::span<const double> rank,
                               std::span<const int32_t> plain) {
-    constexpr int kSteps = 8;
+    constexpr int kSteps = 16;
     constexpr double kShort = kTransfer / 50;
     std::vector<double> start(plain.size(), 0.0), last(plain.size(), 0.0);
     for (int step = 0; step < kSteps; ++step) {
