@@ -91,8 +91,8 @@ class MemoryCopy:
 
     Attributes
     ----------
-    blocks
-        The memory that stands for each allocation; None for one that holds Python objects, whose bytes say nothing.
+    plain
+        The memory that stands for each allocation that holds no Python objects: of those, bytes say nothing.
     """
 
     def __init__(self, originals: Sequence[Allocation], owners: Sequence[Array] | None = None) -> None:
@@ -100,9 +100,8 @@ class MemoryCopy:
         self._originals = originals
         self._lows = [original.low for original in originals]
         self._owners = list(owners) if owners is not None else [_copied(original) for original in originals]
-        self.blocks: list[Bytes | None] = [
-            None if original.objects else _whole(owner) for original, owner in zip(originals, self._owners, strict=True)
-        ]
+        pairs = zip(originals, self._owners, strict=True)
+        self.plain = [_whole(owner) for original, owner in pairs if not original.objects]
 
     def at(self, array: Array) -> Array:
         """Return the array in the copy that is where `array` is in the originals."""

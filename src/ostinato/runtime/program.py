@@ -228,8 +228,12 @@ class Program:
     def verify(self, steps: int = 1, *, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any) -> None:
         """Compare a replay bit by bit with the graph run as plain sequential Python, both on copies of all arrays.
 
-        Also finds writes to arrays that were not declared as written, and parts of a `Write` region that are left
-        unwritten: such a region is filled with a pattern before its task runs. Arrays are left as they were.
+        Also finds writes to arrays that were not declared as written, parts of a `Write` region that are left
+        unwritten (such a region is filled with a pattern before its task runs), and tasks whose results depend on what
+        they did not declare. Arrays are left as they were. Tokens, and Python objects in arrays, are copied by
+        `copy.deepcopy`, or used as they are where that fails; they are not compared.
+
+        It is slow: all memory that the program uses is looked through after every operation.
 
         Parameters
         ----------

@@ -114,8 +114,9 @@ def _writers(ops: Sequence[Op], array: Array) -> str:
 
 
 def _restore(originals: Sequence[Allocation], saved: MemoryCopy) -> None:
-    for original, block in zip(originals, saved.blocks, strict=True):
-        if block is None:
+    for original in originals:
+        if original.objects:
             writable(original.array)[...] = saved.at(original.array)
-        elif not np.array_equal(original.bytes, block):
+    for original, block in zip((each for each in originals if not each.objects), saved.plain, strict=True):
+        if not np.array_equal(original.bytes, block):
             original.bytes[...] = block
