@@ -47,7 +47,7 @@ def demo(image: Path | None, steps: int, output: Path) -> None:
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> None:
-    """Run the benchmarks of the source checkout in the current directory; ARGUMENTS are theirs."""
+    """Run the benchmarks, in the root of a clone; ARGUMENTS are theirs."""
     script = Path("benchmarks", "run.py")
     if not (script.is_file() and Path("src", "ostinato").is_dir()):
         raise click.ClickException(
