@@ -107,6 +107,21 @@ def test_wrong_arguments_are_refused_before_anything_runs(machine, arguments, er
     assert b[0] == 0
 
 
+def test_a_value_that_cannot_fill_is_refused_before_anything_runs(machine):
+    x, y = np.zeros((2, 3)), np.zeros(1)
+    with ost.capture() as graph:
+        double(y)
+        graph.fill(x, ost.param("value"))
+    with graph.compile(machine) as program:
+        program.replay(value=[1, 2, 3])
+        assert x.tolist() == [[1, 2, 3]] * 2
+        y[:] = 1
+        for wrong in ("text", [1, 2], object()):
+            with pytest.raises((TypeError, ValueError), match="'value' cannot fill"):
+                program.replay(value=wrong)
+    assert y[0] == 1
+
+
 def test_step_counts_over_the_life_of_the_program(machine):
     seen = []
 

@@ -43,6 +43,7 @@ class Lowered:
     plan: _core.Plan
     native_values: list[tuple[Param, type]] = field(default_factory=list)
     objects: list[Param] = field(default_factory=list)
+    fills: list[tuple[Param, Array]] = field(default_factory=list)  # what a parameter fills, to check its values by
 
 
 def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -104,6 +105,7 @@ class _Tables:
         self._objects: dict[int, int] = {}
         self._lowered_natives: list[tuple[Param, type]] = []
         self._lowered_objects: list[Param] = []
+        self._fills: list[tuple[Param, Array]] = []
 
     def add(self, op: Op) -> None:
         body = op.body
@@ -126,6 +128,8 @@ class _Tables:
             self._add_operands(index, op.operands)
         elif isinstance(body, Copy | Fill):
             how = transfer(body)
+            if isinstance(body, Fill) and isinstance(body.value, Param):
+                self._fills.append((body.value, body.target.arrays[0]))
             if how.native is None:
                 assert how.function is not None
                 self._add_python(index, how.function, how.args, ())
@@ -157,7 +161,7 @@ class _Tables:
             step_slot=np.ascontiguousarray(steps[:, 1]),
             python=self._python,
         )
-        return Lowered(plan, self._lowered_natives, self._lowered_objects)
+        return Lowered(plan, self._lowered_natives, self._lowered_objects, self._fills)
 
     def _add_scalar(self, index: int, value: object, kind: type) -> None:
         slot = len(self._scalars) - int(self._scalar_begin[index])

@@ -313,8 +313,7 @@ class Program:
             return None, None
         if params and more_params:
             params = {**params, **more_params}
-        lowered = self._lowered
-        return resolve(self._params, lowered.native_values, lowered.objects, params or more_params)
+        return resolve(self._params, self._lowered, params or more_params)
 
     def _default_values(self) -> tuple[list[int], list[object]]:
         return [0] * len(self._lowered.native_values), [None] * len(self._lowered.objects)

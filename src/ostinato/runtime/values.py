@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.scalar import as_scalar
+
+if TYPE_CHECKING:
+    from ostinato.compile.lower import Lowered
 
 __all__ = ["resolve"]
 
 
 def resolve(
-    params: Mapping[str, Param],
-    native: Sequence[tuple[Param, type]],
-    objects: Sequence[Param],
-    given: Mapping[str, Any],
+    params: Mapping[str, Param], lowered: Lowered, given: Mapping[str, Any]
 ) -> tuple[list[int] | None, list[object] | None]:
     """Return the bits of the native values, and the objects, in the order the plan wants them.
 
@@ -24,6 +26,8 @@ def resolve(
     ------
     TypeError
         A parameter is not known or not given, or its value is of the wrong type.
+    ValueError
+        A value cannot be assigned to what it is to fill.
     """
     if not params and not given:
         return None, None
@@ -35,8 +39,21 @@ def resolve(
     if missing:
         raise TypeError(f"parameter {missing[0]!r} has no default, so give it: replay(..., {missing[0]}=...)")
     values = {name: _value(param, given) for name, param in params.items()}
-    bits = [_bits(values[param.name], kind, param.name) for param, kind in native]
-    return bits, [values[param.name] for param in objects]
+    for param, target in lowered.fills:
+        _check_fill(values[param.name], target, param.name)
+    bits = [_bits(values[param.name], kind, param.name) for param, kind in lowered.native_values]
+    return bits, [values[param.name] for param in lowered.objects]
+
+
+def _check_fill(value: Any, target: np.ndarray[Any, Any], name: str) -> None:
+    """Make the assignment once, to memory that nobody uses."""
+    element = np.empty(1, target.dtype)
+    try:
+        np.lib.stride_tricks.as_strided(element, target.shape, (0,) * target.ndim)[...] = value
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"parameter {name!r} cannot fill an array of {target.shape}, {target.dtype}: {error}"
+        ) from None
 
 
 def _value(param: Param, given: Mapping[str, Any]) -> Any:
