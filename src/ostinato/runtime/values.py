@@ -38,7 +38,7 @@ def resolve(
     missing = [name for name, param in params.items() if param.default is REQUIRED and name not in given]
     if missing:
         raise TypeError(f"parameter {missing[0]!r} has no default, so give it: replay(..., {missing[0]}=...)")
-    values = {name: _value(param, given) for name, param in params.items()}
+    values = {name: param.value_in(given) for name, param in params.items()}
     for param, target in lowered.fills:
         _check_fill(values[param.name], target, param.name)
     bits = [_bits(values[param.name], kind, param.name) for param, kind in lowered.native_values]
@@ -54,15 +54,6 @@ def _check_fill(value: Any, target: np.ndarray[Any, Any], name: str) -> None:
         raise type(error)(
             f"parameter {name!r} cannot fill an array of {target.shape}, {target.dtype}: {error}"
         ) from None
-
-
-def _value(param: Param, given: Mapping[str, Any]) -> Any:
-    if param.name not in given:
-        return param.default
-    value = given[param.name]
-    if param.combine is None or param.default is REQUIRED:
-        return value
-    return param.combine(param.default, value)
 
 
 def _bits(value: Any, kind: type, name: str) -> int:
