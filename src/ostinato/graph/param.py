@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -69,6 +69,13 @@ class Param(NoValue):
 
     def __repr__(self) -> str:
         return f"<Param {self.name!r} default={self.default!r}>"
+
+    def value_in(self, given: Mapping[str, Any]) -> Any:
+        """Return what tasks get in a run that gives these values by name; `REQUIRED` where it lacks one."""
+        if self.name not in given:
+            return self.default
+        value = given[self.name]
+        return value if self.combine is None or self.default is REQUIRED else self.combine(self.default, value)
 
     def _why(self) -> str:
         return f"parameter {self.name!r} has no value while recording: it is given with each run; pass it to a task"

@@ -98,7 +98,7 @@ class Machine:
         self._processors = tuple(Processor(f"cpu:{i}", "cpu", self._memory) for i in range(count))
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._closed = False
-        self.crowded = crowded
+        self._crowded = crowded
         _machines.add(self)
         if self._init is not None:
             self._init.wait(count)

@@ -254,7 +254,7 @@ class Program:
         """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from."""
         from ostinato.view.explain import explain
 
-        return explain(self._scheduled, self._machine.crowded, len(self._machine.processors))
+        return explain(self._scheduled, self._machine._crowded, len(self._machine.processors))
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""
@@ -274,8 +274,7 @@ class Program:
         if not self._machine._core.forked:
             if cancel:
                 self._core.cancel_all()
-            # Runs end in order, so when one of no steps has ended, all have.
-            self._core.submit(0, 0, True, *self._default_values(), False).wait(-1.0)
+            self._wait_for_all_runs()
         self._core.close()
         self._lowered = None  # type: ignore[assignment]
         self._binding = None
@@ -315,8 +314,10 @@ class Program:
             params = {**params, **more_params}
         return resolve(self._params, self._lowered, params or more_params)
 
-    def _default_values(self) -> tuple[list[int], list[object]]:
-        return [0] * len(self._lowered.native_values), [None] * len(self._lowered.objects)
+    def _wait_for_all_runs(self) -> None:
+        # Runs end in order, so when one of no steps has ended, all have.
+        nothing = [0] * len(self._lowered.native_values), [None] * len(self._lowered.objects)
+        self._core.submit(0, 0, True, *nothing, False).wait(-1.0)
 
     def _end(self, run: _core.Run) -> int:
         end = outcome(run, self._scheduled.ops)

@@ -12,7 +12,7 @@ from ostinato.errors import TaskError
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, Operand
-from ostinato.graph.param import REQUIRED, STEP, Param
+from ostinato.graph.param import STEP, Param
 from ostinato.graph.scalar import as_scalar
 from ostinato.graph.transfer import REDUCTIONS
 from ostinato.runtime.outcome import failure_message
@@ -144,12 +144,7 @@ def _plain(value: object, step: int, params: Mapping[str, Any]) -> Any:
     """The value of an argument that is no operand."""
     if value is STEP:
         return step
-    if not isinstance(value, Param):
-        return value
-    if value.name not in params:
-        return value.default
-    given = params[value.name]
-    return given if value.combine is None or value.default is REQUIRED else value.combine(value.default, given)
+    return value.value_in(params) if isinstance(value, Param) else value
 
 
 def _copy(body: Copy, array: Callable[[Operand], Array]) -> None:

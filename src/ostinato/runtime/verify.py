@@ -37,8 +37,7 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> None:
         raise ContractError("a task cannot verify a program: it would have to wait for its own end")
     values, objects = program._values(params, {})
     program._machine._prepare_caller()
-    # Runs end in order, so when one of no steps has ended, all have.
-    program._core.submit(0, 0, True, values, objects, False).wait(-1.0)
+    program._wait_for_all_runs()
     ops, binding = program._scheduled.ops, program._binding or AsCaptured()
     originals = allocations(ops, binding)
     saved = MemoryCopy(originals)
