@@ -415,3 +415,15 @@ def test_many_small_programs_on_one_machine(machine):
     for program in programs:
         program.close()
     assert all((x == 15).all() for x in arrays)
+
+
+def test_edges_may_reach_far_back_and_no_further(machine):
+    order = []
+    graph = ost.Graph(infer=False)
+    op = graph.task(order.append, ost.step, access=(None,))
+    graph.edge(op, op, 1000)
+    with pytest.raises(ValueError, match="at most"):
+        graph.edge(op, op, 2**40)
+    with graph.compile(machine) as program:
+        program.replay(2500)
+    assert order == list(range(2500))

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph"]
 
+_FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed
+
 
 class Graph:
     """One step of a program, as ops in program order.
@@ -237,6 +239,8 @@ class Graph:
         distance = operator.index(distance)
         if distance < 0:
             raise ValueError(f"the distance of an edge counts steps back from 0, {distance} is less")
+        if distance > _FARTHEST:
+            raise ValueError(f"an edge reaches back {_FARTHEST} steps at most, not {distance}")
         self._check_own(src)
         self._check_own(dst)
         if src is dst and distance == 0:

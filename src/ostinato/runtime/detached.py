@@ -71,7 +71,7 @@ class _Copies:
     def _copy(self, operand: Operand) -> Operand:
         if operand.ring is not None:
             views = tuple(at_address(view.ctypes.data, view, None) for view in operand.ring.views)
-            ring = RingElement(operand.ring.ring, operand.ring.offset, views)
+            ring = RingElement(cast(Any, None), operand.ring.offset, views)  # the ring holds the old arrays
             return Operand(None, None, ring, operand.mode)
         if operand.array is None:
             return operand
