@@ -6,12 +6,13 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
 from ostinato import _core
 from ostinato.compile.transfers import transfer, words
+from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, Operand
@@ -19,8 +20,6 @@ from ostinato.graph.padding import used_bytes
 from ostinato.graph.param import STEP, Param
 
 __all__ = ["Lowered", "Substitution", "kinds_of", "lower", "periods_of"]
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class Substitution(Protocol):
@@ -62,10 +61,10 @@ def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return kinds
 
 
-def periods_of(ops: Sequence[Op]) -> tuple[list[int], np.ndarray[Any, np.dtype[np.int32]]]:
+def periods_of(ops: Sequence[Op]) -> tuple[list[int], list[int]]:
     """Return the distinct ring periods, 1 first, and for each op which of them is its own."""
     classes = {1: 0}
-    of = np.zeros(len(ops), np.int32)
+    of = [0] * len(ops)
     for op in ops:
         lengths = [len(operand.ring.views) for operand in op.operands if operand.ring is not None]
         if lengths:
@@ -75,7 +74,7 @@ def periods_of(ops: Sequence[Op]) -> tuple[list[int], np.ndarray[Any, np.dtype[n
 
 def lower(ops: Sequence[Op], schedule: _core.Schedule, n_slots: int, substitute: Substitution | None = None) -> Lowered:
     """Return the plan of `ops` under `schedule`, of `n_slots` operations, on their arrays or on substitutes."""
-    tables = _Tables(len(ops), n_slots, substitute)
+    tables = _Tables(ops, n_slots, substitute)
     for op in ops:
         tables.add(op)
     return tables.build(schedule)
@@ -84,7 +83,7 @@ def lower(ops: Sequence[Op], schedule: _core.Schedule, n_slots: int, substitute:
 class _Tables:
     """The flat arrays, filled op by op."""
 
-    def __init__(self, n_ops: int, n_slots: int, substitute: Substitution | None) -> None:
+    def __init__(self, ops: Sequence[Op], n_slots: int, substitute: Substitution | None) -> None:
         self._substitute = substitute
         self._function = np.zeros(n_slots, np.uint64)
         self._user = np.zeros(n_slots, np.uint64)
@@ -92,12 +91,12 @@ class _Tables:
         self._period = np.zeros(n_slots, np.int32)
         self._table_begin = np.zeros(n_slots + 1, np.int64)
         self._scalar_begin = np.zeros(n_slots + 1, np.int64)
-        self._n_ops = n_ops
+        self._n_ops = len(ops)
+        self._periods, self._period_class = periods_of(ops)
         self._table: list[int] = []
         self._scalars: list[int] = []
         self._views: list[Array] = []
         self._view_index: dict[int, int] = {}  # by id of the operand, for operands that are one array
-        self._periods: dict[int, int] = {1: 0}
         self._value_patches: list[tuple[int, int, int]] = []
         self._step_patches: list[tuple[int, int]] = []
         self._python: list[tuple[Any, ...]] = []
@@ -192,11 +191,8 @@ class _Tables:
 
     def _add_operands(self, index: int, operands: Sequence[Operand]) -> None:
         self._n_arrays[index] = len(operands)
-        phases = 1
-        for operand in operands:
-            if operand.ring is not None:
-                phases = math.lcm(phases, len(operand.ring.views))
-        if phases == 1:
+        period_class = self._period_class[index]
+        if period_class == 0:
             known, table = self._view_index, self._table
             for operand in operands:
                 place = known.get(id(operand))
@@ -204,9 +200,9 @@ class _Tables:
                     place = known[id(operand)] = self._add_view(operand.arrays[0])
                 table.append(place)
             return
-        self._period[index] = self._periods.setdefault(phases, len(self._periods))
+        self._period[index] = period_class
         places = [[self._add_view(view) for view in operand.arrays] for operand in operands]
-        for phase in range(phases):
+        for phase in range(self._periods[period_class]):
             for operand, own in zip(operands, places, strict=True):
                 offset = operand.ring.offset if operand.ring is not None else 0
                 self._table.append(own[(phase + offset) % len(own)])
@@ -218,12 +214,11 @@ class _Tables:
     def _add_python(
         self, index: int, function: Callable[..., Any], args: Sequence[object], keywords: tuple[str, ...]
     ) -> None:
-        phases = math.lcm(*(len(arg.ring.views) for arg in args if isinstance(arg, Operand) and arg.ring is not None))
+        period_class = self._period_class[index]
         steps = tuple(position for position, arg in enumerate(args) if arg is STEP)
         values = tuple((position, self._object(arg)) for position, arg in enumerate(args) if isinstance(arg, Param))
-        rows = tuple(tuple(self._argument(arg, phase) for arg in args) for phase in range(phases))
-        period = self._periods.setdefault(phases, len(self._periods))
-        self._python.append((index, function, keywords or None, rows, period, steps, values))
+        rows = tuple(tuple(self._argument(arg, phase) for arg in args) for phase in range(self._periods[period_class]))
+        self._python.append((index, function, keywords or None, rows, period_class, steps, values))
 
     def _argument(self, arg: object, phase: int) -> object:
         if arg is STEP or isinstance(arg, Param):

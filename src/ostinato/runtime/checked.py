@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.errors import ContractError, TaskError
+from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, WRITE, Operand
-from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, raw_bytes, value_bytes
-from ostinato.runtime.memory import at_address, extent_of
+from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns
+from ostinato.runtime.memory import Bytes, at_address, extent_of, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckedRun", "argument", "first_index"]
 
-Array: TypeAlias = np.ndarray[Any, Any]
-Bytes: TypeAlias = npt.NDArray[np.uint8]
 Place: TypeAlias = tuple[int, int, int]
 """A step, an op's index, and the place of one of its operands."""
 

@@ -6,24 +6,19 @@ import copy
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ostinato.graph.arrays import as_ndarray
+from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.op import Op
-from ostinato.graph.padding import used_bytes
 from ostinato.graph.ring import RingElement
-from ostinato.runtime.memory import at_address, extent_of
+from ostinato.runtime.memory import Bytes, at_address, bytes_at, extent_of
 
 if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
 
-__all__ = ["Allocation", "MemoryCopy", "StandIns", "allocations", "raw_bytes", "value_bytes", "writable"]
-
-Array: TypeAlias = np.ndarray[Any, Any]
-Bytes: TypeAlias = npt.NDArray[np.uint8]
+__all__ = ["Allocation", "MemoryCopy", "StandIns", "allocations"]
 
 _LINE = 64  # bytes; copies are as well aligned within a cache line as the originals
 
@@ -47,7 +42,7 @@ class Allocation:
     @property
     def bytes(self) -> Bytes:
         """All of the memory."""
-        return _bytes_at(self.low, (self.high - self.low,), (1,), self.array)
+        return bytes_at(self.low, self.high, self.array)
 
 
 def allocations(ops: Sequence[Op], binding: Substitution) -> list[Allocation]:
@@ -101,7 +96,7 @@ class MemoryCopy:
         self._lows = [original.low for original in originals]
         self._owners = list(owners) if owners is not None else [_copied(original) for original in originals]
         pairs = zip(originals, self._owners, strict=True)
-        self.plain = [_whole(owner) for original, owner in pairs if not original.objects]
+        self.plain = [bytes_at(*extent_of(owner), owner) for original, owner in pairs if not original.objects]
 
     def at(self, array: Array) -> Array:
         """Return the array in the copy that is where `array` is in the originals."""
@@ -109,7 +104,7 @@ class MemoryCopy:
         if not array.size or place < 0:
             return array
         owner = self._owners[place]
-        address = _whole_address(owner) + array.ctypes.data - self._lows[place]
+        address = extent_of(owner).low + array.ctypes.data - self._lows[place]
         return at_address(address, array, owner)
 
 
@@ -146,40 +141,11 @@ class StandIns:
         return self._values[id(value)]
 
 
-def raw_bytes(array: Array) -> Bytes:
-    """Return the bytes of an array's elements, along one more axis than the array has."""
-    return _bytes_at(array.ctypes.data, (*array.shape, array.itemsize), (*array.strides, 1), array)
-
-
-def value_bytes(array: Array) -> Bytes:
-    """Return the bytes of an array's elements that make their values: not the padding."""
-    used = used_bytes(array.dtype)
-    return raw_bytes(array) if used.all() else raw_bytes(array)[..., used]
-
-
-def writable(array: Array) -> Array:
-    """Return the same memory as an array that can be written to."""
-    return at_address(array.ctypes.data, array, array)
-
-
-def _bytes_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], owner: Array) -> Bytes:
-    return at_address(address, np.lib.stride_tricks.as_strided(np.empty(0, np.uint8), shape, strides), owner)
-
-
 def _root(array: Array) -> Array:
     """The array that all views of an array are of, as far as NumPy knows."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
-
-
-def _whole_address(owner: Array) -> int:
-    return int(extent_of(owner)[0])
-
-
-def _whole(owner: Array) -> Bytes:
-    low, high = extent_of(owner)
-    return _bytes_at(low, (high - low,), (1,), owner)
 
 
 def _copied(original: Allocation) -> Array:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Array", "Extent", "at_address", "extent_of"]
+from ostinato.graph.arrays import Array
+from ostinato.graph.padding import used_bytes
 
-Array: TypeAlias = np.ndarray[Any, Any]
+__all__ = ["Bytes", "Extent", "at_address", "bytes_at", "extent_of", "raw_bytes", "value_bytes", "writable"]
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Extent(NamedTuple):
@@ -50,3 +54,28 @@ def at_address(address: int, like: Array, owner: object) -> Array:
     }
     array = np.asarray(_Memory(interface, owner))
     return array if array.dtype == like.dtype else array.view(like.dtype)
+
+
+def bytes_at(low: int, high: int, owner: object) -> Bytes:
+    """Return the bytes from `low` to `high`, which keep `owner` alive."""
+    return _strided_bytes(low, (high - low,), (1,), owner)
+
+
+def raw_bytes(array: Array) -> Bytes:
+    """Return the bytes of an array's elements, along one more axis than the array has."""
+    return _strided_bytes(array.ctypes.data, (*array.shape, array.itemsize), (*array.strides, 1), array)
+
+
+def value_bytes(array: Array) -> Bytes:
+    """Return the bytes of an array's elements that make their values: not the padding."""
+    used = used_bytes(array.dtype)
+    return raw_bytes(array) if used.all() else raw_bytes(array)[..., used]
+
+
+def writable(array: Array) -> Array:
+    """Return the same memory as an array that can be written to."""
+    return at_address(array.ctypes.data, array, array)
+
+
+def _strided_bytes(address: int, shape: tuple[int, ...], strides: tuple[int, ...], owner: object) -> Bytes:
+    return at_address(address, np.lib.stride_tricks.as_strided(np.empty(0, np.uint8), shape, strides), owner)

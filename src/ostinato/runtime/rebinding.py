@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ostinato.errors import GraphError
-from ostinato.graph.arrays import as_ndarray
+from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.op import Op
-from ostinato.runtime.memory import Array, Extent, at_address, extent_of
+from ostinato.runtime.memory import Extent, at_address, extent_of
 
 __all__ = ["Rebinding"]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ostinato._core import call_native
 from ostinato.errors import TaskError
+from ostinato.graph.arrays import Array
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, Operand
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
 
 __all__ = ["AsCaptured", "operand_array", "run_op", "run_sequentially"]
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class AsCaptured:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ostinato import _core
 from ostinato.compile.lower import lower
 from ostinato.errors import ContractError
+from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op
 from ostinato.graph.operand import WRITE
 from ostinato.runtime.checked import CheckedRun, argument, first_index
-from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations, value_bytes, writable
+from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations
+from ostinato.runtime.memory import value_bytes, writable
 from ostinato.runtime.outcome import outcome
 from ostinato.runtime.sequential import AsCaptured
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from ostinato.runtime.program import Program
 
 __all__ = ["verify"]
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 _MOST_WRITERS = 4
 
