@@ -1,7 +1,7 @@
 """The exceptions of Ostinato, one tree::
 
     OstinatoError
-    +-- GraphError       a graph that cannot be: what was recorded, or a cycle in it
+    +-- GraphError       a graph that cannot be: what was recorded, or a cycle in it; also a ValueError
     +-- ContractError    a task did what it had declared it would not do
     +-- TaskError        a task failed: `op` and `step` say which and when
     +-- PoisonError      something waited for will never happen, because what it depends on failed
@@ -28,8 +28,11 @@ class OstinatoError(Exception):
     """Base of all exceptions that Ostinato defines."""
 
 
-class GraphError(OstinatoError):
-    """A graph is wrong: an access, an edge, a parameter, or a cycle."""
+class GraphError(OstinatoError, ValueError):
+    """A graph is wrong: an access, an edge, a parameter, or a cycle.
+
+    Also a `ValueError`, because what makes a graph wrong is mostly the value of an argument.
+    """
 
 
 class ContractError(OstinatoError):

@@ -62,6 +62,8 @@ class Capture:
         if error is None:
             return
         graph.discard()
+        if isinstance(error, GraphError):  # says itself what is wrong
+            return
         if held and isinstance(error, ValueError | TypeError | BufferError) and _says_read_only(error):
             line = "" if traceback is None else f" (line {traceback.tb_lineno})"
             raise GraphError(
