@@ -14,10 +14,10 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find core -name '*.cpp' -o -nam
 CXX_FILES := $(shell find core benchmarks tests -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # $(call install,VENV,EXTRA,OPTIONS): builds in place; the build tree stays, so that the next one compiles only what changed.
 install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-dir=$(1)/cmake $(3) -e '.[$(2)]' && touch $@
-# $(call sanitize,NAME,LIBRARIES,MARKERS): the tests of the core and the runtime, with the sanitizer's library loaded first.
+# $(call sanitize,NAME,LIBRARIES,MARKERS): the tests of the runtime, with the sanitizer's library loaded first.
 sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(library)))" PYTHONMALLOC=malloc \
 	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS)
-SANITIZED_TESTS ?= $(wildcard tests/core tests/runtime)
+SANITIZED_TESTS ?= tests/runtime
 
 .PHONY: demo test soak bench lint format stubs pictures examples docs asan tsan clean
 

@@ -206,8 +206,7 @@ void bind_plan(nb::module_& module) {
     nb::class_<PlanHandle>(module, "Plan", "What the operations of a schedule call, on which arrays.")
         .def_static("build", &ostinato::build, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a,
                     "n_arrays"_a, "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a,
-                    "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a)
-        .def_prop_ro("bytes", [](const PlanHandle& self) { return self.plan->bytes(); });
+                    "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a);
     module.def(
         "builtin_task",
         [](const std::string& name) {

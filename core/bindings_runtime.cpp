@@ -182,9 +182,9 @@ RunHandle submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool 
 
 bool wait(const RunHandle& handle, double timeout) {
     refuse_after_fork(*handle.program->machine);
+    refuse_inside_tasks("waiting for a run");  // whether it is done or not: a task must not hang on luck
     if (handle.run->done.load(std::memory_order_acquire))
         return true;
-    refuse_inside_tasks("waiting for a run");
     const auto limit = timeout < 0 || timeout > 1e9 ? -1 : static_cast<std::int64_t>(timeout * 1e9);
     if (!wait_until_done(*handle.run, limit))
         throw nb::python_error();
@@ -294,14 +294,6 @@ nb::dict statistics(const ProgramHandle& handle) {
     return result;
 }
 
-nb::list seat_statistics(const Machine& machine) {
-    nb::list result;
-    for (const auto& seat : machine.seats())
-        result.append(nb::make_tuple(seat->parks.load(std::memory_order_relaxed),
-                                     seat->takeovers.load(std::memory_order_relaxed)));
-    return result;
-}
-
 void close_machine(Machine& machine) {
     if (machine.forked()) {
         machine.abandon();
@@ -350,7 +342,6 @@ void bind_runtime(nb::module_& module) {
             "cores"_a, "crowded"_a, "init"_a.none())
         .def("close", [](MachineHandle& self) { close_machine(*self.machine); })
         .def("in_flight", &in_flight)
-        .def("seat_statistics", [](const MachineHandle& self) { return seat_statistics(*self.machine); })
         .def_prop_ro("forked", [](const MachineHandle& self) { return self.machine->forked(); });
     nb::class_<ProgramHandle>(module, "Program", "A schedule with its lanes and its queue of runs.")
         .def(

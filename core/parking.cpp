@@ -101,9 +101,7 @@ bool fall_asleep(Machine& machine, Seat& seat) {
         sleep = sleep && covered(seat, *listed.lane);
     for (const Seat::Listed& listed : seat.others)
         sleep = sleep && !(listed.lane->ready() && may_take_over(machine, *listed.lane));
-    if (sleep)
-        seat.parks.fetch_add(1, std::memory_order_relaxed);
-    else
+    if (!sleep)
         wake_up(machine, seat);
     return sleep;
 }

@@ -47,9 +47,6 @@ public:
         std::uint64_t until;
     };
     std::vector<Registration> registered;  // while asleep: where this seat will be rung from
-
-    // Statistics, written by the holder.
-    std::atomic<std::uint64_t> parks{0}, takeovers{0};
 };
 
 }  // namespace ostinato

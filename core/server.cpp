@@ -81,10 +81,8 @@ Lane* Server::pick() {
     if (best != nullptr && best->try_claim())
         return best;
     for (const Seat::Listed& listed : seat.others) {
-        if (listed.lane->ready() && may_take_over(machine, *listed.lane) && listed.lane->try_claim()) {
-            seat.takeovers.fetch_add(1, std::memory_order_relaxed);
+        if (listed.lane->ready() && may_take_over(machine, *listed.lane) && listed.lane->try_claim())
             return listed.lane;
-        }
     }
     return nullptr;
 }

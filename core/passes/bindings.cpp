@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "passes/bindings_arrays.h"
+#include "bindings_arrays.h"
 #include "passes/dependences.h"
 #include "passes/edges.h"
 #include "passes/order.h"
@@ -22,51 +22,53 @@ namespace {
 using OutEdges = std::tuple<Out<int32_t>, Out<int32_t>, Out<int32_t>>;
 
 // Edges come as three arrays, and go as a tuple of three.
-EdgeSpan edges_of(const In<int32_t>& src, const In<int32_t>& dst, const In<int32_t>& distance) {
-    return {span_of(src), span_of(dst), span_of(distance)};
+EdgeSpan edges_of(const Flat<int32_t>& src, const Flat<int32_t>& dst, const Flat<int32_t>& distance) {
+    return {flat(src), flat(dst), flat(distance)};
 }
 
 OutEdges give_edges(Edges&& e) { return {give(std::move(e.src)), give(std::move(e.dst)), give(std::move(e.distance))}; }
 
-OutEdges bind_inferred(int32_t ops, In<int32_t> op, In<uint8_t> mode, In<int32_t> group, In<int32_t> period,
-                       In<int32_t> phase, In<int32_t> shadow, In<int32_t> box, In<int64_t> lo, In<int64_t> hi,
+OutEdges bind_inferred(int32_t ops, Flat<int32_t> op, Flat<uint8_t> mode, Flat<int32_t> group, Flat<int32_t> period,
+                       Flat<int32_t> phase, Flat<int32_t> shadow, Flat<int32_t> box, Flat<int64_t> lo, Flat<int64_t> hi,
                        int32_t dims, int32_t groups) {
-    return give_edges(inferred(ops, {span_of(op), span_of(mode), span_of(group), span_of(period), span_of(phase),
-                                     span_of(shadow), span_of(box), span_of(lo), span_of(hi), dims, groups}));
+    return give_edges(inferred(ops, {flat(op), flat(mode), flat(group), flat(period), flat(phase), flat(shadow),
+                                     flat(box), flat(lo), flat(hi), dims, groups}));
 }
 
-OutEdges bind_sorted_unique(int32_t ops, In<int32_t> src, In<int32_t> dst, In<int32_t> distance) {
+OutEdges bind_sorted_unique(int32_t ops, Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance) {
     return give_edges(sorted_unique(ops, edges_of(src, dst, distance)));
 }
 
-Out<int32_t> bind_find_cycle(int32_t ops, In<int32_t> src, In<int32_t> dst, In<int32_t> distance) {
+Out<int32_t> bind_find_cycle(int32_t ops, Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance) {
     return give(find_cycle(ops, edges_of(src, dst, distance)));
 }
 
-std::tuple<Out<int32_t>, Out<int32_t>, Out<uint8_t>, double> bind_place(In<int32_t> src, In<int32_t> dst,
-                                                                        In<int32_t> distance, In<double> seconds,
-                                                                        int32_t threads, In<int32_t> thread_of,
-                                                                        In<uint8_t> gil_bound, bool spread) {
-    Placement p = place(
-        {edges_of(src, dst, distance), span_of(seconds), span_of(thread_of), span_of(gil_bound), threads, spread});
+std::tuple<Out<int32_t>, Out<int32_t>, Out<uint8_t>, double> bind_place(Flat<int32_t> src, Flat<int32_t> dst,
+                                                                        Flat<int32_t> distance, Flat<double> seconds,
+                                                                        int32_t threads, Flat<int32_t> thread_of,
+                                                                        Flat<uint8_t> gil_bound, bool spread) {
+    Placement p =
+        place({edges_of(src, dst, distance), flat(seconds), flat(thread_of), flat(gil_bound), threads, spread});
     return {give(std::move(p.lane)), give(std::move(p.home)), give(std::move(p.pinned)), p.step_seconds};
 }
 
-Out<int32_t> bind_order(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<double> seconds, In<int32_t> lane,
-                        In<int32_t> home, In<uint8_t> pinned, In<int32_t> priority, In<uint8_t> gil_bound) {
-    return give(order({edges_of(src, dst, distance), span_of(seconds), span_of(lane), span_of(home), span_of(pinned)},
-                      span_of(priority), span_of(gil_bound)));
+Out<int32_t> bind_order(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance, Flat<double> seconds,
+                        Flat<int32_t> lane, Flat<int32_t> home, Flat<uint8_t> pinned, Flat<int32_t> priority,
+                        Flat<uint8_t> gil_bound) {
+    return give(order({edges_of(src, dst, distance), flat(seconds), flat(lane), flat(home), flat(pinned)},
+                      flat(priority), flat(gil_bound)));
 }
 
-std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>, Out<uint8_t>> bind_waits(In<int32_t> src, In<int32_t> dst,
-                                                                              In<int32_t> distance, In<int32_t> lane,
-                                                                              In<int32_t> order) {
-    Waits w = waits(edges_of(src, dst, distance), span_of(lane), span_of(order));
+std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>, Out<uint8_t>> bind_waits(Flat<int32_t> src, Flat<int32_t> dst,
+                                                                              Flat<int32_t> distance,
+                                                                              Flat<int32_t> lane, Flat<int32_t> order) {
+    Waits w = waits(edges_of(src, dst, distance), flat(lane), flat(order));
     return {give(std::move(w.start)), give(std::move(w.op)), give(std::move(w.distance)), give(std::move(w.published))};
 }
 
-Out<int32_t> bind_stuck(In<int32_t> src, In<int32_t> dst, In<int32_t> distance, In<int32_t> lane, In<int32_t> order) {
-    return give(stuck(edges_of(src, dst, distance), span_of(lane), span_of(order)));
+Out<int32_t> bind_stuck(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance, Flat<int32_t> lane,
+                        Flat<int32_t> order) {
+    return give(stuck(edges_of(src, dst, distance), flat(lane), flat(order)));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/bindings_arrays.h"
+#include "bindings_arrays.h"
 #include "passes/regions.h"
 
 namespace nb = nanobind;

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "passes/at.h"
+
 namespace ostinato::passes {
 
 namespace {
 
 constexpr int32_t kLeaf = 8;
-
-std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "passes/at.h"
 #include "passes/box_index.h"
 
 namespace ostinato::passes {
@@ -9,8 +10,6 @@ namespace ostinato::passes {
 namespace {
 
 constexpr std::size_t kFewNeighbours = 32;
-
-std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 // One access as its group sees it. Of a ring of n arrays we follow one array: in step t it is the element whose phase
 // is -t modulo n, so over n steps every access meets it exactly once, in step `turn`. All its arrays look alike, so

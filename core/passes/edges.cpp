@@ -4,11 +4,11 @@
 #include <functional>
 #include <queue>
 
+#include "passes/at.h"
+
 namespace ostinato::passes {
 
 namespace {
-
-std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 Adjacency adjacency(int32_t ops, std::span<const int32_t> key, std::span<const int32_t> other,
                     std::span<const int32_t> distance) {

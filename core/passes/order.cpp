@@ -5,11 +5,11 @@
 #include <functional>
 #include <queue>
 
+#include "passes/at.h"
+
 namespace ostinato::passes {
 
 namespace {
-
-std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 struct Key {
     int32_t priority;
@@ -131,9 +131,8 @@ bool all_equal(std::span<const T> values) {
 }
 
 // The ops by when they could start, many steps being under way, if only transfers between lanes took time: what waits
-// for another lane comes after what need not, and what another lane waits for comes early: the longer the path that it
-// begins
-// (`rank`), the earlier.
+// for another lane comes after what need not, and what another lane waits for comes early, the earlier the longer the
+// path that it begins (`rank`).
 std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std::span<const double> rank,
                               std::span<const int32_t> plain) {
     constexpr int kSteps = 16;

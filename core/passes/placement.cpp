@@ -4,6 +4,7 @@
 #include <map>
 #include <queue>
 
+#include "passes/at.h"
 #include "passes/order.h"
 #include "passes/simulate.h"
 
@@ -15,8 +16,6 @@ constexpr int32_t kLanesPerThread = 4;
 // What a placement on more lanes, or one harder to understand, must gain.
 constexpr double kWorthMoreLanes = 0.8;
 constexpr double kWorthAnother = 0.98;
-
-std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 // `lanes` lanes for each of `threads` threads, for the ops that may run anywhere.
 struct Shape {

@@ -5,11 +5,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "passes/at.h"
+
 namespace ostinato::passes {
 
 namespace {
-
-std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 struct Extent {
     uintptr_t low, high;

@@ -5,11 +5,11 @@
 #include <queue>
 #include <utility>
 
+#include "passes/at.h"
+
 namespace ostinato::passes {
 
 namespace {
-
-std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 // More steps say more about the steady state; large graphs show it sooner, and cost more.
 int64_t steps_for(int64_t ops) { return std::clamp<int64_t>(200'000 / ops, 2, 32); }

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "passes/at.h"
+
 namespace ostinato::passes {
 
 namespace {
-
-std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
 
 // How far a lane is known to be: position of its last op known to be done, counted from the first of the step in hand;
 // so negative numbers are steps before.
