@@ -24,7 +24,6 @@ constexpr std::size_t kMostRecords = std::size_t{1} << 22;  // of one traced run
 // A program as Python holds it. Its end never waits: runs in flight keep the core alive, and then it retires.
 struct ProgramHandle {
     std::shared_ptr<Program> program;
-    bool python_lanes = false;
 
     ProgramHandle(const std::shared_ptr<Machine>& machine, const std::shared_ptr<Schedule>& schedule,
                   const std::shared_ptr<Plan>& plan)

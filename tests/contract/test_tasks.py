@@ -732,6 +732,7 @@ with ost.Machine(cpus=2) as machine, graph.compile(machine, lanes=2) as program:
 
     program.trace(1).save("x.json")
     s: str = program.explain()
+    program.rebind([(a, np.zeros(3))])
 """
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)]

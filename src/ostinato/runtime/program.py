@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -188,7 +188,7 @@ class Program:
             process_trace.watch(self, run)
         return Run(run, self)
 
-    def rebind(self, arrays: Mapping[Any, Any]) -> None:
+    def rebind(self, arrays: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Let other arrays stand for those the program was captured with, for runs submitted from now on.
 
         The first run after this does not overlap earlier ones; the old arrays are released when those have ended.

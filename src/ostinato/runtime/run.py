@@ -95,6 +95,8 @@ class Run:
 
     def add_done_callback(self, fn: Callable[[Run], object]) -> None:
         """Call ``fn(run)`` when the run has ended: on a thread of the machine's own, or at once if it has."""
+        if not callable(fn):
+            raise TypeError(f"a callback is called with the run, but {fn!r} cannot be called")
         with self._lock:
             if self._callbacks is not None:
                 self._callbacks.append(fn)
