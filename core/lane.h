@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "line_vector.h"
 #include "run.h"
@@ -37,7 +36,6 @@ struct alignas(kLinePair) Lane {
     bool inside = false;         // stopped within a stretch, its waits already satisfied
     bool in_step = false;        // the step at `step` has begun
     bool entered = false;        // the first-step work of `run` is done
-    bool paused = false;         // left a step on an operation boundary
     std::uint64_t step = 0;
     std::uint64_t clean_from = 0;  // history before this step does not count
     std::shared_ptr<Run> run;

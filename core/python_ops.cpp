@@ -1,7 +1,5 @@
 #include "python_ops.h"
 
-#include <utility>
-
 #include "program.h"
 #include "python_plan.h"
 

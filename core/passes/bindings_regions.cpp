@@ -1,8 +1,6 @@
 // Reads the operands of a graph's ops out of their Python objects.
 #include <nanobind/nanobind.h>
 
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "bindings_arrays.h"
