@@ -57,7 +57,7 @@ class ProcessTrace:
         try:
             trace.save(traces, self._path)
         except OSError as error:  # the process is ending: nobody is left to catch it
-            print(f"ostinato: the trace was not written to OSTINATO_TRACE={self._path}: {error}", file=sys.stderr)
+            print(f"ostinato: OSTINATO_TRACE was not written to {self._path}: {error}", file=sys.stderr)
 
     def _collect(self) -> None:
         still_running = []
