@@ -21,7 +21,7 @@ void apply_python_parameters(Server& server, Lane& lane);
 // Calls the run's callback, on the machine's own thread.
 void run_callbacks(Run& run, PythonThread& python);
 
-// Calls the machine's `init` function on this thread, if that has not been done.
+// Calls the machine's `init` function, which a new worker does first.
 void initialise_thread(Machine& machine, PythonThread& python);
 
 }  // namespace ostinato
