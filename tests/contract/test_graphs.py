@@ -1143,3 +1143,45 @@ def test_arrays_stay_alive_and_un_resizable_while_a_program_refers_to_them(machi
         with pytest.raises(BufferError):
             buffer.extend(b"more")
         program.replay()
+
+
+@pytest.mark.parametrize("on", ["cpu:0", "cpu:1"])
+def test_what_a_running_task_calls_runs_at_once_even_if_the_replay_is_inside_a_capture(on, machine):
+    x = np.zeros(1)
+    inner = ost.Graph()
+    inner.task(lambda x: add(x, 1), x, access=(ost.ReadWrite,), on=on)
+    with inner.compile(machine) as program, ost.capture() as g:
+        program.replay(3)
+        program.submit(2).result()
+        op = add(np.zeros(1), 1)
+    assert list(g.ops) == [op]
+    assert x[0] == 5
+
+
+def test_a_running_task_may_capture_and_submit(machine):
+    x, runs = np.zeros(1), []
+
+    def work():
+        with ost.capture() as g:
+            add(x, 1)
+        runs.append(g.compile(machine).submit(3))
+
+    outer = ost.Graph()
+    outer.task(work, access=())
+    run(outer, machine)
+    assert runs[0].result(60) == 3
+    assert x[0] == 3
+
+
+def test_arrays_of_no_or_one_element_and_of_no_dimension(machine):
+    for shape in [(0,), (0, 3), (), (1,), (1, 1)]:
+        x, y = np.ones(shape), np.zeros(shape)
+        g = ost.Graph()
+        g.copy(x, y)
+        g.copy(x, y, reduce="+")
+        g.task(add, y, 1)
+        g.fill(x, 5)
+        with g.compile(machine) as program:
+            program.verify(2)
+            program.replay(2)
+        assert (y == 11).all()

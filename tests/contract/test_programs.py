@@ -751,3 +751,47 @@ def test_programs_and_runs_are_collected(machine):
     del g, program, run, x
     gc.collect()
     assert ref() is None
+
+
+@pytest.mark.parametrize("steps", [2**63, 2**64, 10**30])
+def test_steps_beyond_all_bounds_are_a_value_error(steps, counter):
+    program, _ = counter
+    for call in (program.replay, program.submit):
+        with pytest.raises((ValueError, OverflowError)):
+            call(steps)
+
+
+def test_run_that_outlives_the_event_loop_that_awaited_it(gated, caplog):
+    program, gate, _ = gated
+    run = program.submit()
+
+    async def main():
+        async def wait():
+            await run
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(main())
+    finished = threading.Event()
+    run.add_done_callback(lambda r: finished.set())
+    gate.set()
+    assert finished.wait(60)
+    assert run.result(60) == 1
+    assert not caplog.records
+
+
+def test_replay_and_close_in_a_callback(counter):
+    program, x = counter
+    told, finished = [], threading.Event()
+
+    def again(run):
+        told.append(program.replay(2))
+        program.close()
+        finished.set()
+
+    program.submit().add_done_callback(again)
+    assert finished.wait(60)
+    assert told == [2]
+    assert (x == 3).all()

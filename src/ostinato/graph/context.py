@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from threading import get_ident
 from typing import TYPE_CHECKING
 
+from ostinato._core import serving
+
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.guard import Guard
@@ -18,16 +20,18 @@ class Recording:
     """An open capture, and whose it is.
 
     New threads and asyncio tasks may inherit the context of their maker, and with it this value, so it says itself to
-    which thread and which task it belongs.
+    which thread and which task it belongs. And a thread that captures may replay a program: what that program's tasks
+    call is not the capture's.
     """
 
-    __slots__ = ("asyncio_task", "ended", "graph", "guard", "thread")
+    __slots__ = ("asyncio_task", "ended", "graph", "guard", "serving", "thread")
 
     def __init__(self, graph: Graph, guard: Guard) -> None:
         self.graph = graph
         self.guard = guard
         self.ended = False
         self.thread = get_ident()
+        self.serving = serving()
         self.asyncio_task = _asyncio_task()
 
 
@@ -47,7 +51,7 @@ def current_guard() -> Guard | None:
 
 
 def _is_ours(value: Recording) -> bool:
-    if value.thread != get_ident() or value.ended:
+    if value.thread != get_ident() or value.ended or value.serving != serving():
         return False
     return value.asyncio_task is None or value.asyncio_task is _asyncio_task()
 

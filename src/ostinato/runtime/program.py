@@ -31,6 +31,7 @@ __all__ = ["Program", "compile_graph"]
 
 _STOP = {"stop": True, "continue": False}
 _NO_PARAMS: Mapping[str, Any] = {}
+_MOST_STEPS = 2**62  # so that step numbers stay far from the ends of 64 bits
 
 
 def compile_graph(
@@ -353,7 +354,7 @@ class Program:
 
 
 def _count(steps: int) -> int:
-    if type(steps) is int and steps >= 0:
+    if type(steps) is int and 0 <= steps <= _MOST_STEPS:
         return steps
     try:
         count = operator.index(steps)
@@ -361,4 +362,6 @@ def _count(steps: int) -> int:
         raise TypeError(f"steps= is a whole number, not {steps!r}") from None
     if count < 0:
         raise ValueError(f"steps= is not negative, but it is {count}")
+    if count > _MOST_STEPS:
+        raise ValueError(f"steps= is at most {_MOST_STEPS}, but it is {count}")
     return count

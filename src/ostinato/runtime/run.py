@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ostinato.runtime.outcome import outcome
@@ -115,7 +116,11 @@ class Run:
             if not ended.done():
                 ended.set_result(None)
 
-        self.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
+        def wake(_: Run) -> None:
+            with suppress(RuntimeError):  # the loop was closed, so nobody awaits this any more
+                loop.call_soon_threadsafe(tell)
+
+        self.add_done_callback(wake)
         yield from ended
         return self.result()
 
