@@ -795,3 +795,69 @@ def test_replay_and_close_in_a_callback(counter):
     assert finished.wait(60)
     assert told == [2]
     assert (x == 3).all()
+
+
+def test_cancel_ends_at_the_next_op_boundary_if_the_step_takes_long(machine):
+    x, first = np.zeros(1), threading.Event()
+
+    def slow(x):
+        first.set()
+        time.sleep(0.04)
+        x += 1
+
+    g = ost.Graph()
+    for _ in range(100):
+        g.task(slow, x, access=(ost.ReadWrite,))
+    with g.compile(machine) as program:
+        run = program.submit(3)
+        first.wait(60)
+        assert run.cancel()
+        with pytest.raises(concurrent.futures.CancelledError):
+            run.result(60)
+    assert x[0] < 100
+
+
+def test_close_while_others_submit_and_rebind(machine):
+    wrong = []
+    for _ in range(5):
+        x, y = np.zeros(1), np.zeros(1)
+        g = ost.Graph()
+        g.task(add, x, 1)
+        program = g.compile(machine)
+        done = [0, 0, 0]
+
+        def work(k, program=program, done=done):
+            try:
+                while True:
+                    program.submit(3)
+                    done[k] += 3
+            except RuntimeError:
+                pass
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+        for thread in threads:
+            thread.start()
+        program.rebind([(x, y)])
+        program.rebind([(y, x)])
+        program.close()
+        for thread in threads:
+            thread.join()
+        assert x[0] + y[0] == sum(done)
+    assert not wrong
+
+
+def test_verify_finds_a_native_habit_writing_past_the_end_of_a_tile(machine):
+    base = np.zeros((8, 8))
+
+    def over(a):
+        a[...] = 1
+        np.lib.stride_tricks.as_strided(a, (8, 5))[:, 4] = 7
+
+    g = ost.Graph()
+    g.task(over, base[:, :4], access=(ost.Write,), name="over")
+    g.task(lambda a: None, base, access=(ost.Read,))
+    with g.compile(machine) as program, pytest.raises(ost.ContractError, match="over"):
+        program.verify(2)
+    assert (base == 0).all()
