@@ -39,7 +39,11 @@ struct alignas(kLinePair) Lane {
     std::uint64_t step = 0;
     std::uint64_t clean_from = 0;  // history before this step does not count
     std::shared_ptr<Run> run;
-    LineVector<std::uint64_t> seen;               // last value read of each other lane's timeline
+    struct Neighbour {
+        const Timeline* timeline;
+        std::uint64_t seen;  // last value read of it
+    };
+    LineVector<Neighbour> neighbours;             // the program's lanes, as this one sees them
     LineVector<std::uint32_t> phase;              // step modulo Schedule::periods
     std::atomic<std::uint64_t> blocked_count{0};  // statistics: heads found waiting; written by the holder
     alignas(kLinePair) Timeline timeline;         // operations completed since the program was compiled

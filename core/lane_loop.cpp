@@ -21,29 +21,28 @@ std::uint64_t target_of(const Wait& wait, std::uint64_t step) {
     return step * wait.stride + static_cast<std::uint64_t>(wait.offset);
 }
 
-constexpr int kShortPolls = 64;  // about what a result takes from core to core, many times over
-
 // Whether lane `other` has come to `target`; if not, even after polling, `lane` is blocked. Polls briefly in place, so
 // that little lies between the arrival of a result and what is done with it; then the server takes over.
 [[gnu::always_inline]] inline bool satisfied(Server& server, Lane& lane, std::uint32_t other, std::uint64_t target) {
-    if (lane.seen[other] >= target)
+    Lane::Neighbour& neighbour = lane.neighbours[other];
+    if (neighbour.seen >= target)
         return true;
-    Timeline& timeline = lane.program->lanes[other]->timeline;
+    const Timeline& timeline = *neighbour.timeline;
     std::uint64_t value = timeline.value.load(std::memory_order_acquire);
     if (value < target) {
         if (!server.python.holds()) {
-            for (int i = 0; i < kShortPolls && value < target; ++i) {
+            for (int i = server.patience; i > 0 && value < target; --i) {
                 relax();  // every look takes the line from its writer: looking less often lets it get more done
                 value = timeline.value.load(std::memory_order_acquire);
             }
         }
         if (value < target) {
-            value = server.await(lane, timeline, target);
+            value = server.await(lane, lane.program->lanes[other]->timeline, target);
             if (value < target)
                 return false;
         }
     }
-    lane.seen[other] = value;
+    neighbour.seen = value;
     return true;
 }
 

@@ -23,13 +23,16 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
         lane->step = schedule->first_step;
         lane->begun = schedule->first_step;
         lane->run = sentinel;
-        lane->seen.assign(schedule->lanes.size(), 0);
         lane->phase.assign(schedule->periods.size(), 0);
         lane->timeline.value = schedule->first_step * lane->order->ops.size();
         lane->block(frontier, 1);
         lanes.push_back(std::move(lane));
         if (std::find(homes.begin(), homes.end(), schedule->lanes[i].home) == homes.end())
             homes.push_back(schedule->lanes[i].home);
+    }
+    for (const auto& lane : lanes) {
+        for (const auto& other : lanes)
+            lane->neighbours.push_back({&other->timeline, 0});
     }
     last_ = sentinel;
 }

@@ -8,6 +8,8 @@ namespace ostinato {
 namespace {
 
 constexpr std::int64_t kBudget = 4096;          // operations between looks at the clock
+constexpr int kAlonePatience = 64;              // what a result takes from core to core, many times over
+constexpr int kPatience = 8;                    // about what it takes to turn to another lane
 constexpr std::int64_t kTurnNs = 100'000;       // a lane's turn among equals
 constexpr std::int64_t kPollNs = 40'000;        // about what a sleep and a wake cost
 constexpr std::int64_t kCrowdedPollNs = 1'000;  // polling takes the core from somebody who has work
@@ -34,18 +36,17 @@ Server::~Server() {
 std::uint64_t Server::await(Lane& lane, Timeline& timeline, std::uint64_t target) {
     lane.count_blocked();
     python.release();
-    // With other lanes to serve, look at them first; alone, stay here while the other side is likely to be at work.
-    const int polls = machine.crowded ? 20 : seat.own.size() > 1 ? 50 : 2000;
-    std::uint64_t value = 0;
-    for (int i = 0; i < polls; ++i) {
+    // With other lanes to serve, look at them; alone, stay here while the other side is likely to be at work.
+    const int polls = patience == kAlonePatience ? 2000 : 0;
+    std::uint64_t value = timeline.value.load(std::memory_order_acquire);
+    for (int i = 0; i < polls && value < target; ++i) {
         relax();  // every look takes the line from its writer: looking less often lets it get more done
         value = timeline.value.load(std::memory_order_acquire);
-        if (value >= target)
-            return value;
         if (attention())
             break;
     }
-    lane.block(timeline, target);
+    if (value < target)
+        lane.block(timeline, target);
     return value;
 }
 
@@ -90,6 +91,7 @@ Lane* Server::pick() {
 void Server::run(Lane& lane) {
     seat.running.store(&lane, std::memory_order_relaxed);
     seat.priority.store(lane.priority.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    patience = seat.own.size() > 1 || machine.crowded ? kPatience : kAlonePatience;
     if (seat.own.size() > 1) {
         if (machine.sleepers.load(std::memory_order_relaxed) != 0)
             offer_lanes(machine, seat, &lane);

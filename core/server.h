@@ -46,6 +46,7 @@ public:
     Seat& seat;
     PythonThread& python;
     std::int64_t budget = 0;  // operations until the clock is looked at
+    int patience = 0;         // looks at a head that waits before doing anything else
 
     static const Server* current();  // the calling thread's; null when it serves no lanes
 
