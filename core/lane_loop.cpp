@@ -113,6 +113,9 @@ Outcome run_steps(Server& server, Lane& lane) {
     const bool prepares = schedule.periods.size() > 1 ||
                           run.plan->step_patch_begin[lane.index] != run.plan->step_patch_begin[lane.index + 1];
     const bool unfenced = asymmetric_fences;
+    // What the next step begins by waiting for is on its way while the step is begun.
+    const void* const first_wait =
+        stretches[0].wait_begin != stretches[0].wait_end ? lane.neighbours[waits[0].lane].timeline : nullptr;
     bool wanted = false;        // the server was asked to come back to its loop
     bool inside = lane.inside;  // the stretch that is next was left between two operations, its waits satisfied
     lane.inside = false;
@@ -202,6 +205,8 @@ Outcome run_steps(Server& server, Lane& lane) {
             }
             if (stretch.publishes)
                 publish(lane.timeline, step * per_step + stretch.end, unfenced);
+            if (s + 1 == n_stretches && first_wait != nullptr)
+                __builtin_prefetch(first_wait);
             if ((server.budget -= stretch.end - stretch.begin) < 0 || wanted) [[unlikely]] {
                 wanted = false;
                 if (server.attention() || server.turn_over()) {

@@ -94,6 +94,7 @@ def test_parameters_combine_with_their_default(machine):
         ({"needed": 1.0, "on_error": "never"}, ValueError, "on_error"),
         ({"needed": 1.0, "steps": -1}, ValueError, "negative"),
         ({"needed": 1.0, "steps": 1.5}, TypeError, "whole number"),
+        ({"needed": 1.0, "params": {"needed": 2.0}}, TypeError, "given twice"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_runs(machine, arguments, error, says):

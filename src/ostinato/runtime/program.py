@@ -249,7 +249,7 @@ class Program:
         self._check_open()
         from ostinato.runtime.verify import verify
 
-        verify(self, _count(steps), {**params, **more_params})
+        verify(self, _count(steps), _merged(params, more_params))
 
     def explain(self) -> str:
         """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from."""
@@ -311,9 +311,7 @@ class Program:
             self._check_open()
         if not (params or more_params or self._params):
             return None, None
-        if params and more_params:
-            params = {**params, **more_params}
-        return resolve(self._params, self._lowered, params or more_params)
+        return resolve(self._params, self._lowered, _merged(params, more_params))
 
     def _wait_for_all_runs(self) -> None:
         # Runs end in order, so when one of no steps has ended, all have.
@@ -340,7 +338,7 @@ class Program:
         """Replay with a progress bar: the calling thread watches, and workers do the steps."""
         from ostinato.view.progress import progress_bar
 
-        run = self.submit(steps, priority=priority, on_error=on_error, params={**params, **more_params})
+        run = self.submit(steps, priority=priority, on_error=on_error, params=_merged(params, more_params))
         with progress_bar(steps) as bar:
             try:
                 while not run._core.wait(0.1):
@@ -351,6 +349,16 @@ class Program:
                 raise
             bar.update(run.steps_done)
         return run.result()
+
+
+def _merged(params: Mapping[str, Any], more_params: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not params:
+        return more_params
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params= is a mapping from names to values, not {type(params).__name__}")
+    if twice := params.keys() & more_params.keys():
+        raise TypeError(f"parameter {min(twice)!r} is given twice: in params= and as a keyword")
+    return {**params, **more_params}
 
 
 def _count(steps: int) -> int:
