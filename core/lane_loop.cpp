@@ -116,6 +116,9 @@ Outcome run_steps(Server& server, Lane& lane) {
     // What the next step begins by waiting for is on its way while the step is begun.
     const void* const first_wait =
         stretches[0].wait_begin != stretches[0].wait_end ? lane.neighbours[waits[0].lane].timeline : nullptr;
+    const bool mixed = run.plan->python != nullptr;  // some operations need the GIL
+    if (!mixed)
+        server.python.release();
     bool wanted = false;        // the server was asked to come back to its loop
     bool inside = lane.inside;  // the stretch that is next was left between two operations, its waits satisfied
     lane.inside = false;
@@ -146,7 +149,7 @@ Outcome run_steps(Server& server, Lane& lane) {
             NativeOp* op = natives + stretch.begin;
             NativeOp* const last = natives + stretch.end;
             std::uint32_t at = stretch.begin;
-            if (native)
+            if (native && mixed)
                 server.python.release();
             if (inside) [[unlikely]] {
                 at = lane.position;
@@ -205,11 +208,9 @@ Outcome run_steps(Server& server, Lane& lane) {
             }
             if (stretch.publishes)
                 publish(lane.timeline, step * per_step + stretch.end, unfenced);
-            if (s + 1 == n_stretches && first_wait != nullptr)
-                __builtin_prefetch(first_wait);
-            if ((server.budget -= stretch.end - stretch.begin) < 0 || wanted) [[unlikely]] {
+            if (wanted) [[unlikely]] {
                 wanted = false;
-                if (server.attention() || server.turn_over()) {
+                if (server.attention()) {
                     lane.stretch = s + 1;
                     if (lane.stretch == n_stretches) {
                         lane.in_step = false;
@@ -219,7 +220,13 @@ Outcome run_steps(Server& server, Lane& lane) {
                 }
             }
         }
+        if (first_wait != nullptr)
+            __builtin_prefetch(first_wait);
         lane.in_step = false;
+        if ((server.budget -= static_cast<std::int64_t>(per_step)) < 0 && server.turn_over()) [[unlikely]] {
+            ++lane.step;
+            return Outcome::kYielded;
+        }
     }
 }
 
