@@ -4,12 +4,14 @@
 
 #include "parking.h"
 #include "python_thread.h"
+#include "relax.h"
 #include "server.h"
 
 namespace ostinato {
 
 namespace {
 constexpr std::int64_t kRetryNs = 1'000'000;    // how often a caller without a seat looks whether it is free
+constexpr std::int64_t kPollNs = 10'000;        // a short run is over before a sleep and a wake would be
 constexpr std::int64_t kSignalNs = 20'000'000;  // how often a waiting thread looks at signals
 }  // namespace
 
@@ -75,7 +77,12 @@ bool Caller::work_until_done(Run& run) {
 
 bool wait_until_done(Run& run, std::int64_t timeout_ns) {
     PythonThread python(true);
-    const std::int64_t deadline = timeout_ns < 0 ? -1 : monotonic_ns() + timeout_ns;
+    const std::int64_t start = monotonic_ns();
+    const std::int64_t deadline = timeout_ns < 0 ? -1 : start + timeout_ns;
+    const std::int64_t polling = deadline < 0 ? start + kPollNs : std::min(start + kPollNs, deadline);
+    python.release();  // a Python task may be all that the run waits for
+    while (!run.done.load(std::memory_order_acquire) && monotonic_ns() < polling)
+        relax();
     while (!run.done.load(std::memory_order_acquire)) {
         const std::uint32_t ticket = run.finished.ticket();
         if (run.done.load(std::memory_order_acquire))

@@ -1,0 +1,60 @@
+"""Figures for the documentation: ``python benchmarks/report.py RESULTS.json > docs/figures.md``."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_TITLES = {
+    "native": "Empty native tasks, ns a task",
+    "metg": "Smallest effective grain, ns",
+    "fixed": "Fixed costs, ns",
+    "irregular": "Irregular durations, efficiency of two threads",
+    "python": "Empty Python tasks, ns a task",
+    "compile": "Capture and compile",
+    "memory": "Memory",
+}
+
+
+def report(results: Mapping[str, Any]) -> str:
+    """Return the medians of a run as a page in Markdown."""
+    machine, versions = results["machine"], results["versions"]
+    lines = [
+        "# Figures",
+        "",
+        f"Medians of one interleaved run on {results['date'][:10]}: {machine['cpu']}, {machine['cores']} cores, "
+        f"Linux {machine['kernel'].split('-')[0]}. Made from the benchmarks' JSON by `benchmarks/report.py`.",
+        "",
+        ", ".join(f"{name} {version}" for name, version in versions.items() if name != "revision") + ".",
+    ]
+    for benchmark, title in _TITLES.items():
+        rows = [row for row in results["results"] if row["benchmark"] == benchmark]
+        if benchmark == "metg":
+            rows = [row for row in rows if row["case"].startswith("METG")]
+        if rows:
+            lines += ["", f"## {title}", "", *_table(rows)]
+    lines += ["", "## What was set out to be reached", "", "| | measured | wanted |", "|---|---|---|"]
+    for target in results["targets"]:
+        bound = "at most" if target["at_most"] else "at least"
+        missed = "" if target["reached"] else " **missed**"
+        lines.append(f"| {target['name']} | {target['measured']:,.4g}{missed} | {bound} {target['wanted']:,g} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: list[Mapping[str, Any]]) -> list[str]:
+    contestants = list(dict.fromkeys(row["contestant"] for row in rows))
+    cases = dict.fromkeys(row["case"] for row in rows)
+    median = {(row["case"], row["contestant"]): statistics.median(row["samples"]) for row in rows}
+    lines = ["| | " + " | ".join(contestants) + " |", "|---" * (len(contestants) + 1) + "|"]
+    for case in cases:
+        cells = (f"{median[case, who]:,.3g}" if (case, who) in median else "" for who in contestants)
+        lines.append(f"| {case} | " + " | ".join(cells) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.stdout.write(report(json.loads(Path(sys.argv[1]).read_text())))
