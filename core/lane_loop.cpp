@@ -94,9 +94,10 @@ void record(Server& server, Lane& lane, std::uint32_t position, std::uint64_t us
 }
 
 // The lane loop proper. `Rings`: arrays are chosen by step. `Traced`: every operation is recorded. Whoever leaves it
-// for another function that looks at the lane writes the cursor back first.
+// for another function that looks at the lane writes the cursor back first. Four instances, each compiled by itself:
+// inlined together they would share registers.
 template <bool Rings, bool Traced>
-Outcome run_steps(Server& server, Lane& lane) {
+[[gnu::noinline]] Outcome run_steps(Server& server, Lane& lane) {
     Program& program = *lane.program;
     const LaneOrder& order = *lane.order;
     Run& run = *lane.run;
