@@ -359,6 +359,14 @@ void bind_runtime(nb::module_& module) {
                  for (const std::shared_ptr<Run>& run : self.program->in_flight())
                      cancel(RunHandle{self.program, run});
              })
+        .def("refuse_runs", [](ProgramHandle& self) { self.program->close(); })
+        .def("in_flight",
+             [](const ProgramHandle& self) {
+                 nb::list runs;
+                 for (const std::shared_ptr<Run>& run : self.program->in_flight())
+                     runs.append(RunHandle{self.program, run});
+                 return runs;
+             })
         .def("close", &ProgramHandle::let_go)
         .def("statistics", &statistics);
     nb::class_<RunHandle>(module, "Run", "Some steps of a program, submitted together.")

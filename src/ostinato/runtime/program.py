@@ -273,6 +273,7 @@ class Program:
                 raise ContractError("a task cannot close its own program")
             self._closed = True
         if not self._machine._core.forked:
+            self._core.refuse_runs()  # before looking which there are: other threads may be submitting
             if cancel:
                 self._core.cancel_all()
             self._wait_for_all_runs()
@@ -314,9 +315,8 @@ class Program:
         return resolve(self._params, self._lowered, _merged(params, more_params))
 
     def _wait_for_all_runs(self) -> None:
-        # Runs end in order, so when one of no steps has ended, all have.
-        nothing = [0] * len(self._lowered.native_values), [None] * len(self._lowered.objects)
-        self._core.submit(0, 0, True, *nothing, False).wait(-1.0)
+        for run in self._core.in_flight():
+            run.wait(-1.0)
 
     def _end(self, run: _core.Run) -> int:
         end = outcome(run, self._scheduled.ops)
