@@ -354,11 +354,6 @@ void bind_runtime(nb::module_& module) {
              "traced"_a)
         .def(
             "rebind", [](ProgramHandle& self, const PlanHandle& plan) { self.program->rebind(plan.plan); }, "plan"_a)
-        .def("cancel_all",
-             [](ProgramHandle& self) {
-                 for (const std::shared_ptr<Run>& run : self.program->in_flight())
-                     cancel(RunHandle{self.program, run});
-             })
         .def("refuse_runs", [](ProgramHandle& self) { self.program->close(); })
         .def("in_flight",
              [](const ProgramHandle& self) {

@@ -275,7 +275,8 @@ class Program:
         if not self._machine._core.forked:
             self._core.refuse_runs()  # before looking which there are: other threads may be submitting
             if cancel:
-                self._core.cancel_all()
+                for run in self._core.in_flight():
+                    run.cancel()
             self._wait_for_all_runs()
         self._core.close()
         self._lowered = None  # type: ignore[assignment]
