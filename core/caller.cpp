@@ -16,8 +16,26 @@ constexpr std::int64_t kSignalNs = 20'000'000;  // how often a waiting thread lo
 }  // namespace
 
 Caller::Caller(Machine& machine) : machine_(machine), seat_(machine.seat(0)), seated_(machine.sit(seat_)) {
+    if (!seated_)
+        ask();
     if (seated_)
         wake_up(machine_, seat_);
+}
+
+void Caller::ask() {
+    // As in work_until_done, but before anything is submitted: a worker that only polls makes room at once.
+    PythonThread python(true);
+    python.release();
+    seat_.callers_waiting.fetch_add(1, std::memory_order_seq_cst);
+    const std::int64_t give_up = monotonic_ns() + kPollNs;
+    while (!seated_ && monotonic_ns() < give_up) {
+        seat_.attention.fetch_or(kWanted, std::memory_order_relaxed);
+        relax();
+        seated_ = machine_.sit(seat_);
+    }
+    seat_.callers_waiting.fetch_sub(1, std::memory_order_seq_cst);
+    if (!seated_)
+        seat_.doorbell.ring();  // its worker may have left for our sake
 }
 
 Caller::~Caller() {

@@ -18,6 +18,7 @@ public:
     bool work_until_done(Run& run);
 
 private:
+    void ask();  // for the seat, for a short while
     void leave();
 
     Machine& machine_;
