@@ -6,20 +6,39 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from ostinato.events import Barrier, Reservation
+    from ostinato.graph.graph import Graph
     from ostinato.graph.native import NativeTask
     from ostinato.graph.operand import Operand
+    from ostinato.graph.param import Param
 
-__all__ = ["Body", "Copy", "Fill", "NativeCall", "PythonCall", "Until"]
+__all__ = [
+    "Acquire",
+    "Arrive",
+    "Await",
+    "Body",
+    "Copy",
+    "Fill",
+    "Join",
+    "NativeCall",
+    "Nested",
+    "Postcondition",
+    "Precondition",
+    "PythonCall",
+    "Release",
+    "Until",
+]
 
 
 class PythonCall:
     """A call of a Python function.
 
     `args` are the positional, then the keyword values, in the order of a vectorcall; `keywords` names the latter.
-    Each is an `Operand`, a `Param`, `STEP`, or a plain object that is passed as it is.
+    Each is an `Operand`, a `Param`, `STEP`, or a plain object that is passed as it is. A `blocking` one may wait, so
+    it runs on a thread of its own.
     """
 
-    __slots__ = ("args", "function", "keywords", "releases_gil")
+    __slots__ = ("args", "blocking", "function", "keywords", "releases_gil")
 
     def __init__(
         self,
@@ -27,11 +46,13 @@ class PythonCall:
         args: tuple[object, ...],
         keywords: tuple[str, ...] = (),
         releases_gil: bool = False,
+        blocking: bool = False,
     ) -> None:
         self.function = function
         self.args = args
         self.keywords = keywords
         self.releases_gil = releases_gil
+        self.blocking = blocking
 
 
 class NativeCall:
@@ -84,4 +105,100 @@ class Until:
         self.every = every
 
 
-Body: TypeAlias = PythonCall | NativeCall | Copy | Fill | Until
+class Precondition:
+    """Something outside that must have happened before what comes after this, in a run's first step."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Postcondition:
+    """An event that each run gives: what comes before this is done, in its last step."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Arrive:
+    """`count` arrivals at `barrier`, with `value` for its reduction; each may be a `Param`. No value: `NO_VALUE`."""
+
+    __slots__ = ("barrier", "count", "value")
+
+    NO_VALUE = object()
+
+    def __init__(self, barrier: Barrier | Param, count: int | Param, value: object) -> None:
+        self.barrier = barrier
+        self.count = count
+        self.value = value
+
+
+class Await:
+    """A wait for the phase of `barrier` that belongs to the step."""
+
+    __slots__ = ("barrier",)
+
+    def __init__(self, barrier: Barrier | Param) -> None:
+        self.barrier = barrier
+
+
+class Acquire:
+    """A request for `reservation`, done when it is granted."""
+
+    __slots__ = ("exclusive", "reservation")
+
+    def __init__(self, reservation: Reservation, exclusive: bool) -> None:
+        self.reservation = reservation
+        self.exclusive = exclusive
+
+
+class Release:
+    """Gives `reservation` back."""
+
+    __slots__ = ("reservation",)
+
+    def __init__(self, reservation: Reservation) -> None:
+        self.reservation = reservation
+
+
+class Nested:
+    """All of another graph, as one op.
+
+    `params` gives values, or parameters of the outer graph, for the inner graph's; `preconditions` says, for each name
+    that the inner graph declares, after which ops of the outer graph it holds, as pairs (index, distance).
+    """
+
+    __slots__ = ("graph", "params", "preconditions")
+
+    def __init__(
+        self, graph: Graph, params: dict[str, object], preconditions: dict[str, tuple[tuple[int, int], ...]]
+    ) -> None:
+        self.graph = graph
+        self.params = params
+        self.preconditions = preconditions
+
+
+class Join:
+    """Nothing but a place in the order: comes after some ops, and before others."""
+
+    __slots__ = ()
+
+
+Body: TypeAlias = (
+    PythonCall
+    | NativeCall
+    | Copy
+    | Fill
+    | Until
+    | Precondition
+    | Postcondition
+    | Arrive
+    | Await
+    | Acquire
+    | Release
+    | Nested
+    | Join
+)

@@ -1,0 +1,101 @@
+#include "event.h"
+
+#include <deque>
+#include <utility>
+
+namespace ostinato {
+
+namespace {
+
+// Events that have happened on this thread and whose listeners are still to be called. A listener may trigger further
+// events: a chain of a million must not take a million frames.
+struct Due {
+    std::shared_ptr<Event> event;
+    std::vector<Event::Listener> listeners;
+};
+thread_local std::deque<Due>* due = nullptr;
+
+void tell(std::shared_ptr<Event> event, std::vector<Event::Listener> listeners) {
+    if (listeners.empty())
+        return;
+    if (due != nullptr) {
+        due->push_back({std::move(event), std::move(listeners)});
+        return;
+    }
+    std::deque<Due> queue;
+    due = &queue;
+    queue.push_back({std::move(event), std::move(listeners)});
+    while (!queue.empty()) {
+        const Due next = std::move(queue.front());
+        queue.pop_front();
+        for (const Event::Listener& listener : next.listeners)
+            listener(*next.event);
+    }
+    due = nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<Event> Event::happened() {
+    auto event = std::make_shared<Event>();
+    event->state_.store(State::kDone, std::memory_order_relaxed);
+    return event;
+}
+
+bool Event::trigger() { return end(State::kDone, {}, nullptr); }
+bool Event::poison() { return end(State::kPoisoned, {}, nullptr); }
+bool Event::poison(PythonObjectHandle reason) { return end(State::kPoisoned, std::move(reason), nullptr); }
+
+bool Event::poison(const std::shared_ptr<Event>& other) {
+    // The source itself, so that a chain of poisoned events does not keep all its links alive.
+    const std::shared_ptr<Event>& source = other->poisoned_by_ ? other->poisoned_by_ : other;
+    return end(State::kPoisoned, {}, source);
+}
+
+bool Event::end(State state, PythonObjectHandle reason, std::shared_ptr<Event> by) {
+    std::vector<Listener> listeners;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (done())
+            return false;
+        reason_ = std::move(reason);
+        poisoned_by_ = std::move(by);
+        state_.store(state, std::memory_order_release);
+        listeners.swap(listeners_);
+    }
+    bell.ring();
+    tell(shared_from_this(), std::move(listeners));
+    return true;
+}
+
+void Event::listen(Listener listener) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!done()) {
+            listeners_.push_back(std::move(listener));
+            return;
+        }
+    }
+    std::vector<Listener> one;
+    one.push_back(std::move(listener));
+    tell(shared_from_this(), std::move(one));
+}
+
+void merge(const std::vector<std::shared_ptr<Event>>& events, bool ignore_poison,
+           const std::shared_ptr<Event>& merged) {
+    const auto left = std::make_shared<std::atomic<std::size_t>>(events.size() + 1);
+    const auto one_less = [left, merged] {
+        if (left->fetch_sub(1, std::memory_order_acq_rel) == 1)
+            merged->trigger();
+    };
+    for (const std::shared_ptr<Event>& event : events) {
+        event->listen([one_less, merged, ignore_poison](Event& happened) {
+            if (happened.poisoned() && !ignore_poison)
+                merged->poison(happened.shared_from_this());
+            one_less();
+        });
+    }
+    one_less();
+}
+
+}  // namespace ostinato

@@ -1,0 +1,66 @@
+// An event: something that happens once, or is poisoned: what it stood for has failed.
+//
+// Whoever waits for one either sleeps (`wait_until_done`), or leaves a listener. Listeners are called by the thread that
+// triggers the event, after it has let go of all locks of ours, with or without the GIL: they must not wait for anything
+// but mutexes, nor run Python code.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "doorbell.h"
+#include "plan.h"
+
+namespace ostinato {
+
+class Event : public std::enable_shared_from_this<Event> {
+public:
+    using Listener = std::function<void(Event&)>;
+
+    // `origin`: the Python object that explains why, should it be poisoned without a reason of its own.
+    explicit Event(PythonObjectHandle origin = {}) : origin_(std::move(origin)) {}
+
+    // An event that has happened already.
+    static std::shared_ptr<Event> happened();
+
+    bool done() const { return state_.load(std::memory_order_acquire) != State::kPending; }
+    bool poisoned() const { return state_.load(std::memory_order_acquire) == State::kPoisoned; }
+
+    // False when it has been triggered or poisoned before. What led to it is visible to whoever sees `done`.
+    bool trigger();
+    bool poison();                                    // its origin explains why
+    bool poison(PythonObjectHandle reason);           // an exception, or null
+    bool poison(const std::shared_ptr<Event>& other);  // because another was
+
+    // Calls `listener` once: when the event happens, or at once if it has.
+    void listen(Listener listener);
+
+    // Why it is poisoned: the event where that began, itself or another. Once it is done.
+    const Event& source() const { return poisoned_by_ ? *poisoned_by_ : *this; }
+    const PythonObjectHandle& reason() const { return reason_; }
+    const PythonObjectHandle& origin() const { return origin_; }
+
+    Doorbell bell;  // rung when it happens
+
+private:
+    enum class State : std::uint8_t { kPending, kDone, kPoisoned };
+    bool end(State state, PythonObjectHandle reason, std::shared_ptr<Event> by);
+
+    std::atomic<State> state_{State::kPending};
+    std::mutex mutex_;  // listeners, and the change of state
+    std::vector<Listener> listeners_;
+    PythonObjectHandle origin_, reason_;  // written before the state changes
+    std::shared_ptr<Event> poisoned_by_;
+};
+
+// Waits until `event` is done or `timeout_ns` (negative: no limit) has passed. False: a signal handler raised.
+bool wait_until_done(Event& event, std::int64_t timeout_ns);
+
+// Triggers `merged` when all of `events` have happened; poisons it if one is poisoned, unless told to ignore that.
+void merge(const std::vector<std::shared_ptr<Event>>& events, bool ignore_poison, const std::shared_ptr<Event>& merged);
+
+}  // namespace ostinato
