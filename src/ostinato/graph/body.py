@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ostinato.graph.native import NativeTask
     from ostinato.graph.operand import Operand
     from ostinato.graph.param import Param
+    from ostinato.graph.sources import Source
 
 __all__ = [
     "Acquire",
@@ -168,14 +169,12 @@ class Nested:
     """All of another graph, as one op.
 
     `params` gives values, or parameters of the outer graph, for the inner graph's; `preconditions` says, for each name
-    that the inner graph declares, after which ops of the outer graph it holds, as pairs (index, distance).
+    that the inner graph declares, after what of the outer graph it holds.
     """
 
     __slots__ = ("graph", "params", "preconditions")
 
-    def __init__(
-        self, graph: Graph, params: dict[str, object], preconditions: dict[str, tuple[tuple[int, int], ...]]
-    ) -> None:
+    def __init__(self, graph: Graph, params: dict[str, object], preconditions: dict[str, tuple[Source, ...]]) -> None:
         self.graph = graph
         self.params = params
         self.preconditions = preconditions

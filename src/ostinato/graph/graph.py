@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from types import FrameType, MethodType
+from types import FrameType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from ostinato.errors import GraphError
-from ostinato.graph.body import Body, Until
+from ostinato.graph.body import Body, Postcondition, Until
 from ostinato.graph.call_site import CallSite, user_frame
+from ostinato.graph.conditions import check_not_outside, postcondition_body, precondition_body
 from ostinato.graph.guard import Guard
-from ostinato.graph.op import Op, Previous
+from ostinato.graph.nested import graphs_in, nested_body, stop_in
+from ostinato.graph.op import After, Op, Port
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.param import REQUIRED, Combine, Param
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder
 from ostinato.graph.ring import Ring, ring
+from ostinato.graph.sources import Source, check_target, source_of, sources_of
+from ostinato.graph.synchronization import acquire_body, arrive_body, release_body, wait_body
 from ostinato.graph.task import PythonTask, modes_of, name_of
 from ostinato.graph.transfer import copy_body, fill_body
 
 if TYPE_CHECKING:
+    from ostinato.events import Barrier, Reservation
     from ostinato.runtime.program import Program
 
 __all__ = ["Graph"]
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed
 
 
@@ -47,6 +53,13 @@ class Graph:
         The parameters by name.
     explicit_edges
         The dependences given, as (index of the earlier op, index of the later op, distance in steps).
+    port_edges
+        Those on a postcondition of a nested graph: (index of the nested graph's op, name of the postcondition, index of
+        the later op, distance in steps).
+    preconditions, postconditions
+        Their ops by name.
+    nested
+        The graphs that are nested in this one, as the keys of a dict.
     stop
         The op made by `until`, or None.
 
@@ -64,6 +77,10 @@ class Graph:
     def __init__(self, infer: bool = True) -> None:
         self.infer = bool(infer)
         self.explicit_edges: list[tuple[int, int, int]] = []
+        self.port_edges: list[tuple[int, str, int, int]] = []
+        self.preconditions: dict[str, Op] = {}
+        self.postconditions: dict[str, Op] = {}
+        self.nested: dict[Graph, None] = {}
         self.stop: Op | None = None
         self._recorder = Recorder()
         self._ops: list[Op] = []
@@ -82,7 +99,8 @@ class Graph:
     @property
     def given_edges(self) -> list[tuple[Op, Op, int]]:
         """The dependences given by ``after=`` and `edge`: an op, the op that comes after it, the distance in steps."""
-        return [(self._ops[src], self._ops[dst], distance) for src, dst, distance in self.explicit_edges]
+        edges = [*self.explicit_edges, *((src, dst, distance) for src, _, dst, distance in self.port_edges)]
+        return [(self._ops[src], self._ops[dst], distance) for src, dst, distance in edges]
 
     @property
     def edges(self) -> list[tuple[Op, Op, int]]:
@@ -106,7 +124,7 @@ class Graph:
         self,
         fn: object,
         *args: Any,
-        after: Op | Previous | Iterable[Op | Previous] = (),
+        after: After = (),
         on: Any = None,
         priority: int = 0,
         name: str | None = None,
@@ -145,14 +163,14 @@ class Graph:
         elif access is None:
             raise TypeError(f"{fn!r} is no task, so give access=, with one entry per argument, or decorate it")
         else:
-            called = PythonTask(fn, modes_of(access), name_of(fn), False)
+            called = PythonTask(fn, modes_of(access), name_of(fn))
         return self.record(called, args, {}, user_frame(), name, after, on, priority)
 
     def copy(
         self,
         src: Any,
         dst: Any,
-        after: Op | Previous | Iterable[Op | Previous] = (),
+        after: After = (),
         on: Any = None,
         priority: int = 0,
         name: str | None = None,
@@ -178,13 +196,13 @@ class Graph:
             Scatter along the first axis: ``dst[scatter[i]] = src[i]``.
         """
         body, operands = copy_body(self._recorder, src, dst, reduce, indices, scatter)
-        return self._add(body, operands, user_frame(), name or "copy", after, on, priority)
+        return self._add(body, operands, user_frame(), name or "copy", sources_of(self, after), on, priority)
 
     def fill(
         self,
         dst: Any,
         value: Any,
-        after: Op | Previous | Iterable[Op | Previous] = (),
+        after: After = (),
         on: Any = None,
         priority: int = 0,
         name: str | None = None,
@@ -201,26 +219,135 @@ class Graph:
             As for `task`.
         """
         body, operands = fill_body(self._recorder, dst, value)
-        return self._add(body, operands, user_frame(), name or "fill", after, on, priority)
+        return self._add(body, operands, user_frame(), name or "fill", sources_of(self, after), on, priority)
 
     def until(self, flag: Any, every: int = 1) -> Op:
         """Add a look at `flag` in every `every`-th step: if it is nonzero then, that step is the run's last.
 
-        No op of a later step starts before it is known. A graph has at most one.
+        No op of a later step starts before it is known. A graph has at most one, graphs nested in it included.
         """
         every = operator.index(every)
         if every < 1:
             raise ValueError(f"every= counts steps from 1, {every} is less")
-        if self.stop is not None:
-            raise GraphError(f"the graph has an until() already, at {self.stop.call_site}; it can have one")
+        stop = stop_in(self)
+        if stop is not None:
+            raise GraphError(f"the graph has an until() already, at {stop.call_site}; it can have one")
         operand = self._recorder.array_operand(flag, READ, _until_label, 0)
         array = operand.arrays[0]
         if array.size != 1:
             raise GraphError(f"the flag of until() is an array of one element, not of shape {array.shape}")
         if array.dtype.kind not in "biufc":
             raise GraphError(f"the flag of until() is a number or a bool, not {array.dtype}")
-        self.stop = self._add(Until(operand, every), (operand,), user_frame(), "until", (), None, 0)
+        self.stop = self._add(Until(operand, every), (operand,), user_frame(), "until")
         return self.stop
+
+    def arrive(self, barrier: Barrier | Param, count: Any = 1, value: Any = None, after: After = ()) -> Op:
+        """Add arrivals at a barrier.
+
+        In step k of the program they belong to phase p + k, p the barrier's phase at compile; at a barrier given with
+        the run, to the phase then current for the run's first step, and so on.
+
+        Parameters
+        ----------
+        barrier
+            The barrier, or a parameter.
+        count
+            How many arrivals, or a parameter.
+        value
+            What they add to the barrier's reduction, or a parameter; None for nothing. Of an array it is a copy.
+        after
+            As for `task`.
+        """
+        body = arrive_body(self._recorder, barrier, count, value)
+        return self._add(body, (), user_frame(), "arrive", sources_of(self, after))
+
+    def wait(self, barrier: Barrier | Param, after: After = ()) -> Op:
+        """Add a wait for the phase of a barrier that `arrive` in the same step would belong to."""
+        return self._add(wait_body(self._recorder, barrier), (), user_frame(), "wait", sources_of(self, after))
+
+    def acquire(self, reservation: Reservation, exclusive: bool = True, after: After = ()) -> Op:
+        """Add a request for a reservation; what comes after it runs once it is granted.
+
+        Within a program, the requests and releases of one reservation happen in program order, step after step.
+        """
+        return self._add(acquire_body(reservation, exclusive), (), user_frame(), "acquire", sources_of(self, after))
+
+    def release(self, reservation: Reservation, after: After = ()) -> Op:
+        """Add giving a reservation back. This happens even where what it comes after failed, or was cancelled."""
+        return self._add(release_body(reservation), (), user_frame(), "release", sources_of(self, after))
+
+    def precondition(self, name: str) -> Op:
+        """Add something outside that must have happened: an event given under this name with each run.
+
+        What comes after the op waits for it, in the run's first step. The op itself comes after nothing.
+        """
+        body = precondition_body(name, self.preconditions)
+        op = self.preconditions[name] = self._add(body, (), user_frame(), name)
+        return op
+
+    def postcondition(self, name: str, after: After) -> Op:
+        """Add an event that each run gives under this name, in ``run.posts``: `after` is done in its last step.
+
+        Nothing in the graph comes after the op.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> a, b, graph = np.zeros(2), np.zeros(2), ost.Graph()
+        >>> ready = graph.precondition("input ready")
+        >>> first = graph.copy(a, b, after=ready)
+        >>> free = graph.postcondition("input free", after=first)
+        """
+        sources = sources_of(self, after)
+        body = postcondition_body(name, self.postconditions, sources, self._ops)
+        op = self.postconditions[name] = self._add(body, (), user_frame(), name, sources)
+        return op
+
+    def subgraph(
+        self,
+        graph: Graph,
+        params: Mapping[str, Any] = _NOTHING,
+        preconditions: Mapping[str, After] = _NOTHING,
+        after: After = (),
+    ) -> Op:
+        """Add all of another graph, as one op.
+
+        Parameters
+        ----------
+        graph
+            The graph; any number of times, in any number of graphs.
+        params
+            By name, what its parameters are: values, or parameters of this graph.
+        preconditions
+            By name, the ops that each of its preconditions stands for; all of them, an empty tuple for none.
+        after
+            As for `task`: what all of its ops come after.
+
+        Returns
+        -------
+        Op
+            Its ``posts[name]`` stands in ``after=`` for one of the inner graph's postconditions.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> a, b, inner = np.zeros(2), np.zeros(2), ost.Graph()
+        >>> filled = inner.fill(a, inner.param("value", 1.0), after=inner.precondition("go"))
+        >>> filled = inner.postcondition("filled", after=filled)
+        >>> graph = ost.Graph()
+        >>> op = graph.subgraph(inner, {"value": 2.0}, {"go": ()})
+        >>> copied = graph.copy(a, b, after=op.posts["filled"])
+        """
+        if not isinstance(graph, Graph):
+            raise TypeError(f"subgraph() takes an ostinato.Graph, not {type(graph).__name__}")
+        sources = {name: tuple(sources_of(self, ops)) for name, ops in dict(preconditions).items()}
+        body = nested_body(self, self._recorder, graph, params, sources)
+        op = self._add(body, (), user_frame(), "subgraph", sources_of(self, after))
+        if graph not in self.nested:
+            self.nested[graph] = None
+            for each in graphs_in(graph):
+                self._recorder.hold_arrays_of(each._recorder)
+        return op
 
     def param(self, name: str, default: Any = REQUIRED, combine: Combine | None = None) -> Any:
         """Return the parameter `name`: a value given with each run, usable as a scalar or plain argument.
@@ -234,18 +361,20 @@ class Graph:
         """Let arrays of one shape and dtype take turns; the same as `ostinato.ring`."""
         return ring(*arrays)
 
-    def edge(self, src: Op, dst: Op, distance: int = 0) -> None:
+    def edge(self, src: Op | Port, dst: Op, distance: int = 0) -> None:
         """Let `dst` come after `src` of the same step, or of the step `distance` steps before."""
         distance = operator.index(distance)
         if distance < 0:
             raise ValueError(f"the distance of an edge counts steps back from 0, {distance} is less")
         if distance > _FARTHEST:
             raise ValueError(f"an edge reaches back {_FARTHEST} steps at most, not {distance}")
-        self._check_own(src)
-        self._check_own(dst)
-        if src is dst and distance == 0:
-            raise GraphError(f"{src!r} cannot come after itself in one step; the distance must be 1 or more")
-        self.explicit_edges.append((src.index, dst.index, distance))
+        source = source_of(self, src, distance)
+        check_target(self, dst)
+        if source.op == dst.index and distance == 0:
+            raise GraphError(f"{dst!r} cannot come after itself in one step; the distance must be 1 or more")
+        if isinstance(dst.body, Postcondition):
+            check_not_outside(dst.name, self._ops[source.op])
+        self._add_edges((source,), dst.index)
 
     def compile(
         self, machine: Any = None, *, runs: str = "pipelined", lanes: int | None = None, costs: Any = None
@@ -257,7 +386,9 @@ class Graph:
         machine
             The machine; None for the default one of the process.
         runs
-            ``"pipelined"``: runs go in the order of submission, overlapping as far as accesses allow.
+            ``"pipelined"``: runs go in the order of submission, overlapping as far as accesses allow. ``"serial"``: one
+            whole run at a time, in the order in which their default preconditions are met. ``"concurrent"``: runs are
+            independent; arrays that they share are the caller's business. ``"once"``: there is one run.
         lanes
             At most so many threads' worth.
         costs
@@ -289,20 +420,27 @@ class Graph:
         kwargs: Mapping[str, Any],
         frame: FrameType,
         name: str | None = None,
-        after: Op | Previous | Iterable[Op | Previous] = (),
+        after: After = (),
         on: Any = None,
         priority: int = 0,
     ) -> Op:
         """Add a call of a task, made in `frame`; what tasks do when they are called inside a capture."""
         body, operands = task.bind(self._recorder, args, kwargs)
-        return self._add(body, operands, frame, name or task.name, after, on, priority)
+        sources = sources_of(self, after) if after != () else ()
+        return self._add(body, operands, frame, name or task.name, sources, on, priority)
 
     def discard(self) -> None:
         """Forget everything recorded; what an exception inside a capture does."""
-        self._ops.clear()
-        self.explicit_edges.clear()
+        for each in (self._ops, self.explicit_edges, self.port_edges):
+            each.clear()
+        for table in (self.preconditions, self.postconditions, self.nested):
+            table.clear()
         self.stop = None
         self._recorder = Recorder()
+
+    def has(self, op: Op) -> bool:
+        """Whether an op is one of this graph's."""
+        return op.graph is self and op.index < len(self._ops) and self._ops[op.index] is op
 
     def _add(
         self,
@@ -310,9 +448,9 @@ class Graph:
         operands: tuple[Operand, ...],
         frame: FrameType,
         name: str,
-        after: Op | Previous | Iterable[Op | Previous],
-        on: Any,
-        priority: int,
+        sources: Sequence[Source] = (),
+        on: Any = None,
+        priority: int = 0,
     ) -> Op:
         place = (id(frame.f_code), frame.f_lasti)
         site = self._sites.get(place)
@@ -320,28 +458,18 @@ class Graph:
             site = self._sites[place] = CallSite(frame)  # keeps the code, and so its id
         if on is not None and not isinstance(on, str) and not hasattr(on, "name"):
             raise TypeError(f"on= is a processor, its name or a kind, not {type(on).__name__}")
-        index = len(self._ops)
-        if after != ():
-            edges = [(src, index, distance) for src, distance in self._sources(after)]
-            self.explicit_edges.extend(edges)
-        op = Op(self, index, name, site, body, operands, on, priority and operator.index(priority))
+        op = Op(self, len(self._ops), name, site, body, operands, on, priority and operator.index(priority))
+        if sources:
+            self._add_edges(sources, op.index)
         self._ops.append(op)
         return op
 
-    def _sources(self, after: Op | Previous | Iterable[Op | Previous]) -> list[tuple[int, int]]:
-        """Return the index and the distance of each op in ``after=``."""
-        sources = []
-        for entry in (after,) if isinstance(after, Op | Previous) else after:
-            op, distance = (entry.op, entry.distance) if isinstance(entry, Previous) else (entry, 0)
-            self._check_own(op)
-            sources.append((op.index, distance))
-        return sources
-
-    def _check_own(self, op: object) -> None:
-        if not isinstance(op, Op):
-            raise TypeError(f"an edge joins ops, {op!r} is none")
-        if op.graph is not self or op.index >= len(self._ops) or self._ops[op.index] is not op:
-            raise GraphError(f"{op!r} belongs to another graph")
+    def _add_edges(self, sources: Iterable[Source], target: int) -> None:
+        for index, post, distance in sources:
+            if post is None:
+                self.explicit_edges.append((index, target, distance))
+            else:
+                self.port_edges.append((index, post, target, distance))
 
 
 def _until_label(place: int) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
+from ostinato.graph.body import Nested
 from ostinato.graph.no_value import NoValue
 
 if TYPE_CHECKING:
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.operand import Operand
 
-__all__ = ["Op", "Previous", "previous"]
+__all__ = ["After", "Op", "Port", "Previous", "previous"]
 
 
 class Op(NoValue):
@@ -62,6 +64,18 @@ class Op(NoValue):
         self.on = on
         self.priority = priority
 
+    @property
+    def original(self) -> Op:
+        """The op that was recorded: itself, but for the copies that a program makes."""
+        return self
+
+    @property
+    def posts(self) -> Mapping[str, Port]:
+        """The postconditions of a nested graph by name, to stand in ``after=``; other ops have none."""
+        if not isinstance(self.body, Nested):
+            return {}
+        return {name: Port(self, name) for name in self.body.graph.postconditions}
+
     def __repr__(self) -> str:
         return f"<Op {self.index} {self.name!r} at {self.call_site}>"
 
@@ -72,12 +86,34 @@ class Op(NoValue):
         )
 
 
+class Port(NoValue):
+    """A postcondition of a nested graph: what stands in ``after=`` for that part of it; from `Op.posts`."""
+
+    __slots__ = ("name", "op")
+
+    def __init__(self, op: Op, name: str) -> None:
+        self.op = op
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Port) and self.op is other.op and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.name))
+
+    def __repr__(self) -> str:
+        return f"<postcondition {self.name!r} of {self.op!r}>"
+
+    def _why(self) -> str:
+        return f"{self!r} has no value: it stands in after="
+
+
 class Previous:
-    """An op, some steps before; made by `previous`."""
+    """An op, or a postcondition of a nested graph, some steps before; made by `previous`."""
 
     __slots__ = ("distance", "op")
 
-    def __init__(self, op: Op, distance: int) -> None:
+    def __init__(self, op: Op | Port, distance: int) -> None:
         self.op = op
         self.distance = distance
 
@@ -85,7 +121,11 @@ class Previous:
         return f"<{self.distance} step{'s' * (self.distance > 1)} before, {self.op!r}>"
 
 
-def previous(op: Op | Previous) -> Previous:
+After: TypeAlias = "Op | Port | Previous | Iterable[Op | Port | Previous]"
+"""What ``after=`` takes."""
+
+
+def previous(op: Op | Port | Previous) -> Previous:
     """Return what stands in ``after=`` for `op` in the step before; twice, for the step before that.
 
     Examples
@@ -99,6 +139,6 @@ def previous(op: Op | Previous) -> Previous:
     """
     if isinstance(op, Previous):
         return Previous(op.op, op.distance + 1)
-    if not isinstance(op, Op):
+    if not isinstance(op, Op | Port):
         raise TypeError(f"previous() takes an op, not {type(op).__name__}")
     return Previous(op, 1)

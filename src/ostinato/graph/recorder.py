@@ -107,6 +107,17 @@ class Recorder:
         if self.params.get(value.name) is not value:
             raise GraphError(f"{label(place)}: parameter {value.name!r} belongs to another graph")
 
+    def hold_arrays_of(self, other: Recorder) -> None:
+        """Make the arrays of a nested graph read-only while a capture is open."""
+        if (self.guard or current_guard()) is None:
+            return
+        for operands in other.known:
+            for operand in operands.values():
+                if operand.ring is not None:
+                    self._hold_ring(operand.ring.ring)
+                elif operand.array is not None:
+                    self._hold(operand.array)
+
     def _array(self, value: object, label: Label, place: int) -> Array | None:
         if isinstance(value, Param | Step | Ring):
             raise GraphError(f"{label(place)} is an array, {value!r} is not{_RING_HINT * isinstance(value, Ring)}")

@@ -29,11 +29,19 @@ R = TypeVar("R")
 class PythonTask(Recordable):
     """A Python callable with one access mode for each positional argument, 0 for those that are no arrays."""
 
-    def __init__(self, function: Callable[..., Any], modes: tuple[int, ...], name: str, releases_gil: bool) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        modes: tuple[int, ...],
+        name: str,
+        releases_gil: bool = False,
+        blocking: bool = False,
+    ) -> None:
         self.function = function
         self.modes = modes
         self.name = name
         self.releases_gil = releases_gil
+        self.blocking = blocking
 
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -58,7 +66,7 @@ class PythonTask(Recordable):
                 values.append(value)
         arguments = tuple(values)
         accesses = arguments if len(operands) == len(values) else tuple(operands)
-        return PythonCall(self.function, arguments, keywords, self.releases_gil), accesses
+        return PythonCall(self.function, arguments, keywords, self.releases_gil, self.blocking), accesses
 
     def complete(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -81,6 +89,8 @@ class Task(PythonTask, Generic[P, R]):
         function: Callable[P, R],
         name: str | None = None,
         releases_gil: bool = False,
+        blocking: bool = False,
+        launch_only: bool = False,
         local_names: Mapping[str, object] | None = None,
     ) -> None:
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
@@ -102,7 +112,8 @@ class Task(PythonTask, Generic[P, R]):
         functools.update_wrapper(self, function)
         self.__signature__ = signature
         self.__wrapped__ = function
-        super().__init__(function, modes, name or name_of(function), releases_gil)
+        super().__init__(function, modes, name or name_of(function), releases_gil, blocking)
+        self.launch_only = launch_only
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         graph = current()
@@ -186,8 +197,18 @@ class Task(PythonTask, Generic[P, R]):
 @overload
 def task(function: Callable[P, R], /) -> Task[P, R]: ...
 @overload
-def task(*, name: str | None = None, releases_gil: bool = False) -> Callable[[Callable[P, R]], Task[P, R]]: ...
-def task(function: Callable[..., Any] | None = None, /, *, name: str | None = None, releases_gil: bool = False) -> Any:
+def task(
+    *, name: str | None = None, releases_gil: bool = False, blocking: bool = False, launch_only: bool = False
+) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    releases_gil: bool = False,
+    blocking: bool = False,
+    launch_only: bool = False,
+) -> Any:
     """Make a task of a function.
 
     Parameters annotated `Read`, `Write` or `ReadWrite` are arrays that the function uses so; ``*args: Read`` stands
@@ -203,6 +224,10 @@ def task(function: Callable[..., Any] | None = None, /, *, name: str | None = No
         The name in messages and traces; by default the function's.
     releases_gil
         Says that the function spends its time without Python's global interpreter lock.
+    blocking
+        Says that the function may wait for events, runs and other things: it then runs on a thread of its own.
+    launch_only
+        Says that the function only starts work on a device and does not wait for it. On a CPU it changes nothing.
 
     Examples
     --------
@@ -225,7 +250,7 @@ def task(function: Callable[..., Any] | None = None, /, *, name: str | None = No
         return Task(function, local_names=sys._getframe(1).f_locals)
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        return Task(function, name, releases_gil, sys._getframe(1).f_locals)
+        return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals)
 
     return decorate
 
