@@ -5,20 +5,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 
 #include "parking.h"
 #include "python_interrupt.h"
 #include "python_ops.h"
 #include "python_thread.h"
 #include "server.h"
+#include "threads.h"
 
 namespace ostinato {
 
 namespace {
 
 std::atomic<std::uint64_t> fork_generation{0};
-std::atomic<std::uint32_t> threads_alive{0};  // of all machines
 
 std::mutex all_mutex;
 std::vector<std::weak_ptr<Machine>> all_machines;  // guarded by all_mutex
@@ -46,7 +45,7 @@ void wait_without_python(Run& run) {
 void in_forked_child() {
     after_fork();
     fork_generation.fetch_add(1, std::memory_order_relaxed);
-    threads_alive.store(0, std::memory_order_relaxed);
+    forget_threads();
 }
 
 void prepare_process() {
@@ -65,22 +64,6 @@ void pin(std::thread& thread, int core) {
     pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);  // best effort: a hint, not a need
 }
 
-// Threads of ours take no signals: they are the user's.
-class SignalsBlocked {
-public:
-    SignalsBlocked() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, &before_);
-    }
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
-private:
-    sigset_t before_;
-};
-
 }  // namespace
 
 Machine::Machine(std::size_t n_seats, bool is_crowded, PythonObjectHandle its_init)
@@ -95,7 +78,6 @@ Machine::Machine(std::size_t n_seats, bool is_crowded, PythonObjectHandle its_in
 std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init) {
     prepare_process();
     std::shared_ptr<Machine> machine(new Machine(cores.size(), crowded, std::move(init)));
-    const SignalsBlocked blocked;
     try {
         for (std::size_t i = 0; i < cores.size(); ++i)
             machine->start(&Machine::work, i, cores[i]);
@@ -111,18 +93,7 @@ std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool cro
 }
 
 void Machine::start(void (Machine::*body)(std::size_t), std::size_t index, int core) {
-    threads_alive.fetch_add(1, std::memory_order_relaxed);
-    try {
-        threads_.emplace_back([body, index, self = shared_from_this()]() mutable {
-            (self.get()->*body)(index);
-            self.reset();  // may be the last: its end needs Python
-            threads_alive.fetch_sub(1, std::memory_order_release);
-            threads_alive.notify_all();
-        });
-    } catch (...) {
-        threads_alive.fetch_sub(1, std::memory_order_relaxed);
-        throw;
-    }
+    threads_.push_back(start_thread([body, index, self = shared_from_this()] { (self.get()->*body)(index); }));
     if (core >= 0)
         pin(threads_.back(), core);
 }
@@ -134,8 +105,7 @@ void Machine::close(bool join) {
         call_attention();
         for (auto& seat : seats_)
             seat->doorbell.ring();
-        const std::lock_guard<std::mutex> lock(own_mutex_);
-        own_wake_.notify_all();
+        wake_own();
     }
     std::vector<std::thread> threads;
     {
@@ -148,6 +118,12 @@ void Machine::close(bool join) {
         else
             thread.detach();
     }
+    blocking_pool_.close(join);
+}
+
+void Machine::wake_own() {
+    const std::lock_guard<std::mutex> lock(own_mutex_);
+    own_wake_.notify_all();
 }
 
 void Machine::forget() {
@@ -194,8 +170,7 @@ void Machine::end_all() {
         machine->close(true);
     }
     machines.clear();
-    while (const std::uint32_t alive = threads_alive.load(std::memory_order_acquire))
-        threads_alive.wait(alive, std::memory_order_acquire);
+    wait_for_threads();
 }
 
 void Machine::abandon() {
@@ -279,10 +254,8 @@ void Machine::call_attention() {
 bool Machine::sit(Seat& seat) {
     if (seat.taken.exchange(true, std::memory_order_seq_cst))
         return false;
-    if (own_asleep_.load(std::memory_order_seq_cst)) [[unlikely]] {  // either we see this, or tick sees us
-        const std::lock_guard<std::mutex> lock(own_mutex_);
-        own_wake_.notify_all();
-    }
+    if (own_asleep_.load(std::memory_order_seq_cst)) [[unlikely]]  // either we see this, or tick sees us
+        wake_own();
     return true;
 }
 
@@ -359,7 +332,10 @@ void Machine::tick(std::size_t) {
             }
         }
         quiet = anybody() ? 0 : quiet + 1;
-        if (quiet <= kQuietTicks || !cancelled_.empty()) {
+        const bool starving = blocking_pool_.starving();
+        if (starving)
+            blocking_pool_.grow();
+        if (quiet <= kQuietTicks || !cancelled_.empty() || starving) {
             for (auto& seat : seats_) {
                 if (seat->taken.load(std::memory_order_relaxed))
                     seat->attention.fetch_or(kLook, std::memory_order_relaxed);

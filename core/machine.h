@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "blocking_pool.h"
 #include "program.h"
 #include "seat.h"
 
@@ -64,6 +65,11 @@ public:
     // Aborts `run` if it is not done in 0.1 s.
     void abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run);
 
+    // For tasks that may block.
+    BlockingPool& blocking_pool() { return blocking_pool_; }
+    // The machine's own thread looks round.
+    void wake_own();
+
     const bool crowded;
     const PythonObjectHandle init;           // the function that every thread calls before its first task, or null
     std::atomic<std::uint32_t> sleepers{0};  // seats that are parked
@@ -94,6 +100,8 @@ private:
     std::vector<std::shared_ptr<Run>> callbacks_;
     std::vector<Cancelled> cancelled_;
     std::atomic<bool> own_asleep_{false};
+
+    BlockingPool blocking_pool_{*this};
 };
 
 }  // namespace ostinato

@@ -180,12 +180,15 @@ class _Init:
         self._done = threading.local()
         self._workers = threading.Semaphore(0)
         self._error: BaseException | None = None
+        self._made = False
 
     def on_worker(self) -> None:
         try:
             self.on_caller()
-        except BaseException as error:  # told to whoever makes the machine
-            self._error = error
+        except BaseException as error:
+            if self._made:
+                raise  # a thread that was made later: told by sys.unraisablehook
+            self._error = error  # told to whoever makes the machine
         finally:
             self._workers.release()
 
@@ -197,6 +200,7 @@ class _Init:
     def wait(self, workers: int) -> None:
         for _ in range(workers):
             self._workers.acquire()
+        self._made = True
         if self._error is not None:
             raise self._error
 
