@@ -70,6 +70,8 @@ def test_ops_of_other_graphs_are_refused(graph):
         graph.fill(np.zeros(1), 0, after=3)
     with pytest.raises(TypeError, match="previous"):
         ost.previous("own")
+    with pytest.raises(TypeError):
+        graph.fill(np.zeros(1), 0, after=own, priority=1.5)
     assert len(graph) == 1
     assert graph.explicit_edges == []
 

@@ -105,3 +105,7 @@ def test_every_way_to_record_knows_its_line():
 
 def test_repr_says_which_and_where(op):
     assert repr(op).startswith("<Op 0 'work' at test_op.py:")
+
+
+def test_what_was_recorded_is_itself_the_original(op):
+    assert op.original is op

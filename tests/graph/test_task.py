@@ -88,3 +88,19 @@ def test_exceptions_pass_through():
 
     with pytest.raises(KeyError, match="mine"):
         fail()
+
+
+def test_options_are_recorded():
+    @ost.task(name="mine", releases_gil=True, blocking=True, launch_only=True)
+    def busy(value):
+        return value
+
+    assert (busy.name, busy.releases_gil, busy.blocking, busy.launch_only) == ("mine", True, True, True)
+    assert busy(3) == 3
+    with ost.capture():
+        body = busy(3).body
+        plain = combine(np.zeros(3), np.zeros(3)).body
+    assert (body.releases_gil, body.blocking) == (True, True)
+    assert (plain.releases_gil, plain.blocking, combine.launch_only) == (False, False, False)
+    with pytest.raises(TypeError):
+        ost.task(waits=True)

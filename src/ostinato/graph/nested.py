@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import GraphError
 from ostinato.graph.body import Nested
-from ostinato.graph.param import REQUIRED, Step
+from ostinato.graph.no_value import NoValue
+from ostinato.graph.param import REQUIRED, Param
+from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.sources import Source
 
 if TYPE_CHECKING:
@@ -39,13 +41,7 @@ def nested_body(
         )
     values = dict(params)
     for name, value in values.items():
-
-        def label(_: int, name: str = name) -> str:
-            return f"parameter {name!r} of a nested graph"
-
-        if isinstance(value, Step):
-            raise TypeError(f"{label(0)} holds for all steps of a run, ostinato.step changes with each")
-        recorder.check_plain(value, label, 0)
+        _check_value(recorder, name, value)
     nested = Nested(inner, values, dict(preconditions))
     check_given(nested)
     return nested
@@ -54,9 +50,9 @@ def nested_body(
 def check_given(nested: Nested) -> None:
     """Raise unless a nested graph is given exactly what it declares."""
     inner = nested.graph
-    _check_names("precondition", nested.preconditions, inner.preconditions, inner.preconditions)
+    _check_names("preconditions", nested.preconditions, inner.preconditions, inner.preconditions)
     required = [name for name, param in inner.params.items() if param.default is REQUIRED]
-    _check_names("parameter", nested.params, inner.params, required)
+    _check_names("params", nested.params, inner.params, required)
 
 
 def graphs_in(graph: Graph) -> Iterator[Graph]:
@@ -77,12 +73,22 @@ def stop_in(graph: Graph) -> Op | None:
     return next((found.stop for found in graphs_in(graph) if found.stop is not None), None)
 
 
-def _check_names(what: str, given: Iterable[str], known: Iterable[str], required: Iterable[str]) -> None:
+def _check_value(recorder: Recorder, name: str, value: object) -> None:
+    if isinstance(value, Param):
+        recorder.check_param(value, lambda _: f"parameter {name!r} of subgraph()", 0)
+    elif isinstance(value, NoValue | Ring | RingElement):
+        raise TypeError(
+            f"parameter {name!r} of subgraph() is a value, the same in all steps, or a parameter; {value!r} is neither"
+        )
+
+
+def _check_names(argument: str, given: Iterable[str], known: Iterable[str], required: Iterable[str]) -> None:
     given, known = set(given), list(known)
+    what = {"params": "parameter", "preconditions": "precondition"}[argument]
     unknown = given.difference(known)
     if unknown:
         names = ", ".join(map(repr, known)) or "none"
-        raise GraphError(f"the nested graph has no {what} {sorted(unknown, key=str)[0]!r}; it has {names}")
+        raise GraphError(f"the nested graph has no {what} {min(unknown, key=str)!r}; it has {names}")
     missing = [name for name in required if name not in given]
     if missing:
-        raise GraphError(f"the nested graph declares {what} {missing[0]!r}, so give it in {what}s=")
+        raise GraphError(f"the nested graph declares {what} {missing[0]!r}, so give it in {argument}=")

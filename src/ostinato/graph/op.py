@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from ostinato.graph.body import Nested
+from ostinato.errors import GraphError
+from ostinato.graph.body import Nested, Precondition
 from ostinato.graph.no_value import NoValue
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.operand import Operand
 
-__all__ = ["After", "Op", "Port", "Previous", "previous"]
+__all__ = ["After", "Op", "Port", "Previous", "check_reaches_back", "previous"]
 
 
 class Op(NoValue):
@@ -141,4 +142,15 @@ def previous(op: Op | Port | Previous) -> Previous:
         return Previous(op.op, op.distance + 1)
     if not isinstance(op, Op | Port):
         raise TypeError(f"previous() takes an op, not {type(op).__name__}")
+    if isinstance(op, Op):
+        check_reaches_back(op)
     return Previous(op, 1)
+
+
+def check_reaches_back(op: Op) -> None:
+    """Raise if there is no such op in the step before."""
+    if isinstance(op.body, Precondition):
+        raise GraphError(
+            f"precondition {op.body.name!r}, at {op.call_site}, holds in a run's first step only, so there is none "
+            "in the step before"
+        )

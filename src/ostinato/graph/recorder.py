@@ -11,7 +11,7 @@ from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array, as_ndarray, is_array
 from ostinato.graph.context import current_guard
 from ostinato.graph.guard import Guard, is_writable
-from ostinato.graph.op import Op
+from ostinato.graph.op import Op, Port
 from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import Param, Params, Step
 from ostinato.graph.ring import Ring, RingElement
@@ -94,7 +94,7 @@ class Recorder:
         """Raise unless `value` can be an argument that is no array."""
         if isinstance(value, Param):
             self.check_param(value, label, place)
-        elif isinstance(value, Op):
+        elif isinstance(value, Op | Port):
             raise TypeError(f"{label(place)}: {value._why()}")
         elif isinstance(value, RingElement | Ring) or is_array(value):
             raise GraphError(
@@ -121,7 +121,7 @@ class Recorder:
     def _array(self, value: object, label: Label, place: int) -> Array | None:
         if isinstance(value, Param | Step | Ring):
             raise GraphError(f"{label(place)} is an array, {value!r} is not{_RING_HINT * isinstance(value, Ring)}")
-        if isinstance(value, Op):
+        if isinstance(value, Op | Port):
             raise TypeError(f"{label(place)}: {value._why()}")
         known = self._arrays.get(id(value))
         if known is not None:

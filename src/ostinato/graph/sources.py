@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ostinato.errors import GraphError
 from ostinato.graph.body import Postcondition, Precondition
-from ostinato.graph.op import After, Op, Port, Previous
+from ostinato.graph.op import After, Op, Port, Previous, check_reaches_back
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
@@ -43,11 +43,8 @@ def source_of(graph: Graph, value: Op | Port, distance: int) -> Source:
             f"nothing in a graph comes after postcondition {op.body.name!r}, at {op.call_site}: it is for what is "
             "outside. Name the ops that it comes after instead"
         )
-    if distance and isinstance(op.body, Precondition):
-        raise GraphError(
-            f"precondition {op.body.name!r}, at {op.call_site}, holds in a run's first step only, so there is none "
-            "in the step before"
-        )
+    if distance:
+        check_reaches_back(op)
     return Source(op.index, post, distance)
 
 
