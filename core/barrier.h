@@ -1,45 +1,67 @@
 // A barrier: phases that are complete one after the other, each when so many arrivals have been made.
 //
-// Arrivals of a later phase may come before an earlier one is complete (lanes run ahead); phases still complete in order,
-// since the timeline counts them. Everything but the timeline's value is guarded by a mutex that is held for a few
-// instructions and under which nothing else is locked but the parking mutex.
+// Arrivals of a later phase may come before an earlier one is complete (lanes run ahead); phases still complete in
+// order, since the timeline counts them. Everything but the timeline's value is guarded by a mutex that is held for a
+// few instructions and under which nothing else is locked but the parking mutex.
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "event.h"
+#include "forks.h"
+#include "plan.h"
 #include "timeline.h"
 
 namespace ostinato {
 
-class Barrier {
+class Barrier : public std::enable_shared_from_this<Barrier> {
 public:
-    explicit Barrier(std::uint64_t arrivals) : arrivals_(arrivals) {}
+    // `combine`: the Python callable that takes the values of arrivals (see python_events.h), or null.
+    explicit Barrier(std::uint64_t arrivals, PythonObjectHandle its_combine = {})
+        : combine(std::move(its_combine)), arrivals_(arrivals) {}
 
     // `count` arrivals in `phase`. False: more than are left of it; none is made.
     bool arrive(std::uint64_t phase, std::uint64_t count);
+    // The same in two parts: a promise counts against what is left at once, and is then kept or withdrawn.
+    bool promise(std::uint64_t phase, std::uint64_t count);
+    void keep(std::uint64_t phase, std::uint64_t count);
+    void withdraw(std::uint64_t phase, std::uint64_t count);
+    // A promise in the first incomplete phase, which is returned; none when fewer are left of it.
+    std::optional<std::uint64_t> promise(std::uint64_t count);
+    // Arrives in the first incomplete phase when `after` has happened, but not if that is poisoned. False as above.
+    bool arrive_after(Event& after, std::uint64_t count);
 
     bool complete(std::uint64_t phase) const { return completed_.reached(phase + 1); }
-    std::uint64_t phase() const { return completed_.value.load(std::memory_order_acquire); }  // the first incomplete one
-    std::uint64_t left(std::uint64_t phase);  // arrivals
+    // The first incomplete one.
+    std::uint64_t phase() const { return completed_.value.load(std::memory_order_acquire); }
+    std::uint64_t left(std::uint64_t phase);  // arrivals that are neither made nor promised
     std::uint64_t arrivals() const { return arrivals_; }
 
     // Done when `phase` is complete.
     std::shared_ptr<Event> event(std::uint64_t phase);
 
+    const MadeHere made;
+    const PythonObjectHandle combine;
+
 private:
     struct Phase {
-        std::uint64_t arrived = 0;
+        std::uint64_t arrived = 0, promised = 0;
         std::shared_ptr<Event> event;
     };
+    // Under the mutex. `happened` takes the events to be triggered without it.
+    bool reserve(std::uint64_t phase, std::uint64_t count);
+    void make(std::uint64_t phase, std::uint64_t count, std::vector<std::shared_ptr<Event>>& happened);
+
     const std::uint64_t arrivals_;
     std::mutex mutex_;
-    Timeline completed_;         // phases
-    std::deque<Phase> phases_;  // from the first incomplete one on
+    Timeline completed_;                     // phases
+    std::map<std::uint64_t, Phase> phases_;  // incomplete ones that somebody has arrived at or asked for
 };
 
 }  // namespace ostinato

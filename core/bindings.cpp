@@ -7,5 +7,6 @@ NB_MODULE(_core, module) {
     bind_schedule(module);
     bind_native(module);
     bind_plan(module);
+    bind_events(module);
     bind_runtime(module);
 }

@@ -4,10 +4,13 @@
 
 #include <memory>
 
+#include "barrier.h"
+#include "event.h"
 #include "plan.h"
+#include "reservation.h"
 #include "schedule.h"
 
-// What Python holds of a schedule and of a plan. Handles by value: a shared pointer that nanobind makes from a Python
+// What Python holds of things of the core. Handles by value: a shared pointer that nanobind makes from a Python
 // object would need the GIL wherever its last copy ends.
 struct ScheduleHandle {
     std::shared_ptr<ostinato::Schedule> schedule;
@@ -15,9 +18,19 @@ struct ScheduleHandle {
 struct PlanHandle {
     std::shared_ptr<ostinato::Plan> plan;
 };
+struct EventHandle {
+    std::shared_ptr<ostinato::Event> event;
+};
+struct BarrierHandle {
+    std::shared_ptr<ostinato::Barrier> barrier;
+};
+struct ReservationHandle {
+    std::shared_ptr<ostinato::Reservation> reservation;
+};
 
 void bind_passes(nanobind::module_& module);
 void bind_schedule(nanobind::module_& module);
 void bind_native(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
+void bind_events(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "bindings.h"
+#include "bindings_contract.h"
 #include "caller.h"
 #include "program.h"
 #include "python_interrupt.h"
@@ -47,14 +48,6 @@ struct RunHandle {
     std::shared_ptr<Program> program;
     std::shared_ptr<Run> run;
 };
-
-void refuse_inside_tasks(const char* what) {
-    if (Server::current() == nullptr)
-        return;
-    const nb::object error = nb::module_::import_("ostinato.errors").attr("ContractError");
-    PyErr_Format(error.ptr(), "%s inside a task: a task on a lane must not wait, the lane would stand still", what);
-    throw nb::python_error();
-}
 
 void refuse_after_fork(const Machine& machine) {
     if (machine.forked())
@@ -397,7 +390,7 @@ void bind_runtime(nb::module_& module) {
             const nb::gil_scoped_release unlocked;
             Machine::end_all();
         },
-        "Before the interpreter ends: cancels what still runs, and waits until no thread of any machine is left.");
+        "Before the interpreter ends: cancels what still runs, and waits until no thread of ours is left.");
     module.def(
         "serving", [] { return Server::current() != nullptr; },
         "Whether the calling thread is serving lanes, so that its Python code is part of a task.");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "event.h"
 #include "parking.h"
 #include "python_thread.h"
 #include "relax.h"
@@ -93,17 +94,20 @@ bool Caller::work_until_done(Run& run) {
     return undisturbed;
 }
 
-bool wait_until_done(Run& run, std::int64_t timeout_ns) {
+namespace {
+
+template <class Done>
+bool wait_until(Done done, Doorbell& bell, std::int64_t timeout_ns) {
     PythonThread python(true);
     const std::int64_t start = monotonic_ns();
     const std::int64_t deadline = timeout_ns < 0 ? -1 : start + timeout_ns;
     const std::int64_t polling = deadline < 0 ? start + kPollNs : std::min(start + kPollNs, deadline);
-    python.release();  // a Python task may be all that the run waits for
-    while (!run.done.load(std::memory_order_acquire) && monotonic_ns() < polling)
+    python.release();  // a Python task may be all that is waited for
+    while (!done() && monotonic_ns() < polling)
         relax();
-    while (!run.done.load(std::memory_order_acquire)) {
-        const std::uint32_t ticket = run.finished.ticket();
-        if (run.done.load(std::memory_order_acquire))
+    while (!done()) {
+        const std::uint32_t ticket = bell.ticket();
+        if (done())
             break;
         std::int64_t nap = kSignalNs;
         if (deadline >= 0) {
@@ -113,11 +117,21 @@ bool wait_until_done(Run& run, std::int64_t timeout_ns) {
             nap = std::min(nap, left);
         }
         python.release();
-        run.finished.sleep(ticket, nap);
+        bell.sleep(ticket, nap);
         if (!python.check())
             return false;
     }
     return true;
+}
+
+}  // namespace
+
+bool wait_until_done(Run& run, std::int64_t timeout_ns) {
+    return wait_until([&run] { return run.done.load(std::memory_order_acquire); }, run.finished, timeout_ns);
+}
+
+bool wait_until_done(Event& event, std::int64_t timeout_ns) {
+    return wait_until([&event] { return event.done(); }, event.bell, timeout_ns);
 }
 
 }  // namespace ostinato

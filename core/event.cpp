@@ -34,7 +34,30 @@ void tell(std::shared_ptr<Event> event, std::vector<Event::Listener> listeners) 
     due = nullptr;
 }
 
+// Listeners of events that ended without happening. They may hold the last reference to further events: that must not
+// take a frame each, either.
+thread_local std::vector<std::vector<Event::Listener>>* dropped = nullptr;
+
+void drop(std::vector<Event::Listener> listeners) {
+    if (listeners.empty())
+        return;
+    if (dropped != nullptr) {
+        dropped->push_back(std::move(listeners));
+        return;
+    }
+    std::vector<std::vector<Event::Listener>> pile;
+    dropped = &pile;
+    pile.push_back(std::move(listeners));
+    while (!pile.empty()) {
+        const std::vector<Event::Listener> next = std::move(pile.back());
+        pile.pop_back();
+    }
+    dropped = nullptr;
+}
+
 }  // namespace
+
+Event::~Event() { drop(std::move(listeners_)); }
 
 std::shared_ptr<Event> Event::happened() {
     auto event = std::make_shared<Event>();
@@ -68,14 +91,19 @@ bool Event::end(State state, PythonObjectHandle reason, std::shared_ptr<Event> b
     return true;
 }
 
+bool Event::add(Listener& listener) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (done())
+        return false;
+    listeners_.push_back(std::move(listener));
+    return true;
+}
+
+bool Event::listen_unless_done(Listener listener) { return add(listener); }
+
 void Event::listen(Listener listener) {
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (!done()) {
-            listeners_.push_back(std::move(listener));
-            return;
-        }
-    }
+    if (add(listener))
+        return;
     std::vector<Listener> one;
     one.push_back(std::move(listener));
     tell(shared_from_this(), std::move(one));

@@ -1,8 +1,8 @@
 // An event: something that happens once, or is poisoned: what it stood for has failed.
 //
-// Whoever waits for one either sleeps (`wait_until_done`), or leaves a listener. Listeners are called by the thread that
-// triggers the event, after it has let go of all locks of ours, with or without the GIL: they must not wait for anything
-// but mutexes, nor run Python code.
+// Whoever waits for one either sleeps (`wait_until_done`), or leaves a listener. Listeners are called by the thread
+// that triggers the event, after it has let go of all locks of ours, with or without the GIL: they must not wait for
+// anything but mutexes, nor run Python code.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "doorbell.h"
+#include "forks.h"
 #include "plan.h"
 
 namespace ostinato {
@@ -23,6 +25,9 @@ public:
 
     // `origin`: the Python object that explains why, should it be poisoned without a reason of its own.
     explicit Event(PythonObjectHandle origin = {}) : origin_(std::move(origin)) {}
+    ~Event();
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
 
     // An event that has happened already.
     static std::shared_ptr<Event> happened();
@@ -32,12 +37,14 @@ public:
 
     // False when it has been triggered or poisoned before. What led to it is visible to whoever sees `done`.
     bool trigger();
-    bool poison();                                    // its origin explains why
-    bool poison(PythonObjectHandle reason);           // an exception, or null
+    bool poison();                                     // its origin explains why
+    bool poison(PythonObjectHandle reason);            // an exception, or null
     bool poison(const std::shared_ptr<Event>& other);  // because another was
 
     // Calls `listener` once: when the event happens, or at once if it has.
     void listen(Listener listener);
+    // Only in the first case; else false.
+    bool listen_unless_done(Listener listener);
 
     // Why it is poisoned: the event where that began, itself or another. Once it is done.
     const Event& source() const { return poisoned_by_ ? *poisoned_by_ : *this; }
@@ -45,10 +52,12 @@ public:
     const PythonObjectHandle& origin() const { return origin_; }
 
     Doorbell bell;  // rung when it happens
+    const MadeHere made;
 
 private:
     enum class State : std::uint8_t { kPending, kDone, kPoisoned };
     bool end(State state, PythonObjectHandle reason, std::shared_ptr<Event> by);
+    bool add(Listener& listener);
 
     std::atomic<State> state_{State::kPending};
     std::mutex mutex_;  // listeners, and the change of state

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "parking.h"
+#include "python_events.h"
 #include "python_interrupt.h"
 #include "python_ops.h"
 #include "python_thread.h"
@@ -170,6 +171,7 @@ void Machine::end_all() {
         machine->close(true);
     }
     machines.clear();
+    end_callbacks();
     wait_for_threads();
 }
 

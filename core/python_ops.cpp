@@ -22,6 +22,8 @@ void delete_locked(T* object) {
         delete object;
 }
 
+}  // namespace
+
 ExceptionHandle take_exception() {
     auto* raised = new RaisedException;
 #if PY_VERSION_HEX >= 0x030c0000
@@ -39,8 +41,6 @@ ExceptionHandle take_exception() {
     Py_XDECREF(exception);
     return ExceptionHandle(raised);
 }
-
-}  // namespace
 
 LockPython::LockPython() : usable(interpreter_usable()) {
     if (usable)

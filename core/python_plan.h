@@ -85,6 +85,9 @@ public:
     PythonReference exception;
 };
 
+// The exception that was just raised, taken from the thread.
+ExceptionHandle take_exception();
+
 class PythonObject {
 public:
     PythonReference object;

@@ -1,0 +1,134 @@
+#include "python_events.h"
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "python_plan.h"
+#include "python_thread.h"
+#include "threads.h"
+
+namespace ostinato {
+
+namespace {
+
+// The thread, and what it has to call.
+class Caller {
+public:
+    // False: the interpreter is about to end.
+    bool start() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (ending_)
+            return false;
+        if (!thread_.joinable())
+            thread_ = start_thread([this] { work(); });
+        return true;
+    }
+
+    void call(std::shared_ptr<PythonObject> function) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        due_.push_back(std::move(function));
+        if (due_.size() == 1)
+            wake_.notify_one();
+    }
+
+    void end() {
+        std::thread thread;
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            ending_ = true;
+            thread.swap(thread_);
+            wake_.notify_one();
+        }
+        if (thread.joinable())
+            thread.join();
+    }
+
+    std::mutex& mutex() { return mutex_; }
+
+private:
+    void work() {
+        PythonThread python(false);
+        std::vector<std::shared_ptr<PythonObject>> batch;
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [this] { return ending_ || !due_.empty(); });
+            if (due_.empty())
+                return;
+            batch.swap(due_);
+            lock.unlock();
+            python.acquire();
+            for (const std::shared_ptr<PythonObject>& function : batch) {
+                PyObject* const result = PyObject_CallNoArgs(function->object.get());
+                if (result == nullptr)
+                    PyErr_WriteUnraisable(function->object.get());
+                Py_XDECREF(result);
+            }
+            batch.clear();
+            python.release();
+            lock.lock();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::vector<std::shared_ptr<PythonObject>> due_;
+    std::thread thread_;
+    bool ending_ = false;
+};
+
+Caller* caller = nullptr;  // never destroyed: in a forked child its thread is nowhere, yet it looks as if it were
+
+Caller& the_caller() {
+    static const bool prepared = [] {
+        caller = new Caller;
+        pthread_atfork([] { caller->mutex().lock(); }, [] { caller->mutex().unlock(); }, [] { caller = new Caller; });
+        return true;
+    }();
+    (void)prepared;
+    return *caller;
+}
+
+}  // namespace
+
+bool call_back(Event& event, PythonObjectHandle function) {
+    if (event.done() || !the_caller().start())
+        return false;
+    return event.listen_unless_done([kept = std::shared_ptr<PythonObject>(std::move(function))](Event&) mutable {
+        the_caller().call(std::move(kept));
+    });
+}
+
+void end_callbacks() { the_caller().end(); }
+
+Arrival keep_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, void* value,
+                        ExceptionHandle& failure) {
+    PyObject* result = nullptr;
+    if (barrier.combine)
+        result = PyObject_CallFunction(barrier.combine->object.get(), "KKO", static_cast<unsigned long long>(phase),
+                                       static_cast<unsigned long long>(barrier.phase()), static_cast<PyObject*>(value));
+    else
+        PyErr_SetString(PyExc_ValueError,
+                        "an arrival has a value, but its barrier has no reduce= that would take it: make it with one");
+    if (result == nullptr) {
+        failure = take_exception();
+        barrier.withdraw(phase, count);
+        return Arrival::kRaised;
+    }
+    Py_DECREF(result);
+    barrier.keep(phase, count);
+    return Arrival::kArrived;
+}
+
+Arrival arrive_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, void* value,
+                          ExceptionHandle& failure) {
+    if (!barrier.promise(phase, count))
+        return Arrival::kExcess;
+    return keep_with_value(barrier, phase, count, value, failure);
+}
+
+}  // namespace ostinato
