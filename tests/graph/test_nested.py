@@ -5,6 +5,8 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ostinato.graph as ost
 from ostinato.errors import GraphError
@@ -278,6 +280,35 @@ def test_there_is_one_until_over_everything(graph, plain):
     own.subgraph(plain)
     assert [len(each) for each in (above, graph, own)] == [1, 2, 2]
     assert graph.stop is None
+
+
+PAIRS = st.tuples(st.integers(0, 4), st.integers(0, 4))
+
+
+@given(nestings=st.lists(PAIRS, max_size=25), stops=st.sets(st.integers(0, 4), max_size=2))
+def test_exactly_those_nestings_are_refused_that_make_a_circle_or_two_untils(nestings, stops):
+    graphs = [ost.Graph() for _ in range(5)]
+    for stop in stops:
+        graphs[stop].until(np.zeros(1))
+    below = {place: {place} for place in range(5)}  # itself and all that is nested in it
+    untils = {place: int(place in stops) for place in range(5)}
+    inside = {place: [] for place in range(5)}
+
+    def count(place):
+        return untils[place] + sum(count(other) for other in inside[place])
+
+    for outer, inner in nestings:
+        fits = outer not in below[inner] and not (count(outer) and count(inner))
+        try:
+            graphs[outer].subgraph(graphs[inner])
+        except GraphError:
+            assert not fits
+            continue
+        assert fits
+        inside[outer].append(inner)
+        for place in range(5):
+            if outer in below[place]:
+                below[place] |= below[inner]
 
 
 # In captures
