@@ -6,13 +6,15 @@ from models.explorer import ProtocolError
 from models.wanted_seat import Protocol, check
 
 
-def test_nothing_is_left_lying():
-    assert check(Protocol()) > 10
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_nothing_is_left_lying(elsewhere):
+    assert check(Protocol(), elsewhere) > 10
 
 
 @pytest.mark.parametrize(
     "broken",
     [
+        Protocol(rings_after_asking=False),
         Protocol(rings_when_it_gives_up=False),
         Protocol(rings_when_it_leaves=False),
         Protocol(worker_counts_callers=False),
@@ -21,4 +23,4 @@ def test_nothing_is_left_lying():
 )
 def test_work_is_left_lying_without(broken):
     with pytest.raises(ProtocolError):
-        check(broken)
+        check(broken, elsewhere=True)

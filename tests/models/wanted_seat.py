@@ -1,24 +1,28 @@
-"""A thread in replay() would like seat 0, which its worker holds. Mirrors `Caller::work_until_done`, the part of
-`Server::serve_as_worker` that looks at `attention`, and `Machine::work`. The caller's run may end without the caller;
-work of another program comes up at any time. The caller's nap is short, so that it is no wait here.
+"""A thread in replay() would like seat 0, which its worker holds: before it submits its run it asks for a short while,
+and after that until the run is done. Mirrors `Caller::Caller`, `ask` and `work_until_done`, the part of
+`Server::serve_as_worker` that looks at `attention`, and `Machine::work`. What the run has to do is at home here or
+elsewhere; work of another program comes up at any time. The caller's nap is short, so that it is no wait here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
-from models.explorer import Thread, add, explore, fence, load, membarrier, ring, sleep, store, swap
+from models.explorer import Op, Thread, add, choose, explore, fence, load, membarrier, ring, sleep, store, swap
 
 
 @dataclass(frozen=True)
 class Protocol:
+    rings_after_asking: bool = True
     rings_when_it_gives_up: bool = True
     rings_when_it_leaves: bool = True
     worker_counts_callers: bool = True
 
 
 def other_seat() -> Thread:
-    """Ends the caller's run."""
+    """Ends the caller's run, where that has nothing to do on this seat."""
     yield store("run", 1)
 
 
@@ -30,21 +34,31 @@ def submitter() -> Thread:
         yield ring("doorbell")
 
 
-def caller(p: Protocol) -> Thread:
-    yield add("callers_waiting", 1)
-    seated = False
-    while not seated:
-        run = yield load("run")
-        if run:
-            break
-        taken = yield swap("taken", 1)
-        seated = not taken
-        if not seated:
-            yield swap("attention", 1)
-    yield add("callers_waiting", -1)
+def caller(p: Protocol, elsewhere: bool) -> Thread:
+    taken = yield swap("taken", 1)
+    seated = not taken
     if not seated:
-        if p.rings_when_it_gives_up:
+        yield add("callers_waiting", 1)
+        patient = True
+        while patient and not seated:
+            yield swap("attention", 1)
+            taken = yield swap("taken", 1)
+            seated = not taken
+            patient = yield choose(2)
+        yield add("callers_waiting", -1)
+        if not seated and p.rings_after_asking:
             yield ring("doorbell")
+    if seated:
+        yield store("asleep", 0)
+    if not elsewhere:
+        yield store("submitted", 1)
+        yield fence()
+        asleep = yield load("asleep")
+        if asleep:
+            yield ring("doorbell")
+    if not seated:
+        seated = yield from waiting_for_the_seat(p)
+    if not seated:
         return
     yield store("asleep", 0)
     yield store("run", 1)
@@ -60,7 +74,27 @@ def caller(p: Protocol) -> Thread:
         yield ring("doorbell")
 
 
-def worker(p: Protocol) -> Thread:
+def waiting_for_the_seat(p: Protocol) -> Generator[Op, Any, bool]:
+    run = yield load("run")
+    if run:
+        return False
+    yield add("callers_waiting", 1)
+    seated = False
+    while not seated:
+        run = yield load("run")
+        if run:
+            break
+        taken = yield swap("taken", 1)
+        seated = not taken
+        if not seated:
+            yield swap("attention", 1)
+    yield add("callers_waiting", -1)
+    if not seated and p.rings_when_it_gives_up:
+        yield ring("doorbell")
+    return seated
+
+
+def worker(p: Protocol, elsewhere: bool) -> Thread:
     while True:
         ticket = yield load("doorbell")
         taken = yield swap("taken", 1)
@@ -81,25 +115,36 @@ def worker(p: Protocol) -> Thread:
                 if frontier > done:
                     yield store("done", frontier)
                     continue
+                if not elsewhere:
+                    submitted = yield load("submitted")
+                    run = yield load("run")
+                    if submitted > run:
+                        yield store("run", 1)
+                        continue
                 # fall_asleep
                 yield store("asleep", 1)
                 yield from membarrier()
                 frontier = yield load("frontier")
+                submitted, run = 0, 0
+                if not elsewhere:
+                    submitted = yield load("submitted")
+                    run = yield load("run")
                 asked = yield load("attention")
-                if frontier == done and not asked:
+                if frontier == done and submitted <= run and not asked:
                     break
                 yield store("asleep", 0)
             yield swap("taken", 0)
         yield sleep("doorbell", ticket)
 
 
-def check(p: Protocol) -> int:
-    words = {"run": 0, "frontier": 0, "done": 0, "asleep": 0, "taken": 0, "doorbell": 0}
+def check(p: Protocol, elsewhere: bool) -> int:
+    words = {"submitted": 0, "run": 0, "frontier": 0, "done": 0, "asleep": 0, "taken": 0, "doorbell": 0}
     words |= {"callers_waiting": 0, "attention": 0}
     threads = {
-        "caller": lambda: caller(p),
-        "worker": lambda: worker(p),
+        "caller": lambda: caller(p, elsewhere),
+        "worker": lambda: worker(p, elsewhere),
         "submitter": submitter,
-        "other seat": other_seat,
     }
+    if elsewhere:
+        threads["other seat"] = other_seat
     return explore(words, threads, lambda memory: memory["run"] == memory["done"] == 1)
