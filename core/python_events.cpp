@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -96,8 +97,10 @@ Caller& the_caller() {
 }  // namespace
 
 bool call_back(Event& event, PythonObjectHandle function) {
-    if (event.done() || !the_caller().start())
+    if (event.done())
         return false;
+    if (!the_caller().start())
+        throw std::runtime_error("the interpreter is ending: nothing is called back any more");
     return event.listen_unless_done([kept = std::shared_ptr<PythonObject>(std::move(function))](Event&) mutable {
         the_caller().call(std::move(kept));
     });

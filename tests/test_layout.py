@@ -13,6 +13,7 @@ SOURCE = ROOT / "src" / "ostinato"
 CORE = ROOT / "core"
 
 MAY_NOT_IMPORT = {
+    "events": {"graph", "compile", "runtime", "view", "cli", "demo"},
     "graph": {"compile", "runtime", "view", "cli", "demo"},
     "compile": {"runtime", "view", "cli", "demo"},
     "runtime": {"view", "cli", "demo"},

@@ -9,6 +9,7 @@ from ostinato.errors import (
     TaskError,
     TuningError,
 )
+from ostinato.events import Barrier, Event, Reservation, UserEvent, merge
 from ostinato.graph import (
     Graph,
     Op,
@@ -33,8 +34,10 @@ from ostinato.runtime.run import Run
 __version__ = "0.1.0"
 
 __all__ = [
+    "Barrier",
     "ContractError",
     "DeviceError",
+    "Event",
     "Graph",
     "GraphError",
     "Machine",
@@ -44,13 +47,16 @@ __all__ = [
     "Program",
     "Read",
     "ReadWrite",
+    "Reservation",
     "Run",
     "TaskError",
     "TuningError",
+    "UserEvent",
     "Write",
     "capture",
     "get_include",
     "kernel",
+    "merge",
     "native",
     "param",
     "previous",

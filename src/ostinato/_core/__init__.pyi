@@ -33,6 +33,86 @@ def builtin_task(name: str) -> int:
     The address of a native task of the compiler's own: 'copy', 'fill' or 'until'.
     """
 
+class Event:
+    """Something that happens once, or is poisoned."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def poisoned(self) -> bool: ...
+
+    def trigger(self) -> bool: ...
+
+    def poison(self, reason: object | None) -> bool: ...
+
+    def wait(self, timeout: float) -> bool:
+        """Whether it has happened within so many seconds; negative: no limit."""
+
+    @staticmethod
+    def check_wait() -> None: ...
+
+    def call_back(self, function: object) -> bool:
+        """Have it called when the event happens; false when it has."""
+
+    @property
+    def reason(self) -> object:
+        """The exception it was poisoned with, or None."""
+
+    @property
+    def origin(self) -> object:
+        """
+        A function that returns the exception that what it stands for ended with, or None.
+        """
+
+    @staticmethod
+    def merge(events: Sequence[Event], ignore_poison: bool) -> Event: ...
+
+class Barrier:
+    """Phases, each complete when so many arrivals have been made."""
+
+    def __init__(self, arrivals: int, combine: object | None) -> None: ...
+
+    @property
+    def arrivals(self) -> int: ...
+
+    @property
+    def phase(self) -> int: ...
+
+    def left(self, phase: int) -> int: ...
+
+    def promise(self, count: int) -> int | None:
+        """
+        So many arrivals in the present phase, which is returned; None when they are too many.
+        """
+
+    def keep(self, phase: int, count: int) -> None: ...
+
+    def keep_with_value(self, phase: int, count: int, value: object | None) -> bool: ...
+
+    def withdraw(self, phase: int, count: int) -> None: ...
+
+    def arrive_after(self, after: Event, count: int) -> bool: ...
+
+    def event(self, phase: int) -> Event: ...
+
+class Reservation:
+    """A lock that is granted by events."""
+
+    def __init__(self) -> None: ...
+
+    def acquire(self, exclusive: bool, after: Event | None) -> Event: ...
+
+    def release(self, after: Event | None) -> bool: ...
+
+    @property
+    def holders(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
 class Machine:
     """Seats and their threads."""
 
@@ -101,7 +181,7 @@ class Run:
 
 def end_all() -> None:
     """
-    Before the interpreter ends: cancels what still runs, and waits until no thread of any machine is left.
+    Before the interpreter ends: cancels what still runs, and waits until no thread of ours is left.
     """
 
 def serving() -> bool:
