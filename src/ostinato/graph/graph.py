@@ -257,6 +257,13 @@ class Graph:
             What they add to the barrier's reduction, or a parameter; None for nothing. Of an array it is a copy.
         after
             As for `task`.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> barrier, a = ost.Barrier(1), np.zeros(3)
+        >>> graph = ost.Graph()
+        >>> op = graph.arrive(barrier, after=graph.fill(a, 1.0))
         """
         body = arrive_body(self._recorder, barrier, count, value)
         return self._add(body, (), user_frame(), "arrive", sources_of(self, after))

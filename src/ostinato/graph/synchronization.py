@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ostinato.events import Barrier, Reservation
 from ostinato.graph.body import Acquire, Arrive, Await, Release
 from ostinato.graph.param import REQUIRED, Param, Step
 from ostinato.graph.recorder import Recorder
-
-if TYPE_CHECKING:
-    from ostinato.events import Barrier, Reservation
 
 __all__ = ["acquire_body", "arrive_body", "release_body", "wait_body"]
 
@@ -34,7 +32,7 @@ def arrive_body(recorder: Recorder, barrier: object, count: Any, value: Any) -> 
         raise TypeError("value= of arrive() is given once for all steps or with each run, not by ostinato.step")
     else:
         recorder.check_plain(value, _arrive_label, 2)
-    if not isinstance(known, Param) and not isinstance(value, Param) and known.reduce is None:
+    if isinstance(known, Barrier) and not known.reduces and not isinstance(value, Param):
         raise ValueError("value= of arrive() is for a barrier that reduces; make it with Barrier(arrivals, reduce=...)")
     return Arrive(known, count, value)
 
@@ -55,8 +53,6 @@ def release_body(reservation: object) -> Release:
 
 
 def _barrier(recorder: Recorder, barrier: object, method: str) -> Barrier | Param:
-    from ostinato.events import Barrier
-
     if isinstance(barrier, Barrier):
         return barrier
     if not isinstance(barrier, Param):
@@ -70,8 +66,6 @@ def _barrier(recorder: Recorder, barrier: object, method: str) -> Barrier | Para
 
 
 def _reservation(reservation: object, method: str) -> Reservation:
-    from ostinato.events import Reservation
-
     if not isinstance(reservation, Reservation):
         raise TypeError(f"{method}() takes an ostinato.Reservation, not {type(reservation).__name__}")
     return reservation

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from ostinato.errors import GraphError
-from ostinato.graph.arrays import is_array
+from ostinato.graph.arrays import Array, is_array
 from ostinato.graph.body import Copy, Fill
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import Param
 from ostinato.graph.recorder import Recorder
 from ostinato.graph.ring import RingElement
 
-__all__ = ["REDUCTIONS", "copy_body", "fill_body"]
+__all__ = ["REDUCTIONS", "copy_body", "fill_body", "fill_value"]
 
 REDUCTIONS: dict[str, np.ufunc] = {"+": np.add, "*": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -56,8 +56,12 @@ def fill_body(recorder: Recorder, target: object, value: Any) -> tuple[Fill | Co
         spread = _broadcast(src, array.shape)
         _check_dtypes(src.arrays[0].dtype, array.dtype, None)
         return Copy(spread, dst), (spread, dst)
-    constant = np.array(value, array.dtype)
-    return Fill(dst, _drop_leading(constant, array.shape)), (dst,)
+    return Fill(dst, fill_value(value, array)), (dst,)
+
+
+def fill_value(value: Any, array: Array) -> Array:
+    """Return a value as an array that can be spread over `array`, having checked that it can."""
+    return _drop_leading(np.array(value, array.dtype), array.shape)
 
 
 def _fill_label(place: int) -> str:
