@@ -109,6 +109,23 @@ void Event::listen(Listener listener) {
     tell(shared_from_this(), std::move(one));
 }
 
+void Event::comes_after(std::shared_ptr<Grant> grant) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    grants_.push_back(std::move(grant));
+}
+
+void Event::comes_after(Event& other) {
+    for (std::shared_ptr<Grant>& grant : other.grants()) {
+        if (grant->open.load(std::memory_order_relaxed))
+            comes_after(std::move(grant));
+    }
+}
+
+std::vector<std::shared_ptr<Grant>> Event::grants() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return grants_;
+}
+
 void merge(const std::vector<std::shared_ptr<Event>>& events, bool ignore_poison,
            const std::shared_ptr<Event>& merged) {
     const auto left = std::make_shared<std::atomic<std::size_t>>(events.size() + 1);
@@ -117,6 +134,7 @@ void merge(const std::vector<std::shared_ptr<Event>>& events, bool ignore_poison
             merged->trigger();
     };
     for (const std::shared_ptr<Event>& event : events) {
+        merged->comes_after(*event);
         event->listen([one_less, merged, ignore_poison](Event& happened) {
             if (happened.poisoned() && !ignore_poison)
                 merged->poison(happened.shared_from_this());

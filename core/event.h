@@ -19,6 +19,11 @@
 
 namespace ostinato {
 
+// What a reservation grants to one request, as far as events know of it.
+struct Grant {
+    std::atomic<bool> open{true};  // its release is still to be asked for
+};
+
 class Event : public std::enable_shared_from_this<Event> {
 public:
     using Listener = std::function<void(Event&)>;
@@ -46,6 +51,12 @@ public:
     // Only in the first case; else false.
     bool listen_unless_done(Listener listener);
 
+    // It happens after what was granted, or after all that `other` happens after: so a release that comes after this
+    // event is of that grant.
+    void comes_after(std::shared_ptr<Grant> grant);
+    void comes_after(Event& other);
+    std::vector<std::shared_ptr<Grant>> grants();
+
     // Why it is poisoned: the event where that began, itself or another. Once it is done.
     const Event& source() const { return poisoned_by_ ? *poisoned_by_ : *this; }
     const PythonObjectHandle& reason() const { return reason_; }
@@ -60,8 +71,9 @@ private:
     bool add(Listener& listener);
 
     std::atomic<State> state_{State::kPending};
-    std::mutex mutex_;  // listeners, and the change of state
+    std::mutex mutex_;  // listeners, grants, and the change of state
     std::vector<Listener> listeners_;
+    std::vector<std::shared_ptr<Grant>> grants_;
     PythonObjectHandle origin_, reason_;  // written before the state changes
     std::shared_ptr<Event> poisoned_by_;
 };

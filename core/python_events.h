@@ -12,8 +12,8 @@
 
 namespace ostinato {
 
-// Calls `function` with no arguments, on that thread, when `event` happens. False: it has. Throws std::runtime_error when
-// there can be no such thread. The GIL is held.
+// Calls `function` with no arguments, on that thread, when `event` happens. False: it has. Throws std::runtime_error
+// when there can be no such thread. The GIL is held.
 bool call_back(Event& event, PythonObjectHandle function);
 
 // Before the interpreter ends, without the GIL: callbacks that are due are run, later ones never.

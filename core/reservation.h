@@ -1,12 +1,14 @@
 // A reservation: a lock with exclusive and shared holders, granted by events, first come, first served.
 //
-// Holders are counted, not known by name. So every acquire is paired with one release, and where an acquire takes
-// nothing, because what it was to come after is poisoned, the poisoned release that belongs to it must not give back
-// what somebody else holds: `void_` counts those.
+// A release that comes after something may be due before its request is granted (what was to hold it was cancelled), or
+// when its request was poisoned and holds nothing; it must not give back what somebody else holds. So it belongs to one
+// request from the start: to the one whose grant its event comes after (Event::comes_after), else to the oldest
+// without.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -24,9 +26,9 @@ public:
     std::shared_ptr<Event> acquire(bool exclusive, Event& after);
     // Takes back a request that is not granted. False: it is granted.
     bool withdraw(const std::shared_ptr<Event>& request);
-    // False: nobody holds it, or only those whose release has been promised.
+    // False: nobody holds it, or only those that have a release to come.
     bool release();
-    // The same when `after` has happened, poisoned or not. False: there is neither a holder nor a request to release.
+    // The same when `after` is done, poisoned or not. False: there is no request without a release.
     bool release(Event& after);
 
     std::uint64_t holders();
@@ -35,25 +37,35 @@ public:
     const MadeHere made;
 
 private:
-    struct Request {
-        std::shared_ptr<Event> granted;
-        bool exclusive;
+    enum class State : std::uint8_t { kDeferred, kWaiting, kHeld, kGone };
+    struct Claim : Grant {
+        Claim(const Reservation* reservation, bool is_exclusive) : of(reservation), exclusive(is_exclusive) {}
+        const Reservation* const of;
+        const bool exclusive;
+        State state = State::kDeferred;
+        bool given_back = false;                         // its release came before its grant
+        bool listed = true;                              // in unreleased_
+        std::list<std::shared_ptr<Claim>>::iterator at;  // there
     };
-    using Granted = std::vector<std::shared_ptr<Event>>;
-    // All under the mutex; grants are told after it is let go.
-    std::uint64_t claims() const { return holders_ + queue_.size() + deferred_; }
-    void grant(Granted& granted);
-    void enter(std::shared_ptr<Event> request, bool exclusive);  // takes the mutex
-    void give_back(bool poisoned);                               // likewise: a promised release
+    struct Request {
+        std::shared_ptr<Claim> claim;
+        std::shared_ptr<Event> granted;
+    };
+    using Told = std::vector<std::shared_ptr<Event>>;
+
+    Request request(bool exclusive);
+    // Under the mutex; `told` takes the events to be triggered without it.
+    void enter(Request request, Told& told);
+    void grant(Told& told);
+    void give_back(Claim& claim, Told& told);
+    void unlist(Claim& claim);
 
     std::mutex mutex_;
     std::deque<Request> queue_;
+    // Those that hold or are to hold and have no release to come, in the order of their requests.
+    std::list<std::shared_ptr<Claim>> unreleased_;
     std::uint64_t holders_ = 0;
-    bool exclusive_ = false;      // how it is held
-    std::uint64_t deferred_ = 0;  // requests that come after something
-    std::uint64_t promised_ = 0;  // releases that do
-    std::uint64_t owed_ = 0;      // releases that came before the grant of what they release
-    std::uint64_t void_ = 0;      // requests that were poisoned, and whose releases may be still to come
+    bool exclusive_ = false;  // how it is held
 };
 
 }  // namespace ostinato

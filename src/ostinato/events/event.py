@@ -16,7 +16,7 @@ from ostinato.errors import PoisonError
 if TYPE_CHECKING:
     from ostinato.runtime.run import Run
 
-__all__ = ["Event", "Happening", "UserEvent", "event_of", "merge"]
+__all__ = ["Event", "Happening", "UserEvent", "cause_of", "event_of", "merge"]
 
 _log = logging.getLogger("ostinato")
 
@@ -138,12 +138,7 @@ class Event:
 
     def _poison(self) -> PoisonError | None:
         if self._error is None and self._core.poisoned:
-            cause: Any = self._core.reason
-            origin: Any = self._core.origin
-            if cause is None and origin is not None:
-                cause = origin()
-                while isinstance(cause, PoisonError) and cause.__cause__ is not None:
-                    cause = cause.__cause__  # the failure that it all began with
+            cause = cause_of(self._core)
             why = "" if cause is None else f", because of {type(cause).__name__}: {cause}"
             self._error = PoisonError(f"the event is poisoned: what it stands for will never happen{why}")
             self._error.__cause__ = cause
@@ -239,6 +234,17 @@ def merge(*events: Happening, ignore_poison: bool = False) -> Event:
     (<Event poisoned>, <Event done>)
     """
     return Event(_core.Event.merge([event_of(event) for event in events], bool(ignore_poison)))
+
+
+def cause_of(event: _core.Event) -> BaseException | None:
+    """Return the failure that the poison of an event began with."""
+    cause: Any = event.reason
+    origin: Any = event.origin
+    if cause is None and origin is not None:
+        cause = origin()
+    while isinstance(cause, PoisonError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    return cause if isinstance(cause, BaseException) else None
 
 
 def event_of(value: object) -> _core.Event:
