@@ -19,7 +19,6 @@ class Protocol:
     aborted_under_lock: bool = True  # the lane looks whether its run is aborted under the hold in which it arms
     abort_reaches: bool = True  # what the signal is armed for
     run_under_lock: bool = True  # the aborting thread looks in which run the lane is under the hold in which it reaches
-    fences: bool = True  # else, before that look
     looks_at_event: bool = True  # when it is served again; else it trusts the timeline
 
 
@@ -86,8 +85,7 @@ def lane(p: Protocol) -> Thread:
 def aborter(p: Protocol) -> Thread:
     yield store("run 1 aborted", 1)
     if not p.run_under_lock:
-        if p.fences:
-            yield from membarrier()
+        yield from membarrier()
         run = yield load("run_index")
         if run != 1:
             return

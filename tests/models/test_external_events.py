@@ -19,7 +19,6 @@ def test_lanes_go_on_in_time(aborts, happens):
         (Protocol(aborted_under_lock=False), False),
         (Protocol(abort_reaches=False), False),
         (Protocol(run_under_lock=False), False),
-        (Protocol(run_under_lock=False, fences=False), False),
         (Protocol(looks_at_event=False), False),
     ],
     ids=str,
