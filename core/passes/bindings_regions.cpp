@@ -72,7 +72,7 @@ Layout read_layout(nb::handle array, Layouts& layouts) {
 
 class Reader {
 public:
-    explicit Reader(nb::handle ndarray) : ndarray_(ndarray) {}
+    Reader(nb::handle ndarray, nb::handle tasks) : ndarray_(ndarray), tasks_(tasks) {}
 
     Operands read(nb::handle ops) {
         for (nb::handle op : ops) {
@@ -82,7 +82,7 @@ public:
                 any = true;
             }
             // Tasks without an operand keep program order among themselves: they share a token of their own.
-            if (!any)
+            if (!any && nb::isinstance(nb::object(op.attr(body_)), tasks_))
                 out_.accesses.push_back({out_.ops, token(this), 3, Operands::Kind::kToken});
             ++out_.ops;
         }
@@ -151,17 +151,17 @@ private:
         return number = static_cast<int32_t>(out_.rings.size()) - 1;
     }
 
-    nb::handle ndarray_;
+    nb::handle ndarray_, tasks_;
     nb::str mode_ = nb::str("mode"), array_ = nb::str("array"), ring_ = nb::str("ring"), value_ = nb::str("value"),
-            base_ = nb::str("base"), operands_name_ = nb::str("operands");
+            base_ = nb::str("base"), operands_name_ = nb::str("operands"), body_ = nb::str("body");
     Operands out_;
     // The graph keeps all these objects alive meanwhile, so an address is an identity.
     Identities operands_, tokens_, roots_, rings_;
     std::vector<Operands::Access> looked_at_;
 };
 
-nb::dict accesses(nb::handle ops, nb::handle ndarray) {
-    const Operands operands = Reader(ndarray).read(ops);
+nb::dict accesses(nb::handle ops, nb::handle ndarray, nb::handle tasks) {
+    const Operands operands = Reader(ndarray, tasks).read(ops);
     Regions r = regions(operands);
     nb::dict out;
     out["op"] = give(std::move(r.op));
@@ -208,7 +208,7 @@ Out<int64_t> touched_bytes(nb::handle ops) {
 }  // namespace ostinato::passes
 
 void bind_regions(nb::module_& m) {
-    m.def("accesses", &ostinato::passes::accesses, nb::arg("ops"), nb::arg("ndarray"),
+    m.def("accesses", &ostinato::passes::accesses, nb::arg("ops"), nb::arg("ndarray"), nb::arg("tasks"),
           "What every op accesses, as a dict of flat arrays.");
     m.def("touched_bytes", &ostinato::passes::touched_bytes, nb::arg("ops"),
           "How many bytes the arrays of every op have.");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "passes/apart.h"
 #include "passes/at.h"
 #include "passes/box_index.h"
 
@@ -10,14 +11,6 @@ namespace ostinato::passes {
 namespace {
 
 constexpr std::size_t kFewNeighbours = 32;
-
-// One access as its group sees it. Of a ring of n arrays we follow one array: in step t it is the element whose phase
-// is -t modulo n, so over n steps every access meets it exactly once, in step `turn`. All its arrays look alike, so
-// this one history says everything. A plain allocation is a ring of one.
-struct Touch {
-    int32_t op, box, turn;
-    bool write;
-};
 
 // The boxes of one group, numbered from 0.
 struct Boxes {
@@ -166,20 +159,25 @@ void scan_group(const Accesses& accesses, std::span<const int64_t> rows, LocalBo
     touches.reserve(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const auto row = at(rows[i]);
-        touches.push_back(
-            {accesses.op[row], boxes.id[i], (period - accesses.phase[row]) % period, (accesses.mode[row] & 2) != 0});
+        touches.push_back({accesses.op[row], boxes.id[i], (period - accesses.phase[row]) % period,
+                           accesses.apart_of(row), (accesses.mode[row] & 2) != 0});
     }
     if (period > 1)
         std::stable_sort(touches.begin(), touches.end(),
                          [](const Touch& a, const Touch& b) { return a.turn < b.turn; });
     BoxIndex index(boxes.lo.data(), boxes.hi.data(), accesses.dims, boxes.count);
-    Scan(touches, index, period, edges).run();
+    if (std::any_of(touches.begin(), touches.end(), [](const Touch& t) { return t.apart >= 0; }))
+        scan_apart(touches, index, period, edges);
+    else
+        Scan(touches, index, period, edges).run();
 }
 
 // Which array a ring's element is changes from step to step, and an edge cannot say "in every third step": so a ring's
 // access and another's, plain or of another ring, that can touch the same bytes conflict in every step. A writer comes
 // after itself every `period` steps, so distances up to that many say all.
 void conflict_always(const Accesses& a, std::size_t row, std::size_t other, Edges& edges) {
+    if (a.apart_of(row) >= 0 && a.apart_of(row) == a.apart_of(other))
+        return;
     const bool write = (a.mode[row] & 2) != 0, other_write = (a.mode[other] & 2) != 0;
     int32_t period = 0;
     if (write && other_write)

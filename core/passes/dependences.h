@@ -17,6 +17,9 @@ struct Accesses {
     std::span<const int64_t> lo, hi;  // boxes, `dims` numbers each
     int32_t dims = 0;
     int32_t groups = 0;
+    std::span<const int32_t> apart;  // by op: those with the same number do not conflict; negative, or empty: all do
+
+    int32_t apart_of(std::size_t row) const { return apart.empty() ? -1 : apart[static_cast<std::size_t>(op[row])]; }
 };
 
 // Edges along which exactly those ops reach each other, over all steps, that conflict directly or through others.

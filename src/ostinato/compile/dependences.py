@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
-from ostinato.compile.edges import Edges, edges_of
+from ostinato.compile.edges import Edges, IntArray, edges_of
+from ostinato.compile.flatten import Flat, Inference, flatten, is_serial, ports_in, tell_cycle
 from ostinato.compile.regions import Accesses, accesses
 from ostinato.errors import GraphError
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
 
-__all__ = ["dependences", "inferred", "serial_steps", "step_barrier"]
+__all__ = ["dependences", "inferred", "outer_edges", "serial_steps", "step_barrier"]
 
 
-def dependences(graph: Graph) -> Edges:
-    """Return the edges of a graph, inferred ones included.
+def dependences(graph: Graph | Flat) -> Edges:
+    """Return the edges of a flat graph, inferred ones included.
 
     Raises
     ------
@@ -28,22 +29,47 @@ def dependences(graph: Graph) -> Edges:
         Ops depend on each other within one step.
     """
     ops = graph.ops
-    found = inferred(len(ops), accesses(graph)) if graph.infer else _NONE
+    found = _inferred_in(graph, ops)
     if not graph.explicit_edges:
         return found  # every edge within a step goes along program order
     given = np.array(graph.explicit_edges, np.int32).T
     edges = edges_of(len(ops), *(np.concatenate(pair) for pair in zip(found, given, strict=True)))
     cycle = _core.passes.find_cycle(len(ops), *edges)
     if len(cycle):
-        raise GraphError(_tell_cycle([ops[index] for index in cycle.tolist()]))
+        raise GraphError(tell_cycle(ops[index] for index in cycle.tolist()))
     return edges
 
 
-def inferred(ops: int, found: Accesses) -> Edges:
+def outer_edges(graph: Graph) -> Edges:
+    """Return the edges between the ops of a graph, where the op of a nested graph stands for all ops in there.
+
+    Raises
+    ------
+    GraphError
+        Ops depend on each other within one step.
+    """
+    flat = flatten(graph)
+    found = dependences(flat)
+    if not isinstance(flat, Flat):
+        return found
+    outer = np.array(flat.outer, np.int32)
+    src, dst = outer[found.src], outer[found.dst]
+    kept = (src != dst) | (found.distance > 0)
+    given = [
+        *graph.explicit_edges,
+        *((src, dst, distance) for src, _, dst, distance in graph.port_edges),
+        *((source.op, index, source.distance) for index, _, source in ports_in(graph)),
+    ]
+    rows = np.array(given, np.int32).reshape(-1, 3).T
+    pairs = zip((src, dst, found.distance), rows, strict=True)
+    return edges_of(len(graph), *(np.concatenate([inside[kept], row]) for inside, row in pairs))
+
+
+def inferred(ops: int, found: Accesses, apart: IntArray | None = None) -> Edges:
     """Return edges along which exactly those ops reach each other whose accesses conflict, directly or through others.
 
     Accesses conflict where they can touch the same memory and one of them writes: in program order within a step, and
-    from each step to all later ones.
+    from each step to all later ones. Accesses of ops with the same number in `apart` do not, unless it is negative.
     """
     return Edges(
         *_core.passes.inferred(
@@ -59,13 +85,14 @@ def inferred(ops: int, found: Accesses) -> Edges:
             found.hi.ravel(),
             found.lo.shape[1],
             found.groups,
+            np.empty(0, np.int32) if apart is None else apart,
         )
     )
 
 
-def serial_steps(graph: Graph, edges: Edges) -> bool:
+def serial_steps(graph: Graph | Flat, edges: Edges) -> bool:
     """Whether each step begins when the one before has ended: no inference, and no edge from one step to another."""
-    return not graph.infer and edges.longest == 0
+    return graph.serial if isinstance(graph, Flat) else is_serial(graph)
 
 
 def step_barrier(edges: Edges, n: int) -> Edges:
@@ -79,14 +106,20 @@ def step_barrier(edges: Edges, n: int) -> Edges:
     return edges_of(n + 1, src, dst, distance)
 
 
+def _inferred_in(graph: Graph | Flat, ops: Sequence[Op]) -> Edges:
+    if not isinstance(graph, Flat):
+        return inferred(len(ops), accesses(ops)) if graph.infer else _NONE
+    found = [_inferred_among(ops, inference) for inference in graph.inferences]
+    return edges_of(len(ops), *map(np.concatenate, zip(*found, strict=True))) if found else _NONE
+
+
+def _inferred_among(ops: Sequence[Op], among: Inference) -> Edges:
+    low, high, ranges = among
+    apart = np.full(high - low if ranges else 0, -1, np.int32)
+    for number, (begin, end) in enumerate(ranges):
+        apart[begin - low : end - low] = number
+    found = inferred(high - low, accesses(ops[low:high]), apart)
+    return Edges(found.src + np.int32(low), found.dst + np.int32(low), found.distance)
+
+
 _NONE = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))
-
-
-def _tell_cycle(cycle: Sequence[Op]) -> str:
-    return "\n".join(
-        [
-            "these ops wait for each other within one step, each for the one before it and the first for the last:",
-            *(f"  {op.name!r} at {op.call_site}" for op in cycle),
-            "give one of the edges between them a distance of 1 or more, or leave it out",
-        ]
-    )

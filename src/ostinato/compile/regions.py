@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -9,9 +10,10 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compile.edges import IntArray
+from ostinato.graph.body import NativeCall, PythonCall
 
 if TYPE_CHECKING:
-    from ostinato.graph.graph import Graph
+    from ostinato.graph.op import Op
 
 __all__ = ["Accesses", "accesses"]
 
@@ -40,11 +42,11 @@ class Accesses(NamedTuple):
     """Number of groups."""
 
 
-def accesses(graph: Graph) -> Accesses:
-    """Return the accesses of a graph's ops.
+def accesses(ops: Sequence[Op]) -> Accesses:
+    """Return the accesses of ops.
 
     A view of an array is a box along that array's axes; steps between its first and last index count as if all between
-    were touched, and a view that follows no axes covers all between its ends. Ops that access nothing share a token, so
-    that they keep program order.
+    were touched, and a view that follows no axes covers all between its ends. Tasks that access nothing share a token,
+    so that they keep program order.
     """
-    return Accesses(**_core.passes.accesses(graph.ops, np.ndarray))
+    return Accesses(**_core.passes.accesses(ops, np.ndarray, (PythonCall, NativeCall)))

@@ -105,9 +105,9 @@ class Graph:
     @property
     def edges(self) -> list[tuple[Op, Op, int]]:
         """All dependences, given and inferred: an op, the op that comes after it, the distance in steps."""
-        from ostinato.compile.dependences import dependences
+        from ostinato.compile.dependences import outer_edges
 
-        found = dependences(self)
+        found = outer_edges(self)
         triples = zip(found.src.tolist(), found.dst.tolist(), found.distance.tolist(), strict=True)
         return [(self._ops[src], self._ops[dst], distance) for src, dst, distance in triples]
 
