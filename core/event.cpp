@@ -1,6 +1,8 @@
 #include "event.h"
 
+#include <algorithm>
 #include <deque>
+#include <iterator>
 #include <utility>
 
 namespace ostinato {
@@ -109,16 +111,10 @@ void Event::listen(Listener listener) {
     tell(shared_from_this(), std::move(one));
 }
 
-void Event::comes_after(std::shared_ptr<Grant> grant) {
+void Event::comes_after(const std::vector<std::shared_ptr<Grant>>& grants) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    grants_.push_back(std::move(grant));
-}
-
-void Event::comes_after(Event& other) {
-    for (std::shared_ptr<Grant>& grant : other.grants()) {
-        if (grant->open.load(std::memory_order_relaxed))
-            comes_after(std::move(grant));
-    }
+    std::copy_if(grants.begin(), grants.end(), std::back_inserter(grants_),
+                 [](const std::shared_ptr<Grant>& grant) { return grant->open.load(std::memory_order_relaxed); });
 }
 
 std::vector<std::shared_ptr<Grant>> Event::grants() {
@@ -134,7 +130,7 @@ void merge(const std::vector<std::shared_ptr<Event>>& events, bool ignore_poison
             merged->trigger();
     };
     for (const std::shared_ptr<Event>& event : events) {
-        merged->comes_after(*event);
+        merged->comes_after(event->grants());
         event->listen([one_less, merged, ignore_poison](Event& happened) {
             if (happened.poisoned() && !ignore_poison)
                 merged->poison(happened.shared_from_this());

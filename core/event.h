@@ -51,10 +51,9 @@ public:
     // Only in the first case; else false.
     bool listen_unless_done(Listener listener);
 
-    // It happens after what was granted, or after all that `other` happens after: so a release that comes after this
-    // event is of that grant.
-    void comes_after(std::shared_ptr<Grant> grant);
-    void comes_after(Event& other);
+    // It happens after what was granted: a release that comes after this event is of that grant. To be said of an event
+    // that follows others, with what they come after.
+    void comes_after(const std::vector<std::shared_ptr<Grant>>& grants);
     std::vector<std::shared_ptr<Grant>> grants();
 
     // Why it is poisoned: the event where that began, itself or another. Once it is done.

@@ -16,7 +16,7 @@ void tell(const std::vector<std::shared_ptr<Event>>& granted) {
 
 Reservation::Request Reservation::request(bool exclusive) {
     Request request{std::make_shared<Claim>(this, exclusive), std::make_shared<Event>()};
-    request.granted->comes_after(request.claim);
+    request.granted->comes_after({request.claim});
     const std::lock_guard<std::mutex> lock(mutex_);
     request.claim->at = unreleased_.insert(unreleased_.end(), request.claim);
     return request;

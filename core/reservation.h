@@ -2,7 +2,7 @@
 //
 // A release that comes after something may be due before its request is granted (what was to hold it was cancelled), or
 // when its request was poisoned and holds nothing; it must not give back what somebody else holds. So it belongs to one
-// request from the start: to the one whose grant its event comes after (Event::comes_after), else to the oldest
+// request from the start: to the one whose grant its event comes after (Event::grants), else to the oldest
 // without.
 #pragma once
 
