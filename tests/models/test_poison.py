@@ -6,8 +6,10 @@ from models.explorer import ProtocolError
 from models.poison import Protocol, check
 
 
-def test_poison_is_exact():
-    assert check(Protocol()) > 10
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("aborts", [False, True])
+def test_poison_is_exact(aborts, across):
+    assert check(Protocol(), aborts, across) > 10
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,10 @@ def test_poison_is_exact():
 def test_poison_is_not_exact_without(broken):
     with pytest.raises(ProtocolError):
         check(broken)
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("aborts", [False, True])
+def test_what_lanes_take_as_implied_is_not_true_where_skipped_ops_do_not_wait(aborts, across):
+    with pytest.raises(ProtocolError, match="before a is over"):
+        check(Protocol(skipped_ops_wait=False), aborts, across)
