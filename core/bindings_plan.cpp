@@ -9,10 +9,14 @@
 #include <tuple>
 #include <vector>
 
+#include "barrier_ops.h"
 #include "bindings.h"
 #include "bindings_arrays.h"
 #include "builtin_tasks.h"
+#include "conditions.h"
+#include "python_external.h"
 #include "python_plan.h"
+#include "reservation_ops.h"
 #include "schedule.h"
 
 namespace nb = nanobind;
@@ -145,13 +149,45 @@ std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& sche
     return plan;
 }
 
+// What an external operation does, as Python says it: one of the names below, and what goes with it.
+std::shared_ptr<const ExternalOp> external_op(const std::string& kind, const nb::tuple& with) {
+    const auto number = [&](std::size_t i) { return nb::cast<std::uint32_t>(with[i]); };
+    const auto phase = [&] {  // (a barrier or None, the phase of step 0, the number of the run's barrier or -1)
+        BarrierPhase phase;
+        if (!with[0].is_none())
+            phase.barrier = nb::cast<BarrierHandle>(with[0]).barrier;
+        phase.base = nb::cast<std::uint64_t>(with[1]);
+        phase.param = nb::cast<std::int32_t>(with[2]);
+        return phase;
+    };
+    if (kind == "precondition")
+        return std::make_shared<PreconditionOp>(number(0));
+    if (kind == "postcondition")
+        return std::make_shared<PostconditionOp>(number(0));
+    if (kind == "arrive") {
+        PythonObjectHandle value;
+        if (!with[5].is_none())
+            value.reset(new PythonObject{PythonReference(with[5].ptr())});
+        return std::make_shared<ArrivalOp>(phase(), nb::cast<std::uint64_t>(with[3]), nb::cast<std::int32_t>(with[4]),
+                                           std::move(value), nb::cast<std::int32_t>(with[6]));
+    }
+    if (kind == "await")
+        return std::make_shared<PhaseWaitOp>(phase());
+    if (kind == "acquire")
+        return std::make_shared<AcquireOp>(nb::cast<ReservationHandle>(with[0]).reservation, number(1),
+                                           nb::cast<bool>(with[2]));
+    if (kind == "release")
+        return std::make_shared<ReleaseOp>(nb::cast<ReservationHandle>(with[0]).reservation, number(1));
+    return std::make_shared<BlockingTaskOp>(number(0));
+}
+
 PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& function, const Flat<std::uint64_t>& user,
                  const Flat<std::int64_t>& table_begin, const Flat<std::int32_t>& table,
                  const Flat<std::int32_t>& n_arrays, const Flat<std::int32_t>& period_class, const nb::list& views,
                  const Flat<std::int64_t>& scalar_begin, const Flat<std::uint64_t>& scalars,
                  const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
                  const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
-                 const Flat<std::int32_t>& step_slot, const nb::list& python) {
+                 const Flat<std::int32_t>& step_slot, const nb::list& python, const nb::list& external) {
     const Schedule& schedule = *handle.schedule;
     auto plan = std::make_shared<Plan>();
     const Slots slots(schedule);
@@ -191,7 +227,18 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
             {slots.lane_of.at(op), {static_cast<std::uint32_t>(scalar_begin.data()[op] + step_slot.data()[i])}});
     }
     plan->step_patch_begin = by_lane(step_patches, schedule.lanes.size(), plan->step_patches);
-    if (python.size() != 0)
+    bool needs_python = python.size() != 0;
+    plan->external.resize(schedule.externals.size());
+    for (nb::handle entry : external) {
+        const auto [id, kind, with] = nb::cast<std::tuple<std::uint32_t, std::string, nb::tuple>>(entry);
+        plan->external[schedule.external_of.at(id)] = external_op(kind, with);
+        needs_python = needs_python || kind == "arrive";  // its value may be a parameter, an object
+    }
+    for (std::shared_ptr<const ExternalOp>& op : plan->external) {
+        if (op == nullptr)
+            op = std::make_shared<NothingOp>();
+    }
+    if (needs_python)
         plan->python = build_python(schedule, slots, python);
     return {plan};
 }
@@ -205,7 +252,10 @@ void bind_plan(nb::module_& module) {
     nb::class_<PlanHandle>(module, "Plan", "What the operations of a schedule call, on which arrays.")
         .def_static("build", &ostinato::build, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a,
                     "n_arrays"_a, "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a,
-                    "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a);
+                    "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a, "external"_a)
+        .def(
+            "copy", [](const PlanHandle& self) { return PlanHandle{self.plan->copy()}; },
+            "Another, to be used at the same time, on the same arrays.");
     module.def(
         "builtin_task",
         [](const std::string& name) {

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -27,8 +28,8 @@ struct ProgramHandle {
     std::shared_ptr<Program> program;
 
     ProgramHandle(const std::shared_ptr<Machine>& machine, const std::shared_ptr<Schedule>& schedule,
-                  const std::shared_ptr<Plan>& plan)
-        : program(std::make_shared<Program>(machine, schedule, plan)) {}
+                  const std::shared_ptr<Plan>& plan, Runs runs)
+        : program(std::make_shared<Program>(machine, schedule, plan, runs)) {}
     ~ProgramHandle() { let_go(); }
     ProgramHandle(const ProgramHandle&) = delete;
     ProgramHandle& operator=(const ProgramHandle&) = delete;
@@ -62,8 +63,33 @@ std::size_t count_python_lanes(const Schedule& schedule) {
     return count;
 }
 
+std::shared_ptr<Event> pending(Run& run, nb::handle event) {
+    if (event.is_none())
+        return nullptr;
+    std::shared_ptr<Event> given = nb::cast<EventHandle>(event).event;
+    for (std::shared_ptr<Grant>& grant : given->grants())
+        run.grants.push_back(std::move(grant));
+    return given->done() && !given->poisoned() ? nullptr : given;
+}
+
+// What is given for a run beyond its parameters: (default precondition or None, preconditions by number, pairs of a
+// barrier and the phase that the run's first step belongs to, by number, the number of its first step or -1).
+void give(Run& run, const nb::tuple& given) {
+    run.after = pending(run, given[0]);
+    for (nb::handle event : nb::cast<nb::tuple>(given[1]))
+        run.preconditions.push_back(pending(run, event));
+    for (nb::handle entry : nb::cast<nb::tuple>(given[2])) {
+        const auto [barrier, base] = nb::cast<std::tuple<BarrierHandle, std::uint64_t>>(entry);
+        run.barriers.push_back({barrier.barrier, base});
+    }
+    const auto first = nb::cast<std::int64_t>(given[3]);
+    if (first >= 0)
+        run.user_first = static_cast<std::uint64_t>(first);
+}
+
 std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priority, bool stop_on_error,
-                              const nb::object& values, const nb::object& objects, bool traced) {
+                              const nb::object& values, const nb::object& objects, const nb::object& given,
+                              bool traced) {
     auto run = std::make_shared<Run>();
     run->requested = steps;
     run->priority = priority;
@@ -71,6 +97,8 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
     run->floating_point = FloatingPointMode::current();
     if (!values.is_none())
         run->values = nb::cast<std::vector<std::uint64_t>>(values);
+    if (!given.is_none())
+        give(*run, nb::cast<nb::tuple>(given));
     const Schedule& schedule = *program.schedule;
     const std::shared_ptr<Plan> plan = program.plan();
     if (plan == nullptr)
@@ -98,6 +126,7 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
     }
     if (traced) {
         run->trace = std::make_unique<TraceBuffers>();
+        run->trace->submitted = monotonic_ns();
         run->trace->lanes.resize(schedule.lanes.size());
         for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
             const std::size_t ops = schedule.lanes[i].ops.size();
@@ -125,20 +154,17 @@ std::uint64_t steps_of(const RunHandle& handle) {
     return least;
 }
 
-bool clean(const Run& run) { return run.failures.empty() && !run.cancelled && !run.poisoned.load(); }
-
-nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
-                  const nb::object& values, const nb::object& objects, bool traced) {
+// Takes part in serving until `run`, which `submit` submits, is done. Returns the number of steps, or the run where
+// there is more to tell.
+template <class Submit>
+nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Submit submit) {
     Program& program = *handle.program;
-    refuse_inside_tasks("replay");
-    refuse_after_fork(*program.machine);
-    const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, traced);
     if (run->python)
         defer_interrupts();
     nb::object interrupt;
     {
         Caller caller(*program.machine);  // sits down first: then submitting need not wake its worker
-        program.submit(run);
+        submit();
         int interrupts = 0;
         while (!caller.work_until_done(*run)) {
             nb::python_error raised;  // takes the error indicator
@@ -158,16 +184,29 @@ nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());
         throw nb::python_error();
     }
-    if (traced || !clean(*run))
+    if (run->trace || run->bad())
         return nb::cast(RunHandle{handle.program, run});
     return nb::int_(run->limit());
 }
 
+nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                  const nb::object& values, const nb::object& objects, const nb::object& given, bool traced) {
+    Program& program = *handle.program;
+    refuse_inside_tasks("replay");
+    refuse_after_fork(*program.machine);
+    const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, given, traced);
+    return take_part(handle, run, [&] { program.submit(run); });
+}
+
+nb::object follow(ProgramHandle& handle, const RunHandle& run) {
+    return take_part(handle, run.run, [] {});
+}
+
 RunHandle submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error, const nb::object& values,
-                 const nb::object& objects, bool traced) {
+                 const nb::object& objects, const nb::object& given, bool traced) {
     refuse_after_fork(*handle.program->machine);
     RunHandle result{handle.program,
-                     make_run(*handle.program, steps, priority, stop_on_error, values, objects, traced)};
+                     make_run(*handle.program, steps, priority, stop_on_error, values, objects, given, traced)};
     handle.program->submit(result.run);
     return result;
 }
@@ -239,31 +278,53 @@ nb::list trace_records(const RunHandle& handle) {
     return lanes;
 }
 
-std::string stuck(const RunHandle& handle) {
+// What each lane stands at, as (what it does, a number or two, a text). Lanes may move on meanwhile.
+nb::list stuck(const RunHandle& handle) {
     refuse_after_fork(*handle.program->machine);
-    std::string text;
-    for (const auto& lane : handle.program->lanes) {
-        text += "lane " + std::to_string(lane->index) + ": ";
+    Program& program = *handle.program;
+    const Run& run = *handle.run;
+    nb::list result;
+    const auto add = [&](const char* what, std::int64_t first = -1, std::int64_t second = -1, std::string text = {}) {
+        result.append(nb::make_tuple(what, first, second, text));
+    };
+    for (const auto& lane : program.lanes) {
         if (lane->claim.load(std::memory_order_acquire) != 0) {
-            text += "running\n";
+            add("running");
             continue;
         }
         const Timeline* const on = lane->blocked_on.load(std::memory_order_relaxed);
-        if (lane->ready())
-            text += "ready\n";
-        else if (on == &handle.program->frontier)
-            text += "has done all that was submitted\n";
-        else if (on == &handle.program->completed)
-            text += "waits for the runs before to end\n";
-        else
-            for (const auto& other : handle.program->lanes)
-                if (on == &other->timeline)
-                    text += "waits for lane " + std::to_string(other->index) + " to have done " +
-                            std::to_string(lane->blocked_until.load(std::memory_order_relaxed)) +
-                            " operations; it has done " + std::to_string(on->value.load(std::memory_order_relaxed)) +
-                            "\n";
+        const std::uint64_t until = lane->blocked_until.load(std::memory_order_relaxed);
+        if (lane->ready()) {
+            add("ready");
+        } else if (on == &program.frontier) {
+            add("idle");
+        } else if (on == &program.completed) {
+            add("earlier runs");
+        } else if (on == &program.started) {
+            add("start", static_cast<std::int64_t>(until) - static_cast<std::int64_t>(run.index));
+        } else {
+            for (const auto& other : program.lanes) {
+                if (on == &other->timeline) {
+                    const auto& ops = other->order->ops;
+                    add("lane", ops[(until - 1) % ops.size()],
+                        static_cast<std::int64_t>(run.user_step((until - 1) / ops.size())));
+                }
+            }
+            for (std::size_t i = 0; i < program.signals.size(); ++i) {
+                if (on != &program.signals[i]->timeline)
+                    continue;
+                std::string text;
+                {
+                    const std::lock_guard<std::mutex> lock(program.mutex);  // the plan stays until the run has ended
+                    if (run.plan && lane->run_index.load(std::memory_order_acquire) == run.index)
+                        text = run.plan->external[i]->waits_for(run, until - 1);
+                }
+                add("outside", program.schedule->externals[i], static_cast<std::int64_t>(run.user_step(until - 1)),
+                    text);
+            }
+        }
     }
-    return text;
+    return result;
 }
 
 nb::dict statistics(const ProgramHandle& handle) {
@@ -339,12 +400,19 @@ void bind_runtime(nb::module_& module) {
         .def(
             "__init__",
             [](ProgramHandle* self, const MachineHandle& machine, const ScheduleHandle& schedule,
-               const PlanHandle& plan) { new (self) ProgramHandle(machine.machine, schedule.schedule, plan.plan); },
-            "machine"_a, "schedule"_a, "plan"_a)
+               const PlanHandle& plan, const std::string& runs) {
+                new (self) ProgramHandle(machine.machine, schedule.schedule, plan.plan,
+                                         runs == "pipelined" ? Runs::kPipelined
+                                         : runs == "serial"  ? Runs::kSerial
+                                                             : Runs::kIndependent);
+            },
+            "machine"_a, "schedule"_a, "plan"_a, "runs"_a)
+        .def_prop_ro("idle", [](const ProgramHandle& self) { return self.program->idle(); })
         .def("replay", &replay, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
-             "traced"_a)
+             "given"_a.none(), "traced"_a)
+        .def("follow", &follow, "run"_a, "Take part until a run is done; as replay, of a run that was submitted.")
         .def("submit", &submit, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
-             "traced"_a)
+             "given"_a.none(), "traced"_a)
         .def(
             "rebind", [](ProgramHandle& self, const PlanHandle& plan) { self.program->rebind(plan.plan); }, "plan"_a)
         .def("refuse_runs", [](ProgramHandle& self) { self.program->close(); })
@@ -364,6 +432,7 @@ void bind_runtime(nb::module_& module) {
         .def("deliver", [](const RunHandle& self) { self.program->deliver(*self.run); })
         .def("set_callback", &set_callback, "function"_a)
         .def("trace_records", &trace_records)
+        .def_prop_ro("submitted", [](const RunHandle& self) { return self.run->trace->submitted; })
         .def("stuck", &stuck)
         .def_prop_ro("done", [](const RunHandle& self) { return self.run->done.load(std::memory_order_acquire); })
         .def_prop_ro("begun",
@@ -380,6 +449,29 @@ void bind_runtime(nb::module_& module) {
                      })
         .def_prop_ro("poisoned", [](const RunHandle& self) { return self.run->poisoned.load(); })
         .def_prop_ro("steps", &steps_of)
+        .def_prop_ro("requested", [](const RunHandle& self) { return self.run->requested; })
+        .def_prop_ro("poisoned_by",
+                     [](const RunHandle& self) -> std::optional<EventHandle> {
+                         const std::lock_guard<std::mutex> lock(self.program->mutex);
+                         return self.run->poisoned_by ? std::optional(EventHandle{self.run->poisoned_by})
+                                                      : std::nullopt;
+                     })
+        .def(
+            "end",
+            [](const RunHandle& self, const nb::object& origin) {
+                refuse_after_fork(*self.program->machine);
+                return EventHandle{self.program->end_of(
+                    *self.run, PythonObjectHandle(new PythonObject{PythonReference(origin.ptr())}))};
+            },
+            "origin"_a, "The event of its end; `origin` is called to explain it if it is poisoned.")
+        .def(
+            "post",
+            [](const RunHandle& self, std::uint32_t index, const nb::object& origin) {
+                refuse_after_fork(*self.program->machine);
+                return EventHandle{self.program->post_of(
+                    *self.run, index, PythonObjectHandle(new PythonObject{PythonReference(origin.ptr())}))};
+            },
+            "index"_a, "origin"_a, "The event of a postcondition, by number.")
         .def_prop_ro("origin", [](const RunHandle& self) -> std::optional<RunHandle> {
             std::shared_ptr<Run> failed = self.program->failed_run();
             return failed ? std::optional(RunHandle{self.program, std::move(failed)}) : std::nullopt;

@@ -8,14 +8,6 @@ namespace ostinato {
 
 namespace {
 
-// How many steps ahead of `step` the until operation's verdict must be known: the last step at or before step - 1 in
-// which it is read. Verdicts are read in user steps every - 1, 2 * every - 1, ...
-std::uint64_t verdict_needed(const Schedule& schedule, std::uint64_t step) {
-    const std::uint64_t user_step = step - schedule.first_step;
-    const std::uint64_t read = user_step / schedule.until_every * schedule.until_every;  // steps below this are judged
-    return schedule.first_step + read - 1;
-}
-
 // The value of timeline `wait.lane` that `wait` asks for in `step`.
 std::uint64_t target_of(const Wait& wait, std::uint64_t step) {
     return step * wait.stride + static_cast<std::uint64_t>(wait.offset);
@@ -46,17 +38,18 @@ std::uint64_t target_of(const Wait& wait, std::uint64_t step) {
     return true;
 }
 
-// Whether it is known that the step before `step` was not the run's last. If not, the lane is blocked.
+// Whether it is known that no step of the run before `step` was its last. If not, the lane is blocked. The verdict is
+// given in the steps that the user counts as every - 1, 2 * every - 1, ...
 bool verdict_known(Server& server, Lane& lane, std::uint64_t step) {
     const Program& program = *lane.program;
     const Schedule& schedule = *program.schedule;
-    if (step == schedule.first_step)
-        return true;
-    const std::uint64_t judged = verdict_needed(schedule, step);
-    if (judged + 1 == schedule.first_step)
-        return true;  // none has been due
+    const Run& run = *lane.run;
+    const std::uint64_t judged = run.user_step(step) / schedule.until_every * schedule.until_every;  // those below
+    if (judged <= run.user_step(run.first.load(std::memory_order_relaxed)))
+        return true;  // none has been due in this run
     const auto ops = static_cast<std::uint64_t>(program.lanes[schedule.until_lane]->order->ops.size());
-    return satisfied(server, lane, schedule.until_lane, judged * ops + schedule.until_position + 1);
+    const std::uint64_t last = judged - 1 + run.offset.load(std::memory_order_relaxed);
+    return satisfied(server, lane, schedule.until_lane, last * ops + schedule.until_position + 1);
 }
 
 // The bound that was read forbids the step: whether it still does once no stopper is deciding.
@@ -84,13 +77,14 @@ void prepare_step(Lane& lane, Plan& plan, std::uint64_t user_step) {
         plan.scalars[plan.step_patches[i].scalar].i64 = static_cast<std::int64_t>(user_step);
 }
 
-void record(Server& server, Lane& lane, std::uint32_t position, std::uint64_t user_step, std::int64_t start) {
+void record(Server& server, Lane& lane, std::uint32_t position, std::int64_t start, Status status) {
     TraceBuffers::Lane& buffer = lane.run->trace->lanes[lane.index];
     if (buffer.records.size() == buffer.records.capacity()) {
         ++buffer.dropped;
         return;
     }
-    buffer.records.push_back({lane.order->ops[position], server.seat.index, user_step, start, monotonic_ns()});
+    buffer.records.push_back(
+        {lane.order->ops[position], server.seat.index, lane.run->user_step(lane.step), start, monotonic_ns(), status});
 }
 
 // The lane loop proper. `Rings`: arrays are chosen by step. `Traced`: every operation is recorded. Whoever leaves it
@@ -109,6 +103,7 @@ template <bool Rings, bool Traced>
     const std::atomic<std::uint32_t>& attention = server.seat.attention;
     const Schedule& schedule = *program.schedule;
     const std::uint64_t first = run.first.load(std::memory_order_relaxed);
+    const std::uint64_t offset = run.offset.load(std::memory_order_relaxed);
     const bool judged = schedule.until_op >= 0 && schedule.until_lane != lane.index;
     const bool windowed = !order.window.empty();
     const bool prepares = schedule.periods.size() > 1 ||
@@ -125,7 +120,7 @@ template <bool Rings, bool Traced>
     lane.inside = false;
     for (;; ++lane.step) {
         const std::uint64_t step = lane.step;
-        const std::uint64_t user_step = step - schedule.first_step;
+        const std::uint64_t user_step = step - offset;
         if (!lane.in_step) {
             // The verdict comes before the limit is read: whoever sees it also sees the limit that was set with it.
             if (judged && !verdict_known(server, lane, step))
@@ -168,8 +163,8 @@ template <bool Rings, bool Traced>
             if (program.slow.load(std::memory_order_relaxed)) [[unlikely]] {
                 lane.stretch = s;
                 lane.position = at;
-                if (!run_stretch_slowly(server, lane, stretch))
-                    return Outcome::kYielded;
+                if (const Progress progress = run_stretch_slowly(server, lane, stretch); progress != Progress::kDone)
+                    return progress == Progress::kBlocked ? Outcome::kBlocked : Outcome::kYielded;
                 wanted = server.attention();
             } else if (native) {
                 for (; op != last; ++op) {
@@ -182,7 +177,8 @@ template <bool Rings, bool Traced>
                         start = monotonic_ns();
                     const std::int32_t code = op->function(&op->call);
                     if constexpr (Traced)
-                        record(server, lane, static_cast<std::uint32_t>(op - natives), user_step, start);
+                        record(server, lane, static_cast<std::uint32_t>(op - natives), start,
+                               code == 0 ? Status::kOk : Status::kFailed);
                     if ((static_cast<std::uint32_t>(code) | attention.load(std::memory_order_relaxed)) != 0)
                         [[unlikely]] {
                         wanted = true;
@@ -190,7 +186,7 @@ template <bool Rings, bool Traced>
                         lane.position = static_cast<std::uint32_t>(op - natives) + 1;
                         if (code != 0) {
                             program.fail(run, order.ops[lane.position - 1], step, code, nullptr);
-                            if (!run_stretch_slowly(server, lane, stretch))
+                            if (run_stretch_slowly(server, lane, stretch) != Progress::kDone)
                                 return Outcome::kYielded;
                             break;
                         }
@@ -203,8 +199,8 @@ template <bool Rings, bool Traced>
             } else {
                 lane.stretch = s;
                 lane.position = at;
-                if (!run_other_stretch(server, lane, stretch))
-                    return Outcome::kYielded;
+                if (const Progress progress = run_other_stretch(server, lane, stretch); progress != Progress::kDone)
+                    return progress == Progress::kBlocked ? Outcome::kBlocked : Outcome::kYielded;
                 wanted = server.attention();
             }
             if (stretch.publishes)
@@ -235,7 +231,7 @@ template <bool Rings, bool Traced>
 
 std::int32_t run_operation(Server& server, Lane& lane, Kind kind, std::uint32_t position, ExceptionHandle& failure) {
     Run& run = *lane.run;
-    const std::uint64_t user_step = lane.program->user_step(lane.step);
+    const std::uint64_t user_step = run.user_step(lane.step);
     const std::int64_t start = run.trace ? monotonic_ns() : 0;
     std::int32_t code = 0;
     if (kind == Kind::kPython) {
@@ -250,64 +246,140 @@ std::int32_t run_operation(Server& server, Lane& lane, Kind kind, std::uint32_t 
         code = op.function(&op.call);
     }
     if (run.trace)
-        record(server, lane, position, user_step, start);
+        record(server, lane, position, start, code == 0 || code == kLastStep ? Status::kOk : Status::kFailed);
     return code;
 }
 
-bool run_other_stretch(Server& server, Lane& lane, const Stretch& stretch) {
+namespace {
+
+Place place_of(Server& server, Lane& lane, std::uint32_t position) {
+    const std::uint32_t number = lane.program->schedule->external_of[lane.order->ops[position]];
+    return {server, lane, *lane.run, *lane.program->signals[number], position};
+}
+
+const ExternalOp& external(const Lane& lane, std::uint32_t position) {
+    return *lane.run->plan->external[lane.program->schedule->external_of[lane.order->ops[position]]];
+}
+
+// The operation at `position` waits for something outside: the lane will go on with it.
+Progress stand_before(Lane& lane, std::uint32_t position, Progress why) {
+    lane.position = position;
+    lane.inside = true;
+    return why;
+}
+
+void record_skip(Server& server, Lane& lane, std::uint32_t position, Status status) {
+    if (lane.run->trace)
+        record(server, lane, position, monotonic_ns(), status);
+}
+
+// Advances the external operation at `position` and draws the consequences. Whether it is still to be waited for.
+bool external_waits(Server& server, Lane& lane, std::uint32_t position) {
+    Run& run = *lane.run;
+    const std::uint32_t op = lane.order->ops[position];
+    const Place place = place_of(server, lane, position);
+    if (run.trace && place.signal.since == 0)
+        place.signal.since = monotonic_ns();
+    server.python.release();
+    ExternalOp::Outcome outcome = external(lane, position).advance(place);
+    if (outcome.result == ExternalOp::Result::kBlocked)
+        return true;
+    Status status = Status::kOk;
+    if (outcome.result == ExternalOp::Result::kFailed) {
+        lane.program->fail(run, op, lane.step, outcome.exception ? 0 : outcome.code, std::move(outcome.exception));
+        status = Status::kFailed;
+    } else if (outcome.poisoned_by) {
+        lane.program->poison(run, op, lane.step, outcome.poisoned_by);
+        status = Status::kPoisoned;
+    } else if (outcome.result == ExternalOp::Result::kSkipped) {
+        status = Status::kCancelled;
+    }
+    if (run.trace)
+        record(server, lane, position, place.signal.since, status);
+    place.signal.since = 0;
+    return false;
+}
+
+}  // namespace
+
+Progress run_other_stretch(Server& server, Lane& lane, const Stretch& stretch) {
     Program& program = *lane.program;
     Run& run = *lane.run;
     ExceptionHandle failure;
     if (stretch.kind == Kind::kPython && !run.trace) {
-        const std::uint64_t user_step = program.user_step(lane.step);
+        const std::uint64_t user_step = run.user_step(lane.step);
         const std::uint32_t reached = call_python(server, lane, lane.position, stretch.end, user_step, failure);
         if (failure) {
             program.fail(run, lane.order->ops[reached - 1], lane.step, 0, std::move(failure));
             lane.position = reached;
             return run_stretch_slowly(server, lane, stretch);
         }
-        if (reached < stretch.end) {
-            lane.position = reached;
-            lane.inside = true;
-            return false;
-        }
-        return true;
+        return reached < stretch.end ? stand_before(lane, reached, Progress::kYielded) : Progress::kDone;
     }
     for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
-        const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);
-        if (stretch.kind == Kind::kUntil && code == kLastStep) {
-            program.stop_at(run, lane.step);
-        } else if (code != 0) {
-            program.fail(run, lane.order->ops[at], lane.step, failure ? 0 : code, std::move(failure));
-            lane.position = at + 1;
-            return run_stretch_slowly(server, lane, stretch);
+        if (stretch.kind == Kind::kExternal) {
+            if (external_waits(server, lane, at))
+                return stand_before(lane, at, Progress::kBlocked);
+            if (program.slow.load(std::memory_order_relaxed)) {  // it failed, or is poisoned
+                lane.position = at + 1;
+                return run_stretch_slowly(server, lane, stretch);
+            }
+        } else {
+            const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);
+            if (stretch.kind == Kind::kUntil && code == kLastStep) {
+                program.stop_at(run, lane.step);
+            } else if (code != 0) {
+                program.fail(run, lane.order->ops[at], lane.step, failure ? 0 : code, std::move(failure));
+                lane.position = at + 1;
+                return run_stretch_slowly(server, lane, stretch);
+            }
         }
-        if (server.attention() && at + 1 < stretch.end) {
-            lane.position = at + 1;
-            lane.inside = true;
-            return false;
-        }
+        if (server.attention() && at + 1 < stretch.end)
+            return stand_before(lane, at + 1, Progress::kYielded);
     }
-    return true;
+    return Progress::kDone;
 }
 
-bool run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) {
+namespace {
+
+// Whether something that the operation comes after has failed or was skipped; `first`: this is the run's first step.
+bool is_poisoned(const Lane& lane, std::uint32_t op, bool first) {
+    const Program& program = *lane.program;
+    const Schedule& schedule = *program.schedule;
+    bool root = true;
+    for (std::uint64_t i = schedule.pred_begin[op]; i < schedule.pred_begin[op + 1]; ++i) {
+        const std::uint64_t before = lane.step - schedule.pred_distance[i];
+        if (before >= lane.clean_from && program.history.test(schedule.pred_op[i], before))
+            return true;
+        root = root && schedule.pred_distance[i] != 0;
+    }
+    return root && first && lane.run->start_poisoned.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) {
     Program& program = *lane.program;
     // A lane that does not come after the failure has nothing but this to make the history visible to it.
     (void)program.slow.load(std::memory_order_acquire);
-    const Schedule& schedule = *program.schedule;
     Run& run = *lane.run;
+    const bool first = lane.step == run.first.load(std::memory_order_relaxed);
     for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
         const std::uint32_t op = lane.order->ops[at];
-        bool poisoned = false;
-        for (std::uint64_t i = schedule.pred_begin[op]; i < schedule.pred_begin[op + 1] && !poisoned; ++i) {
-            const std::uint64_t before = lane.step - schedule.pred_distance[i];
-            poisoned = before >= lane.clean_from && program.history.test(schedule.pred_op[i], before);
-        }
+        const bool outside = stretch.kind == Kind::kExternal;
+        const bool waits = outside && place_of(server, lane, at).signal.pending != nullptr;
+        const bool poisoned = !waits && is_poisoned(lane, op, first);
         program.history.mark(op, lane.step, poisoned);
-        if (poisoned) {
-            run.poisoned.store(true, std::memory_order_relaxed);
-        } else if (!run.aborted.load(std::memory_order_relaxed)) {
+        if (poisoned || (!waits && run.aborted.load(std::memory_order_relaxed))) {
+            if (poisoned)
+                run.poisoned.store(true, std::memory_order_relaxed);
+            if (outside)
+                external(lane, at).skip(place_of(server, lane, at));
+            record_skip(server, lane, at, poisoned ? Status::kPoisoned : Status::kCancelled);
+        } else if (outside) {
+            if (external_waits(server, lane, at))
+                return stand_before(lane, at, Progress::kBlocked);
+        } else {
             ExceptionHandle failure;
             const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);
             if (stretch.kind == Kind::kUntil && code == kLastStep)
@@ -315,13 +387,10 @@ bool run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) {
             else if (code != 0)
                 program.fail(run, op, lane.step, failure ? 0 : code, std::move(failure));
         }
-        if (server.attention() && at + 1 < stretch.end) {
-            lane.position = at + 1;
-            lane.inside = true;
-            return false;
-        }
+        if (server.attention() && at + 1 < stretch.end)
+            return stand_before(lane, at + 1, Progress::kYielded);
     }
-    return true;
+    return Progress::kDone;
 }
 
 bool enter_next_run(Server& server, Lane& lane) {
@@ -336,6 +405,8 @@ bool enter_next_run(Server& server, Lane& lane) {
     if (next->fenced && !program.completed.reached(wanted - 1) &&
         server.await(lane, program.completed, wanted - 1) < wanted - 1)
         return false;
+    if (next->after && !program.started.reached(wanted) && server.await(lane, program.started, wanted) < wanted)
+        return false;
     if (next->fenced && program.starts_clean(*next))
         lane.clean_from = lane.step;
     std::shared_ptr<Run> left = std::move(lane.run);
@@ -344,10 +415,14 @@ bool enter_next_run(Server& server, Lane& lane) {
         left->next.reset();
     Run& run = *lane.run;
     run.first.store(lane.step, std::memory_order_relaxed);
+    run.offset.store(run.user_first == kContinued ? program.schedule->first_step : lane.step - run.user_first,
+                     std::memory_order_relaxed);
     lane.run_index.store(run.index, std::memory_order_release);
     lane.priority.store(run.priority, std::memory_order_relaxed);
     lane.entered = true;
     lane.in_step = false;
+    if (run.after && run.after->poisoned())
+        program.poison_start(run);
     Plan& plan = *run.plan;
     for (std::uint32_t i = plan.scalar_patch_begin[lane.index]; i < plan.scalar_patch_begin[lane.index + 1]; ++i) {
         const ScalarPatch& patch = plan.scalar_patches[i];

@@ -14,12 +14,17 @@ bool enter_next_run(Server& server, Lane& lane);
 // The lane has done all of its run's steps.
 void leave_run(Lane& lane);
 
-// Runs what is left of the stretch, looking at the poison history of every operation. Kinds of all sorts.
-// Returns false when the server is wanted elsewhere; the lane then stands between two operations.
-bool run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch);
+enum class Progress : std::uint8_t {
+    kDone,     // the stretch is
+    kYielded,  // the server is wanted elsewhere; the lane stands between two operations
+    kBlocked,  // an external operation waits
+};
 
-// Runs a stretch, or what is left of it, of any kind but plain native ones. As above.
-bool run_other_stretch(Server& server, Lane& lane, const Stretch& stretch);
+// Runs what is left of the stretch, looking at the poison history of every operation. Kinds of all sorts.
+Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch);
+
+// Runs a stretch, or what is left of it, of any kind but plain native ones.
+Progress run_other_stretch(Server& server, Lane& lane, const Stretch& stretch);
 
 // Runs the operation at `position` once, with tracing. Returns its code; `failure` for a Python one.
 std::int32_t run_operation(Server& server, Lane& lane, Kind kind, std::uint32_t position, ExceptionHandle& failure);

@@ -44,7 +44,13 @@ struct PythonPlanDeleter {
     void operator()(PythonPlan* plan) const;
 };
 
+class ExternalOp;
+
 struct Plan {
+    ~Plan();
+    // Another that can be used at the same time, on the same arrays. With the GIL, where there is a Python side.
+    std::shared_ptr<Plan> copy() const;
+
     LineVector<NativeOp> native;  // lane after lane, in order (LaneOrder::slot); empty for operations of other kinds
     std::vector<ost_array> arrays;
     std::vector<std::int64_t> dims;  // shapes and strides that the arrays point into
@@ -54,7 +60,8 @@ struct Plan {
     // Patches by lane: positions in the two vectors above, which are sorted by lane.
     std::vector<std::uint32_t> scalar_patch_begin, step_patch_begin;
     std::unique_ptr<PythonPlan, PythonPlanDeleter> python;
-    PythonObjectHandle arrays_owner;  // keeps the arrays' memory alive
+    std::vector<std::shared_ptr<const ExternalOp>> external;  // by number (Schedule::external_of)
+    PythonObjectHandle arrays_owner;                          // keeps the arrays' memory alive
     bool rings = false;
 
     std::size_t bytes() const {

@@ -30,7 +30,8 @@ void PoisonReach::build_successors(const Schedule& schedule) {
     }
 }
 
-std::uint64_t PoisonReach::spread(const Schedule& schedule, std::uint32_t failed, std::uint64_t step) {
+std::uint64_t PoisonReach::spread(const Schedule& schedule, std::span<const std::uint32_t> failed,
+                                  std::uint64_t step) {
     if (begin_.empty())
         build_successors(schedule);
     if (from_.empty())
@@ -54,8 +55,10 @@ std::uint64_t PoisonReach::spread(const Schedule& schedule, std::uint32_t failed
     };
     std::vector<std::uint64_t> first(schedule.n_ops, kNever);
     Queue queue;
-    first[failed] = step;
-    queue.push({step, failed});
+    for (const std::uint32_t op : failed) {
+        first[op] = step;
+        queue.push({step, op});
+    }
     relax(first, queue);
     for (std::uint32_t op = 0; op < schedule.n_ops; ++op) {
         const bool lasts = std::any_of(successors_.begin() + static_cast<std::ptrdiff_t>(begin_[op]),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "schedule.h"
@@ -10,9 +11,9 @@ namespace ostinato {
 
 class PoisonReach {
 public:
-    // Takes note that `op` failed in `step`. Returns the first step from which on every operation is poisoned, in that
+    // Takes note that `ops` failed in `step`. Returns the first step from which on every operation is poisoned, in that
     // step and all later ones; kNever when there is none. Cost: linear in operations and edges.
-    std::uint64_t spread(const Schedule& schedule, std::uint32_t op, std::uint64_t step);
+    std::uint64_t spread(const Schedule& schedule, std::span<const std::uint32_t> failed, std::uint64_t step);
     void clear() { from_.clear(); }
 
 private:

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "external.h"
 #include "lane.h"
 #include "poison.h"
 #include "poison_reach.h"
@@ -22,12 +23,26 @@ constexpr std::size_t kMostFailures = 100;
 // How far failures spread is worked out for so many of a run; beyond that, runs go on to their end.
 constexpr std::size_t kMostSpread = 8;
 
+// What a program holds of one reservation. Its acquires and releases are in one order, which carries this.
+struct Holding {
+    std::uint32_t held = 0;
+    std::uint32_t skipped = 0;  // acquires that were skipped, and whose releases have nothing to do
+};
+
+// How the runs of a program relate.
+enum class Runs : std::uint8_t {
+    kPipelined,    // in the order of submission, overlapping
+    kSerial,       // one at a time, in the order in which they may start
+    kIndependent,  // one at a time, each as if the others had never been; another program takes what should overlap
+};
+
 class Program : public std::enable_shared_from_this<Program> {
 public:
-    Program(std::shared_ptr<Machine> machine, std::shared_ptr<const Schedule> schedule, std::shared_ptr<Plan> plan);
+    Program(std::shared_ptr<Machine> machine, std::shared_ptr<const Schedule> schedule, std::shared_ptr<Plan> plan,
+            Runs runs);
 
-    // Appends `run`, with the current plan, to the queue; lanes see it once the frontier is published. Any thread, at
-    // any time. Throws when the program has been closed.
+    // Appends `run`, with the current plan, to the queue; lanes see it once the frontier is published. Serial runs are
+    // appended when their start event has happened. Any thread, at any time. Throws when the program has been closed.
     void submit(const std::shared_ptr<Run>& run);
 
     // Runs submitted from now on use `plan`; the first of them does not overlap earlier ones.
@@ -43,6 +58,16 @@ public:
     void abort(Run& run);
     // The step now under way is the run's last (called by the holder of the until operation's lane).
     void stop_at(Run& run, std::uint64_t last_step);
+
+    // The default precondition of `run` is poisoned: nothing in its first step runs.
+    void poison_start(Run& run);
+    // `op` in the internal step `step` is skipped since `by` is poisoned: as a failure, but that there is none to tell.
+    void poison(Run& run, std::uint32_t op, std::uint64_t step, const std::shared_ptr<Event>& by);
+    // What comes before postcondition `index` is done, or was skipped, in the internal step `step`.
+    void reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool skipped);
+    // An event for the end of `run`, or for one of its postconditions; `origin` explains if it is poisoned.
+    std::shared_ptr<Event> end_of(Run& run, PythonObjectHandle origin);
+    std::shared_ptr<Event> post_of(Run& run, std::uint32_t index, PythonObjectHandle origin);
 
     // A failure of `op` in the internal step `step`; marks it, and stops the run where it asks for that.
     void fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception);
@@ -63,20 +88,23 @@ public:
     void finish(Run& run);
 
     bool idle() const {  // every submitted run is done
-        return completed.value.load(std::memory_order_acquire) == frontier.value.load(std::memory_order_acquire);
+        return completed.value.load(std::memory_order_acquire) == frontier.value.load(std::memory_order_acquire) &&
+               unqueued.load(std::memory_order_acquire) == 0;
     }
-
-    std::uint64_t user_step(std::uint64_t step) const { return step - schedule->first_step; }
 
     const std::shared_ptr<Machine> machine;
     const std::shared_ptr<const Schedule> schedule;
     std::vector<std::unique_ptr<Lane>> lanes;
-    std::vector<std::uint32_t> homes;  // seats that serve them, each once
-    Timeline frontier;                 // runs submitted
-    Timeline completed;                // runs done
-    std::atomic<bool> slow{false};     // a failure or an abort: lanes take the slow path
-    History history;                   // which operations of which steps failed or were skipped; valid while `slow`
-    std::atomic<bool> active{false};   // in the machine's list of programs; guarded by its mutex for writing
+    std::vector<std::uint32_t> homes;              // seats that serve them, each once
+    Timeline frontier;                             // runs submitted
+    Timeline completed;                            // runs done
+    Timeline started;                              // runs up to which all have started that had an event to wait for
+    std::vector<std::unique_ptr<Signal>> signals;  // of external operations, by number
+    std::vector<Holding> holdings;                 // of reservations, by number
+    std::atomic<std::uint32_t> unqueued{0};        // serial runs that may not start yet
+    std::atomic<bool> slow{false};                 // a failure or an abort: lanes take the slow path
+    History history;                  // which operations of which steps failed or were skipped; valid while `slow`
+    std::atomic<bool> active{false};  // in the machine's list of programs; guarded by its mutex for writing
 
     std::mutex mutex;  // submission, stopping, failures, completion: never the replay loop's fast path
 
@@ -84,10 +112,26 @@ private:
     // Lets no step after the furthest begun begin, and none from step `at_least` of the run on.
     bool stop_locked(Run& run, std::uint64_t at_least);
     void go_slow_locked();
+    // `run` has something that later runs must not build on until it was told.
+    void taint_locked(Run& run);
+    // After a failure of `op`: ends the run where it asks for that, or where nothing is left that it does not reach.
+    void limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool stops);
+    void enqueue_locked(const std::shared_ptr<Run>& run);
+    void queued(const std::shared_ptr<Run>& run);  // after that, without the lock
+    void start_locked();                           // publishes up to which run all have started
+    struct Told {                                  // what an end leaves to do without the lock
+        std::shared_ptr<Run> run;
+        std::shared_ptr<Plan> plan;                                   // its arrays may be the user's last reference
+        std::vector<std::pair<std::shared_ptr<Event>, bool>> events;  // and whether they are poisoned
+    };
+    Told end_locked(std::shared_ptr<Run> run);
+    static void tell(const Told& told);
     bool finish_first();  // false: the first of the runs that are not done has not ended
 
+    const Runs runs_;
     // Guarded by the mutex.
-    std::shared_ptr<Run> last_;  // the run submitted last
+    std::vector<std::shared_ptr<Run>> waiting_;  // serial runs that may not start yet
+    std::shared_ptr<Run> last_;                  // the run submitted last
     std::shared_ptr<Plan> plan_;
     bool fence_next_ = false;
     std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order

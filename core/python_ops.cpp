@@ -71,19 +71,7 @@ std::uint32_t call_python(Server& server, Lane& lane, std::uint32_t begin, std::
     server.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
     for (std::uint32_t at = begin; at < end; ++at) {
         const PythonOp& op = plan.ops[plan.index[lane.order->slot + at]];
-        PyObject** arguments = &plan.arguments[op.first + lane.phase[op.period_class] * (op.n_arguments + 1)];
-        if (op.step_begin != op.step_end) [[unlikely]] {
-            PyObject* const number = PyLong_FromUnsignedLongLong(user_step);
-            if (number == nullptr) {
-                failure = take_exception();
-                return at + 1;
-            }
-            for (std::uint32_t i = op.step_begin; i < op.step_end; ++i)
-                Py_XSETREF(arguments[plan.step_positions[i]], Py_NewRef(number));
-            Py_DECREF(number);
-        }
-        PyObject* const result =
-            PyObject_Vectorcall(op.callable, arguments, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
+        PyObject* const result = plan.call(op, lane.phase[op.period_class], user_step);
         if (result == nullptr) [[unlikely]] {
             failure = take_exception();
             return at + 1;
@@ -105,6 +93,13 @@ void apply_python_parameters(Server& server, Lane& lane) {
         const PythonPlan::Patch& patch = plan.patches[i];
         plan.set(plan.ops[patch.op], patch.position, lane.run->python->values[patch.value].get());
     }
+}
+
+void copy_python(const Plan& from, Plan& to) {
+    if (from.python)
+        to.python.reset(new PythonPlan(*from.python));
+    if (from.arrays_owner)
+        to.arrays_owner.reset(new PythonObject{PythonReference(from.arrays_owner->object.get())});
 }
 
 void run_callbacks(Run& run, PythonThread& python) {

@@ -18,6 +18,9 @@ std::uint32_t call_python(Server& server, Lane& lane, std::uint32_t begin, std::
 // Puts the run's parameter objects into the arguments of the lane's Python operations.
 void apply_python_parameters(Server& server, Lane& lane);
 
+// Gives `to` a Python side of its own, equal to that of `from`. With the GIL.
+void copy_python(const Plan& from, Plan& to);
+
 // Calls the run's callback, on the machine's own thread.
 void run_callbacks(Run& run, PythonThread& python);
 

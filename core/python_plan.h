@@ -43,6 +43,16 @@ struct PythonOp {
 
 class PythonPlan {
 public:
+    PythonPlan() = default;
+    PythonPlan(const PythonPlan& other)
+        : ops(other.ops), index(other.index), arguments(other.arguments), step_positions(other.step_positions),
+          patches(other.patches), patch_begin(other.patch_begin) {
+        for (PyObject* argument : arguments)
+            Py_XINCREF(argument);
+        for (const PythonReference& reference : other.held)
+            held.emplace_back(reference.get());
+    }
+    PythonPlan& operator=(const PythonPlan&) = delete;
     ~PythonPlan() {
         for (PyObject* argument : arguments)
             Py_XDECREF(argument);
@@ -57,6 +67,20 @@ public:
     std::vector<Patch> patches;              // sorted by lane
     std::vector<std::uint32_t> patch_begin;  // by lane
     std::vector<PythonReference> held;
+
+    // Calls `op` with the arguments of a phase. A new reference, or null: the error is set.
+    PyObject* call(const PythonOp& op, std::uint32_t phase, std::uint64_t user_step) {
+        PyObject** const own = &arguments[op.first + phase * (op.n_arguments + 1)];
+        if (op.step_begin != op.step_end) [[unlikely]] {
+            PyObject* const number = PyLong_FromUnsignedLongLong(user_step);
+            if (number == nullptr)
+                return nullptr;
+            for (std::uint32_t i = op.step_begin; i < op.step_end; ++i)
+                Py_XSETREF(own[step_positions[i]], Py_NewRef(number));
+            Py_DECREF(number);
+        }
+        return PyObject_Vectorcall(op.callable, own, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
+    }
 
     // Puts `value` (borrowed) at `position` of every phase.
     void set(const PythonOp& op, std::uint32_t position, PyObject* value) {

@@ -6,7 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "barrier.h"
 #include "doorbell.h"
+#include "event.h"
 #include "floating_point.h"
 #include "plan.h"
 #include "trace.h"
@@ -41,6 +43,21 @@ struct Failure {
     ExceptionHandle exception;  // null for a native task
 };
 
+// A barrier given as a parameter, and the phase that the run's first step belongs to.
+struct BarrierParam {
+    std::shared_ptr<Barrier> barrier;
+    std::uint64_t base;
+};
+
+// What a run has to tell of a postcondition. Guarded by the program's mutex.
+struct Post {
+    bool told = false, poisoned = false;
+    std::uint64_t skipped = 0;     // one more than the last step in which it was
+    std::shared_ptr<Event> event;  // once somebody asked for it
+};
+
+constexpr std::uint64_t kContinued = UINT64_MAX;  // of Run::user_first
+
 struct Run : std::enable_shared_from_this<Run> {
     std::uint64_t index = 0;  // 1, 2, ... in submission order; 0 is the sentinel before the first
     // One more than the steps to run, so that 0 can mean that a stopper is deciding: whoever reads that waits for the
@@ -49,6 +66,9 @@ struct Run : std::enable_shared_from_this<Run> {
     std::atomic<std::uint64_t> bound{1};
     std::uint64_t requested = 0;                 // steps asked for
     std::atomic<std::uint64_t> first{0};         // its first step; every lane that enters stores the same
+    std::atomic<std::uint64_t> offset{0};        // of its steps from those the user counts; likewise
+    std::uint64_t user_first = kContinued;       // its first step as the user counts, where that does not go on from
+                                                 // the run before
     std::atomic<std::uint32_t> lanes_left{0};    // have steps of it to do
     std::atomic<std::uint32_t> lanes_behind{0};  // have not entered the next run; the last one drops `next`
     std::atomic<bool> aborted{false};            // skip every body from the next operation boundary on
@@ -69,6 +89,16 @@ struct Run : std::enable_shared_from_this<Run> {
     FloatingPointMode floating_point;
     std::shared_ptr<Plan> plan;
     std::vector<std::uint64_t> values;  // of native scalar parameters, as bits
+    std::vector<BarrierParam> barriers;
+    std::vector<std::shared_ptr<Grant>> grants;  // that its preconditions come after, and so its own events
+    // The default precondition, or null: none, or it has happened. Lanes wait for it when they enter.
+    std::shared_ptr<Event> after;
+    bool started = false;                                // guarded by the program's mutex
+    std::atomic<bool> start_poisoned{false};             // nothing in its first step runs
+    std::vector<std::shared_ptr<Event>> preconditions;  // by number; empty, or null for those that have happened
+    std::shared_ptr<Event> poisoned_by;  // the first of these that was found poisoned; guarded by the program's mutex
+    std::vector<Post> posts;             // by number
+    std::shared_ptr<Event> end;          // once somebody asked for it; guarded by the program's mutex
     std::unique_ptr<PythonRun, PythonRunDeleter> python;
     std::unique_ptr<TraceBuffers> trace;
     std::vector<Failure> failures;       // guarded by the program's mutex
@@ -79,6 +109,10 @@ struct Run : std::enable_shared_from_this<Run> {
     // The steps it runs: all of them when it is done, at most so many before (not while a stopper decides).
     std::uint64_t limit() const { return bound.load(std::memory_order_acquire) - 1; }
     void set_limit(std::uint64_t steps) { bound.store(steps + 1, std::memory_order_release); }
+    // Whether it did not end as it should; once it is done, or with the program's mutex.
+    bool bad() const { return !failures.empty() || cancelled || poisoned.load(std::memory_order_relaxed); }
+    // As the user counts; known once a lane has entered.
+    std::uint64_t user_step(std::uint64_t step) const { return step - offset.load(std::memory_order_relaxed); }
 
     ~Run();
 };

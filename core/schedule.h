@@ -6,7 +6,7 @@
 
 namespace ostinato {
 
-enum class Kind : std::uint8_t { kNothing, kNative, kPython, kUntil };
+enum class Kind : std::uint8_t { kNothing, kNative, kPython, kUntil, kExternal };
 
 // Before the stretch that names it: timeline[lane] >= step * ops_of(lane) + offset.
 struct Wait {
@@ -33,6 +33,8 @@ struct LaneOrder {
     bool pinned = false;       // no other seat may serve it
 };
 
+constexpr std::uint32_t kNotExternal = UINT32_MAX;
+
 struct Schedule {
     std::uint32_t n_ops = 0;
     std::uint32_t n_slots = 0;  // places for operations: each lane's begin on a pair of cache lines of its own
@@ -48,6 +50,10 @@ struct Schedule {
     std::uint32_t until_position = 0;
     std::uint64_t until_every = 1;
     std::vector<std::uint32_t> periods;  // lengths of the rings used; periods[0] == 1
+    // External operations: their numbers by operation (empty if there are none), their operations by number.
+    std::vector<std::uint32_t> external_of, externals;
+    std::uint32_t n_posts = 0;     // postconditions
+    std::uint32_t n_holdings = 0;  // reservations
 
     std::size_t bytes() const;
 };

@@ -16,7 +16,8 @@ void add_stretches(LaneOrder& lane, const ScheduleArrays& in, const std::vector<
         const std::uint32_t op = lane.ops[at];
         const bool waits = in.wait_begin[op] != in.wait_begin[op + 1];
         const Kind kind{in.kind[op]};
-        const bool joins = at > 0 && !waits && !lane.stretches.back().publishes && kind != Kind::kUntil &&
+        const bool alone_in_kind = kind == Kind::kUntil || kind == Kind::kExternal;
+        const bool joins = at > 0 && !waits && !lane.stretches.back().publishes && !alone_in_kind &&
                            lane.stretches.back().kind == kind;
         if (joins) {
             lane.stretches.back().end = at + 1;
@@ -76,6 +77,17 @@ std::shared_ptr<Schedule> build_schedule(const ScheduleArrays& in) {
     schedule->pred_op.assign(in.pred_op.begin(), in.pred_op.end());
     schedule->pred_distance.assign(in.pred_distance.begin(), in.pred_distance.end());
     schedule->periods.assign(in.periods.begin(), in.periods.end());
+    for (std::uint32_t op = 0; op < n_ops; ++op) {
+        if (Kind{in.kind[op]} == Kind::kExternal)
+            schedule->externals.push_back(op);
+    }
+    if (!schedule->externals.empty()) {
+        schedule->external_of.assign(n_ops, kNotExternal);
+        for (std::uint32_t i = 0; i < schedule->externals.size(); ++i)
+            schedule->external_of[schedule->externals[i]] = i;
+    }
+    schedule->n_posts = in.n_posts;
+    schedule->n_holdings = in.n_holdings;
     schedule->until_op = in.until_op;
     schedule->until_every = static_cast<std::uint64_t>(in.until_every);
     if (in.until_op >= 0) {

@@ -24,6 +24,7 @@ struct ScheduleArrays {
     std::span<const std::int32_t> periods;
     std::int64_t until_op = -1, until_every = 1;
     std::uint64_t largest_distance = 0;
+    std::uint32_t n_posts = 0, n_holdings = 0;
 };
 
 std::shared_ptr<Schedule> build_schedule(const ScheduleArrays& arrays);

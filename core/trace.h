@@ -7,11 +7,14 @@
 
 namespace ostinato {
 
+enum class Status : std::uint64_t { kOk, kFailed, kPoisoned, kCancelled };
+
 struct TraceRecord {
     std::uint32_t op;
     std::uint32_t seat;
     std::uint64_t step;
     std::int64_t start, end;  // CLOCK_MONOTONIC, ns
+    Status status;
 };
 
 struct TraceBuffers {
@@ -20,6 +23,7 @@ struct TraceBuffers {
         std::uint64_t dropped = 0;
     };
     std::vector<Lane> lanes;
+    std::int64_t submitted = 0;  // when the run was
 };
 
 inline std::int64_t monotonic_ns() {

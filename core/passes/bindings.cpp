@@ -6,6 +6,7 @@
 #include "bindings_arrays.h"
 #include "passes/dependences.h"
 #include "passes/edges.h"
+#include "passes/lags.h"
 #include "passes/order.h"
 #include "passes/placement.h"
 #include "passes/waits.h"
@@ -66,6 +67,11 @@ std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>, Out<uint8_t>> bind_waits(Fl
     return {give(std::move(w.start)), give(std::move(w.op)), give(std::move(w.distance)), give(std::move(w.published))};
 }
 
+Out<int32_t> bind_lags(int32_t ops, Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance,
+                       Flat<int32_t> sources) {
+    return give(lags(ops, edges_of(src, dst, distance), flat(sources)));
+}
+
 Out<int32_t> bind_stuck(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance, Flat<int32_t> lane,
                         Flat<int32_t> order) {
     return give(stuck(edges_of(src, dst, distance), flat(lane), flat(order)));
@@ -94,6 +100,8 @@ void bind_passes(nb::module_& module) {
           "The ops in the order of one linear extension.");
     m.def("waits", &bind_waits, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
           "Per op the ops of other lanes to wait for, as (start, op, distance, published).");
+    m.def("lags", &bind_lags, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("sources"),
+          "For each op and source, how many steps back the op depends on the source at least; -1 if it does not.");
     m.def("stuck", &bind_stuck, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
           "The ops that could never run with these lane orders; empty if a step can run.");
 }

@@ -15,6 +15,7 @@ from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
+    from ostinato.compile.flatten import Flat
     from ostinato.graph.graph import Graph
 
 __all__ = ["Costs", "estimate"]
@@ -41,13 +42,13 @@ class Costs(NamedTuple):
         return len(known) > 1 and bool(known.max() > VARIED * np.median(known))
 
 
-def estimate(graph: Graph, costs: Mapping[object, float] | None = None) -> Costs:
+def estimate(graph: Graph | Flat, costs: Mapping[object, float] | None = None) -> Costs:
     """Return the cost of every op of a graph.
 
     Parameters
     ----------
     graph
-        The graph.
+        The graph, without nested ones.
     costs
         Seconds by op, task or name of an op; the first of these that is there counts.
 
@@ -80,7 +81,7 @@ def _fill_in(
             given[identity] = key, cost
     known: set[int] = set()
     for op in ops:
-        found = [given[i] for i in (id(op), _called(op.body), op.name) if i in given]
+        found = [given[i] for i in (id(op.original), _called(op.body), op.name) if i in given]
         if found:
             seconds[op.index] = found[0][1]
             measured[op.index] = True

@@ -6,20 +6,37 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ostinato import _core
 from ostinato.compile.transfers import transfer, words
 from ostinato.graph.arrays import Array
-from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall, Until
+from ostinato.graph.body import (
+    Acquire,
+    Arrive,
+    Await,
+    Body,
+    Copy,
+    Fill,
+    Join,
+    NativeCall,
+    Postcondition,
+    Precondition,
+    PythonCall,
+    Release,
+    Until,
+)
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.padding import used_bytes
 from ostinato.graph.param import STEP, Param
 
-__all__ = ["Lowered", "Substitution", "kinds_of", "lower", "periods_of"]
+if TYPE_CHECKING:
+    from ostinato.events import Barrier
+
+__all__ = ["Lowered", "Outside", "Substitution", "kinds_of", "lower", "needs_gil", "periods_of"]
 
 
 class Substitution(Protocol):
@@ -32,7 +49,10 @@ class Substitution(Protocol):
         """Return what stands for a token or for an array of another library, which tasks get as it was passed."""
 
 
-NOTHING, NATIVE, PYTHON, UNTIL = range(4)  # as in core/schedule.h
+Outside: TypeAlias = list[tuple[int, str, tuple[Any, ...]]]
+"""What ops do outside of the program: op, kind and what goes with it, as the core wants it said."""
+
+NOTHING, NATIVE, PYTHON, UNTIL, EXTERNAL = range(5)  # as in core/schedule.h
 
 
 @dataclass
@@ -43,6 +63,9 @@ class Lowered:
     native_values: list[tuple[Param, type]] = field(default_factory=list)
     objects: list[Param] = field(default_factory=list)
     fills: list[tuple[Param, Array]] = field(default_factory=list)  # what a parameter fills, to check its values by
+    counts: list[Param] = field(default_factory=list)  # of arrivals
+    barriers: list[Param] = field(default_factory=list)
+    outside: Outside = field(default_factory=list)
 
 
 def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -53,12 +76,23 @@ def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
         if isinstance(body, NativeCall):
             kinds[op.index] = NATIVE
         elif isinstance(body, PythonCall):
-            kinds[op.index] = PYTHON
+            kinds[op.index] = EXTERNAL if body.blocking else PYTHON
         elif isinstance(body, Until):
             kinds[op.index] = UNTIL
-        else:
+        elif isinstance(body, Copy | Fill):
             kinds[op.index] = NATIVE if transfer(body).native is not None else PYTHON
+        else:
+            kinds[op.index] = NOTHING if isinstance(body, Join) else EXTERNAL
     return kinds
+
+
+def needs_gil(body: Body) -> bool:
+    """Whether an op that the core runs as Python, or as external, holds the GIL while it does."""
+    if isinstance(body, PythonCall):
+        return not (body.releases_gil or body.blocking)
+    if isinstance(body, Arrive):
+        return body.value is not Arrive.NO_VALUE
+    return isinstance(body, Copy | Fill)
 
 
 def periods_of(ops: Sequence[Op]) -> tuple[list[int], list[int]]:
@@ -72,12 +106,22 @@ def periods_of(ops: Sequence[Op]) -> tuple[list[int], list[int]]:
     return list(classes), of
 
 
-def lower(ops: Sequence[Op], schedule: _core.Schedule, n_slots: int, substitute: Substitution | None = None) -> Lowered:
-    """Return the plan of `ops` under `schedule`, of `n_slots` operations, on their arrays or on substitutes."""
+def lower(
+    ops: Sequence[Op],
+    schedule: _core.Schedule,
+    n_slots: int,
+    substitute: Substitution | None = None,
+    outside: Outside | None = None,
+) -> Lowered:
+    """Return the plan of `ops` under `schedule`, of `n_slots` operations, on their arrays or on substitutes.
+
+    `outside` is what they do outside, from an earlier plan: phases of barriers count from where that was made. What is
+    left out of it is not done.
+    """
     tables = _Tables(ops, n_slots, substitute)
     for op in ops:
         tables.add(op)
-    return tables.build(schedule)
+    return tables.build(schedule, outside)
 
 
 class _Tables:
@@ -105,6 +149,12 @@ class _Tables:
         self._lowered_natives: list[tuple[Param, type]] = []
         self._lowered_objects: list[Param] = []
         self._fills: list[tuple[Param, Array]] = []
+        self._outside_table: Outside = []
+        self._preconditions = self._postconditions = 0
+        self._counts: list[Param] = []
+        self._barriers: list[Param] = []
+        self._phases: dict[int, int] = {}
+        self._holdings: dict[int, int] = {}
 
     def add(self, op: Op) -> None:
         body = op.body
@@ -120,6 +170,8 @@ class _Tables:
             self._add_operands(index, op.operands)
         elif type(body) is PythonCall:
             self._add_python(index, body.function, body.args, body.keywords)
+            if body.blocking:
+                self._outside_table.append((index, "blocking", (len(self._python) - 1,)))
         elif isinstance(body, Until):
             bits = _telling_bits(body.flag.arrays[0].dtype)
             self._function[index] = _core.builtin_task("until")
@@ -136,8 +188,50 @@ class _Tables:
                 self._function[index] = _core.builtin_task(how.native)
                 self._scalars += how.scalars
                 self._add_operands(index, how.operands)
+        elif not isinstance(body, Join):
+            self._outside_table.append((index, *self._outside(body)))
 
-    def build(self, schedule: _core.Schedule) -> Lowered:
+    def _outside(self, body: Body) -> tuple[str, tuple[Any, ...]]:
+        """What an op does outside, as the core wants it said."""
+        if isinstance(body, Precondition):
+            self._preconditions += 1
+            return "precondition", (self._preconditions - 1,)
+        if isinstance(body, Postcondition):
+            self._postconditions += 1
+            return "postcondition", (self._postconditions - 1,)
+        if isinstance(body, Await):
+            return "await", self._barrier(body.barrier)
+        if isinstance(body, Arrive):
+            return "arrive", (*self._barrier(body.barrier), *self._count(body.count), *self._value(body.value))
+        assert isinstance(body, Acquire | Release)
+        holding = self._holdings.setdefault(id(body.reservation), len(self._holdings))
+        if isinstance(body, Acquire):
+            return "acquire", (body.reservation._core, holding, body.exclusive)
+        return "release", (body.reservation._core, holding)
+
+    def _count(self, count: int | Param) -> tuple[int, int]:
+        """Return a count of arrivals, or the number of the run's value that is one."""
+        if not isinstance(count, Param):
+            return count, -1
+        self._counts.append(count)
+        return 0, self._native_value(count, int)
+
+    def _value(self, value: object) -> tuple[object, int]:
+        """Return the value of an arrival, or the number of the run's object that is one."""
+        if isinstance(value, Param):
+            return None, self._object(value)
+        return None if value is Arrive.NO_VALUE else value, -1
+
+    def _barrier(self, barrier: Barrier | Param) -> tuple[object, int, int]:
+        """Return a barrier with the phase of step 0, or the number of the parameter that is one."""
+        if not isinstance(barrier, Param):
+            return barrier._core, self._phases.setdefault(id(barrier), barrier.phase), -1
+        if not any(barrier is known for known in self._barriers):
+            self._barriers.append(barrier)
+        return None, 0, next(place for place, known in enumerate(self._barriers) if known is barrier)
+
+    def build(self, schedule: _core.Schedule, outside: Outside | None) -> Lowered:
+        outside = self._outside_table if outside is None else outside
         self._table_begin[self._n_ops :] = len(self._table)
         self._scalar_begin[self._n_ops :] = len(self._scalars)
         values = np.array(self._value_patches, np.int32).reshape(-1, 3)
@@ -159,8 +253,11 @@ class _Tables:
             step_op=np.ascontiguousarray(steps[:, 0]),
             step_slot=np.ascontiguousarray(steps[:, 1]),
             python=self._python,
+            external=outside,
         )
-        return Lowered(plan, self._lowered_natives, self._lowered_objects, self._fills)
+        return Lowered(
+            plan, self._lowered_natives, self._lowered_objects, self._fills, self._counts, self._barriers, outside
+        )
 
     def _add_scalar(self, index: int, value: object, kind: type) -> None:
         slot = len(self._scalars) - int(self._scalar_begin[index])

@@ -16,16 +16,21 @@ from ostinato.compile.check import check
 from ostinato.compile.costs import Costs, estimate
 from ostinato.compile.dependences import dependences, serial_steps, step_barrier
 from ostinato.compile.edges import Edges, IntArray
-from ostinato.compile.lower import NOTHING, PYTHON, kinds_of, periods_of
+from ostinato.compile.flatten import flatten
+from ostinato.compile.lanes import split
+from ostinato.compile.lower import EXTERNAL, NOTHING, PYTHON, kinds_of, needs_gil, periods_of
 from ostinato.compile.order import order
+from ostinato.compile.ordering import ordered
 from ostinato.compile.placement import Placement, place
 from ostinato.compile.waits import Waits, waits
 from ostinato.errors import GraphError
-from ostinato.graph.body import PythonCall, Until
+from ostinato.graph.body import Acquire, Await, Postcondition, Precondition, PythonCall, Release, Until
 
 if TYPE_CHECKING:
+    from ostinato.graph.body import Body
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
+    from ostinato.graph.param import Param
 
 __all__ = ["Scheduled", "schedule"]
 
@@ -45,6 +50,10 @@ class Scheduled:
     gil_bound: np.ndarray[Any, np.dtype[np.bool_]]
     serial: bool  # each step begins when the one before has ended
     threads: int  # at most so many
+    params: Mapping[str, Param]
+    preconditions: tuple[str, ...]
+    postconditions: tuple[str, ...]
+    waits_outside: bool  # for more than its preconditions
 
     @property
     def slots(self) -> int:
@@ -64,25 +73,30 @@ def schedule(
     GraphError
         The graph has a cycle, or an op is bound to a processor that there is not.
     """
-    ops = graph.ops
-    edges = dependences(graph)
-    found = estimate(graph, costs)
+    flat = flatten(graph)
+    ops = flat.ops
+    edges = dependences(flat)
+    found = estimate(flat, costs)
     kinds = kinds_of(ops)
     periods, _ = periods_of(ops)
-    serial = serial_steps(graph, edges) and len(ops) > 0
-    ordering, seconds, bound = edges, found.seconds, _gil_bound(ops, kinds)
+    serial = serial_steps(flat, edges) and len(ops) > 0
+    ordering = ordered(graph, edges)
+    seconds, bound = found.seconds, _gil_bound(ops, kinds)
     thread_of = np.array([_thread_of(op, processors) for op in ops], np.int32)
     threads = max(processors if threads is None else threads, int(thread_of.max(initial=-1)) + 1)
-    priority = np.array([op.priority for op in ops], np.int32)
-    if serial:
-        ordering = step_barrier(edges, len(ops))
+    priority = np.array([_MOST_URGENT if type(op.body) is Postcondition else op.priority for op in ops], np.int32)
+    outside = np.array([_waits_outside(op.body) for op in ops], np.bool_)
+    if serial or not ops:  # a run of nothing has an end, too
+        ordering = step_barrier(ordering, len(ops))
         kinds = np.append(kinds, np.uint8(NOTHING))
         seconds = np.append(seconds, 0.0)
         bound = np.append(bound, np.False_)
         thread_of = np.append(thread_of, np.int32(-1))
         priority = np.append(priority, np.int32(0))
+        outside = np.append(outside, np.False_)
     placement = place(ordering, seconds, threads=threads, thread_of=thread_of, gil_bound=bound, varied=found.varied)
     in_order = order(ordering, seconds, placement, priority, bound)
+    placement = split(ordering, placement, in_order, outside)
     check(ordering, placement.lane, in_order)
     kept = waits(ordering, placement.lane, in_order)
     by_lane = np.argsort(placement.lane[in_order], kind="stable")
@@ -92,6 +106,9 @@ def schedule(
     published = kept.published.astype(np.uint8)
     if until >= 0:
         published[until] = 1
+    preconditions, postconditions = (
+        tuple(op.body.name for op in ops if isinstance(op.body, kind)) for kind in (Precondition, Postcondition)
+    )
     core = _core.Schedule.build(
         lane_begin=lane_begin,
         lane_ops=lane_ops,
@@ -109,18 +126,41 @@ def schedule(
         until_op=until,
         until_every=every,
         largest_distance=max(ordering.longest, max(periods)),
+        n_posts=len(postconditions),
+        n_holdings=len({id(op.body.reservation) for op in ops if isinstance(op.body, Acquire | Release)}),
     )
     lanes = tuple(lane_ops[begin:end] for begin, end in itertools.pairwise(lane_begin))
-    return Scheduled(core, ops, edges, found, placement, lanes, kept, kinds, bound, serial, threads)
+    return Scheduled(
+        core,
+        ops,
+        edges,
+        found,
+        placement,
+        lanes,
+        kept,
+        kinds,
+        bound,
+        serial,
+        threads,
+        dict(flat.params),
+        preconditions,
+        postconditions,
+        bool(outside.any()),
+    )
+
+
+_MOST_URGENT = 2**31 - 1  # whoever waits for a postcondition shall hear of it at once
+
+
+def _waits_outside(body: Body) -> bool:
+    return isinstance(body, Precondition | Await | Acquire) or (isinstance(body, PythonCall) and body.blocking)
 
 
 def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    bound = np.asarray(kinds == PYTHON, np.bool_)
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return np.zeros(len(ops), np.bool_)
-    for index in np.flatnonzero(bound):
-        body = ops[index].body
-        bound[index] = not (isinstance(body, PythonCall) and body.releases_gil)
+    bound = np.zeros(len(ops), np.bool_)
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        for index in np.flatnonzero((kinds == PYTHON) | (kinds == EXTERNAL)):
+            bound[index] = needs_gil(ops[index].body)
     return bound
 
 

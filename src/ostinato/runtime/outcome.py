@@ -7,7 +7,8 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
 from ostinato.errors import PoisonError, TaskError
-from ostinato.runtime.detached import DetachedOp
+from ostinato.events import cause_of
+from ostinato.graph.body import Arrive, Release
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -27,13 +28,24 @@ def outcome(run: _core.Run, ops: Sequence[Op]) -> int | BaseException:
     if run.cancelled:
         return CancelledError()
     if run.poisoned:
-        error = PoisonError("operations of this run were skipped, because what they depend on failed in an earlier run")
-        origin = run.origin
-        if origin is not None:
-            earlier, more = origin.failures()
-            error.__cause__ = _task_error(earlier, more, ops)
-        return error
+        return _poison_error(run, ops)
     return int(run.steps)
+
+
+def _poison_error(run: _core.Run, ops: Sequence[Op]) -> PoisonError:
+    source: _core.Run | None = run if run.poisoned_by is not None else run.origin
+    if source is not None and source.poisoned_by is not None:
+        cause = cause_of(source.poisoned_by)
+        why = "" if cause is None else f": {type(cause).__name__}: {cause}"
+        error = PoisonError(f"operations of this run were skipped, because a precondition is poisoned{why}")
+        error.__cause__ = cause
+        return error
+    error = PoisonError("operations of this run were skipped, because what they depend on failed in an earlier run")
+    if source is not None:
+        earlier, more = source.failures()
+        if earlier:
+            error.__cause__ = _task_error(earlier, more, ops)
+    return error
 
 
 def _task_error(failures: list[tuple[int, int, object]], unlisted: int, ops: Sequence[Op]) -> TaskError:
@@ -41,14 +53,24 @@ def _task_error(failures: list[tuple[int, int, object]], unlisted: int, ops: Seq
     ranked = sorted(failures, key=lambda failure: (failure[1], failure[0]))
     index, step, reason = ranked[0]
     op = ops[index]
-    error = TaskError(failure_message(op, step, reason), op.original if isinstance(op, DetachedOp) else op, step)
+    reason = _reason(op, reason)
+    error = TaskError(failure_message(op, step, reason), op.original, step)
     if isinstance(reason, BaseException):
         error.__cause__ = reason
     for index, step, reason in ranked[1:]:
-        error.add_note("also: " + failure_message(ops[index], step, reason))
+        error.add_note("also: " + failure_message(ops[index], step, _reason(ops[index], reason)))
     if unlisted:
         error.add_note(f"and {unlisted} more failures")
     return error
+
+
+def _reason(op: Op, reason: object) -> object:
+    """What an op failed with; for those on barriers and reservations the core has a code."""
+    if isinstance(op.body, Arrive) and not isinstance(reason, BaseException):
+        return RuntimeError("more arrivals than the phase of the barrier has left")
+    if isinstance(op.body, Release) and not isinstance(reason, BaseException):
+        return RuntimeError("the reservation is not held by this program")
+    return reason
 
 
 def failure_message(op: Op, step: int, reason: object) -> str:

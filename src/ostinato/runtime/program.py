@@ -7,7 +7,7 @@ import operator
 import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ostinato import _core
 from ostinato.compile.lower import lower
@@ -15,13 +15,15 @@ from ostinato.compile.schedule import schedule
 from ostinato.errors import ContractError
 from ostinato.runtime import record
 from ostinato.runtime.detached import detached
+from ostinato.runtime.instances import Instances
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.outcome import outcome
+from ostinato.runtime.outside import After, BarrierParams, conditions
 from ostinato.runtime.process_trace import process_trace
 from ostinato.runtime.rebinding import Rebinding
 from ostinato.runtime.run import Run
 from ostinato.runtime.statistics import ProgramStatistics
-from ostinato.runtime.values import resolve
+from ostinato.runtime.values import barriers_of, resolve
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Program", "compile_graph"]
 
+_RUNS = ("pipelined", "serial", "concurrent", "once")
 _STOP = {"stop": True, "continue": False}
 _NO_PARAMS: Mapping[str, Any] = {}
 _MOST_STEPS = 2**62  # so that step numbers stay far from the ends of 64 bits
@@ -48,8 +51,8 @@ def compile_graph(
     if not isinstance(machine, Machine):
         raise TypeError(f"a graph is compiled for a Machine, not {type(machine).__name__}")
     machine._check_open()
-    if runs != "pipelined":
-        raise ValueError(f"runs= is 'pipelined' in this version, not {runs!r}")
+    if runs not in _RUNS:
+        raise ValueError(f"runs= is one of {', '.join(map(repr, _RUNS))}, not {runs!r}")
     threads = len(machine.processors)
     if lanes is not None:
         threads = min(threads, operator.index(lanes))
@@ -57,7 +60,7 @@ def compile_graph(
             raise ValueError(f"lanes= is at least 1, not {lanes}")
     if costs is not None and not isinstance(costs, Mapping):
         raise TypeError(f"costs= is a mapping from ops or tasks to seconds, not {type(costs).__name__}")
-    return Program(graph, machine, threads, costs)
+    return Program(graph, machine, threads, costs, runs)
 
 
 class Program:
@@ -82,13 +85,24 @@ class Program:
     array([32., 32., 32.])
     """
 
-    def __init__(self, graph: Graph, machine: Machine, threads: int, costs: Mapping[object, float] | None) -> None:
+    def __init__(
+        self, graph: Graph, machine: Machine, threads: int, costs: Mapping[object, float] | None, runs: str
+    ) -> None:
         self._machine = machine
         self._scheduled = schedule(graph, len(machine.processors), threads, costs)
-        self._params = dict(graph.params)
+        self._params = self._scheduled.params
         self._binding: Rebinding | None = None  # made with the first rebind
         self._lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots)
-        self._core = _core.Program(machine._core, self._scheduled.core, self._lowered.plan)
+        self._runs = runs
+        plan, core = self._lowered.plan, self._scheduled.core
+        enough = 2 * len(machine.processors)
+        self._instances = Instances(machine._core, core, plan, enough) if runs == "concurrent" else None
+        self._core = _core.Program(machine._core, core, plan, "serial" if runs == "serial" else "pipelined")
+        self._next_step = 0  # of a concurrent program
+        self._barriers = BarrierParams() if self._lowered.barriers else None
+        # Whether a run is given nothing but its parameters.
+        self._plain = runs == "pipelined" and not self._scheduled.preconditions and self._barriers is None
+        self._submitting = threading.Lock()  # where one run's submission depends on another's
         self._lock = threading.Lock()  # rebind and close
         self._closed = False
         self._process_trace = process_trace()
@@ -103,6 +117,7 @@ class Program:
         self,
         steps: int = 1,
         *,
+        after: After = None,
         priority: int = 0,
         on_error: str = "stop",
         progress: bool = False,
@@ -115,6 +130,10 @@ class Program:
         ----------
         steps
             How many, at most.
+        after
+            An event, or a run, that must have happened before anything in the first step begins: the default
+            precondition. Or a dict from the names of all preconditions that the graph declares to events; None stands
+            for the default one there.
         priority
             Higher is more urgent.
         on_error
@@ -135,25 +154,28 @@ class Program:
         TaskError
             A task failed; of several failures, the least in (step, program order).
         PoisonError
-            Operations were skipped because of a failure in an earlier run.
+            Operations were skipped because of a failure in an earlier run, or of a poisoned precondition.
         KeyboardInterrupt
             On Ctrl-C. The run has then ended at a step boundary: arrays are those of a whole number of steps.
         ContractError
             A task called this.
         RuntimeError
-            The program is closed.
+            The program is closed, or was compiled with ``runs="once"`` and has run.
         """
         if self._machine._init is not None:
             self._machine._prepare_caller()
         if progress:
-            return self._replay_watched(steps, priority, on_error, params, more_params)
+            return self._replay_watched(steps, after, priority, on_error, params, more_params)
         if self._process_trace is not None:
-            run = self._run_traced(steps, priority, on_error, params, more_params)
+            run = self._run_traced(steps, after, priority, on_error, params, more_params)
             self._process_trace.watch(self, run)
             return self._end(run)
         values, objects = self._values(params, more_params)
         stops = on_error == "stop" or self._stops(on_error)
-        ended = self._core.replay(_count(steps), priority, stops, values, objects, False)
+        if self._plain and after is None:
+            ended = self._core.replay(_count(steps), priority, stops, values, objects, None, False)
+        else:
+            ended = self._launch("replay", _count(steps), after, priority, stops, values, objects, params, more_params)
         if type(ended) is int:
             return ended
         return self._end(cast("_core.Run", ended))
@@ -162,19 +184,24 @@ class Program:
         self,
         steps: int = 1,
         *,
+        after: After = None,
         priority: int = 0,
         on_error: str = "stop",
+        profile: bool = False,
         params: Mapping[str, Any] = _NO_PARAMS,
         **more_params: Any,
     ) -> Run:
         """Submit steps of the program, and return at once.
 
-        Runs begin in the order of their submission, from whatever threads, and overlap as far as accesses allow.
+        How runs relate was said when the program was compiled (``runs=``). By default they begin in the order of their
+        submission, from whatever threads, and overlap as far as accesses allow.
 
         Parameters
         ----------
-        steps, priority, on_error, params
-            As for `replay`.
+        steps, after, priority, on_error, params
+            As for `replay`. What the run comes after need not have happened, nor its inputs exist.
+        profile
+            Whether to record when each operation ran in each step: see `Run.profile`.
 
         Returns
         -------
@@ -182,12 +209,19 @@ class Program:
             A future of the number of steps run.
         """
         values, objects = self._values(params, more_params)
-        stops = self._stops(on_error)
+        stops = on_error == "stop" or self._stops(on_error)
         process_trace = self._process_trace
-        run = self._core.submit(_count(steps), priority, stops, values, objects, process_trace is not None)
+        traced = profile or process_trace is not None
+        if self._plain and after is None:
+            run = self._core.submit(_count(steps), priority, stops, values, objects, None, traced)
+        else:
+            launched = self._launch(
+                "submit", _count(steps), after, priority, stops, values, objects, params, more_params, traced
+            )
+            run = cast("_core.Run", launched)
         if process_trace is not None:
             process_trace.watch(self, run)
-        return Run(run, self)
+        return Run(run, self, profile)
 
     def rebind(self, arrays: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Let other arrays stand for those the program was captured with, for runs submitted from now on.
@@ -210,35 +244,44 @@ class Program:
             binding = (self._binding or Rebinding.of(self._scheduled.ops)).rebound(arrays)
             if self._binding is None:
                 self._scheduled = dataclasses.replace(self._scheduled, ops=detached(self._scheduled.ops))
-            lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots, binding)
-            self._core.rebind(lowered.plan)
+            scheduled, outside = self._scheduled, self._lowered.outside
+            lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, binding, outside)
+            with self._submitting:
+                if self._instances is not None:
+                    self._instances.rebind(lowered.plan)
+                self._core.rebind(lowered.plan)
             self._binding, self._lowered = binding, lowered
 
-    def trace(self, steps: int = 1, *, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any) -> Trace:
+    def trace(
+        self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any
+    ) -> Trace:
         """Run steps like `replay`, and return when each operation ran, and on which thread.
 
         Parameters
         ----------
-        steps, params
+        steps, after, params
             As for `replay`.
         """
-        run = self._run_traced(steps, 0, "stop", params, more_params)
+        run = self._run_traced(steps, after, 0, "stop", params, more_params)
         self._end(run)
         return record.trace_of(self, run)
 
-    def verify(self, steps: int = 1, *, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any) -> None:
+    def verify(
+        self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any
+    ) -> None:
         """Compare a replay bit by bit with the graph run as plain sequential Python, both on copies of all arrays.
 
         Also finds writes to arrays that were not declared as written, parts of a `Write` region that are left
         unwritten (such a region is filled with a pattern before its task runs), and tasks whose results depend on what
         they did not declare. Arrays are left as they were. Tokens, and Python objects in arrays, are copied by
-        `copy.deepcopy`, or used as they are where that fails; they are not compared.
+        `copy.deepcopy`, or used as they are where that fails; they are not compared. Nothing outside is touched: events
+        are not waited for, barriers not arrived at, reservations not taken.
 
         It is slow: all memory that the program uses is looked through after every operation.
 
         Parameters
         ----------
-        steps, params
+        steps, after, params
             As for `replay`.
 
         Raises
@@ -249,6 +292,7 @@ class Program:
         self._check_open()
         from ostinato.runtime.verify import verify
 
+        conditions(self._scheduled.preconditions, after)
         verify(self, _count(steps), _merged(params, more_params))
 
     def explain(self) -> str:
@@ -259,7 +303,7 @@ class Program:
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""
-        return ProgramStatistics(**self._core.statistics())
+        return ProgramStatistics.sum(core.statistics() for core in self._cores)
 
     def close(self) -> None:
         """Wait for the program's runs, and let go of its arrays."""
@@ -273,12 +317,16 @@ class Program:
                 raise ContractError("a task cannot close its own program")
             self._closed = True
         if not self._machine._core.forked:
-            self._core.refuse_runs()  # before looking which there are: other threads may be submitting
+            with self._submitting:
+                cores = self._cores
+                for core in cores:
+                    core.refuse_runs()  # before looking which there are: other threads may be submitting
             if cancel:
-                for run in self._core.in_flight():
+                for run in self._in_flight():
                     run.cancel()
             self._wait_for_all_runs()
-        self._core.close()
+        for core in self._cores:
+            core.close()
         self._lowered = None  # type: ignore[assignment]
         self._binding = None
 
@@ -315,9 +363,62 @@ class Program:
             return None, None
         return resolve(self._params, self._lowered, _merged(params, more_params))
 
+    @property
+    def _cores(self) -> list[_core.Program]:
+        return [self._core] if self._instances is None else [self._core, *self._instances.cores]
+
+    def _in_flight(self) -> list[_core.Run]:
+        return [run for core in self._cores for run in core.in_flight()]
+
     def _wait_for_all_runs(self) -> None:
-        for run in self._core.in_flight():
+        for run in self._in_flight():
             run.wait(-1.0)
+
+    def _launch(
+        self,
+        call: Literal["replay", "submit"],
+        steps: int,
+        after: After,
+        priority: int,
+        stops: bool,
+        values: list[int] | None,
+        objects: list[object] | None,
+        params: Mapping[str, Any],
+        more_params: Mapping[str, Any],
+        traced: bool = False,
+    ) -> int | _core.Run:
+        """Start a run that is given more than its parameters."""
+        if call == "replay" and _core.serving():
+            raise ContractError("replay inside a task: a task on a lane must not wait, the lane would stand still")
+        start, events = conditions(self._scheduled.preconditions, after)
+        barriers = barriers_of(self._lowered, _merged(params, more_params)) if self._barriers is not None else []
+        core, first = self._core, -1
+        bases: tuple[tuple[_core.Barrier, int], ...] = ()
+        with self._submitting:
+            if self._closed:
+                self._check_open()
+            if self._runs == "once":
+                if self._next_step < 0:
+                    raise RuntimeError('this program was compiled with runs="once", and has been run')
+                self._next_step = -1
+            if self._instances is not None:
+                waits = start is not None or bool(events) or self._scheduled.waits_outside
+                core, first = self._instances.take(waits), self._next_step
+                self._next_step += steps
+            if self._barriers is not None:
+                bases = self._barriers.bases(barriers)
+            if self._instances is None and self._barriers is None:
+                given = (start, events, bases, first)
+            else:  # in here, so that the next run finds this one
+                run = core.submit(steps, priority, stops, values, objects, (start, events, bases, first), traced)
+                if self._barriers is not None:
+                    self._barriers.note(barriers, bases, run)
+                given = None
+        if given is None:
+            return run if call == "submit" else cast("int | _core.Run", core.follow(run))
+        if call == "submit":
+            return core.submit(steps, priority, stops, values, objects, given, traced)
+        return cast("int | _core.Run", core.replay(steps, priority, stops, values, objects, given, traced))
 
     def _end(self, run: _core.Run) -> int:
         end = outcome(run, self._scheduled.ops)
@@ -327,19 +428,35 @@ class Program:
         return end
 
     def _run_traced(
-        self, steps: int, priority: int, on_error: str, params: Mapping[str, Any], more_params: Mapping[str, Any]
+        self,
+        steps: int,
+        after: After,
+        priority: int,
+        on_error: str,
+        params: Mapping[str, Any],
+        more_params: Mapping[str, Any],
     ) -> _core.Run:
         values, objects = self._values(params, more_params)
         stops = self._stops(on_error)
-        return cast("_core.Run", self._core.replay(_count(steps), priority, stops, values, objects, True))
+        ended = self._launch(
+            "replay", _count(steps), after, priority, stops, values, objects, params, more_params, True
+        )
+        return cast("_core.Run", ended)
 
     def _replay_watched(
-        self, steps: int, priority: int, on_error: str, params: Mapping[str, Any], more_params: Mapping[str, Any]
+        self,
+        steps: int,
+        after: After,
+        priority: int,
+        on_error: str,
+        params: Mapping[str, Any],
+        more_params: Mapping[str, Any],
     ) -> int:
         """Replay with a progress bar: the calling thread watches, and workers do the steps."""
         from ostinato.view.progress import progress_bar
 
-        run = self.submit(steps, priority=priority, on_error=on_error, params=_merged(params, more_params))
+        merged = _merged(params, more_params)
+        run = self.submit(steps, after=after, priority=priority, on_error=on_error, params=merged)
         with progress_bar(steps) as bar:
             try:
                 while not run._core.wait(0.1):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,11 +13,28 @@ if TYPE_CHECKING:
     from ostinato.runtime.program import Program
     from ostinato.view.trace import Trace
 
-__all__ = ["trace_of"]
+__all__ = ["records_of", "trace_of"]
 
 _CORE_RECORD = np.dtype(
-    [("op", np.uint32), ("seat", np.uint32), ("step", np.uint64), ("start", np.int64), ("end", np.int64)]
+    [
+        ("op", np.uint32),
+        ("seat", np.uint32),
+        ("step", np.uint64),
+        ("start", np.int64),
+        ("end", np.int64),
+        ("status", np.uint64),
+    ]
 )  # as in core/trace.h
+
+
+_SKIPPED = 2  # the least status of what was not run
+
+
+def records_of(run: _core.Run, ops: int) -> Iterator[tuple[int, np.ndarray[Any, Any], int]]:
+    """Yield the records of each lane of a traced run that has ended, and how many did not fit."""
+    for lane, (data, lost) in enumerate(run.trace_records()):
+        found = np.frombuffer(data, _CORE_RECORD)
+        yield lane, found[found["op"] < ops], lost  # not the barrier between steps
 
 
 def trace_of(program: Program, run: _core.Run) -> Trace:
@@ -26,9 +44,8 @@ def trace_of(program: Program, run: _core.Run) -> Trace:
     scheduled = program._scheduled
     parts = []
     dropped = 0
-    for lane, (data, lost) in enumerate(run.trace_records()):
-        found = np.frombuffer(data, _CORE_RECORD)
-        found = found[found["op"] < len(scheduled.ops)]  # not the barrier between steps
+    for lane, found, lost in records_of(run, len(scheduled.ops)):
+        found = found[found["status"] < _SKIPPED]
         part = np.empty(len(found), RECORD)
         for field in ("op", "step", "start", "end"):
             part[field] = found[field]

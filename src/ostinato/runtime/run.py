@@ -10,10 +10,16 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ostinato.events import Event
+from ostinato.graph.body import Precondition
 from ostinato.runtime.outcome import outcome
+from ostinato.runtime.profile import Profile, profile_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ostinato import _core
+    from ostinato.graph.op import Op
     from ostinato.runtime.program import Program
 
 __all__ = ["Run"]
@@ -27,12 +33,16 @@ class Run:
     It is made by `Program.submit`. The methods are those of `concurrent.futures.Future`.
     """
 
-    def __init__(self, core: _core.Run, program: Program) -> None:
+    def __init__(self, core: _core.Run, program: Program, profile: bool = False) -> None:
         self._core = core
         self._program = program  # a run in flight keeps its program alive
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[Run], object]] | None = None
         self._outcome: int | BaseException | None = None
+        self._event: Event | None = None
+        self._posts: dict[str, Event] | None = None
+        self._profiled = profile
+        self._profile: Profile | None = None
 
     def done(self) -> bool:
         """Whether the run has ended, in whatever way."""
@@ -129,9 +139,41 @@ class Run:
         """How many steps all lanes have done."""
         return self._core.steps
 
+    @property
+    def event(self) -> Event:
+        """The event of the run's end; poisoned if the run fails or is cancelled."""
+        if self._event is None:
+            self._event = Event(self._core.end(_Origin(self._core, self._program)))
+        return self._event
+
+    @property
+    def posts(self) -> dict[str, Event]:
+        """The graph's postconditions by name, each an event that happens as soon as what it comes after is done."""
+        if self._posts is None:
+            names, origin = self._program._scheduled.postconditions, _Origin(self._core, self._program)
+            self._posts = {name: Event(self._core.post(index, origin)) for index, name in enumerate(names)}
+        return self._posts
+
+    @property
+    def profile(self) -> Profile | None:
+        """A record of every operation in every step, once the run has ended; None unless ``profile=True`` asked for it.
+
+        Raises
+        ------
+        RuntimeError
+            The run has not ended.
+        """
+        if self._profile is None and self._profiled:
+            if not self._core.done:
+                raise RuntimeError("the run has not ended; its profile is there when it has")
+            program = self._program
+            self._profile = profile_of(self._core, program._scheduled, program._machine.processors)
+        return self._profile
+
     def stuck(self) -> str:
-        """Return what each lane of the program waits for, as text."""
-        return self._core.stuck()
+        """Return what each lane of the program waits for, as text: a line a lane."""
+        ops = self._program._scheduled.ops
+        return "\n".join(f"lane {lane}: {_standing(ops, *found)}" for lane, found in enumerate(self._core.stuck()))
 
     def __repr__(self) -> str:
         state = "ended" if self.done() else "running" if self.running() else "submitted"
@@ -161,3 +203,38 @@ class Run:
             fn(self)
         except Exception:
             _log.exception("a callback of %r raised", self)
+
+
+class _Origin:
+    """Explains the end of a run to those who wait for its events, without keeping the `Run` alive."""
+
+    __slots__ = ("_core", "_program")
+
+    def __init__(self, core: _core.Run, program: Program) -> None:
+        self._core = core
+        self._program = program
+
+    def __call__(self) -> BaseException | None:
+        if not self._core.done:  # a postcondition comes before the end
+            return None
+        end = outcome(self._core, self._program._scheduled.ops)
+        self._core.deliver()
+        return end if isinstance(end, BaseException) else None
+
+
+def _standing(ops: Sequence[Op], what: str, first: int, second: int, text: str) -> str:
+    """Say what a lane stands at; the first number is an op for some."""
+    if what in ("running", "ready"):
+        return what
+    if what == "idle":
+        return "has done all that was submitted"
+    if what == "earlier runs":
+        return "waits for the runs before to end"
+    if what == "start":
+        return "waits for the event that the run comes after (after=)"
+    name = "the end of a step" if first >= len(ops) else f"{ops[first].name!r} at {ops[first].call_site}"
+    if what == "lane":
+        return f"waits for {name}, in step {second}"
+    if first < len(ops) and isinstance(body := ops[first].body, Precondition):
+        return f"waits in step {second} for the event given for precondition {body.name!r}"
+    return f"{name} waits, in step {second}, for {text or 'something outside'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 __all__ = ["ProgramStatistics"]
@@ -18,3 +19,8 @@ class ProgramStatistics(NamedTuple):
     runs_done: int
     core_bytes: int
     """What the compiled program takes in the core, in bytes."""
+
+    @classmethod
+    def sum(cls, parts: Iterable[Mapping[str, int]]) -> ProgramStatistics:
+        """Return the sums of the counters of several instances."""
+        return cls(*map(sum, zip(*(cls(**part) for part in parts), strict=True)))

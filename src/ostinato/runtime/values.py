@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostinato.events import Barrier
 from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.scalar import as_scalar
 
 if TYPE_CHECKING:
     from ostinato.compile.lower import Lowered
 
-__all__ = ["resolve"]
+__all__ = ["barriers_of", "resolve"]
 
 
 def resolve(
@@ -38,11 +39,35 @@ def resolve(
     missing = [name for name, param in params.items() if param.default is REQUIRED and name not in given]
     if missing:
         raise TypeError(f"parameter {missing[0]!r} has no default, so give it: replay(..., {missing[0]}=...)")
-    values = {name: param.value_in(given) for name, param in params.items()}
+    known: dict[int, Any] = {}  # by identity: those of nested graphs may have one name
+
+    def value(param: Param) -> Any:
+        if id(param) not in known:
+            known[id(param)] = param.value_in(given)
+        return known[id(param)]
+
+    for param in lowered.counts:
+        if as_scalar(value(param), int, f"parameter {param.name!r}") < 1:
+            raise ValueError(f"parameter {param.name!r} counts arrivals, from 1; {value(param)!r} is less")
     for param, target in lowered.fills:
-        _check_fill(values[param.name], target, param.name)
-    bits = [_bits(values[param.name], kind, param.name) for param, kind in lowered.native_values]
-    return bits, [values[param.name] for param in lowered.objects]
+        _check_fill(value(param), target, param.name)
+    bits = [_bits(value(param), kind, param.name) for param, kind in lowered.native_values]
+    return bits, [value(param) for param in lowered.objects]
+
+
+def barriers_of(lowered: Lowered, given: Mapping[str, Any]) -> list[Barrier]:
+    """Return the barriers that are given as parameters, in the order the plan wants them.
+
+    Raises
+    ------
+    TypeError
+        A value is no barrier.
+    """
+    barriers = [param.value_in(given) for param in lowered.barriers]
+    for param, barrier in zip(lowered.barriers, barriers, strict=True):
+        if not isinstance(barrier, Barrier):
+            raise TypeError(f"parameter {param.name!r} is a barrier, not {barrier!r}")
+    return barriers
 
 
 def _check_fill(value: Any, target: np.ndarray[Any, Any], name: str) -> None:

@@ -62,10 +62,11 @@ def _replay(
     program: Program, stand_ins: StandIns, steps: int, values: list[int] | None, objects: list[object] | None
 ) -> int:
     scheduled = program._scheduled
-    lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, stand_ins)
-    core = _core.Program(program._machine._core, scheduled.core, lowered.plan)
+    tasks = [entry for entry in program._lowered.outside if entry[1] == "blocking"]  # the rest acts on stand-ins
+    lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, stand_ins, tasks)
+    core = _core.Program(program._machine._core, scheduled.core, lowered.plan, "pipelined")
     try:
-        ended = core.replay(steps, 0, True, values, objects, False)
+        ended = core.replay(steps, 0, True, values, objects, None, False)
         if type(ended) is int:
             return ended
         run = cast("_core.Run", ended)

@@ -1,0 +1,63 @@
+#include "python_external.h"
+
+#include <utility>
+
+#include "blocking_pool.h"
+#include "program.h"
+#include "python_events.h"
+#include "python_plan.h"
+#include "python_thread.h"
+#include "server.h"
+
+namespace ostinato {
+
+bool arrive_with(Server& server, Barrier& barrier, std::uint64_t phase, std::uint64_t count, const Run& run,
+                 const PythonObject* value, std::int32_t param, ExceptionHandle& raised) {
+    server.python.acquire();
+    server.python.enter(run.python->context.get());
+    PyObject* const given = param < 0 ? value->object.get() : run.python->values[static_cast<std::size_t>(param)].get();
+    return arrive_with_value(barrier, phase, count, given, raised) != Arrival::kExcess;
+}
+
+ExternalOp::Outcome BlockingTaskOp::advance(Place place) const {
+    Signal& signal = place.signal;
+    if (signal.pending == nullptr) {
+        if (place.aborted())
+            return {Result::kSkipped};
+        {
+            const std::lock_guard<std::mutex> lock(signal.mutex);  // an abort reads it
+            signal.firm = true;
+        }
+        signal.pending = std::make_shared<Event>();
+        const Lane& lane = place.lane;
+        const PythonOp& op = place.run.plan->python->ops[index_];
+        // The lane stands still until the event: what is borrowed here stays.
+        auto job = [&op, &signal, ended = signal.pending, run = place.run.shared_from_this(),
+                    phase = lane.phase[op.period_class],
+                    user_step = place.run.user_step(lane.step)](PythonThread& python) {
+            const FloatingPointMode own = FloatingPointMode::current();
+            run->floating_point.apply();
+            python.acquire();
+            PyObject* const context = PyContext_Copy(run->python->context.get());
+            python.enter(context);
+            Py_XDECREF(context);
+            PyObject* const result = run->plan->python->call(op, phase, user_step);
+            if (result == nullptr)
+                signal.failure = take_exception();
+            Py_XDECREF(result);
+            python.enter(nullptr);
+            python.release();
+            own.apply();
+            ended->trigger();
+        };
+        lane.program->machine->blocking_pool().run(std::move(job));
+    }
+    if (!place.happened(signal.pending))
+        return {Result::kBlocked};
+    signal.pending.reset();
+    if (signal.failure)
+        return {.result = Result::kFailed, .exception = std::move(signal.failure)};
+    return {Result::kDone};
+}
+
+}  // namespace ostinato

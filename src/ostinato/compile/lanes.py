@@ -1,0 +1,85 @@
+"""Which lanes must be several, so that nothing stands behind a wait for something outside that it does not need."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato import _core
+from ostinato.compile.edges import Edges, IntArray
+from ostinato.compile.placement import Placement
+
+__all__ = ["split"]
+
+
+def split(edges: Edges, placement: Placement, order: IntArray, outside: npt.NDArray[np.bool_]) -> Placement:
+    """Return the placement with lanes split where their order would add dependences on what is outside.
+
+    A lane runs its ops in order, step after step. If one of them waits for something outside (an event, a phase of a
+    barrier, a reservation, a task that may block) and another, later on the lane, does not depend on that, then the
+    second could not run before the first: two programs that each wait for such a second op of the other would wait
+    forever, though neither asked for that.
+
+    So let ``lag(x, e)`` be the least number of steps back that op x depends on wait e along the edges, infinite if it
+    does not. Op x of a lane may come before op y of the same lane if, for all e,
+    ``lag(y, e) <= lag(x, e) <= lag(y, e) + 1``: then y depends on what x waits for, and x in the next step on what y
+    waits for, anyway. Waits for the same thing hold in the order of steps.
+
+    Parameters
+    ----------
+    edges
+        All dependences that order ops.
+    placement, order
+        Lanes of ops, and the order of the step.
+    outside
+        The ops that wait for something outside.
+    """
+    sources = np.flatnonzero(outside).astype(np.int32)
+    if not len(sources):
+        return placement
+    found = _core.passes.lags(len(outside), *edges, sources).reshape(len(outside), len(sources)).astype(np.int64)
+    found[found < 0] = _NEVER
+    lags, kind = np.unique(found, axis=0, return_inverse=True)
+    kinds = kind.reshape(-1).tolist()
+    before = placement.lane.tolist()
+    lanes: list[_Lane] = []
+    by_old: list[list[int]] = [[] for _ in placement.home]
+    lane = np.empty(len(outside), np.int32)
+    for op in order.tolist():
+        own = by_old[before[op]]
+        place = next((index for index in own if lanes[index].takes(kinds[op], lags)), None)
+        if place is None:
+            place = len(lanes)
+            lanes.append(_Lane(lags.shape[1], before[op]))
+            own.append(place)
+        lanes[place].add(kinds[op], lags)
+        lane[op] = place
+    old = [each.old for each in lanes]
+    return placement._replace(lane=lane, home=placement.home[old], pinned=placement.pinned[old])
+
+
+_NEVER = 2**40
+
+
+class _Lane:
+    """A lane that grows: the least and the greatest lag of its ops, for each wait."""
+
+    def __init__(self, waits: int, old: int) -> None:
+        self.old = old
+        self._least = np.full(waits, _NEVER)
+        self._greatest = np.zeros(waits, np.int64)
+        self._known: dict[int, bool] = {}  # by kind of op, since the last that changed anything
+
+    def takes(self, kind: int, lags: npt.NDArray[np.int64]) -> bool:
+        """Whether an op of a kind may come after all that the lane has."""
+        if kind not in self._known:
+            lag = lags[kind]
+            self._known[kind] = bool(((lag <= self._least) & (self._greatest <= lag + 1)).all())
+        return self._known[kind]
+
+    def add(self, kind: int, lags: npt.NDArray[np.int64]) -> None:
+        """Put an op at the end."""
+        least, greatest = np.minimum(self._least, lags[kind]), np.maximum(self._greatest, lags[kind])
+        if not (np.array_equal(least, self._least) and np.array_equal(greatest, self._greatest)):
+            self._least, self._greatest = least, greatest
+            self._known.clear()

@@ -1,0 +1,69 @@
+"""Runs that are independent of each other: each on an instance of the program of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ostinato import _core
+
+__all__ = ["Instances"]
+
+
+class Instances:
+    """Instances of one schedule: lanes and calls of their own, on the same arrays.
+
+    A run that may wait for something outside gets an instance that is idle: whatever it waits for may be another run.
+    Others are spread over a few instances; more than threads can serve would gain nothing. The caller sees to it that
+    only one thread at a time is in here.
+
+    Parameters
+    ----------
+    machine, schedule, plan
+        What instances are made of.
+    enough
+        How many instances keep the machine busy.
+    """
+
+    def __init__(self, machine: _core.Machine, schedule: _core.Schedule, plan: _core.Plan, enough: int) -> None:
+        self._machine = machine
+        self._schedule = schedule
+        self._plan = plan
+        self._enough = enough
+        self._all: deque[_Instance] = deque()
+
+    def take(self, waits: bool) -> _core.Program:
+        """Return the instance for one more run, which is submitted next; `waits`: it may wait for something outside."""
+        self._forget_one()
+        for _ in range(len(self._all)):
+            instance = self._all[0]
+            self._all.rotate(-1)
+            if instance.core.idle or not (waits or instance.waits or len(self._all) < self._enough):
+                instance.waits = waits
+                return instance.core
+        instance = _Instance(_core.Program(self._machine, self._schedule, self._plan.copy(), "concurrent"), waits)
+        self._all.append(instance)
+        return instance.core
+
+    def rebind(self, plan: _core.Plan) -> None:
+        """Let later runs use another plan."""
+        self._plan = plan
+        for instance in self._all:
+            instance.core.rebind(plan.copy())
+
+    @property
+    def cores(self) -> list[_core.Program]:
+        """All instances."""
+        return [instance.core for instance in self._all]
+
+    def _forget_one(self) -> None:
+        """After many runs at once, get back to few instances."""
+        if len(self._all) > self._enough and self._all[0].core.idle and self._all[1].core.idle:
+            self._all.popleft().core.close()
+
+
+class _Instance:
+    __slots__ = ("core", "waits")
+
+    def __init__(self, core: _core.Program, waits: bool) -> None:
+        self.core = core
+        self.waits = waits

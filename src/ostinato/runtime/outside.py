@@ -1,0 +1,85 @@
+"""What a run is given for what lies outside of its program: events to wait for, and barriers."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ostinato.events import Barrier, Event, event_of
+
+if TYPE_CHECKING:
+    from ostinato import _core
+    from ostinato.runtime.run import Run
+
+__all__ = ["After", "BarrierParams", "conditions"]
+
+After: TypeAlias = "Event | Run | Mapping[str | None, Event | Run] | None"
+"""What a run comes after: its default precondition, or the events of all its preconditions by name."""
+
+
+def conditions(names: Sequence[str], after: After) -> tuple[_core.Event | None, tuple[_core.Event | None, ...]]:
+    """Return the default precondition of a run, and the events of its preconditions in the order of their names.
+
+    Raises
+    ------
+    ValueError
+        A declared precondition is not given, or one is given that is not declared.
+    TypeError
+        What is given is no event.
+    """
+    if after is None and not names:
+        return None, ()
+    given: Mapping[str | None, Any] = after if isinstance(after, Mapping) else {None: after}
+    unknown = [name for name in given if name is not None and name not in names]
+    declared = ", ".join(map(repr, names)) or "none"
+    if unknown:
+        raise ValueError(f"after= gives precondition {unknown[0]!r}, but the graph declares {declared}")
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise ValueError(
+            f"precondition {missing[0]!r} is not given: pass after={{{missing[0]!r}: event}}, with an event for each "
+            f"of {declared}"
+        )
+    default = given.get(None)
+    return None if default is None else event_of(default), tuple(event_of(given[name]) for name in names)
+
+
+class BarrierParams:
+    """Barriers given with runs, and the phase that each run's first step belongs to.
+
+    That is the phase a barrier is at, or, where an earlier run of the program takes it further, the phase after that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: weakref.WeakKeyDictionary[Barrier, _Use] = weakref.WeakKeyDictionary()
+
+    def __enter__(self) -> BarrierParams:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def bases(self, barriers: Sequence[Barrier]) -> tuple[tuple[_core.Barrier, int], ...]:
+        """Return barriers with the phase of the run's first step. Held as a context until `note`."""
+        return tuple((barrier._core, self._base(barrier)) for barrier in barriers)
+
+    def note(self, barriers: Sequence[Barrier], bases: Sequence[tuple[_core.Barrier, int]], run: _core.Run) -> None:
+        """Take note of the run that was submitted with them."""
+        for barrier, (_, base) in zip(barriers, bases, strict=True):
+            self._last[barrier] = _Use(base, run)
+
+    def _base(self, barrier: Barrier) -> int:
+        last = self._last.get(barrier)
+        if last is None:
+            return barrier.phase
+        return max(barrier.phase, last.base + (last.run.steps if last.run.done else last.run.requested))
+
+
+class _Use:
+    def __init__(self, base: int, run: _core.Run) -> None:
+        self.base = base
+        self.run = run
