@@ -1,6 +1,6 @@
 """The last references to a program and its machine are dropped while a run is in flight: by the user's thread, which
-holds the GIL, or by a task, on the worker. Mirrors `ProgramHandle::let_go`, `Machine::forget`, `retire` and `close`, and
-`Server::serve_as_worker`.
+holds the GIL, or by a task, on the worker. Mirrors `ProgramHandle::let_go`, `Machine::forget`, `retire` and `close`,
+and `Server::serve_as_worker`.
 
 The end of a handle never waits. The run goes on; the worker that finds the program idle takes it off the machine's
 list; whoever finds the machine forgotten and its list empty tells the threads to end.

@@ -9,8 +9,10 @@ import threading
 import time
 
 import numpy as np
+import pytest
 
 import ostinato as ost
+from ostinato.compile.lower import lower
 
 
 @ost.task
@@ -29,6 +31,20 @@ def test_closing_a_machine_waits_for_runs_that_nobody_holds():
     with ost.Machine(cpus=2) as machine:
         capture_count(x).compile(machine).submit(50_000)
     assert x[0] == 50_000
+
+
+def test_a_machine_closed_while_a_program_is_compiled_for_it_refuses_the_program(monkeypatch):
+    machine = ost.Machine(cpus=1)
+
+    def lower_while_another_closes(*arguments):
+        closer = threading.Thread(target=machine.close)
+        closer.start()
+        closer.join()
+        return lower(*arguments)
+
+    monkeypatch.setattr("ostinato.runtime.program.lower", lower_while_another_closes)
+    with pytest.raises(RuntimeError, match="closed"):
+        capture_count(np.zeros(1)).compile(machine)
 
 
 def test_a_forgotten_machine_ends_after_its_runs():

@@ -107,6 +107,7 @@ class Program:
         self._closed = False
         self._process_trace = process_trace()
         machine._programs.add(self)
+        machine._check_open()  # again: if it was closed meanwhile, that did not find this program
 
     @property
     def machine(self) -> Machine:
