@@ -121,6 +121,7 @@ bool wait_until(Done done, Doorbell& bell, std::int64_t timeout_ns) {
         if (!python.check())
             return false;
     }
+    python.acquire();  // may not return, which in a destructor would be worse
     return true;
 }
 

@@ -173,6 +173,7 @@ void Machine::end_all() {
     machines.clear();
     end_callbacks();
     wait_for_threads();
+    keep_out_of_python();
 }
 
 void Machine::abandon() {

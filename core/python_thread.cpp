@@ -1,10 +1,25 @@
 #include "python_thread.h"
 
 #include <Python.h>
+#include <unistd.h>
+
+#include <atomic>
 
 #include "python_interrupt.h"
 
 namespace ostinato {
+
+namespace {
+
+std::atomic<bool> ending{false};
+thread_local bool ends = false;  // this thread ends the interpreter
+
+}  // namespace
+
+void keep_out_of_python() {
+    ends = true;
+    ending.store(true, std::memory_order_release);
+}
 
 PythonThread::~PythonThread() {
     if (!attached_)
@@ -18,6 +33,8 @@ PythonThread::~PythonThread() {
 void PythonThread::acquire() {
     if (holds_)
         return;
+    while (ending.load(std::memory_order_acquire) && !ends) [[unlikely]]
+        pause();
     if (state_ != nullptr) {
         PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
         state_ = nullptr;

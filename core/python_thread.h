@@ -6,6 +6,10 @@
 
 namespace ostinato {
 
+// Before the interpreter ends: a thread but the calling one that asks for the lock from now on stays where it is.
+// Python would end it in the middle of our frames.
+void keep_out_of_python();
+
 class PythonThread {
 public:
     // `caller`: the thread came from Python, holding the lock.

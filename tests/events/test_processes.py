@@ -66,6 +66,7 @@ def refuses(call):
 
 
 @pytest.mark.forks
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_was_made_before_a_fork_stays_with_the_parent():
     event, barrier, reservation = ost.UserEvent(), ost.Barrier(1), ost.Reservation()
     event.add_done_callback(lambda _: None)
@@ -87,6 +88,7 @@ def test_what_was_made_before_a_fork_stays_with_the_parent():
 
 
 @pytest.mark.forks
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_is_done_is_done_in_a_child_too():
     event, failed = ost.UserEvent(), ost.UserEvent()
     event.trigger()
@@ -102,6 +104,7 @@ def test_what_is_done_is_done_in_a_child_too():
 
 
 @pytest.mark.forks
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_has_callbacks_of_its_own():
     before, told = ost.UserEvent(), threading.Event()
     before.add_done_callback(lambda _: told.set())
