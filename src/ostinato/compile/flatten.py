@@ -130,8 +130,8 @@ def ports_in(graph: Graph) -> Iterator[tuple[int, str, Source]]:
 class _Shape:
     """What is the same wherever a graph is nested.
 
-    `first` are the ops that come after no others in a step, `last` those that no others come after. An op that is a
-    nested graph is both where only its conditions say otherwise.
+    `first` are the ops that come after all of no other op in a step, `last` those that no op comes after all of: what
+    comes after a postcondition of a nested graph may, through that, come after steps before only.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -146,7 +146,6 @@ class _Shape:
                     entered.add(dst)
                 if not isinstance(bodies[dst], Postcondition):
                     left.add(src)
-        entered.update(dst for _, _, dst, distance in graph.port_edges if distance == 0)
         left.update(source.op for _, _, source in self.ports if source.post is None and source.distance == 0)
         inside = [op.index for op in self.ops if not isinstance(op.body, Postcondition)]
         self.first = [i for i in inside if i not in entered and not isinstance(bodies[i], Precondition)]

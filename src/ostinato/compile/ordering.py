@@ -15,10 +15,10 @@ from ostinato.errors import GraphError
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
 
-__all__ = ["ordering"]
+__all__ = ["ordered"]
 
 
-def ordering(graph: Graph | Flat, edges: Edges) -> Edges:
+def ordered(graph: Graph | Flat, edges: Edges) -> Edges:
     """Return the edges with those that order ops of a flat graph although none depends on the other.
 
     These are between acquires and releases of one reservation, and between the steps of nested graphs in which each
@@ -30,7 +30,7 @@ def ordering(graph: Graph | Flat, edges: Edges) -> Edges:
         Ops come after each other in a circle.
     """
     ops = graph.ops
-    found = [edges, holding_order(ops)]
+    found = [edges, holding_order(ops, edges)]
     if isinstance(graph, Flat):
         found.append(edges_of(len(ops), *np.array(graph.step_order, np.int32).reshape(-1, 3).T))
     if not any(len(more.src) for more in found[1:]):

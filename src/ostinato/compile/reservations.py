@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, TypeAlias
@@ -20,18 +19,20 @@ __all__ = ["holding_order"]
 _Triple: TypeAlias = tuple[int, int, int]
 
 
-def holding_order(ops: Sequence[Op]) -> Edges:
+def holding_order(ops: Sequence[Op], edges: Edges) -> Edges:
     """Return edges that keep the acquires and releases of each reservation in program order, step after step.
 
     Lanes that asked on a first-come basis could each hold what the other waits for. Neighbouring shared requests are
-    not ordered among themselves, nor are their releases, except that each release comes after a request of its own.
-    These edges order ops, but make none depend on another: where one fails, they carry no poison.
+    not ordered among themselves, nor are their releases, except that each release comes after a request of its own: one
+    that it depends on, by `edges`, if there is one. Else one hold could wait for the other to be granted, and who is to
+    grant that for the end of the first. The edges returned order ops, but make none depend on another: where one fails,
+    they carry no poison.
     """
     by_reservation: dict[int, list[Op]] = {}
     for op in ops:
         if isinstance(op.body, Acquire | Release):
             by_reservation.setdefault(id(op.body.reservation), []).append(op)
-    found = [triple for used in by_reservation.values() for triple in _order(_phases(used))]
+    found = [triple for used in by_reservation.values() for triple in _order(_phases(used, edges))]
     return edges_of(len(ops), *np.array(found, np.int32).reshape(-1, 3).T)
 
 
@@ -42,17 +43,20 @@ class _Phase:
         self.shared = shared
         self.requests: list[int] = []
         self.pairs: list[tuple[int, int]] = []
-        self._held: deque[int] = deque()
+        self._held: dict[int, None] = {}
 
     def request(self, op: int) -> None:
         self.requests.append(op)
-        self._held.append(op)
+        self._held[op] = None
 
-    def release(self, op: int) -> bool:
-        """Add the release of the request that was first; return whether there is one."""
+    def release(self, op: int, edges: Edges) -> bool:
+        """Add the release of a request; return whether there is one."""
         if not self.shared or not self._held:
             return False
-        self.pairs.append((self._held.popleft(), op))
+        known = _before(op, edges) if len(self._held) > 1 else set()
+        request = next((held for held in self._held if held in known), next(iter(self._held)))
+        del self._held[request]
+        self.pairs.append((request, op))
         return True
 
     @property
@@ -64,12 +68,26 @@ class _Phase:
         return [*(release for _, release in self.pairs), *self._held]
 
 
-def _phases(used: Sequence[Op]) -> list[_Phase]:
+def _before(op: int, edges: Edges) -> set[int]:
+    """Return all that an op depends on within a step."""
+    found = {op}
+    waiting = [op]
+    while waiting:
+        after = waiting.pop()
+        low, high = np.searchsorted(edges.dst, [after, after + 1])
+        for src in edges.src[low:high][edges.distance[low:high] == 0].tolist():
+            if src not in found:
+                found.add(src)
+                waiting.append(src)
+    return found
+
+
+def _phases(used: Sequence[Op], edges: Edges) -> list[_Phase]:
     """Cut what a step does with a reservation into phases that come after each other."""
     phases: list[_Phase] = []
     for op in used:
         shared = isinstance(op.body, Acquire) and not op.body.exclusive
-        if isinstance(op.body, Release) and phases and phases[-1].release(op.index):
+        if isinstance(op.body, Release) and phases and phases[-1].release(op.index, edges):
             continue
         if not (shared and phases and phases[-1].shared):
             phases.append(_Phase(shared))

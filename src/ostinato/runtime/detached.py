@@ -22,7 +22,7 @@ class DetachedOp(Op):
 
     def __init__(self, op: Op, body: Body, operands: tuple[Operand, ...]) -> None:
         super().__init__(cast(Any, None), op.index, op.name, op.call_site, body, operands, op.on, op.priority)
-        self._original = weakref.ref(op)
+        self._original = weakref.ref(op.original)
 
     @property
     def original(self) -> Op:
@@ -48,7 +48,7 @@ class _Copies:
 
     def body(self, body: Body) -> Body:
         if isinstance(body, PythonCall):
-            return PythonCall(body.function, self._args(body.args), body.keywords, body.releases_gil)
+            return PythonCall(body.function, self._args(body.args), body.keywords, body.releases_gil, body.blocking)
         if isinstance(body, NativeCall):
             return NativeCall(body.task, self._args(body.args))
         if isinstance(body, Copy):
@@ -57,7 +57,7 @@ class _Copies:
             return Copy(self._operand(body.source), self._operand(body.target), body.reduce, indices, scatter)
         if isinstance(body, Fill):
             return Fill(self._operand(body.target), body.value)
-        return Until(self._operand(body.flag), body.every)
+        return Until(self._operand(body.flag), body.every) if isinstance(body, Until) else body
 
     def _args(self, args: tuple[object, ...]) -> tuple[object, ...]:
         return tuple(self._operand(arg) if isinstance(arg, Operand) else arg for arg in args)

@@ -86,9 +86,9 @@ def run_op(op: Op, step: int, substitution: Substitution, params: Mapping[str, A
     try:
         code = _run_body(op.body, step, substitution, params)
     except Exception as error:
-        raise TaskError(failure_message(op, step, error), op, step) from error
+        raise TaskError(failure_message(op, step, error), op.original, step) from error
     if code != 0:
-        raise TaskError(failure_message(op, step, code), op, step)
+        raise TaskError(failure_message(op, step, code), op.original, step)
     return isinstance(op.body, Until) and _is_last(op.body, step, substitution)
 
 
@@ -100,7 +100,10 @@ def operand_array(operand: Operand, step: int, substitution: Substitution) -> Ar
 
 
 def _run_body(body: Body, step: int, substitution: Substitution, params: Mapping[str, Any]) -> int:
-    """Do what an op does; return the code of a native task, 0 for any other."""
+    """Do what an op does to arrays and tokens; return the code of a native task, 0 for any other.
+
+    What it does outside of the graph, with events, barriers and reservations, is left out.
+    """
 
     def array(operand: Operand) -> Array:
         return operand_array(operand, step, substitution)
