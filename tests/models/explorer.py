@@ -11,6 +11,7 @@ up at once: nothing else may be held while a thread waits in a yield. Locals are
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import Any
@@ -123,6 +124,7 @@ def _frames(thread: Any) -> Generator[Hashable, None, None]:
 
 Buffer = tuple[tuple[str, Hashable], ...]
 State = tuple[tuple[Hashable, ...], tuple[Buffer, ...], tuple[int, ...]]
+Step = tuple[int, Op | None, Any]  # a thread's operation and its result, or none and the word whose store is seen
 
 
 class _Explorer:
@@ -140,13 +142,13 @@ class _Explorer:
     def memory(self, state: State) -> dict[str, Hashable]:
         return dict(zip(self.words, state[0], strict=True))
 
-    def successors(self, state: State) -> Generator[tuple[str, State], None, None]:
+    def successors(self, state: State) -> Generator[tuple[Step, State], None, None]:
         memory, buffers, places = state
         for t, buffer in enumerate(buffers):
             if buffer:
                 word, value = buffer[0]
                 yield (
-                    f"{self.names[t]}'s store of {word} is seen",
+                    (t, None, word),
                     (self._written(memory, word, value), _replaced(buffers, t, buffer[1:]), places),
                 )
             op = self.automata[t].ops[places[t]]
@@ -154,9 +156,15 @@ class _Explorer:
                 continue
             for result, new_memory, new_buffers in self._effects(op, t, memory, buffers):
                 yield (
-                    f"{self.names[t]}: {op[0]} {', '.join(map(str, op[1:]))} -> {result}",
+                    (t, op, result),
                     (new_memory, new_buffers, _replaced(places, t, self.automata[t].after(places[t], result))),
                 )
+
+    def text(self, step: Step) -> str:
+        t, op, result = step
+        if op is None:
+            return f"{self.names[t]}'s store of {result} is seen"
+        return f"{self.names[t]}: {op[0]} {', '.join(map(str, op[1:]))} -> {result}"
 
     def _effects(
         self, op: Op, t: int, memory: tuple[Hashable, ...], buffers: tuple[Buffer, ...]
@@ -233,8 +241,17 @@ def explore(
     ProtocolError
         A thread's assertion failed, an end is not good, or a state can reach no end.
     """
-    explorer = _Explorer(words, threads)
-    came: dict[State, tuple[State, str] | None] = {explorer.start: None}
+    collects = gc.isenabled()
+    gc.disable()  # there are no cycles, and looking for them takes a third of the time
+    try:
+        return _explore(_Explorer(words, threads), good, most)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _explore(explorer: _Explorer, good: Callable[[dict[str, Hashable]], bool], most: int) -> int:
+    came: dict[State, tuple[State, Step] | None] = {explorer.start: None}
     before: dict[State, list[State]] = {}
     ends: list[State] = []
     todo = deque([explorer.start])
@@ -242,20 +259,20 @@ def explore(
     def fail(why: str, state: State) -> ProtocolError:
         steps: list[str] = []
         memory = explorer.memory(state)
-        while (step := came[state]) is not None:
-            state, text = step
-            steps.append(text)
+        while (arrival := came[state]) is not None:
+            state, step = arrival
+            steps.append(explorer.text(step))
         return ProtocolError("\n  ".join([why, *reversed(steps), f"memory: {memory}"]))
 
     while todo:
         state = todo.popleft()
         moved = False
         try:
-            for text, after in explorer.successors(state):
+            for step, after in explorer.successors(state):
                 moved = True
                 before.setdefault(after, []).append(state)
                 if after not in came:
-                    came[after] = (state, text)
+                    came[after] = (state, step)
                     todo.append(after)
         except AssertionError as error:
             raise fail(f"assertion: {error}", state) from None

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
-from models.explorer import Thread, explore, fence, load, lock, membarrier, ring, sleep, store, unlock
+from models.explorer import Op, Thread, explore, fence, load, lock, membarrier, ring, sleep, store, unlock
 
 
 @dataclass(frozen=True)
@@ -47,26 +49,22 @@ def worker(p: Protocol, most_retires: int) -> Thread:
     mine, known, done, retires = 0, 0, 0, 0  # the seat's copy of the list and its version
     while True:
         ticket = yield load("doorbell")
-        version = yield load("version")
-        if version != known:
+        if (yield load("version")) != known:
             yield lock("machine")
             mine = yield load("listed")
             known = yield load("version")
             yield unlock("machine")
-        frontier = yield load("frontier")
-        if mine and frontier > done:
+        if mine and (yield load("frontier")) > done:
             done += 1
             yield store("completed", done)
             continue
-        active = yield load("active")
-        if mine and active and retires < most_retires:
+        if mine and retires < most_retires and (yield load("active")):
             retires += 1
             yield lock("machine")
             yield store("active", 0)
             if p.retire_fences:
                 yield fence()
-            frontier = yield load("frontier")
-            if frontier > done and p.retire_looks_again:
+            if (yield load("frontier")) > done and p.retire_looks_again:
                 yield store("active", 1)
             else:
                 yield store("listed", 0)
@@ -76,17 +74,19 @@ def worker(p: Protocol, most_retires: int) -> Thread:
         yield store("asleep", 1)
         if p.heavy_fence:
             yield from membarrier()
-        stays = False
-        version = yield load("version")
-        if version != known and p.sleeper_reads_version:
-            stays = True
-        if mine and p.sleeper_reads_frontier:
-            frontier = yield load("frontier")
-            if frontier > done:
-                stays = True
-        if not stays:
+        if not (yield from something_new(p, mine, known, done)):
             yield sleep("doorbell", ticket)
         yield store("asleep", 0)
+
+
+def something_new(p: Protocol, mine: int, known: int, done: int) -> Generator[Op, Any, bool]:
+    version = yield load("version")
+    if version != known and p.sleeper_reads_version:
+        return True
+    frontier = done
+    if mine and p.sleeper_reads_frontier:
+        frontier = yield load("frontier")
+    return frontier > done
 
 
 def check(p: Protocol, submitters: int = 2, retires: int = 1) -> int:

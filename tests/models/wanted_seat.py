@@ -97,44 +97,48 @@ def waiting_for_the_seat(p: Protocol) -> Generator[Op, Any, bool]:
 def worker(p: Protocol, elsewhere: bool) -> Thread:
     while True:
         ticket = yield load("doorbell")
-        taken = yield swap("taken", 1)
-        if not taken:
+        if not (yield swap("taken", 1)):
             yield store("asleep", 0)
-            while True:
-                ticket = yield load("doorbell")
-                asked = yield swap("attention", 0)
-                if asked:
-                    waiting = 1
-                    if p.worker_counts_callers:
-                        waiting = yield load("callers_waiting")
-                    if waiting:
-                        yield store("asleep", 1)
-                        break
-                frontier = yield load("frontier")
-                done = yield load("done")
-                if frontier > done:
-                    yield store("done", frontier)
-                    continue
-                if not elsewhere:
-                    submitted = yield load("submitted")
-                    run = yield load("run")
-                    if submitted > run:
-                        yield store("run", 1)
-                        continue
-                # fall_asleep
-                yield store("asleep", 1)
-                yield from membarrier()
-                frontier = yield load("frontier")
-                submitted, run = 0, 0
-                if not elsewhere:
-                    submitted = yield load("submitted")
-                    run = yield load("run")
-                asked = yield load("attention")
-                if frontier == done and submitted <= run and not asked:
-                    break
-                yield store("asleep", 0)
+            ticket = yield from serve(p, elsewhere)
             yield swap("taken", 0)
         yield sleep("doorbell", ticket)
+
+
+def serve(p: Protocol, elsewhere: bool) -> Generator[Op, Any, int]:
+    """Work until there is none, or the seat is wanted; return the ticket to sleep with."""
+    while True:
+        ticket = yield load("doorbell")
+        if (yield swap("attention", 0)) and (not p.worker_counts_callers or (yield load("callers_waiting"))):
+            yield store("asleep", 1)
+            return ticket
+        if (yield from something_to_do(elsewhere)):
+            yield from do_it(elsewhere)
+            continue
+        # fall_asleep
+        yield store("asleep", 1)
+        yield from membarrier()
+        if not (yield from something_to_do(elsewhere)) and not (yield load("attention")):
+            return ticket
+        yield store("asleep", 0)
+
+
+def something_to_do(elsewhere: bool) -> Generator[Op, Any, bool]:
+    frontier = yield load("frontier")
+    done = yield load("done")
+    if frontier > done or elsewhere:
+        return frontier > done
+    submitted = yield load("submitted")
+    run = yield load("run")
+    return submitted > run
+
+
+def do_it(elsewhere: bool) -> Thread:
+    frontier = yield load("frontier")
+    yield store("done", frontier)
+    if not elsewhere:
+        submitted = yield load("submitted")
+        if submitted:
+            yield store("run", 1)
 
 
 def check(p: Protocol, elsewhere: bool) -> int:
