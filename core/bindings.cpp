@@ -9,4 +9,5 @@ NB_MODULE(_core, module) {
     bind_plan(module);
     bind_events(module);
     bind_runtime(module);
+    bind_spawn(module);
 }

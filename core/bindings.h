@@ -34,3 +34,4 @@ void bind_native(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_events(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);
+void bind_spawn(nanobind::module_& module);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "bindings.h"
+#include "bindings_machine.h"
 #include "bindings_contract.h"
 #include "caller.h"
 #include "program.h"
@@ -355,19 +356,6 @@ void close_machine(Machine& machine) {
     const nb::gil_scoped_release unlocked;
     machine.close(true);
 }
-
-// What Python holds: its end tells the threads to end once all runs have, and does not wait for them.
-struct MachineHandle {
-    std::shared_ptr<Machine> machine;
-    ~MachineHandle() {
-        if (!machine)
-            return;
-        if (machine->forked())
-            machine->abandon();
-        else
-            machine->forget();
-    }
-};
 
 nb::list in_flight(const MachineHandle& handle) {
     nb::list result;

@@ -16,7 +16,7 @@ constexpr std::int64_t kPollNs = 10'000;        // a short run is over before a 
 constexpr std::int64_t kSignalNs = 20'000'000;  // how often a waiting thread looks at signals
 }  // namespace
 
-Caller::Caller(Machine& machine) : machine_(machine), seat_(machine.seat(0)), seated_(machine.sit(seat_)) {
+Caller::Caller(Machine& machine) : machine_(machine), seat_(machine.seat(0)), seated_(machine.sit(seat_, true)) {
     if (!seated_)
         ask();
     if (seated_)
@@ -32,7 +32,7 @@ void Caller::ask() {
     while (!seated_ && monotonic_ns() < give_up) {
         seat_.attention.fetch_or(kWanted, std::memory_order_relaxed);
         relax();
-        seated_ = machine_.sit(seat_);
+        seated_ = machine_.sit(seat_, true);
     }
     seat_.callers_waiting.fetch_sub(1, std::memory_order_seq_cst);
     if (!seated_)
@@ -45,13 +45,20 @@ Caller::~Caller() {
 }
 
 void Caller::leave() {
-    // From here on whoever submits rings the worker of this seat; whatever is left now, we ring it for.
+    // From here on whoever submits or spawns rings the worker of this seat; whatever is left now, we ring it for.
     const std::uint32_t ticket = seat_.doorbell.ticket();
+    seat_.by_caller.store(false, std::memory_order_relaxed);
     seat_.asleep.store(true, std::memory_order_relaxed);
     machine_.sleepers.fetch_add(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // against Program::submit and Machine::activate
+    // Against Program::submit, Machine::activate, Machine::ring_for, and Server::serve of another seat.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     const bool work_left =
-        machine_.stale(seat_) || std::any_of(seat_.own.begin(), seat_.own.end(), [](const Seat::Listed& listed) {
+        machine_.stale(seat_) || machine_.calls().ready(seat_.index, true) ||
+        std::any_of(seat_.others.begin(), seat_.others.end(),
+                    [this](const Seat::Listed& listed) {
+                        return machine_.seat(listed.lane->order->home).in_call.load(std::memory_order_relaxed);
+                    }) ||
+        std::any_of(seat_.own.begin(), seat_.own.end(), [](const Seat::Listed& listed) {
             const Lane& lane = *listed.lane;
             return lane.ready() || lane.claim.load(std::memory_order_relaxed) != 0 ||
                    lane.blocked_on.load(std::memory_order_relaxed) != &listed.program->frontier;
@@ -69,7 +76,7 @@ bool Caller::work_until_done(Run& run) {
         bool undisturbed = true;
         while (undisturbed && !seated_ && !run.done.load(std::memory_order_acquire)) {
             const std::uint32_t ticket = run.finished.ticket();
-            if (machine_.sit(seat_)) {
+            if (machine_.sit(seat_, true)) {
                 seated_ = true;
                 break;
             }
@@ -129,6 +136,10 @@ bool wait_until(Done done, Doorbell& bell, std::int64_t timeout_ns) {
 
 bool wait_until_done(Run& run, std::int64_t timeout_ns) {
     return wait_until([&run] { return run.done.load(std::memory_order_acquire); }, run.finished, timeout_ns);
+}
+
+bool wait_until_done(SpawnedCall& call, std::int64_t timeout_ns) {
+    return wait_until([&call] { return call.done.load(std::memory_order_acquire); }, call.finished, timeout_ns);
 }
 
 bool wait_until_done(Event& event, std::int64_t timeout_ns) {

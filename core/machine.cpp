@@ -34,12 +34,13 @@ void after_fork() {
     all_mutex.unlock();
 }
 
-void wait_without_python(Run& run) {
+template <class Work>  // a run or a spawned call
+void wait_without_python(Work& work) {
     for (;;) {
-        const std::uint32_t ticket = run.finished.ticket();
-        if (run.done.load(std::memory_order_acquire))
+        const std::uint32_t ticket = work.finished.ticket();
+        if (work.done.load(std::memory_order_acquire))
             return;
-        run.finished.sleep(ticket, -1);
+        work.finished.sleep(ticket, -1);
     }
 }
 
@@ -68,7 +69,8 @@ void pin(std::thread& thread, int core) {
 }  // namespace
 
 Machine::Machine(std::size_t n_seats, bool is_crowded, PythonObjectHandle its_init)
-    : crowded(is_crowded), init(std::move(its_init)), generation_(fork_generation.load(std::memory_order_relaxed)) {
+    : crowded(is_crowded), init(std::move(its_init)), generation_(fork_generation.load(std::memory_order_relaxed)),
+      calls_(*this, n_seats) {
     sleepers = static_cast<std::uint32_t>(n_seats);
     for (std::uint32_t i = 0; i < n_seats; ++i) {
         seats_.push_back(std::make_unique<Seat>());
@@ -131,7 +133,14 @@ void Machine::forget() {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         forgotten_ = true;
-        if (!programs_.empty())
+    }
+    close_if_forgotten();
+}
+
+void Machine::close_if_forgotten() {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!over_locked())
             return;
     }
     close(false);
@@ -166,8 +175,14 @@ void Machine::end_all() {
             if (program->cancel(*run))
                 machine->abort_later(program, run);
         }
+        machine->calls_.refuse();
+        const auto calls = machine->calls_.in_flight();
+        for (const auto& call : calls)
+            machine->calls_.cancel(*call);
         for (const auto& [program, run] : runs)
             wait_without_python(*run);
+        for (const auto& call : calls)
+            wait_without_python(*call);
         machine->close(true);
     }
     machines.clear();
@@ -210,7 +225,7 @@ void Machine::retire(Program& program) {
     keep = std::move(*at);
     programs_.erase(at);
     version_.fetch_add(1, std::memory_order_release);
-    const bool last = forgotten_ && programs_.empty();
+    const bool last = over_locked();
     lock.unlock();
     if (last)
         close(false);
@@ -221,27 +236,102 @@ void Machine::refresh(Seat& seat) {
     const std::lock_guard<std::mutex> lock(mutex_);
     old_own.swap(seat.own);
     old_others.swap(seat.others);
-    seat.next_own = 0;
+    seat.next = 0;
+    bool pins = false;
     for (const auto& program : programs_) {
         for (const auto& lane : program->lanes) {
-            if (lane->order->home == seat.index)
+            if (lane->order->home == seat.index) {
                 seat.own.push_back({lane.get(), program});
-            else if (!lane->order->pinned)
+                pins = pins || lane->order->pinned;
+            } else if (!lane->order->pinned) {
                 seat.others.push_back({lane.get(), program});
+            }
         }
     }
+    seat.pins.store(pins, std::memory_order_relaxed);
     seat.version = version_.load(std::memory_order_relaxed);
 }
 
 void Machine::ring_homes(const Program& program, std::int32_t priority) {
+    bool busy = false;
     for (const std::uint32_t home : program.homes) {
         Seat& seat = *seats_[home];
         if (seat.asleep.load(std::memory_order_relaxed)) {
             seat.doorbell.ring();
+        } else if (seat.in_call.load(std::memory_order_relaxed)) {
+            busy = true;  // others serve its lanes
         } else if (seat.priority.load(std::memory_order_relaxed) < priority) {
             seat.attention.fetch_or(kLook, std::memory_order_relaxed);
         }
     }
+    if (busy)
+        ring_sleeper(nullptr);
+}
+
+void Machine::ring_sleeper(const Seat* except) {
+    const auto sleeper = std::find_if(seats_.begin(), seats_.end(), [&](auto& seat) {
+        return seat.get() != except && seat->asleep.load(std::memory_order_relaxed);
+    });
+    if (sleeper != seats_.end())
+        (*sleeper)->doorbell.ring();
+}
+
+Seat* Machine::sleeper_for_calls(const Seat* except) {
+    Seat* found = nullptr;
+    for (const auto& seat : seats_) {  // the last one: the first is wanted by threads in replay()
+        if (seat.get() == except || !seat->asleep.load(std::memory_order_relaxed) || !takes_calls(*seat))
+            continue;
+        if (found == nullptr || found->pins.load(std::memory_order_relaxed) ||
+            !seat->pins.load(std::memory_order_relaxed))
+            found = seat.get();
+    }
+    return found;
+}
+
+void Machine::ring_for(const SpawnedCall& call) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // against fall_asleep and Caller::leave
+    Seat* best = nullptr;
+    if (call.seat != kAnySeat) {
+        best = seats_[static_cast<std::size_t>(call.seat)].get();
+        if (best->asleep.load(std::memory_order_relaxed))
+            return best->doorbell.ring();
+    } else {
+        best = sleeper_for_calls(nullptr);
+        if (best != nullptr)
+            return best->doorbell.ring();
+        for (const auto& seat : seats_) {
+            if (takes_calls(*seat) && (best == nullptr || seat->priority.load(std::memory_order_relaxed) <
+                                                              best->priority.load(std::memory_order_relaxed)))
+                best = seat.get();
+        }
+    }
+    if (best != nullptr && best->priority.load(std::memory_order_relaxed) <= call.priority)
+        best->attention.fetch_or(kLook, std::memory_order_relaxed);
+}
+
+bool Machine::pass_on_calls(const Seat& seat) {
+    Seat* const sleeper = calls_.ready_unbound() ? sleeper_for_calls(&seat) : nullptr;
+    if (sleeper != nullptr)
+        sleeper->doorbell.ring();
+    return sleeper != nullptr;
+}
+
+void Machine::pass_on(const Seat& seat) {
+    // Who takes a call passes on the lanes, in turn.
+    if (!pass_on_calls(seat) && (stale(seat) || !seat.own.empty() || !seat.others.empty()))
+        ring_sleeper(&seat);
+}
+
+bool Machine::should_take_calls(const Seat& seat) {
+    if (!takes_calls(seat))
+        return false;
+    if (!seat.pins.load(std::memory_order_relaxed) || !calls_.ready_unbound())
+        return true;
+    Seat* const sleeper = sleeper_for_calls(&seat);
+    if (sleeper == nullptr || sleeper->pins.load(std::memory_order_relaxed))
+        return true;
+    sleeper->doorbell.ring();
+    return false;
 }
 
 void Machine::ring_all() {
@@ -254,9 +344,10 @@ void Machine::call_attention() {
         seat->attention.fetch_or(kLook, std::memory_order_release);  // with what it is called for
 }
 
-bool Machine::sit(Seat& seat) {
+bool Machine::sit(Seat& seat, bool as_caller) {
     if (seat.taken.exchange(true, std::memory_order_seq_cst))
         return false;
+    seat.by_caller.store(as_caller, std::memory_order_relaxed);
     if (own_asleep_.load(std::memory_order_seq_cst)) [[unlikely]]  // either we see this, or tick sees us
         wake_own();
     return true;
@@ -271,7 +362,7 @@ void Machine::work(std::size_t index) {
         initialise_thread(*this, python);
     while (!closed()) {
         std::uint32_t ticket = seat.doorbell.ticket();
-        if (sit(seat)) {
+        if (sit(seat, false)) {
             {
                 Server server(*this, seat, python);
                 ticket = server.serve_as_worker();
@@ -284,10 +375,14 @@ void Machine::work(std::size_t index) {
     }
 }
 
-void Machine::call_back(std::shared_ptr<Run> run) {
+void Machine::do_soon(std::function<void(PythonThread&)> job) {
     const std::lock_guard<std::mutex> lock(own_mutex_);
-    callbacks_.push_back(std::move(run));
+    due_.push_back(std::move(job));
     own_wake_.notify_all();
+}
+
+void Machine::call_back(std::shared_ptr<Run> run) {
+    do_soon([run = std::move(run)](PythonThread& python) { run_callbacks(*run, python); });
 }
 
 void Machine::abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run) {
@@ -304,15 +399,15 @@ void Machine::tick(std::size_t) {
     const auto anybody = [this] {
         return std::any_of(seats_.begin(), seats_.end(), [](auto& seat) { return seat->taken.load(); });
     };
-    while (!closed() || !callbacks_.empty()) {
-        if (!callbacks_.empty()) {
-            std::vector<std::shared_ptr<Run>> due;
-            due.swap(callbacks_);
+    while (!closed() || !due_.empty()) {
+        if (!due_.empty()) {
+            std::vector<std::function<void(PythonThread&)>> jobs;
+            jobs.swap(due_);
             lock.unlock();
-            for (auto& run : due)
-                run_callbacks(*run, python);
-            python.acquire();  // a run's last reference may hold Python objects
-            due.clear();
+            for (const auto& job : jobs)
+                job(python);
+            python.acquire();  // they may hold the last reference to Python objects
+            jobs.clear();
             python.release();
             lock.lock();
             continue;

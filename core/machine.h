@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "blocking_pool.h"
 #include "program.h"
 #include "seat.h"
+#include "spawned.h"
 
 namespace ostinato {
 
@@ -26,8 +28,9 @@ public:
 
     // Tells every thread to end, and waits for them if `join`. Runs have ended by then.
     void close(bool join);
-    // Nobody can submit to it any more: closes as soon as no program has work.
+    // Nobody can submit to it any more: closes as soon as nothing is in flight.
     void forget();
+    void close_if_forgotten();
     // All runs that are not done, of programs whose handles are gone too.
     std::vector<std::pair<std::shared_ptr<Program>, std::shared_ptr<Run>>> in_flight();
     // Before the interpreter ends: cancels all runs of all machines, and waits until no thread of ours is left. Without
@@ -47,11 +50,23 @@ public:
     // Rings those home seats of `program` that nobody looks after, and calls those back that serve something less
     // urgent. After the frontier was published.
     void ring_homes(const Program& program, std::int32_t priority);
+    // Has somebody take `call`, which is ready: a seat that sleeps, or else one that serves what is not more urgent.
+    void ring_for(const SpawnedCall& call);
+    // Before `seat` is busy for a while: rings one that sleeps, if calls (or lanes) are left that it could look after.
+    // Whether it did.
+    bool pass_on_calls(const Seat& seat);
+    void pass_on(const Seat& seat);
+    // Whether calls that are not bound to a seat are for `seat`.
+    bool takes_calls(const Seat& seat) const {
+        return !seat.by_caller.load(std::memory_order_relaxed) || seats_.size() == 1;
+    }
+    // The same, now: where lanes can go nowhere else, a seat that sleeps is to take them instead, and is rung.
+    bool should_take_calls(const Seat& seat);
     // Every server comes back to its loop at its next operation boundary.
     void call_attention();
 
     // Takes the place of a seat's server. False when somebody sits there.
-    bool sit(Seat& seat);
+    bool sit(Seat& seat, bool as_caller);
     void stand_up(Seat& seat);  // whoever was rung before and could not sit can be seen from here on
 
     Seat& seat(std::size_t i) { return *seats_[i]; }
@@ -60,13 +75,16 @@ public:
     void refresh(Seat& seat);
     bool stale(const Seat& seat) const { return version_.load(std::memory_order_acquire) != seat.version; }
 
-    // Runs `run`'s callbacks on the machine's own thread.
+    // Has `job` done by the machine's own thread, which holds the GIL while it ends what that holds.
+    void do_soon(std::function<void(PythonThread&)> job);
+    // Runs `run`'s callbacks there.
     void call_back(std::shared_ptr<Run> run);
     // Aborts `run` if it is not done in 0.1 s.
     void abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run);
 
     // For tasks that may block.
     BlockingPool& blocking_pool() { return blocking_pool_; }
+    SpawnedCalls& calls() { return calls_; }
     // The machine's own thread looks round.
     void wake_own();
 
@@ -85,6 +103,9 @@ private:
     void work(std::size_t index);  // a worker's thread
     void start(void (Machine::*body)(std::size_t), std::size_t index, int core);
     void tick(std::size_t);  // the machine's own: attention every 20 ms while anything runs, callbacks
+    bool over_locked() const { return forgotten_ && programs_.empty() && calls_.idle(); }
+    void ring_sleeper(const Seat* except);
+    Seat* sleeper_for_calls(const Seat* except);
 
     const std::uint64_t generation_;
     std::vector<std::unique_ptr<Seat>> seats_;
@@ -97,11 +118,12 @@ private:
 
     std::mutex own_mutex_;  // what the machine's own thread does
     std::condition_variable own_wake_;
-    std::vector<std::shared_ptr<Run>> callbacks_;
+    std::vector<std::function<void(PythonThread&)>> due_;
     std::vector<Cancelled> cancelled_;
     std::atomic<bool> own_asleep_{false};
 
     BlockingPool blocking_pool_{*this};
+    SpawnedCalls calls_;
 };
 
 }  // namespace ostinato

@@ -47,7 +47,7 @@ void register_lane(Seat& seat, const Lane& lane) {
     seat.registered.push_back({&lane, timeline, until});
 }
 
-// A lane of this seat's that is free must be one this seat will be rung for.
+// A lane that this seat is to look after must be one it will be rung for, when it is free.
 bool covered(const Seat& seat, const Lane& lane) {
     if (lane.claim.load(std::memory_order_acquire) != 0)
         return true;
@@ -77,7 +77,7 @@ void wake_waiters(Timeline& timeline, std::uint64_t value) {
 
 bool may_take_over(const Machine& machine, const Lane& lane) {
     const Seat& home = *machine.seats()[lane.order->home];
-    if (home.asleep.load(std::memory_order_relaxed))
+    if (home.asleep.load(std::memory_order_relaxed) || home.in_call.load(std::memory_order_relaxed))
         return true;
     const Lane* const running = home.running.load(std::memory_order_relaxed);
     return running != nullptr && running != &lane;
@@ -96,11 +96,17 @@ bool fall_asleep(Machine& machine, Seat& seat) {
         }
     }
     heavy_fence();  // whoever published, submitted or gave a claim back without seeing us is seen by us now
-    bool sleep = !machine.closed() && !machine.stale(seat) && seat.attention.load(std::memory_order_relaxed) == 0;
+    bool sleep = !machine.closed() && !machine.stale(seat) && seat.attention.load(std::memory_order_relaxed) == 0 &&
+                 !machine.calls().ready(seat.index, machine.takes_calls(seat));
     for (const Seat::Listed& listed : seat.own)
         sleep = sleep && covered(seat, *listed.lane);
-    for (const Seat::Listed& listed : seat.others)
-        sleep = sleep && !(listed.lane->ready() && may_take_over(machine, *listed.lane));
+    for (const Seat::Listed& listed : seat.others) {
+        // Where the home seat is in a call, nobody but a seat that sleeps may be there to be rung.
+        if (machine.seat(listed.lane->order->home).in_call.load(std::memory_order_relaxed))
+            sleep = sleep && covered(seat, *listed.lane);
+        else
+            sleep = sleep && !(listed.lane->ready() && may_take_over(machine, *listed.lane));
+    }
     if (!sleep)
         wake_up(machine, seat);
     return sleep;

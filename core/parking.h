@@ -23,7 +23,7 @@ void wake_up(Machine& machine, Seat& seat);
 // ready, else have it rung when the lane will be.
 void offer_lanes(Machine& machine, Seat& seat, const Lane* chosen);
 
-// Whether another seat may take over the unclaimed `lane`: its own seat sleeps or serves another lane.
+// Whether another seat may take over the unclaimed `lane`: its own seat sleeps, serves another lane, or is in a call.
 bool may_take_over(const Machine& machine, const Lane& lane);
 
 }  // namespace ostinato

@@ -31,16 +31,20 @@ public:
     std::atomic<bool> asleep{true};
     std::atomic<Lane*> running{nullptr};            // the lane being served, never followed by others
     std::atomic<std::int32_t> priority{INT32_MAX};  // of the run being served; nothing: nobody need call
+    std::atomic<bool> in_call{false};               // a spawned call is being run, and the seat's lanes are anybody's
+    std::atomic<bool> by_caller{false};             // a thread in replay() sits here
+    std::atomic<bool> pins{false};                  // lanes at home here can go nowhere else
     Doorbell doorbell;
 
     // --- the holder's ---
     struct Listed {
         Lane* lane;
         std::shared_ptr<Program> program;  // keeps the lane alive
+        std::int64_t passed_since = 0;     // it was ready, and something more urgent was served; 0: it was not
     };
     std::vector<Listed> own, others;  // lanes of active programs: those at home here, and those it may take over
     std::uint64_t version = 0;        // of the machine's list when they were copied
-    std::size_t next_own = 0;         // where the round among equals goes on
+    std::size_t next = 0;             // where the round among equals goes on
     struct Registration {
         const Lane* lane;
         Timeline* timeline;

@@ -1,6 +1,7 @@
 #include "server.h"
 
 #include "parking.h"
+#include "python_interrupt.h"
 #include "relax.h"
 
 namespace ostinato {
@@ -10,7 +11,6 @@ namespace {
 constexpr std::int64_t kBudget = 4096;          // operations between looks at the clock
 constexpr int kAlonePatience = 64;              // what a result takes from core to core, many times over
 constexpr int kPatience = 8;                    // about what it takes to turn to another lane
-constexpr std::int64_t kTurnNs = 100'000;       // a lane's turn among equals
 constexpr std::int64_t kPollNs = 40'000;        // about what a sleep and a wake cost
 constexpr std::int64_t kCrowdedPollNs = 1'000;  // polling takes the core from somebody who has work
 constexpr std::int64_t kSignalNs = 20'000'000;  // a caller asleep looks at signals this often
@@ -51,52 +51,94 @@ std::uint64_t Server::await(Lane& lane, Timeline& timeline, std::uint64_t target
 }
 
 bool Server::turn_over() {
-    budget = kBudget;
+    const bool calls = machine.calls().at_hand();
+    const bool call_ready = calls && machine.calls().ready(seat.index, machine.takes_calls(seat));
+    budget = call_ready ? 0 : kBudget;
     if (machine.stale(seat))
         return true;
-    if (seat.own.size() <= 1)
+    if (seat.own.size() <= 1 && !calls)
         return false;
     if (monotonic_ns() - turn_started_ < kTurnNs)
         return false;
-    for (const Seat::Listed& listed : seat.own) {
-        if (listed.lane->ready())
+    if (call_ready)
+        return true;
+    const std::size_t n = seat.own.size() + (calls ? seat.others.size() : 0);
+    for (std::size_t at = 0; at < n; ++at) {
+        const Seat::Listed* const listed = candidate(at);
+        if (listed != nullptr && listed->lane->ready())
             return true;
     }
     turn_started_ = monotonic_ns();
     return false;
 }
 
-Lane* Server::pick() {
-    Lane* best = nullptr;
-    const std::size_t n = seat.own.size();
-    for (std::size_t i = 0; i < n; ++i) {
-        std::size_t at = seat.next_own + i;
-        at = at >= n ? at - n : at;
-        Lane* const lane = seat.own[at].lane;
-        if (lane->ready() && (best == nullptr || lane->priority.load(std::memory_order_relaxed) >
-                                                     best->priority.load(std::memory_order_relaxed))) {
-            best = lane;
-            seat.next_own = at + 1 == n ? 0 : at + 1;
-        }
-    }
-    if (best != nullptr && best->try_claim())
-        return best;
-    for (const Seat::Listed& listed : seat.others) {
-        if (listed.lane->ready() && may_take_over(machine, *listed.lane) && listed.lane->try_claim())
-            return listed.lane;
-    }
-    return nullptr;
+// The lane at place `at` of this seat's and then the others', if it is to be served like this seat's.
+Seat::Listed* Server::candidate(std::size_t at) {
+    if (at < seat.own.size())
+        return &seat.own[at];
+    Seat::Listed& listed = seat.others[at - seat.own.size()];
+    return machine.seat(listed.lane->order->home).in_call.load(std::memory_order_relaxed) ? &listed : nullptr;
 }
 
-void Server::run(Lane& lane) {
+Server::Choice Server::choose(bool visiting, std::optional<std::int32_t> urgent) {
+    const std::size_t n = seat.own.size() + (visiting ? seat.others.size() : 0);
+    const std::size_t first = seat.next < n ? seat.next : 0;
+    Choice choice;
+    std::int32_t most = 0;
+    bool passes = false;  // over something less urgent
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t at = first + i < n ? first + i : first + i - n;
+        Seat::Listed* const listed = candidate(at);
+        if (listed == nullptr || !listed->lane->ready())
+            continue;
+        const std::int32_t priority = listed->lane->priority.load(std::memory_order_relaxed);
+        passes = passes || (choice.listed != nullptr && priority != most);
+        if (choice.listed == nullptr || priority > most) {
+            choice.listed = listed;
+            most = priority;
+            seat.next = at + 1 < n ? at + 1 : 0;
+        }
+    }
+    if (choice.listed != nullptr && (passes || (urgent && *urgent > most))) [[unlikely]] {
+        if (Seat::Listed* const due = passed_over(n, urgent && *urgent > most ? *urgent : most))
+            return {due, true};
+    }
+    return choice;
+}
+
+// Of the first `n` candidates that are ready and less urgent than `priority`, the one passed over for longest, if that
+// is for too long.
+Seat::Listed* Server::passed_over(std::size_t n, std::int32_t priority) {
+    const std::int64_t now = monotonic_ns();
+    Seat::Listed* due = nullptr;
+    for (std::size_t at = 0; at < n; ++at) {
+        Seat::Listed* const listed = candidate(at);
+        if (listed == nullptr)
+            continue;
+        if (!listed->lane->ready() || listed->lane->priority.load(std::memory_order_relaxed) >= priority)
+            listed->passed_since = 0;
+        else if (listed->passed_since == 0)
+            listed->passed_since = now;
+        else if (now - listed->passed_since > kPassedOverNs &&
+                 (due == nullptr || listed->passed_since < due->passed_since))
+            due = listed;
+    }
+    return due;
+}
+
+void Server::run(Lane& lane, bool calls) {
     seat.running.store(&lane, std::memory_order_relaxed);
     seat.priority.store(lane.priority.load(std::memory_order_relaxed), std::memory_order_relaxed);
     patience = seat.own.size() > 1 || machine.crowded ? kPatience : kAlonePatience;
-    if (seat.own.size() > 1) {
+    if (seat.own.size() > 1 && machine.sleepers.load(std::memory_order_relaxed) != 0)
+        offer_lanes(machine, seat, &lane);
+    if (calls) [[unlikely]] {
         if (machine.sleepers.load(std::memory_order_relaxed) != 0)
-            offer_lanes(machine, seat, &lane);
-        turn_started_ = monotonic_ns();
+            machine.pass_on_calls(seat);
+        budget = 0;  // the clock is looked at after every step
     }
+    if (seat.own.size() > 1 || calls)
+        turn_started_ = monotonic_ns();
     if (run_lane(*this, lane) == Outcome::kYielded)
         lane.blocked_on.store(nullptr, std::memory_order_relaxed);  // ready as it stands
     Seat& home = machine.seat(lane.order->home);
@@ -111,14 +153,69 @@ void Server::run(Lane& lane) {
     seat.priority.store(INT32_MAX, std::memory_order_relaxed);
 }
 
+void Server::run(SpawnedCall& call) {
+    seat.in_call.store(true, std::memory_order_relaxed);
+    // Against fall_asleep, Caller::leave and submit: they see that this seat looks after no lanes, or are seen here.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (machine.sleepers.load(std::memory_order_relaxed) != 0)
+        machine.pass_on(seat);
+    take_mode(call.floating_point);
+    python.acquire();
+    if (seat.by_caller.load(std::memory_order_relaxed))
+        defer_interrupts();
+    machine.calls().run(call, python);
+    seat.in_call.store(false, std::memory_order_relaxed);
+}
+
+// Among equals, calls and lanes take turns by the clock.
+bool Server::calls_have_turn(std::int64_t now) {
+    if (now - calls_turn_since_ >= kTurnNs) {
+        calls_turn_ = !calls_turn_;
+        calls_turn_since_ = now;
+    }
+    return calls_turn_;
+}
+
 bool Server::serve_one() {
     if (machine.stale(seat)) [[unlikely]]
         machine.refresh(seat);
-    Lane* const lane = pick();
-    if (lane == nullptr)
-        return false;
-    run(*lane);
-    return true;
+    const bool calls = machine.calls().at_hand();
+    std::optional<std::int32_t> urgent;
+    std::int64_t now = 0;
+    bool unbound = false;
+    if (calls) [[unlikely]] {
+        unbound = machine.should_take_calls(seat);
+        if (machine.calls().ready(seat.index, unbound)) {
+            now = monotonic_ns();
+            urgent = machine.calls().most_urgent(seat.index, unbound, now);
+        }
+    }
+    const Choice choice = choose(calls, urgent);
+    if (urgent && !choice.due) [[unlikely]] {
+        std::int64_t at_least = INT32_MIN;
+        if (choice.listed != nullptr) {
+            at_least = choice.listed->lane->priority.load(std::memory_order_relaxed);
+            if (*urgent == at_least && !calls_have_turn(now))
+                ++at_least;
+        }
+        // Held here: its last reference ends Python objects, and that is with the GIL.
+        if (const auto call = machine.calls().take(seat.index, unbound, at_least, now)) {
+            run(*call);
+            return true;
+        }
+    }
+    if (choice.listed != nullptr && choice.listed->lane->try_claim()) {
+        choice.listed->passed_since = 0;
+        run(*choice.listed->lane, calls);
+        return true;
+    }
+    for (const Seat::Listed& listed : seat.others) {
+        if (listed.lane->ready() && may_take_over(machine, *listed.lane) && listed.lane->try_claim()) {
+            run(*listed.lane, calls);
+            return true;
+        }
+    }
+    return false;
 }
 
 bool Server::polled_enough() {

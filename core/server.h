@@ -1,7 +1,8 @@
-// A server: one thread while it sits on a seat. It picks lanes, claims them, runs them, polls, and parks.
+// A server: one thread while it sits on a seat. It picks lanes and spawned calls, runs them, polls, and parks.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "floating_point.h"
 #include "machine.h"
@@ -51,15 +52,27 @@ public:
     static const Server* current();  // the calling thread's; null when it serves no lanes
 
 private:
-    bool serve_one();  // runs one lane as far as it goes; false when none was ready
-    Lane* pick();
-    void run(Lane& lane);
+    bool serve_one();  // runs one lane as far as it goes, or one call; false when none was ready
+    void run(SpawnedCall& call);
+    void run(Lane& lane, bool calls);
+    // The lane to serve next, or null, when `urgent` is the priority of a call that could be served instead.
+    // `visiting`: of all lanes whose seats are in calls, too.
+    struct Choice {
+        Seat::Listed* listed = nullptr;
+        bool due = false;  // passed over for long: comes before what is more urgent
+    };
+    Choice choose(bool visiting, std::optional<std::int32_t> urgent);
+    Seat::Listed* candidate(std::size_t at);
+    Seat::Listed* passed_over(std::size_t n, std::int32_t priority);
+    bool calls_have_turn(std::int64_t now);
     void retire_idle();
     bool polled_enough();
 
     const FloatingPointMode own_mode_;
     FloatingPointMode mode_;
     std::int64_t turn_started_ = 0, polling_since_ = 0;
+    bool calls_turn_ = false;  // among equals, it is the turn of calls, not of lanes
+    std::int64_t calls_turn_since_ = 0;
     unsigned polls_ = 0;
 };
 

@@ -214,3 +214,49 @@ def serving() -> bool:
     """
     Whether the calling thread is serving lanes, so that its Python code is part of a task.
     """
+
+class Spawned:
+    """A single task outside programs."""
+
+    def wait(self, timeout: float) -> bool:
+        """Whether it has ended within so many seconds; negative: no limit."""
+
+    def cancel(self) -> bool: ...
+
+    def set_callback(self, function: object) -> bool:
+        """Have it called when the task has ended; false when it has."""
+
+    def event(self, origin: object) -> Event:
+        """
+        An event for its end; `origin` is called for the exception that it ended with.
+        """
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def cancelled(self) -> bool: ...
+
+    @property
+    def result(self) -> object: ...
+
+    @property
+    def exception(self) -> object: ...
+
+    @property
+    def poisoned_by(self) -> Event | None:
+        """The event that it came after, if that was poisoned."""
+
+def spawn(machine: Machine, function: object, arguments: tuple, after: Event | None, priority: int, seat: int, blocking: bool) -> Spawned:
+    """`seat`: its number, or -1."""
+
+def spawned(machine: Machine) -> list[Spawned]:
+    """The spawned tasks that have not ended."""
+
+def refuse_spawns(machine: Machine) -> None: ...
+
+def on_own_thread(machine: Machine) -> bool:
+    """Whether this is a thread of the machine's for tasks that may block."""

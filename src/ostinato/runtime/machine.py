@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import operator
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,9 +17,12 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.errors import ContractError, DeviceError
 from ostinato.runtime.cores import usable_cores
+from ostinato.runtime.spawned import ANYWHERE, spawn
 
 if TYPE_CHECKING:
+    from ostinato.events import Event
     from ostinato.runtime.program import Program
+    from ostinato.runtime.run import Run
 
 __all__ = ["Machine", "Memory", "Processor", "default_machine"]
 
@@ -127,24 +131,90 @@ class Machine:
         names = ", ".join(processor.name for processor in self._processors)
         raise ValueError(f"this machine has no processor {name!r}; it has {names}")
 
+    def spawn(
+        self,
+        task: Callable[..., Any],
+        *args: Any,
+        on: Processor | str | None = None,
+        after: Event | Run | None = None,
+        priority: int = 0,
+    ) -> Run:
+        """Run a single task, outside graphs, on the machine's threads.
+
+        It may be called from anywhere, running tasks included. The task runs in a copy of the caller's `contextvars`
+        context, whether or not anybody holds the `Run`. Among what is ready, the most urgent is next, and the older one
+        of equals; nothing is passed over for ever (see "Who is next" in the documentation's Concepts).
+
+        Parameters
+        ----------
+        task
+            A task of any kind. One declared ``blocking=True`` gets a thread of its own.
+        *args
+            What it is called with; arrays that it only reads are passed read-only.
+        on
+            A processor, or its name: the task runs there and nowhere else. Or a kind, ``"cpu"``.
+        after
+            An event, or a run, to come after. If that is poisoned, the task does not run.
+        priority
+            Higher is more urgent.
+
+        Returns
+        -------
+        Run
+            A future of what the task returns.
+
+        Raises
+        ------
+        RuntimeError
+            The machine is closed.
+
+        Examples
+        --------
+        >>> import ostinato as ost
+        >>> @ost.task
+        ... def add(x, y):
+        ...     return x + y
+        >>> with ost.Machine(cpus=1) as machine:
+        ...     first = machine.spawn(add, 1, 2)
+        ...     second = machine.spawn(add, 3, 4, after=first)
+        ...     first.result(), second.result()
+        (3, 7)
+        """
+        return spawn(self, task, args, self._seat(on), after, priority, sys._getframe(1))
+
+    def _seat(self, on: Processor | str | None) -> int:
+        """Return the number of a processor, or `ANYWHERE` for a kind."""
+        if on is None or on == "cpu":
+            return ANYWHERE
+        if isinstance(on, Processor):
+            if on not in self._processors:
+                raise ValueError(f"{on.name!r} is no processor of this machine")
+            return self._processors.index(on)
+        if isinstance(on, str):
+            return self._processors.index(self.processor(on))
+        raise TypeError(f"on= is a processor, its name or a kind, not {on!r}")
+
     def close(self) -> None:
-        """Close the machine's programs, which waits for their runs, and end its threads."""
+        """Close the machine's programs, which waits for their runs and for spawned tasks, and end its threads."""
         self._close(cancel=False)
 
     def _close(self, cancel: bool) -> None:
         if self._closed:
             return
-        if _core.serving():
+        if _core.serving() or _core.on_own_thread(self._core):
             raise ContractError("a task cannot close its own machine")
         self._closed = True
         if not self._core.forked:
+            if cancel:
+                _cancel(_core.spawned(self._core))
             for program in list(self._programs):
                 program._close(cancel)
-            forgotten = self._core.in_flight()  # runs of programs that nobody holds any more
-            for run in forgotten:
-                if cancel:
-                    run.cancel()
-            for run in forgotten:
+            _core.refuse_spawns(self._core)
+            # Runs of programs that nobody holds any more, and spawned tasks.
+            left = [*self._core.in_flight(), *_core.spawned(self._core)]
+            if cancel:
+                _cancel(left)
+            for run in left:
                 run.wait(-1.0)
         self._core.close()
 
@@ -170,6 +240,11 @@ class Machine:
         """Before the calling thread runs tasks."""
         if self._init is not None:
             self._init.on_caller()
+
+
+def _cancel(runs: Sequence[_core.Run | _core.Spawned]) -> None:
+    for run in runs:
+        run.cancel()
 
 
 class _Init:

@@ -1,0 +1,51 @@
+#include "python_spawned.h"
+
+#include "python_spawned_body.h"
+#include "python_thread.h"
+
+namespace ostinato {
+
+namespace {
+
+void let_go(SpawnedBody& body) {
+    body.function = PythonReference();
+    body.arguments = PythonReference();
+    body.context = PythonReference();
+}
+
+}  // namespace
+
+void SpawnedBodyDeleter::operator()(SpawnedBody* body) const {
+    const LockPython lock;
+    if (lock.usable)
+        delete body;
+}
+
+bool call_body(SpawnedCall& call, PythonThread& python) {
+    SpawnedBody& body = *call.body;
+    python.enter(body.context.get());
+    PyObject* const result = PyObject_CallObject(body.function.get(), body.arguments.get());
+    if (result == nullptr)
+        body.exception = std::move(take_exception()->exception);
+    body.result = PythonReference(result);
+    Py_XDECREF(result);
+    python.enter(nullptr);
+    let_go(body);
+    return result != nullptr;
+}
+
+void put_away(SpawnedCall& call, PythonThread& python) {
+    python.acquire();
+    SpawnedBody& body = *call.body;
+    let_go(body);
+    if (call.wants_callback) {
+        const PythonReference callback = std::move(body.callback);
+        PyObject* const result = PyObject_CallNoArgs(callback.get());
+        if (result == nullptr)
+            PyErr_WriteUnraisable(callback.get());
+        Py_XDECREF(result);
+    }
+    python.release();
+}
+
+}  // namespace ostinato

@@ -1,0 +1,190 @@
+"""Single tasks outside graphs, as futures."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ostinato import _core
+from ostinato.errors import PoisonError, TaskError
+from ostinato.events import Event, event_of
+from ostinato.graph.call_site import CallSite
+from ostinato.graph.recordable import Recordable
+from ostinato.graph.task import PythonTask, Task, refuse_placeholder
+from ostinato.runtime.run import Run
+
+if TYPE_CHECKING:
+    from ostinato.runtime.machine import Machine
+
+__all__ = ["ANYWHERE", "SpawnedOp", "SpawnedRun", "spawn"]
+
+ANYWHERE = -1  # of a task that is bound to no processor
+
+_log = logging.getLogger("ostinato")
+
+_STUCK = {
+    "waiting": "waits for the event that it was spawned with as after=",
+    "ready": "is ready, and waits for a thread",
+    "running": "is running",
+    "ended": "has ended",
+}
+
+
+class SpawnedOp:
+    """What `TaskError.op` is for a spawned task: its name, and where it was spawned."""
+
+    __slots__ = ("call_site", "name")
+
+    def __init__(self, name: str, call_site: CallSite) -> None:
+        self.name = name
+        self.call_site = call_site
+
+    def __repr__(self) -> str:
+        return f"<spawned task {self.name!r}>"
+
+
+class SpawnedRun(Run):
+    """A single task that was spawned: a future of what it returns. Made by `Machine.spawn`."""
+
+    def __init__(self, core: _core.Spawned, op: SpawnedOp) -> None:
+        self._core: _core.Spawned = core  # type: ignore[assignment]
+        self._op = op
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[Run], object]] | None = None
+        self._error: BaseException | None = None
+        self._event: Event | None = None
+
+    def running(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._core.state == "running"
+
+    def cancel(self) -> bool:
+        """Have the task not begin, or, if it has, count as cancelled when it ends.
+
+        Returns
+        -------
+        bool
+            False if it has ended already. Otherwise `result` raises `concurrent.futures.CancelledError`.
+        """
+        return self._core.cancel()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end of the task and return what it returned.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait at most.
+
+        Raises
+        ------
+        TaskError
+            The task raised something, which is the ``__cause__``.
+        PoisonError
+            The event that it was to come after is poisoned.
+        concurrent.futures.CancelledError
+            It was cancelled.
+        TimeoutError
+            It has not ended in time.
+        ContractError
+            A task that is not ``blocking=True`` called this.
+        """
+        error = self._wait(timeout)
+        if error is not None:
+            raise error
+        return self._core.result
+
+    @property
+    def event(self) -> Event:
+        """An event that happens when the task has ended; poisoned if it ends in any way but by returning."""
+        if self._event is None:
+            # Of nothing but the core's side: an event that held this run, which holds the event, would never end.
+            self._event = Event(self._core.event(partial(_error_of, self._core, self._op)))
+        return self._event
+
+    @property
+    def posts(self) -> dict[str, Event]:
+        """Nothing: a single task has no postconditions."""
+        return {}
+
+    @property
+    def steps_done(self) -> int:
+        """1 when the task has returned, else 0."""
+        return int(self._core.done and self._ended() is None)
+
+    @property
+    def profile(self) -> None:
+        """None: runs of programs have profiles."""
+        return None
+
+    def stuck(self) -> str:
+        """Return what the task waits for, as text."""
+        return f"task {self._op.name!r} {_STUCK[self._core.state]}\n"
+
+    def __repr__(self) -> str:
+        return f"<Run of spawned task {self._op.name!r}, {self._core.state}>"
+
+    def _wait(self, timeout: float | None) -> Any:
+        if not self._core.wait(-1.0 if timeout is None else max(0.0, timeout)):
+            raise TimeoutError(f"spawned task {self._op.name!r} has not ended in {timeout} s")
+        return self._ended()
+
+    def _ended(self) -> Any:  # what `result` raises, or None: it may return anything
+        with self._lock:
+            if self._error is None:
+                self._error = _error_of(self._core, self._op)
+        return self._error
+
+    def _call(self, fn: Callable[[Run], object]) -> None:
+        try:
+            fn(self)
+        except Exception:
+            _log.exception("a callback of %r raised", self)
+
+
+def spawn(
+    machine: Machine,
+    task: object,
+    args: tuple[Any, ...],
+    seat: int,
+    after: Event | Run | None,
+    priority: int,
+    frame: FrameType,
+) -> SpawnedRun:
+    """Spawn a task; see `Machine.spawn`."""
+    if not isinstance(task, Recordable):
+        raise TypeError(f"what is spawned is a task: decorate the function with @ostinato.task; this is {task!r}")
+    for value in args:
+        refuse_placeholder(value, task.name)
+    if isinstance(task, Task) and len(args) != len(task.modes):
+        task.complete(args, {})  # raises what a call with these arguments would
+    event = None if after is None else event_of(after)
+    blocking = isinstance(task, PythonTask) and task.blocking
+    core = _core.spawn(machine._core, task, args, event, priority, seat, blocking)
+    return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)))
+
+
+def _error_of(core: _core.Spawned, op: SpawnedOp) -> BaseException | None:
+    """What a task that has ended raises for those who wait, or None."""
+    raised: Any = core.exception
+    if isinstance(raised, KeyboardInterrupt | SystemExit):
+        return raised
+    if core.cancelled:
+        return CancelledError()
+    if raised is not None:
+        error = TaskError(f"{op.name!r} raised {type(raised).__name__}: {raised}; spawned at {op.call_site}", op, 0)
+        error.__cause__ = raised
+        return error
+    if core.poisoned_by is not None:
+        poison = PoisonError(
+            f"{op.name!r} has not run, because the event it was to come after is poisoned; spawned at {op.call_site}"
+        )
+        poisoned = Event(core.poisoned_by)._poison()
+        poison.__cause__ = poisoned.__cause__ if poisoned is not None else None
+        return poison
+    return None
