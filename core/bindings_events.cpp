@@ -43,6 +43,34 @@ Reservation& usable(const ReservationHandle& handle) {
     return *handle.reservation;
 }
 
+// What only this handle keeps alive is garbage if the handle is: a callback of an event that refers to it, say.
+template <class Handle, class Visit>
+int traverse(PyObject* self, visitproc visit, void* arg, Visit visit_own) {
+    Py_VISIT(Py_TYPE(self));
+    return nb::inst_ready(self) ? visit_own(*nb::inst_ptr<Handle>(self), visit, arg) : 0;
+}
+
+int traverse_event(PyObject* self, visitproc visit, void* arg) {
+    return traverse<EventHandle>(self, visit, arg, [](const EventHandle& handle, visitproc visit, void* arg) {
+        if (handle.event.use_count() == 1) {
+            for (const PythonObjectHandle& callback : handle.event->callbacks())
+                Py_VISIT(callback->object.get());
+        }
+        return 0;
+    });
+}
+
+int traverse_barrier(PyObject* self, visitproc visit, void* arg) {
+    return traverse<BarrierHandle>(self, visit, arg, [](const BarrierHandle& handle, visitproc visit, void* arg) {
+        if (handle.barrier.use_count() == 1 && handle.barrier->combine)
+            Py_VISIT(handle.barrier->combine->object.get());
+        return 0;
+    });
+}
+
+PyType_Slot event_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_event)}, {0, nullptr}};
+PyType_Slot barrier_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_barrier)}, {0, nullptr}};
+
 bool wait(const EventHandle& handle, double timeout) {
     refuse_inside_tasks("waiting for an event");
     Event& event = usable(handle);
@@ -86,7 +114,8 @@ bool keep_promise(const BarrierHandle& handle, std::uint64_t phase, std::uint64_
 void bind_events(nb::module_& module) {
     using namespace nb::literals;
     using namespace ostinato;
-    nb::class_<EventHandle>(module, "Event", "Something that happens once, or is poisoned.")
+    nb::class_<EventHandle>(module, "Event", nb::type_slots(event_slots),
+                            "Something that happens once, or is poisoned.")
         .def("__init__", [](EventHandle* self) { new (self) EventHandle{std::make_shared<Event>()}; })
         .def_prop_ro("done", [](const EventHandle& self) { return self.event->done(); })
         .def_prop_ro("poisoned", [](const EventHandle& self) { return self.event->poisoned(); })
@@ -108,7 +137,8 @@ void bind_events(nb::module_& module) {
             "origin", [](const EventHandle& self) { return borrow(self.event->source().origin()); },
             "A function that returns the exception that what it stands for ended with, or None.")
         .def_static("merge", &merge_events, "events"_a, "ignore_poison"_a);
-    nb::class_<BarrierHandle>(module, "Barrier", "Phases, each complete when so many arrivals have been made.")
+    nb::class_<BarrierHandle>(module, "Barrier", nb::type_slots(barrier_slots),
+                              "Phases, each complete when so many arrivals have been made.")
         .def(
             "__init__",
             [](BarrierHandle* self, std::uint64_t arrivals, const nb::object& combine) {

@@ -101,7 +101,15 @@ bool Event::add(Listener& listener) {
     return true;
 }
 
-bool Event::listen_unless_done(Listener listener) { return add(listener); }
+bool Event::call_back(PythonObjectHandle callback, CallbackListener listener) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (done())
+        return false;
+    callbacks_.push_back(std::move(callback));
+    if (callbacks_.size() == 1)
+        listeners_.push_back([listener](Event& event) { listener(std::move(event.callbacks_)); });
+    return true;
+}
 
 void Event::listen(Listener listener) {
     if (add(listener))

@@ -48,8 +48,12 @@ public:
 
     // Calls `listener` once: when the event happens, or at once if it has.
     void listen(Listener listener);
-    // Only in the first case; else false.
-    bool listen_unless_done(Listener listener);
+    // Has `listener` take `callback` when the event happens, on the thread that lets it happen; the event knows of it,
+    // so that Python's garbage collector can. False: it has happened.
+    using CallbackListener = void (*)(std::vector<PythonObjectHandle> callbacks);
+    bool call_back(PythonObjectHandle callback, CallbackListener listener);
+    // Of an event that only the caller holds.
+    const std::vector<PythonObjectHandle>& callbacks() const { return callbacks_; }
 
     // It happens after what was granted: a release that comes after this event is of that grant. To be said of an event
     // that follows others, with what they come after.
@@ -70,8 +74,9 @@ private:
     bool add(Listener& listener);
 
     std::atomic<State> state_{State::kPending};
-    std::mutex mutex_;  // listeners, grants, and the change of state
+    std::mutex mutex_;  // listeners, callbacks, grants, and the change of state
     std::vector<Listener> listeners_;
+    std::vector<PythonObjectHandle> callbacks_;
     std::vector<std::shared_ptr<Grant>> grants_;
     PythonObjectHandle origin_, reason_;  // written before the state changes
     std::shared_ptr<Event> poisoned_by_;

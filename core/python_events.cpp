@@ -2,7 +2,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -30,11 +32,11 @@ public:
         return true;
     }
 
-    void call(std::shared_ptr<PythonObject> function) {
+    void call(std::vector<PythonObjectHandle> functions) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        due_.push_back(std::move(function));
-        if (due_.size() == 1)
+        if (due_.empty())
             wake_.notify_one();
+        std::move(functions.begin(), functions.end(), std::back_inserter(due_));
     }
 
     void end() {
@@ -54,7 +56,7 @@ public:
 private:
     void work() {
         PythonThread python(false);
-        std::vector<std::shared_ptr<PythonObject>> batch;
+        std::vector<PythonObjectHandle> batch;
         std::unique_lock<std::mutex> lock(mutex_);
         for (;;) {
             wake_.wait(lock, [this] { return ending_ || !due_.empty(); });
@@ -63,7 +65,7 @@ private:
             batch.swap(due_);
             lock.unlock();
             python.acquire();
-            for (const std::shared_ptr<PythonObject>& function : batch) {
+            for (const PythonObjectHandle& function : batch) {
                 PyObject* const result = PyObject_CallNoArgs(function->object.get());
                 if (result == nullptr)
                     PyErr_WriteUnraisable(function->object.get());
@@ -77,7 +79,7 @@ private:
 
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::vector<std::shared_ptr<PythonObject>> due_;
+    std::vector<PythonObjectHandle> due_;
     std::thread thread_;
     bool ending_ = false;
 };
@@ -101,9 +103,8 @@ bool call_back(Event& event, PythonObjectHandle function) {
         return false;
     if (!the_caller().start())
         throw std::runtime_error("the interpreter is ending: nothing is called back any more");
-    return event.listen_unless_done([kept = std::shared_ptr<PythonObject>(std::move(function))](Event&) mutable {
-        the_caller().call(std::move(kept));
-    });
+    return event.call_back(std::move(function),
+                           [](std::vector<PythonObjectHandle> functions) { the_caller().call(std::move(functions)); });
 }
 
 void end_callbacks() { the_caller().end(); }

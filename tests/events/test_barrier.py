@@ -1,8 +1,10 @@
 """Barriers: phases, excess, promises, reductions."""
 
+import gc
 import logging
 import operator
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -161,6 +163,20 @@ def test_reduce_cannot_arrive_itself():
     barrier = ost.Barrier(2, lambda so_far, value: barrier.arrive(value=value), 0)
     with pytest.raises(RuntimeError, match="cannot itself arrive"):
         barrier.arrive(value=1)
+
+
+def test_a_barrier_is_garbage_with_its_reduction():
+    class Reduce:
+        def __call__(self, so_far, value):
+            return value
+
+    reduce = Reduce()
+    reduce.barrier = ost.Barrier(1, reduce)
+    reduce.barrier.arrive(value=reduce)
+    alive = weakref.ref(reduce)
+    del reduce
+    gc.collect()
+    assert alive() is None
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,20 @@ def test_callbacks_are_let_go():
     assert alive() is None
 
 
+def test_an_event_that_never_happens_is_garbage_with_its_callbacks():
+    class Kept(list):
+        pass
+
+    kept = Kept()
+    alive = weakref.ref(kept)
+    event = ost.UserEvent()
+    kept.append(event)
+    event.add_done_callback(lambda _, kept=kept: kept.clear())
+    del kept, event
+    gc.collect()
+    assert alive() is None
+
+
 def test_many_callbacks_from_many_threads():
     count, told = 0, threading.Event()
 
