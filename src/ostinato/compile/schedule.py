@@ -80,7 +80,7 @@ def schedule(
     kinds = kinds_of(ops)
     periods, _ = periods_of(ops)
     serial = serial_steps(flat, edges) and len(ops) > 0
-    ordering = ordered(graph, edges)
+    ordering = ordered(flat, edges)
     seconds, bound = found.seconds, _gil_bound(ops, kinds)
     thread_of = np.array([_thread_of(op, processors) for op in ops], np.int32)
     threads = max(processors if threads is None else threads, int(thread_of.max(initial=-1)) + 1)
