@@ -70,6 +70,8 @@ ReadyCalls& SpawnedCalls::queue_of(const SpawnedCall& call) {
 }
 
 void SpawnedCalls::spawn(const std::shared_ptr<SpawnedCall>& call, const std::shared_ptr<Event>& after) {
+    if (after)
+        call->grants = after->grants();
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (refusing_)
@@ -178,6 +180,7 @@ void SpawnedCalls::finish(SpawnedCall& call) {
 
 std::shared_ptr<Event> SpawnedCalls::end_of(SpawnedCall& call, PythonObjectHandle origin) {
     const auto event = std::make_shared<Event>(std::move(origin));
+    event->comes_after(call.grants);
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (call.end)

@@ -44,6 +44,7 @@ struct SpawnedCall : std::enable_shared_from_this<SpawnedCall> {
     std::int32_t seat = kAnySeat;  // the only one that may run it
     bool blocking = false;
     FloatingPointMode floating_point;
+    std::vector<std::shared_ptr<Grant>> grants;  // that it comes after, and so its event
 
     std::atomic<bool> done{false};  // carries what the body returned or raised
     Doorbell finished;              // rung then

@@ -133,3 +133,22 @@ def test_awaiting_events_of_runs(program, x):
 
     asyncio.run(main())
     assert x[0] == 5
+
+
+def test_what_a_spawned_task_is_granted_its_end_releases(machine, x):
+    reservation = ost.Reservation()
+    mine, yours = reservation.acquire(), reservation.acquire()
+    run = machine.spawn(add, x, after=yours)
+    reservation.release(after=run)
+    gone = machine.spawn(add, x, after=reservation.acquire())
+    reservation.release(after=gone)
+    third = reservation.acquire()
+    assert gone.cancel()
+    gone.event.exception()
+    assert mine.done
+    assert not yours.done
+    reservation.release()
+    third.wait(60)
+    run.result(60)
+    assert x[0] == 1
+    reservation.release()
