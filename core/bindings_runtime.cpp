@@ -6,10 +6,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "bindings.h"
-#include "bindings_machine.h"
 #include "bindings_contract.h"
+#include "bindings_machine.h"
 #include "caller.h"
 #include "program.h"
 #include "python_interrupt.h"
@@ -67,7 +68,7 @@ std::size_t count_python_lanes(const Schedule& schedule) {
 std::shared_ptr<Event> pending(Run& run, nb::handle event) {
     if (event.is_none())
         return nullptr;
-    std::shared_ptr<Event> given = nb::cast<EventHandle>(event).event;
+    const std::shared_ptr<Event>& given = nb::cast<const EventHandle&>(event).event;
     for (std::shared_ptr<Grant>& grant : given->grants())
         run.grants.push_back(std::move(grant));
     return given->done() && !given->poisoned() ? nullptr : given;
@@ -77,7 +78,9 @@ std::shared_ptr<Event> pending(Run& run, nb::handle event) {
 // barrier and the phase that the run's first step belongs to, by number, the number of its first step or -1).
 void give(Run& run, const nb::tuple& given) {
     run.after = pending(run, given[0]);
-    for (nb::handle event : nb::cast<nb::tuple>(given[1]))
+    const auto events = nb::borrow<nb::tuple>(given[1]);
+    run.preconditions.reserve(events.size());
+    for (nb::handle event : events)
         run.preconditions.push_back(pending(run, event));
     for (nb::handle entry : nb::cast<nb::tuple>(given[2])) {
         const auto [barrier, base] = nb::cast<std::tuple<BarrierHandle, std::uint64_t>>(entry);
@@ -86,6 +89,16 @@ void give(Run& run, const nb::tuple& given) {
     const auto first = nb::cast<std::int64_t>(given[3]);
     if (first >= 0)
         run.user_first = static_cast<std::uint64_t>(first);
+}
+
+// Floats and ints, as bits.
+std::vector<std::uint64_t> numbers(const nb::list& list) {
+    std::vector<std::uint64_t> bits;
+    bits.reserve(list.size());
+    for (nb::handle number : list)
+        bits.push_back(PyFloat_CheckExact(number.ptr()) ? std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(number.ptr()))
+                                                        : static_cast<std::uint64_t>(nb::cast<std::int64_t>(number)));
+    return bits;
 }
 
 std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priority, bool stop_on_error,
@@ -97,7 +110,7 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
     run->on_error = stop_on_error ? OnError::kStop : OnError::kContinue;
     run->floating_point = FloatingPointMode::current();
     if (!values.is_none())
-        run->values = nb::cast<std::vector<std::uint64_t>>(values);
+        run->values = numbers(nb::cast<nb::list>(values));
     if (!given.is_none())
         give(*run, nb::cast<nb::tuple>(given));
     const Schedule& schedule = *program.schedule;

@@ -24,7 +24,11 @@ std::string PreconditionOp::waits_for(const Run&, std::uint64_t) const {
 }
 
 ExternalOp::Outcome PostconditionOp::advance(Place place) const {
-    place.lane.program->reach_post(place.run, index_, place.lane.step, false);
+    // A bound only sinks, and not below the step that this lane is in: if this is the last step now, it stays so.
+    // Where that is not known yet, since until() has not been looked at, the end of the run tells.
+    const std::uint64_t steps = place.lane.step - place.run.first.load(std::memory_order_relaxed) + 1;
+    if (place.run.bound.load(std::memory_order_acquire) == steps + 1)
+        place.lane.program->reach_post(place.run, index_, place.lane.step, false);
     return {Result::kDone};
 }
 

@@ -87,6 +87,14 @@ void record(Server& server, Lane& lane, std::uint32_t position, std::int64_t sta
         {lane.order->ops[position], server.seat.index, lane.run->user_step(lane.step), start, monotonic_ns(), status});
 }
 
+// Whether an operation of this kind is one of those that do something in some steps only, and not in this one.
+[[gnu::always_inline]] inline bool has_nothing_to_do(Kind kind, const Run& run, std::uint64_t step,
+                                                     std::uint64_t first) {
+    if (kind == Kind::kPrecondition)
+        return step != first;
+    return kind == Kind::kPostcondition && step - first + 2 != run.bound.load(std::memory_order_relaxed);
+}
+
 // The lane loop proper. `Rings`: arrays are chosen by step. `Traced`: every operation is recorded. Whoever leaves it
 // for another function that looks at the lane writes the cursor back first. Four instances, each compiled by itself:
 // inlined together they would share registers.
@@ -196,7 +204,7 @@ template <bool Rings, bool Traced>
                         }
                     }
                 }
-            } else {
+            } else if (Traced || !has_nothing_to_do(stretch.kind, run, step, first)) {
                 lane.stretch = s;
                 lane.position = at;
                 if (const Progress progress = run_other_stretch(server, lane, stretch); progress != Progress::kDone)
@@ -317,7 +325,7 @@ Progress run_other_stretch(Server& server, Lane& lane, const Stretch& stretch) {
         return reached < stretch.end ? stand_before(lane, reached, Progress::kYielded) : Progress::kDone;
     }
     for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
-        if (stretch.kind == Kind::kExternal) {
+        if (is_external(stretch.kind)) {
             if (external_waits(server, lane, at))
                 return stand_before(lane, at, Progress::kBlocked);
             if (program.slow.load(std::memory_order_relaxed)) {  // it failed, or is poisoned
@@ -366,7 +374,7 @@ Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) 
     const bool first = lane.step == run.first.load(std::memory_order_relaxed);
     for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
         const std::uint32_t op = lane.order->ops[at];
-        const bool outside = stretch.kind == Kind::kExternal;
+        const bool outside = is_external(stretch.kind);
         const bool waits = outside && place_of(server, lane, at).signal.pending != nullptr;
         const bool poisoned = !waits && is_poisoned(lane, op, first);
         program.history.mark(op, lane.step, poisoned);

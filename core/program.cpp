@@ -348,8 +348,6 @@ void Program::reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool
         Post& post = run.posts[index];
         if (skipped)
             post.skipped = step + 1;
-        // A bound only sinks, and not below the step that this lane is in: if this is the last step now, it stays so.
-        // Where that is not known yet, since until() has not been looked at, the end of the run tells.
         if (step - run.first.load(std::memory_order_relaxed) + 1 != run.limit())
             return;
         post.told = true;

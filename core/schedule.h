@@ -6,7 +6,10 @@
 
 namespace ostinato {
 
-enum class Kind : std::uint8_t { kNothing, kNative, kPython, kUntil, kExternal };
+// The last three are external. Preconditions do something in a run's first step only, postconditions in its last.
+enum class Kind : std::uint8_t { kNothing, kNative, kPython, kUntil, kExternal, kPrecondition, kPostcondition };
+
+inline bool is_external(Kind kind) { return kind >= Kind::kExternal; }
 
 // Before the stretch that names it: timeline[lane] >= step * ops_of(lane) + offset.
 struct Wait {

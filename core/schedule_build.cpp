@@ -16,7 +16,7 @@ void add_stretches(LaneOrder& lane, const ScheduleArrays& in, const std::vector<
         const std::uint32_t op = lane.ops[at];
         const bool waits = in.wait_begin[op] != in.wait_begin[op + 1];
         const Kind kind{in.kind[op]};
-        const bool alone_in_kind = kind == Kind::kUntil || kind == Kind::kExternal;
+        const bool alone_in_kind = kind == Kind::kUntil || is_external(kind);
         const bool joins = at > 0 && !waits && !lane.stretches.back().publishes && !alone_in_kind &&
                            lane.stretches.back().kind == kind;
         if (joins) {
@@ -78,7 +78,7 @@ std::shared_ptr<Schedule> build_schedule(const ScheduleArrays& in) {
     schedule->pred_distance.assign(in.pred_distance.begin(), in.pred_distance.end());
     schedule->periods.assign(in.periods.begin(), in.periods.end());
     for (std::uint32_t op = 0; op < n_ops; ++op) {
-        if (Kind{in.kind[op]} == Kind::kExternal)
+        if (is_external(Kind{in.kind[op]}))
             schedule->externals.push_back(op);
     }
     if (!schedule->externals.empty()) {

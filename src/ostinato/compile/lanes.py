@@ -9,10 +9,39 @@ from ostinato import _core
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.placement import Placement
 
-__all__ = ["split"]
+__all__ = ["sink", "split"]
 
 
-def split(edges: Edges, placement: Placement, order: IntArray, outside: npt.NDArray[np.bool_]) -> Placement:
+def sink(
+    edges: Edges, placement: Placement, order: IntArray, idle: npt.NDArray[np.bool_]
+) -> tuple[Placement, IntArray]:
+    """Return the placement and the order with idle waits where they are needed first.
+
+    A wait that does nothing but wait (for an event, for a phase of a barrier) may stand on any lane, and is best put
+    right before the first op that comes after it: there it holds up nothing else.
+    """
+    waits = np.flatnonzero(idle)
+    if not len(waits):
+        return placement, order
+    place = np.empty(len(order))
+    place[order] = np.arange(len(order))
+    lane = placement.lane.copy()
+    for wait in sorted(waits.tolist(), key=lambda op: -place[op]):  # the last first: one may come after another
+        after = edges.dst[(edges.src == wait) & (edges.distance == 0)]
+        if len(after):
+            first = after[np.argmin(place[after])]
+            place[wait] = np.nextafter(place[first], -1)
+            lane[wait] = lane[first]
+    return placement._replace(lane=lane), np.argsort(place, kind="stable").astype(np.int32)
+
+
+def split(
+    edges: Edges,
+    placement: Placement,
+    order: IntArray,
+    outside: npt.NDArray[np.bool_],
+    idle: npt.NDArray[np.bool_],
+) -> Placement:
     """Return the placement with lanes split where their order would add dependences on what is outside.
 
     A lane runs its ops in order, step after step. If one of them waits for something outside (an event, a phase of a
@@ -23,7 +52,8 @@ def split(edges: Edges, placement: Placement, order: IntArray, outside: npt.NDAr
     So let ``lag(x, e)`` be the least number of steps back that op x depends on wait e along the edges, infinite if it
     does not. Op x of a lane may come before op y of the same lane if, for all e,
     ``lag(y, e) <= lag(x, e) <= lag(y, e) + 1``: then y depends on what x waits for, and x in the next step on what y
-    waits for, anyway. Waits for the same thing hold in the order of steps.
+    waits for, anyway. Waits for the same thing hold in the order of steps. An idle wait itself may be held up by
+    whatever all that directly comes after it is held up by: its lags count as the greatest of theirs.
 
     Parameters
     ----------
@@ -33,12 +63,19 @@ def split(edges: Edges, placement: Placement, order: IntArray, outside: npt.NDAr
         Lanes of ops, and the order of the step.
     outside
         The ops that wait for something outside.
+    idle
+        Those of them that do nothing else.
     """
     sources = np.flatnonzero(outside).astype(np.int32)
     if not len(sources):
         return placement
     found = _core.passes.lags(len(outside), *edges, sources).reshape(len(outside), len(sources)).astype(np.int64)
     found[found < 0] = _NEVER
+    for place, wait in enumerate(sources.tolist()):
+        after = edges.dst[(edges.src == wait) & (edges.distance == 0)]
+        if idle[wait] and len(after):
+            found[wait] = found[after].max(axis=0)
+            found[wait, place] = 0
     lags, kind = np.unique(found, axis=0, return_inverse=True)
     kinds = kind.reshape(-1).tolist()
     before = placement.lane.tolist()
@@ -47,9 +84,8 @@ def split(edges: Edges, placement: Placement, order: IntArray, outside: npt.NDAr
     lane = np.empty(len(outside), np.int32)
     for op in order.tolist():
         own = by_old[before[op]]
-        place = next((index for index in own if lanes[index].takes(kinds[op], lags)), None)
-        if place is None:
-            place = len(lanes)
+        place = next((index for index in own if lanes[index].takes(kinds[op], lags)), len(lanes))
+        if place == len(lanes):
             lanes.append(_Lane(lags.shape[1], before[op]))
             own.append(place)
         lanes[place].add(kinds[op], lags)

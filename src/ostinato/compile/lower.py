@@ -52,7 +52,7 @@ class Substitution(Protocol):
 Outside: TypeAlias = list[tuple[int, str, tuple[Any, ...]]]
 """What ops do outside of the program: op, kind and what goes with it, as the core wants it said."""
 
-NOTHING, NATIVE, PYTHON, UNTIL, EXTERNAL = range(5)  # as in core/schedule.h
+NOTHING, NATIVE, PYTHON, UNTIL, EXTERNAL, PRECONDITION, POSTCONDITION = range(7)  # as in core/schedule.h
 
 
 @dataclass
@@ -82,8 +82,11 @@ def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
         elif isinstance(body, Copy | Fill):
             kinds[op.index] = NATIVE if transfer(body).native is not None else PYTHON
         else:
-            kinds[op.index] = NOTHING if isinstance(body, Join) else EXTERNAL
+            kinds[op.index] = _OTHER.get(type(body), EXTERNAL)
     return kinds
+
+
+_OTHER = {Join: NOTHING, Precondition: PRECONDITION, Postcondition: POSTCONDITION}
 
 
 def needs_gil(body: Body) -> bool:

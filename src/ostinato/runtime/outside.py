@@ -29,21 +29,30 @@ def conditions(names: Sequence[str], after: After) -> tuple[_core.Event | None, 
     TypeError
         What is given is no event.
     """
-    if after is None and not names:
-        return None, ()
-    given: Mapping[str | None, Any] = after if isinstance(after, Mapping) else {None: after}
-    unknown = [name for name in given if name is not None and name not in names]
-    declared = ", ".join(map(repr, names)) or "none"
-    if unknown:
-        raise ValueError(f"after= gives precondition {unknown[0]!r}, but the graph declares {declared}")
-    missing = [name for name in names if name not in given]
-    if missing:
+    if type(after) is not dict and not isinstance(after, Mapping):  # the first is much faster
+        if names:
+            after = {} if after is None else {None: after}
+        else:
+            return None if after is None else event_of(after), ()
+    try:
+        given = [after[name] for name in names]
+    except KeyError:
+        missing = next(name for name in names if name not in after)
         raise ValueError(
-            f"precondition {missing[0]!r} is not given: pass after={{{missing[0]!r}: event}}, with an event for each "
-            f"of {declared}"
-        )
-    default = given.get(None)
-    return None if default is None else event_of(default), tuple(event_of(given[name]) for name in names)
+            f"precondition {missing!r} is not given: pass after={{{missing!r}: event}}, with an event for each of "
+            f"{_declared(names)}"
+        ) from None
+    events = tuple([event._core if isinstance(event, Event) else event_of(event) for event in given])
+    if len(after) == len(names):
+        return None, events
+    unknown = [name for name in after if name is not None and name not in names]
+    if unknown:
+        raise ValueError(f"after= gives precondition {unknown[0]!r}, but the graph declares {_declared(names)}")
+    return event_of(after[None]), events
+
+
+def _declared(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
 
 
 class BarrierParams:

@@ -7,7 +7,7 @@ import operator
 import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ostinato import _core
 from ostinato.compile.lower import lower
@@ -23,7 +23,7 @@ from ostinato.runtime.process_trace import process_trace
 from ostinato.runtime.rebinding import Rebinding
 from ostinato.runtime.run import Run
 from ostinato.runtime.statistics import ProgramStatistics
-from ostinato.runtime.values import barriers_of, resolve
+from ostinato.runtime.values import Values, barriers_of
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Program", "compile_graph"]
 
+_Given: TypeAlias = (
+    "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[tuple[_core.Barrier, int], ...], int]"
+)
 _RUNS = ("pipelined", "serial", "concurrent", "once")
 _STOP = {"stop": True, "continue": False}
 _NO_PARAMS: Mapping[str, Any] = {}
@@ -100,9 +103,12 @@ class Program:
         self._core = _core.Program(machine._core, core, plan, "serial" if runs == "serial" else "pipelined")
         self._next_step = 0  # of a concurrent program
         self._barriers = BarrierParams() if self._lowered.barriers else None
-        # Whether a run is given nothing but its parameters.
-        self._plain = runs == "pipelined" and not self._scheduled.preconditions and self._barriers is None
-        self._submitting = threading.Lock()  # where one run's submission depends on another's
+        self._values_of = Values(self._params, self._lowered)
+        self._any_params = bool(self._params)
+        # Whether what a run is given depends on other runs.
+        self._linked = runs in ("concurrent", "once") or self._barriers is not None
+        self._outside = bool(self._scheduled.preconditions)  # each run must be given something
+        self._submitting = threading.Lock()  # where runs are linked
         self._lock = threading.Lock()  # rebind and close
         self._closed = False
         self._process_trace = process_trace()
@@ -171,15 +177,17 @@ class Program:
             run = self._run_traced(steps, after, priority, on_error, params, more_params)
             self._process_trace.watch(self, run)
             return self._end(run)
-        values, objects = self._values(params, more_params)
         stops = on_error == "stop" or self._stops(on_error)
-        if self._plain and after is None:
-            ended = self._core.replay(_count(steps), priority, stops, values, objects, None, False)
+        ended: Any
+        if self._linked:
+            ended = self._replay_linked(steps, after, priority, stops, _merged(params, more_params), False)
         else:
-            ended = self._launch("replay", _count(steps), after, priority, stops, values, objects, params, more_params)
+            values, objects = self._values(params, more_params)
+            given = self._given(after) if self._outside or after is not None else None
+            ended = self._core.replay(_count(steps), priority, stops, values, objects, given, False)
         if type(ended) is int:
             return ended
-        return self._end(cast("_core.Run", ended))
+        return self._end(ended)
 
     def submit(
         self,
@@ -209,17 +217,15 @@ class Program:
         Run
             A future of the number of steps run.
         """
-        values, objects = self._values(params, more_params)
         stops = on_error == "stop" or self._stops(on_error)
         process_trace = self._process_trace
         traced = profile or process_trace is not None
-        if self._plain and after is None:
-            run = self._core.submit(_count(steps), priority, stops, values, objects, None, traced)
+        if self._linked:
+            _, run = self._submit_linked(steps, after, priority, stops, _merged(params, more_params), traced)
         else:
-            launched = self._launch(
-                "submit", _count(steps), after, priority, stops, values, objects, params, more_params, traced
-            )
-            run = cast("_core.Run", launched)
+            values, objects = self._values(params, more_params)
+            given = self._given(after) if self._outside or after is not None else None
+            run = self._core.submit(_count(steps), priority, stops, values, objects, given, traced)
         if process_trace is not None:
             process_trace.watch(self, run)
         return Run(run, self, profile)
@@ -252,6 +258,7 @@ class Program:
                     self._instances.rebind(lowered.plan)
                 self._core.rebind(lowered.plan)
             self._binding, self._lowered = binding, lowered
+            self._values_of = Values(self._params, lowered)
 
     def trace(
         self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any
@@ -357,12 +364,12 @@ class Program:
 
     def _values(
         self, params: Mapping[str, Any], more_params: Mapping[str, Any]
-    ) -> tuple[list[int] | None, list[object] | None]:
+    ) -> tuple[list[float] | None, list[object] | None]:
         if self._closed:
             self._check_open()
-        if not (params or more_params or self._params):
+        if not (params or more_params or self._any_params):
             return None, None
-        return resolve(self._params, self._lowered, _merged(params, more_params))
+        return self._values_of(_merged(params, more_params))
 
     @property
     def _cores(self) -> list[_core.Program]:
@@ -375,51 +382,40 @@ class Program:
         for run in self._in_flight():
             run.wait(-1.0)
 
-    def _launch(
-        self,
-        call: Literal["replay", "submit"],
-        steps: int,
-        after: After,
-        priority: int,
-        stops: bool,
-        values: list[int] | None,
-        objects: list[object] | None,
-        params: Mapping[str, Any],
-        more_params: Mapping[str, Any],
-        traced: bool = False,
-    ) -> int | _core.Run:
-        """Start a run that is given more than its parameters."""
-        if call == "replay" and _core.serving():
-            raise ContractError("replay inside a task: a task on a lane must not wait, the lane would stand still")
+    def _given(self, after: After) -> _Given:
+        return *conditions(self._scheduled.preconditions, after), (), -1
+
+    def _submit_linked(
+        self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
+    ) -> tuple[_core.Program, _core.Run]:
+        """Submit a run that is given what depends on other runs; return the instance that it is a run of, too."""
+        values, objects = self._values(params, _NO_PARAMS)
+        barriers = barriers_of(self._lowered, params)
         start, events = conditions(self._scheduled.preconditions, after)
-        barriers = barriers_of(self._lowered, _merged(params, more_params)) if self._barriers is not None else []
-        core, first = self._core, -1
-        bases: tuple[tuple[_core.Barrier, int], ...] = ()
+        count = _count(steps)
         with self._submitting:
             if self._closed:
                 self._check_open()
-            if self._runs == "once":
-                if self._next_step < 0:
-                    raise RuntimeError('this program was compiled with runs="once", and has been run')
-                self._next_step = -1
+            if self._runs == "once" and self._next_step:
+                raise RuntimeError('this program was compiled with runs="once", and has been run')
+            core, first = self._core, -1
             if self._instances is not None:
                 waits = start is not None or bool(events) or self._scheduled.waits_outside
                 core, first = self._instances.take(waits), self._next_step
-                self._next_step += steps
+            bases = () if self._barriers is None else self._barriers.bases(barriers)
+            run = core.submit(count, priority, stops, values, objects, (start, events, bases, first), traced)
+            self._next_step += max(count, 1) if self._runs == "once" else count
             if self._barriers is not None:
-                bases = self._barriers.bases(barriers)
-            if self._instances is None and self._barriers is None:
-                given = (start, events, bases, first)
-            else:  # in here, so that the next run finds this one
-                run = core.submit(steps, priority, stops, values, objects, (start, events, bases, first), traced)
-                if self._barriers is not None:
-                    self._barriers.note(barriers, bases, run)
-                given = None
-        if given is None:
-            return run if call == "submit" else cast("int | _core.Run", core.follow(run))
-        if call == "submit":
-            return core.submit(steps, priority, stops, values, objects, given, traced)
-        return cast("int | _core.Run", core.replay(steps, priority, stops, values, objects, given, traced))
+                self._barriers.note(barriers, bases, run)
+        return core, run
+
+    def _replay_linked(
+        self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
+    ) -> int | _core.Run:
+        if _core.serving():
+            raise ContractError("replay inside a task: a task on a lane must not wait, the lane would stand still")
+        core, run = self._submit_linked(steps, after, priority, stops, params, traced)
+        return cast("int | _core.Run", core.follow(run))
 
     def _end(self, run: _core.Run) -> int:
         end = outcome(run, self._scheduled.ops)
@@ -437,11 +433,13 @@ class Program:
         params: Mapping[str, Any],
         more_params: Mapping[str, Any],
     ) -> _core.Run:
-        values, objects = self._values(params, more_params)
         stops = self._stops(on_error)
-        ended = self._launch(
-            "replay", _count(steps), after, priority, stops, values, objects, params, more_params, True
-        )
+        if self._linked:
+            ended = self._replay_linked(steps, after, priority, stops, _merged(params, more_params), True)
+        else:
+            values, objects = self._values(params, more_params)
+            given = self._given(after) if self._outside or after is not None else None
+            ended = cast("_core.Run", self._core.replay(_count(steps), priority, stops, values, objects, given, True))
         return cast("_core.Run", ended)
 
     def _replay_watched(

@@ -33,16 +33,17 @@ class Run:
     It is made by `Program.submit`. The methods are those of `concurrent.futures.Future`.
     """
 
+    _callbacks: list[Callable[[Run], object]] | None = None
+    _outcome: int | BaseException | None = None
+    _event: Event | None = None
+    _posts: dict[str, Event] | None = None
+    _profile: Profile | None = None
+
     def __init__(self, core: _core.Run, program: Program, profile: bool = False) -> None:
         self._core = core
         self._program = program  # a run in flight keeps its program alive
         self._lock = threading.Lock()
-        self._callbacks: list[Callable[[Run], object]] | None = None
-        self._outcome: int | BaseException | None = None
-        self._event: Event | None = None
-        self._posts: dict[str, Event] | None = None
         self._profiled = profile
-        self._profile: Profile | None = None
 
     def done(self) -> bool:
         """Whether the run has ended, in whatever way."""

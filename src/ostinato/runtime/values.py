@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,44 +14,64 @@ from ostinato.graph.scalar import as_scalar
 if TYPE_CHECKING:
     from ostinato.compile.lower import Lowered
 
-__all__ = ["barriers_of", "resolve"]
+__all__ = ["Values", "barriers_of"]
 
 
-def resolve(
-    params: Mapping[str, Param], lowered: Lowered, given: Mapping[str, Any]
-) -> tuple[list[int] | None, list[object] | None]:
-    """Return the bits of the native values, and the objects, in the order the plan wants them.
+class Values:
+    """Gives the values of a run: made once for a plan, since submitting takes little more than this.
 
-    Raises
-    ------
-    TypeError
-        A parameter is not known or not given, or its value is of the wrong type.
-    ValueError
-        A value cannot be assigned to what it is to fill.
+    Parameters
+    ----------
+    params
+        The parameters that a run may give, by name.
+    lowered
+        The plan.
     """
-    if not params and not given:
-        return None, None
-    unknown = [name for name in given if name not in params]
-    if unknown:
-        known = ", ".join(map(repr, params)) or "no parameters"
-        raise TypeError(f"this program has no parameter {unknown[0]!r}; it has {known}")
-    missing = [name for name, param in params.items() if param.default is REQUIRED and name not in given]
-    if missing:
-        raise TypeError(f"parameter {missing[0]!r} has no default, so give it: replay(..., {missing[0]}=...)")
-    known: dict[int, Any] = {}  # by identity: those of nested graphs may have one name
 
-    def value(param: Param) -> Any:
-        if id(param) not in known:
-            known[id(param)] = param.value_in(given)
-        return known[id(param)]
+    def __init__(self, params: Mapping[str, Param], lowered: Lowered) -> None:
+        self._params = params
+        self._required = [name for name, param in params.items() if param.default is REQUIRED]
+        self._lowered = lowered
+        used = [*(param for param, _ in lowered.native_values), *lowered.objects, *lowered.counts]
+        used += [param for param, _ in lowered.fills]
+        # Where no task gets anything but numbers as they are given.
+        self._numbers = (
+            [(param.name, param.default, kind) for param, kind in lowered.native_values]
+            if len(used) == len(lowered.native_values)
+            and all(type(param) is Param and param.combine is None for param in used)
+            else None
+        )
+        self._used = list({id(param): param for param in used}.values())  # those of nested graphs may share a name
 
-    for param in lowered.counts:
-        if as_scalar(value(param), int, f"parameter {param.name!r}") < 1:
-            raise ValueError(f"parameter {param.name!r} counts arrivals, from 1; {value(param)!r} is less")
-    for param, target in lowered.fills:
-        _check_fill(value(param), target, param.name)
-    bits = [_bits(value(param), kind, param.name) for param, kind in lowered.native_values]
-    return bits, [value(param) for param in lowered.objects]
+    def __call__(self, given: Mapping[str, Any]) -> tuple[list[float] | None, list[object] | None]:
+        """Return the numbers for native tasks, and the objects for others, in the order the plan wants them.
+
+        Raises
+        ------
+        TypeError
+            A parameter is not known or not given, or its value is of the wrong type.
+        ValueError
+            A value cannot be assigned to what it is to fill.
+        """
+        if not given.keys() <= self._params.keys():
+            unknown = next(name for name in given if name not in self._params)
+            known = ", ".join(map(repr, self._params)) or "no parameters"
+            raise TypeError(f"this program has no parameter {unknown!r}; it has {known}")
+        for name in self._required:
+            if name not in given:
+                raise TypeError(f"parameter {name!r} has no default, so give it: replay(..., {name}=...)")
+        if self._numbers is not None:
+            return [_number(given.get(name, default), kind, name) for name, default, kind in self._numbers], []
+        lowered = self._lowered
+        values = {id(param): param.value_in(given) for param in self._used}
+        for param in lowered.counts:
+            count = values[id(param)]
+            if as_scalar(count, int, f"parameter {param.name!r}") < 1:
+                raise ValueError(f"parameter {param.name!r} counts arrivals, from 1; {count!r} is less")
+        for param, target in lowered.fills:
+            _check_fill(values[id(param)], target, param.name)
+        numbers = [_number(values[id(param)], kind, param.name) for param, kind in lowered.native_values]
+        return numbers, [values[id(param)] for param in lowered.objects]
 
 
 def barriers_of(lowered: Lowered, given: Mapping[str, Any]) -> list[Barrier]:
@@ -70,6 +89,10 @@ def barriers_of(lowered: Lowered, given: Mapping[str, Any]) -> list[Barrier]:
     return barriers
 
 
+def _number(value: Any, kind: type, name: str) -> float:
+    return value if kind is float is type(value) else as_scalar(value, kind, f"parameter {name!r}")
+
+
 def _check_fill(value: Any, target: np.ndarray[Any, Any], name: str) -> None:
     """Make the assignment once, to memory that nobody uses."""
     element = np.empty(1, target.dtype)
@@ -79,10 +102,3 @@ def _check_fill(value: Any, target: np.ndarray[Any, Any], name: str) -> None:
         raise type(error)(
             f"parameter {name!r} cannot fill an array of {target.shape}, {target.dtype}: {error}"
         ) from None
-
-
-def _bits(value: Any, kind: type, name: str) -> int:
-    number = as_scalar(value, kind, f"parameter {name!r}")
-    packed = struct.pack("d", number) if kind is float else struct.pack("q", number)
-    bits: int = struct.unpack("Q", packed)[0]
-    return bits

@@ -59,7 +59,7 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> None:
 
 
 def _replay(
-    program: Program, stand_ins: StandIns, steps: int, values: list[int] | None, objects: list[object] | None
+    program: Program, stand_ins: StandIns, steps: int, values: list[float] | None, objects: list[object] | None
 ) -> int:
     scheduled = program._scheduled
     tasks = [entry for entry in program._lowered.outside if entry[1] == "blocking"]  # the rest acts on stand-ins
