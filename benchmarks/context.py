@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import ostinato as ost
 from benchmarks.measure import Contestant, Row, measure
@@ -18,6 +19,8 @@ class Context:
     kernels: Kernels
     quick: bool
     absent: list[Absent]
+    before: Path | None = None  # the interpreter of an environment with another version of Ostinato
+    versions: dict[str, str] = field(default_factory=dict)  # of what is found out only when it is measured
     rows: list[Row] = field(default_factory=list)
 
     @property

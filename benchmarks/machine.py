@@ -26,11 +26,12 @@ def _first_line(path: str, key: str = "") -> str | None:
     return next((line.partition(":")[2].strip() if key else line for line in lines if line.startswith(key)), None)
 
 
-def _revision() -> str | None:
+def revision(directory: Path) -> str | None:
+    """Return what is checked out there."""
     try:
         told = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
-            cwd=Path(__file__).parent,
+            cwd=directory,
             capture_output=True,
             text=True,
             check=True,
@@ -61,7 +62,7 @@ def describe(peers: dict[str, Peer]) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "compiler": compiler(),
-            "revision": _revision(),
+            "revision": revision(Path(__file__).parent),
             **{name: version for name, version in packages.items() if version},
             **{name: peer.version for name, peer in peers.items() if peer.version != "C++"},
         },

@@ -11,7 +11,22 @@ from pathlib import Path
 from rich.console import Console
 
 import ostinato as ost
-from benchmarks import compile_cost, fixed_costs, irregular, memory, metg, native, peers, python_tasks
+from benchmarks import (
+    before,
+    compile_cost,
+    events,
+    fixed_costs,
+    irregular,
+    memory,
+    metg,
+    native,
+    peers,
+    ported_chain,
+    profiling,
+    python_tasks,
+    submitting,
+    unchained,
+)
 from benchmarks.context import Context
 from benchmarks.machine import OthersLoad, describe
 from benchmarks.reach import targets
@@ -22,7 +37,13 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "native": ("Empty native tasks", native.run),
     "metg": ("Smallest effective grain", metg.run),
     "fixed": ("Fixed costs", fixed_costs.run),
+    "before": ("Beside the version before", before.run),
+    "submit": ("Calls of submit", submitting.run),
+    "ports": ("A chain with ports and parameters", ported_chain.run),
+    "profile": ("Profiles", profiling.run),
+    "events": ("Spawned tasks and events", events.run),
     "memory": ("Memory", memory.run),
+    "unchained": ("Memory over unchained runs and spawned tasks", unchained.run),
     "compile": ("Capture and compile", compile_cost.run),
     "irregular": ("Irregular durations", irregular.run),
     "python": ("Empty Python tasks", python_tasks.run),
@@ -36,9 +57,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, smaller sizes")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write every sample here")
     parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw pictures here (needs matplotlib)")
+    parser.add_argument(
+        "--before", type=Path, metavar="PYTHON", help="the Python of an environment with another version"
+    )
     options = parser.parse_args(argv)
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    if "before" in options.names and not options.before:
+        parser.error("before needs --before PYTHON, the interpreter of an environment with another version of Ostinato")
     if options.pictures and not find_spec("matplotlib"):
         parser.error('pictures need matplotlib: pip install "ostinato[bench]"')
 
@@ -50,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     console.print(description["machine"], description["versions"])
     others: dict[str, float] = {}
     with ost.Machine(cpus=2, gpus=0) as machine:
-        context = Context(machine, found, peers.Kernels(), options.quick, absent)
+        context = Context(machine, found, peers.Kernels(), options.quick, absent, options.before)
         for name, (title, run) in BENCHMARKS.items():
             if options.names and name not in options.names:
                 continue
@@ -68,6 +94,7 @@ def main(argv: Sequence[str]) -> int:
     reached = targets(context.rows)
     if reached:
         print_targets(console, reached)
+    description["versions"] |= context.versions
     description |= {"others_load": others, "absent": {a.name: a.reason for a in context.absent}}
     if options.json:
         write_json(options.json, description, context.rows, reached)

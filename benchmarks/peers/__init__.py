@@ -61,9 +61,9 @@ class Kernels:
     def __init__(self) -> None:
         library = _library("kernels")
         self.call_empty: Callable[[None], int] = library.task_empty
-        self.empty, self.check, self.work = (
+        self.empty, self.check, self.stamp, self.work = (
             ctypes.cast(getattr(library, f"task_{name}"), ctypes.c_void_p).value or 0
-            for name in ("empty", "check", "work")
+            for name in ("empty", "check", "stamp", "work")
         )
 
 

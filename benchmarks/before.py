@@ -1,0 +1,72 @@
+"""This version beside another one: each in a process of its own, asked in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, cast
+
+from benchmarks.context import Context
+from benchmarks.measure import Contestant, Part
+
+BEFORE, NOW = "before", "now"
+_ROOT = Path(__file__).parent.parent
+
+
+class _Version:
+    """A process that times one version."""
+
+    def __init__(self, python: Path) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [str(python), "-m", "benchmarks.before_worker"]
+        self._process = subprocess.Popen(
+            command, cwd=_ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._requests, self._answers = cast("IO[str]", self._process.stdin), cast("IO[str]", self._process.stdout)
+        told = self._answer()
+        self.revision: str = told["revision"] or "unknown"
+        self.cases: dict[str, dict[str, int]] = told["cases"]
+
+    def time(self, case: str, steps: int) -> float:
+        """Nanoseconds that so many steps take."""
+        self._requests.write(json.dumps([case, steps]) + "\n")
+        self._requests.flush()
+        return cast("float", self._answer())
+
+    def _answer(self) -> Any:
+        line = self._answers.readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args!r} ended with status {self._process.wait()}")
+        return json.loads(line)
+
+    def __enter__(self) -> _Version:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._requests.close()
+        self._process.wait()
+
+
+def run(context: Context) -> None:
+    """Time the patterns of native tasks and the fixed costs."""
+    if context.before is None:
+        return
+    with ExitStack() as stack:
+        versions = {
+            BEFORE: stack.enter_context(_Version(context.before)),
+            NOW: stack.enter_context(_Version(Path(sys.executable))),
+        }
+        context.versions[BEFORE] = versions[BEFORE].revision
+        for case, shape in versions[BEFORE].cases.items():
+            contestants: list[Contestant] = [
+                Part(name, lambda steps, version=version, case=case: version.time(case, steps), **shape)
+                for name, version in versions.items()
+            ]
+            context.compare("before", case, contestants, BEFORE)
