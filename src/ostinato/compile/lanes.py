@@ -53,7 +53,7 @@ def split(
     does not. Op x of a lane may come before op y of the same lane if, for all e,
     ``lag(y, e) <= lag(x, e) <= lag(y, e) + 1``: then y depends on what x waits for, and x in the next step on what y
     waits for, anyway. Waits for the same thing hold in the order of steps. An idle wait itself may be held up by
-    whatever all that directly comes after it is held up by: its lags count as the greatest of theirs.
+    whatever all that directly comes after it is held up by: its lags count as the greatest of theirs, less the distance.
 
     Parameters
     ----------
@@ -72,9 +72,12 @@ def split(
     found = _core.passes.lags(len(outside), *edges, sources).reshape(len(outside), len(sources)).astype(np.int64)
     found[found < 0] = _NEVER
     for place, wait in enumerate(sources.tolist()):
-        after = edges.dst[(edges.src == wait) & (edges.distance == 0)]
-        if idle[wait] and len(after):
-            found[wait] = found[after].max(axis=0)
+        after = edges.src == wait
+        if idle[wait] and after.any():
+            lag = found[edges.dst[after]] - np.where(
+                found[edges.dst[after]] < _NEVER, edges.distance[after][:, None], 0
+            )
+            found[wait] = np.maximum(lag.max(axis=0), 0)
             found[wait, place] = 0
     lags, kind = np.unique(found, axis=0, return_inverse=True)
     kinds = kind.reshape(-1).tolist()

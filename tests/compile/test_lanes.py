@@ -1,0 +1,127 @@
+"""Splitting lanes: nothing stands behind a wait for something outside that it does not depend on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ostinato as ost
+from ostinato.compile.edges import edges_of
+from ostinato.compile.lanes import sink, split
+from ostinato.compile.placement import Placement
+from ostinato.compile.schedule import schedule
+
+STEPS = 6
+
+
+@st.composite
+def cases(draw):
+    """Edges of a random graph, lanes, an order, and which ops wait for something outside; some of those only wait."""
+    n = draw(st.integers(1, 9))
+    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1), st.integers(0, 2))
+    edges = [(a, b, d) for a, b, d in draw(st.lists(pairs, max_size=14)) if d > 0 or a < b]
+    outside = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    only_waits = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n))) & outside
+    lanes = draw(st.integers(1, 3))
+    lane = np.array(draw(st.lists(st.integers(0, lanes - 1), min_size=n, max_size=n)), np.int32)
+    home, pinned = np.arange(lanes, dtype=np.int32), np.zeros(lanes, np.bool_)
+    found = np.array(edges, np.int64).reshape(-1, 3)
+    return edges_of(n, *found.T), Placement(lane, home, pinned, 0.0), np.arange(n, dtype=np.int32), outside, only_waits
+
+
+def held_up(n, edges, lane, order, sources):
+    """What waits, as (op, step), each op of each step comes after: by the edges, and by the order of lanes if given.
+
+    Lanes run a step after the other in any case: without `order`, each op has a lane of its own.
+    """
+    before: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    position = {op: place for place, op in enumerate(order.tolist())}
+    at_end: dict[int, tuple[int, int]] = {}
+    for step in range(STEPS):
+        for op in sorted(range(n), key=position.__getitem__):
+            preds = [(int(a), step - int(d)) for a, b, d in zip(*edges, strict=True) if b == op and step >= d]
+            own = int(lane[op])
+            if own in at_end:
+                preds.append(at_end[own])
+            found = {(op, step)} if sources[op] else set()
+            for pred in preds:
+                found |= before[pred]
+            before[op, step] = found
+            at_end[own] = (op, step)
+    return before
+
+
+@settings(max_examples=400, deadline=None)
+@given(cases())
+def test_lane_order_adds_no_waits_to_what_does_something(case):
+    edges, placement, order, outside, idle = case
+    n = len(order)
+    placement, order = sink(edges, placement, order, idle)
+    found = split(edges, placement, order, outside, idle)
+    asked = held_up(n, edges, np.arange(n), order, outside)
+    got = held_up(n, edges, found.lane, order, outside)
+    followed = set(edges.src.tolist())
+    for (op, step), waits in got.items():
+        if idle[op] and op in followed:
+            continue  # what it holds up is looked at itself
+        # An op comes after its own waits of earlier steps anyway, and so do those of other ops that it comes after.
+        earlier = {(wait, at) for wait, last in asked[op, step] for at in range(last + 1)}
+        assert waits <= earlier, f"op {op} of step {step} waits for {waits - earlier}"
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_the_order_is_still_one_of_the_edges(case):
+    edges, placement, order, outside, idle = case
+    placement, order = sink(edges, placement, order, idle)
+    assert sorted(order.tolist()) == list(range(len(order)))
+    place = np.argsort(order)
+    inside = edges.distance == 0
+    assert (place[edges.src[inside]] < place[edges.dst[inside]]).all()
+    found = split(edges, placement, order, outside, idle)
+    assert (placement.home[placement.lane] == found.home[found.lane]).all()
+
+
+@ost.task
+def add(x: ost.ReadWrite):
+    x += 1
+
+
+def lanes_of(graph):
+    return len(schedule(graph, 2, 1).placement.home)
+
+
+@pytest.fixture
+def x():
+    return np.zeros(1)
+
+
+def test_a_graph_that_waits_for_nothing_outside_stays_on_one_lane(x):
+    graph = ost.Graph()
+    graph.postcondition("done", graph.task(add, x))
+    graph.arrive(ost.Barrier(1))
+    assert lanes_of(graph) == 1
+
+
+def test_a_chain_with_conditions_stays_on_one_lane(x):
+    graph = ost.Graph()
+    first = graph.task(add, x, after=graph.precondition("first"))
+    second = graph.task(add, x, after=[first, graph.precondition("second")])
+    graph.postcondition("done", second)
+    assert lanes_of(graph) == 1
+
+
+def test_what_does_not_come_after_a_precondition_has_another_lane(x):
+    graph = ost.Graph()
+    graph.task(add, x, after=graph.precondition("input"))
+    graph.task(add, np.zeros(1))
+    assert lanes_of(graph) == 2
+
+
+def test_a_barrier_that_one_op_waits_for_does_not_hold_up_another(x):
+    graph = ost.Graph()
+    graph.task(add, x, after=graph.wait(ost.Barrier(1)))
+    graph.task(add, np.zeros(1))
+    assert lanes_of(graph) == 2
