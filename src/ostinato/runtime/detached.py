@@ -27,7 +27,8 @@ class DetachedOp(Op):
     @property
     def original(self) -> Op:
         """The op that was recorded, while the user still has it."""
-        return self._original() or self
+        found = self._original()
+        return self if found is None else found
 
 
 def detached(ops: Sequence[Op]) -> tuple[DetachedOp, ...]:
