@@ -18,7 +18,8 @@ import ostinato as ost
 ROOT = Path(__file__).parents[1]
 EXTRAS = ("PIL", "matplotlib", "numba")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "tutorial", "concepts", "errors"))]
+NAMES = ("index", "tutorial", "concepts", "events", "coming_from", "errors")
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "core").rglob("*.md"), *(ROOT / "docs").rglob("*.md")]
 MODULES = [
     module.name

@@ -1,6 +1,7 @@
 """Every example runs, and its replay equals its plain loop."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -66,6 +67,27 @@ def test_image_pipeline_writes_the_files_of_the_loop(tmp_path, capsys):
     assert example.main([*map(str, inputs), "--size", "64", "--output", str(output)]) == 0
     assert "byte for byte: yes" in capsys.readouterr().out
     assert [path.name for path in sorted(output.iterdir())] == [f"{k:04}-waves-{k}.png" for k in range(7)]
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 60])
+def test_waterfall_draws_the_picture_of_the_loop(blocks, capsys):
+    assert load("waterfall").main(["--blocks", str(blocks)]) == 0
+    assert "equal bit for bit: yes" in capsys.readouterr().out
+
+
+def test_waterfall_whose_recording_breaks_off_ends():
+    example = load("waterfall")
+    quiet, recording = example.record(9)
+    with pytest.raises(example.ost.PoisonError, match="broadcast"):
+        example.linked(quiet, recording[: 5 * example.BLOCK], example.np.zeros((9, example.BLOCK // 2)))
+
+
+def test_parameter_sweep_finds_the_best_factor(capsys):
+    assert load("parameter_sweep").main(["--size", "24", "--sweeps", "60", "--runs", "12"]) == 0
+    out = capsys.readouterr().out
+    assert "equal bit for bit: yes" in out
+    found, theory = map(float, re.search(r"best factor ([\d.]+), by theory ([\d.]+)", out).groups())
+    assert abs(found - theory) < 0.06
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
