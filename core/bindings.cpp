@@ -8,6 +8,7 @@ NB_MODULE(_core, module) {
     bind_native(module);
     bind_plan(module);
     bind_events(module);
+    bind_run(module);
     bind_runtime(module);
     bind_spawn(module);
 }

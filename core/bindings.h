@@ -33,5 +33,6 @@ void bind_schedule(nanobind::module_& module);
 void bind_native(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_events(nanobind::module_& module);
+void bind_run(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);
 void bind_spawn(nanobind::module_& module);

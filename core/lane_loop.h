@@ -26,6 +26,9 @@ Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch);
 // Runs a stretch, or what is left of it, of any kind but plain native ones.
 Progress run_other_stretch(Server& server, Lane& lane, const Stretch& stretch);
 
+// Records an operation that began at `start` and ends now.
+void record(Server& server, Lane& lane, std::uint32_t position, std::int64_t start, Status status);
+
 // Runs the operation at `position` once, with tracing. Returns its code; `failure` for a Python one.
 std::int32_t run_operation(Server& server, Lane& lane, Kind kind, std::uint32_t position, ExceptionHandle& failure);
 

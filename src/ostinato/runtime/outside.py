@@ -37,22 +37,24 @@ def conditions(names: Sequence[str], after: After) -> tuple[_core.Event | None, 
     try:
         given = [after[name] for name in names]
     except KeyError:
-        missing = next(name for name in names if name not in after)
-        raise ValueError(
-            f"precondition {missing!r} is not given: pass after={{{missing!r}: event}}, with an event for each of "
-            f"{_declared(names)}"
-        ) from None
+        raise _mismatch(names, after) from None
     events = tuple([event._core if isinstance(event, Event) else event_of(event) for event in given])
     if len(after) == len(names):
         return None, events
-    unknown = [name for name in after if name is not None and name not in names]
-    if unknown:
-        raise ValueError(f"after= gives precondition {unknown[0]!r}, but the graph declares {_declared(names)}")
+    if len(after) > len(names) + (None in after):
+        raise _mismatch(names, after)
     return event_of(after[None]), events
 
 
-def _declared(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"
+def _mismatch(names: Sequence[str], after: Mapping[str | None, Any]) -> ValueError:
+    declared = ", ".join(map(repr, names)) or "none"
+    unknown = [name for name in after if name is not None and name not in names]
+    if unknown:
+        return ValueError(f"after= gives precondition {unknown[0]!r}, but the graph declares {declared}")
+    missing = next(name for name in names if name not in after)
+    return ValueError(
+        f"precondition {missing!r} is not given: pass after={{{missing!r}: event}}, with an event for each of {declared}"
+    )
 
 
 class BarrierParams:

@@ -1,0 +1,212 @@
+#include "bindings_run.h"
+
+#include <Python.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+
+#include "bindings.h"
+#include "bindings_contract.h"
+#include "caller.h"
+#include "python_plan.h"
+
+namespace nb = nanobind;
+
+namespace ostinato {
+
+namespace {
+
+std::uint64_t steps_of(const RunHandle& handle) {
+    const Run& run = *handle.run;
+    if (run.done.load(std::memory_order_acquire))
+        return run.limit();
+    std::uint64_t least = run.requested;
+    for (const auto& lane : handle.program->lanes) {
+        const std::uint64_t in = lane->run_index.load(std::memory_order_acquire);
+        if (in < run.index)
+            return 0;
+        if (in == run.index)
+            least = std::min(least, lane->begun.load(std::memory_order_relaxed) -
+                                        std::min(lane->begun.load(std::memory_order_relaxed),
+                                                 run.first.load(std::memory_order_relaxed)));
+    }
+    return least;
+}
+
+bool wait(const RunHandle& handle, double timeout) {
+    refuse_after_fork(*handle.program->machine);
+    refuse_inside_tasks("waiting for a run");  // whether it is done or not: a task must not hang on luck
+    if (handle.run->done.load(std::memory_order_acquire))
+        return true;
+    const auto limit = timeout < 0 || timeout > 1e9 ? -1 : static_cast<std::int64_t>(timeout * 1e9);
+    if (!wait_until_done(*handle.run, limit))
+        throw nb::python_error();
+    return handle.run->done.load(std::memory_order_acquire);
+}
+
+// The failures as (op, step, code or exception), and how many more there were.
+nb::tuple failures(const RunHandle& handle) {
+    struct Told {
+        std::uint32_t op;
+        std::uint64_t step;
+        std::int32_t code;
+        nb::object exception;
+    };
+    std::vector<Told> told;
+    std::uint64_t unlisted = 0;
+    refuse_after_fork(*handle.program->machine);
+    {  // no Python object is made under the lock: that may run Python code, which may want the lock
+        const std::lock_guard<std::mutex> lock(handle.program->mutex);
+        for (const Failure& failure : handle.run->failures)
+            told.push_back({failure.op, failure.step, failure.code,
+                            failure.exception ? nb::borrow(failure.exception->exception.get()) : nb::object()});
+        unlisted = handle.run->failures_unlisted;
+    }
+    nb::list list;
+    for (const Told& failure : told)
+        list.append(
+            nb::make_tuple(failure.op, failure.step,
+                           failure.exception.is_valid() ? failure.exception : nb::object(nb::int_(failure.code))));
+    return nb::make_tuple(list, unlisted);
+}
+
+// Calls `function` on the machine's own thread when the run is done; false when it is done already.
+bool set_callback(const RunHandle& handle, const nb::object& function) {
+    refuse_after_fork(*handle.program->machine);
+    const std::lock_guard<std::mutex> lock(handle.program->mutex);
+    if (handle.run->done.load(std::memory_order_acquire))
+        return false;
+    if (!handle.run->python)
+        handle.run->python.reset(new PythonRun);
+    handle.run->python->callback = PythonReference(function.ptr());
+    handle.run->wants_callback = true;
+    return true;
+}
+
+bool cancel(const RunHandle& handle) {
+    refuse_after_fork(*handle.program->machine);
+    if (!handle.program->cancel(*handle.run))
+        return false;
+    handle.program->machine->abort_later(handle.program, handle.run);
+    return true;
+}
+
+nb::list trace_records(const RunHandle& handle) {
+    nb::list lanes;
+    for (const TraceBuffers::Lane& lane : handle.run->trace->lanes)
+        lanes.append(nb::make_tuple(
+            nb::bytes(reinterpret_cast<const char*>(lane.records.data()), lane.records.size() * sizeof(TraceRecord)),
+            lane.dropped));
+    return lanes;
+}
+
+// What each lane stands at, as (what it does, a number or two, a text). Lanes may move on meanwhile.
+nb::list stuck(const RunHandle& handle) {
+    refuse_after_fork(*handle.program->machine);
+    Program& program = *handle.program;
+    const Run& run = *handle.run;
+    nb::list result;
+    const auto add = [&](const char* what, std::int64_t first = -1, std::int64_t second = -1, std::string text = {}) {
+        result.append(nb::make_tuple(what, first, second, text));
+    };
+    for (const auto& lane : program.lanes) {
+        if (lane->claim.load(std::memory_order_acquire) != 0) {
+            add("running");
+            continue;
+        }
+        const Timeline* const on = lane->blocked_on.load(std::memory_order_relaxed);
+        const std::uint64_t until = lane->blocked_until.load(std::memory_order_relaxed);
+        if (lane->ready()) {
+            add("ready");
+        } else if (on == &program.frontier) {
+            add("idle");
+        } else if (on == &program.completed) {
+            add("earlier runs");
+        } else if (on == &program.started) {
+            add("start", static_cast<std::int64_t>(until) - static_cast<std::int64_t>(run.index));
+        } else {
+            for (const auto& other : program.lanes) {
+                if (on == &other->timeline) {
+                    const auto& ops = other->order->ops;
+                    add("lane", ops[(until - 1) % ops.size()],
+                        static_cast<std::int64_t>(run.user_step((until - 1) / ops.size())));
+                }
+            }
+            for (std::size_t i = 0; i < program.signals.size(); ++i) {
+                if (on != &program.signals[i]->timeline)
+                    continue;
+                std::string text;
+                {
+                    const std::lock_guard<std::mutex> lock(program.mutex);  // the plan stays until the run has ended
+                    if (run.plan && lane->run_index.load(std::memory_order_acquire) == run.index)
+                        text = run.plan->external[i]->waits_for(run, until - 1);
+                }
+                add("outside", program.schedule->externals[i], static_cast<std::int64_t>(run.user_step(until - 1)),
+                    text);
+            }
+        }
+    }
+    return result;
+}
+
+}  // namespace
+
+}  // namespace ostinato
+
+void bind_run(nb::module_& module) {
+    using namespace nb::literals;
+    using namespace ostinato;
+    nb::class_<RunHandle>(module, "Run", "Some steps of a program, submitted together.")
+        .def("wait", &wait, "timeout"_a)
+        .def("cancel", &cancel)
+        .def("failures", &failures)
+        .def("deliver", [](const RunHandle& self) { self.program->deliver(*self.run); })
+        .def("set_callback", &set_callback, "function"_a)
+        .def("trace_records", &trace_records)
+        .def_prop_ro("submitted", [](const RunHandle& self) { return self.run->trace->submitted; })
+        .def("stuck", &stuck)
+        .def_prop_ro("done", [](const RunHandle& self) { return self.run->done.load(std::memory_order_acquire); })
+        .def_prop_ro("begun",
+                     [](const RunHandle& self) {
+                         for (const auto& lane : self.program->lanes)
+                             if (lane->run_index.load(std::memory_order_acquire) >= self.run->index)
+                                 return true;
+                         return self.run->done.load(std::memory_order_acquire);
+                     })
+        .def_prop_ro("cancelled",
+                     [](const RunHandle& self) {
+                         const std::lock_guard<std::mutex> lock(self.program->mutex);
+                         return self.run->cancelled;
+                     })
+        .def_prop_ro("poisoned", [](const RunHandle& self) { return self.run->poisoned.load(); })
+        .def_prop_ro("steps", &steps_of)
+        .def_prop_ro("requested", [](const RunHandle& self) { return self.run->requested; })
+        .def_prop_ro("poisoned_by",
+                     [](const RunHandle& self) -> std::optional<EventHandle> {
+                         const std::lock_guard<std::mutex> lock(self.program->mutex);
+                         return self.run->poisoned_by ? std::optional(EventHandle{self.run->poisoned_by})
+                                                      : std::nullopt;
+                     })
+        .def(
+            "end",
+            [](const RunHandle& self, const nb::object& origin) {
+                refuse_after_fork(*self.program->machine);
+                return EventHandle{self.program->end_of(
+                    *self.run, PythonObjectHandle(new PythonObject{PythonReference(origin.ptr())}))};
+            },
+            "origin"_a, "The event of its end; `origin` is called to explain it if it is poisoned.")
+        .def(
+            "post",
+            [](const RunHandle& self, std::uint32_t index, const nb::object& origin) {
+                refuse_after_fork(*self.program->machine);
+                return EventHandle{self.program->post_of(
+                    *self.run, index, PythonObjectHandle(new PythonObject{PythonReference(origin.ptr())}))};
+            },
+            "index"_a, "origin"_a, "The event of a postcondition, by number.")
+        .def_prop_ro("origin", [](const RunHandle& self) -> std::optional<RunHandle> {
+            std::shared_ptr<Run> failed = self.program->failed_run();
+            return failed ? std::optional(RunHandle{self.program, std::move(failed)}) : std::nullopt;
+        });
+}

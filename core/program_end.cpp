@@ -1,0 +1,111 @@
+// How runs end, and who is told: core/DESIGN.md, "Completion".
+#include <utility>
+
+#include "machine.h"
+#include "program.h"
+
+namespace ostinato {
+
+void Program::reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool skipped) {
+    std::shared_ptr<Event> event;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        Post& post = run.posts[index];
+        if (skipped)
+            post.skipped = step + 1;
+        if (step - run.first.load(std::memory_order_relaxed) + 1 != run.limit())
+            return;
+        post.told = true;
+        post.poisoned = skipped;
+        event = std::move(post.event);
+    }
+    if (event)
+        skipped ? event->poison() : event->trigger();
+}
+
+std::shared_ptr<Event> Program::end_of(Run& run, PythonObjectHandle origin) {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (run.end)
+        return run.end;
+    auto event = std::make_shared<Event>(std::move(origin));
+    event->comes_after(run.grants);
+    if (!run.done.load(std::memory_order_acquire))
+        return run.end = event;
+    const bool bad = run.bad();
+    lock.unlock();
+    bad ? event->poison() : event->trigger();
+    return event;
+}
+
+std::shared_ptr<Event> Program::post_of(Run& run, std::uint32_t index, PythonObjectHandle origin) {
+    std::unique_lock<std::mutex> lock(mutex);
+    Post& post = run.posts[index];
+    if (post.event)
+        return post.event;
+    auto event = std::make_shared<Event>(std::move(origin));
+    event->comes_after(run.grants);
+    if (!post.told)
+        return post.event = event;
+    const bool bad = post.poisoned;
+    lock.unlock();
+    bad ? event->poison() : event->trigger();
+    return event;
+}
+
+void Program::finish(Run& run) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        run.ended = true;
+    }
+    // Lanes pass through runs in order, but the last of two lanes may get here before the last of another two. Runs
+    // are told to be done in order all the same, by whoever finds them first in the queue.
+    while (finish_first()) {
+    }
+}
+
+bool Program::finish_first() {
+    Told told;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (pending_.empty() || !pending_.front()->ended)
+            return false;
+        told = end_locked(std::move(pending_.front()));
+        pending_.pop_front();
+    }
+    tell(told);
+    return true;
+}
+
+Program::Told Program::end_locked(std::shared_ptr<Run> run) {
+    Told told{run, std::move(run->plan), {}};
+    const std::uint64_t steps = run->limit(), end = run->first.load(std::memory_order_relaxed) + steps;
+    for (Post& post : run->posts) {
+        if (post.told)
+            continue;
+        post.told = true;
+        post.poisoned = run->cancelled || (steps != 0 && post.skipped == end);
+        if (post.event)
+            told.events.emplace_back(std::move(post.event), post.poisoned);
+    }
+    if (run->end)
+        told.events.emplace_back(std::move(run->end), run->bad());
+    run->done.store(true, std::memory_order_release);
+    if (run->wants_callback)
+        machine->call_back(run);  // before a later run can end and the machine be closed
+    if (run->index != 0)
+        publish(completed, run->index);
+    return told;
+}
+
+void Program::tell(const Told& told) {
+    Run& run = *told.run;
+    run.finished.ring();
+    light_fence();  // against a caller that falls asleep: it looks at `done` after its heavy fence
+    Seat* const caller = run.caller.load(std::memory_order_acquire);
+    if (caller != nullptr && caller->asleep.load(std::memory_order_relaxed))
+        caller->doorbell.ring();
+    for (const auto& [event, poisoned] : told.events)
+        poisoned ? event->poison() : event->trigger();
+}
+
+}  // namespace ostinato

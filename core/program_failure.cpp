@@ -1,0 +1,133 @@
+// Failures and poison: core/DESIGN.md, "Poison".
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "program.h"
+
+namespace ostinato {
+
+std::shared_ptr<Run> Program::failed_run() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return failed_;
+}
+
+void Program::go_slow_locked() {
+    if (slow.load(std::memory_order_relaxed))
+        return;
+    history.prepare(schedule->n_ops, 4 * schedule->window_period);
+    reach_.clear();
+    slow.store(true, std::memory_order_release);
+}
+
+// Which of two failures is told rather than the other: what leaves the program, then the least in (step, program
+// order).
+static bool told_before(const Failure& a, const Failure& b) {
+    const bool a_leaves = a.exception && leaves(*a.exception);
+    const bool b_leaves = b.exception && leaves(*b.exception);
+    return std::tuple(!a_leaves, a.step, a.op) < std::tuple(!b_leaves, b.step, b.op);
+}
+
+void Program::taint_locked(Run& run) {
+    go_slow_locked();
+    ++failures_;
+    if (std::find(undelivered_.begin(), undelivered_.end(), run.index) == undelivered_.end())
+        undelivered_.push_back(run.index);
+}
+
+void Program::limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool stops) {
+    if (stops) {
+        stop_locked(run, 0);
+        return;
+    }
+    const std::uint64_t all = reach_.spread(*schedule, std::span(&op, 1), step);
+    if (all != kNever)
+        stop_locked(run, all - run.first.load(std::memory_order_relaxed));
+}
+
+void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception) {
+    const bool leaving = exception && leaves(*exception);
+    Failure failure{op, run.user_step(step), code, std::move(exception)};  // not kept: it ends outside the lock
+    std::shared_ptr<Run> failed;                                           // likewise the last one
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        taint_locked(run);
+        history.mark(op, step, true);
+        if (run.failures.empty()) {
+            failed = run.shared_from_this();
+            failed.swap(failed_);
+        }
+        if (run.failures.size() < kMostFailures) {
+            run.failures.push_back(std::move(failure));
+        } else {
+            ++run.failures_unlisted;
+            const auto last = std::max_element(run.failures.begin(), run.failures.end(), told_before);
+            if (told_before(failure, *last))
+                std::swap(failure, *last);
+        }
+        if (leaving)
+            run.cancelled = true;
+        if (run.on_error == OnError::kStop || leaving || run.failures.size() <= kMostSpread)
+            limit_locked(run, op, step, run.on_error == OnError::kStop || leaving);
+    }
+}
+
+void Program::poison(Run& run, std::uint32_t op, std::uint64_t step, const std::shared_ptr<Event>& by) {
+    std::shared_ptr<Run> failed = run.shared_from_this();  // the last one ends outside the lock
+    const std::lock_guard<std::mutex> lock(mutex);
+    taint_locked(run);
+    history.mark(op, step, true);
+    failed.swap(failed_);
+    run.poisoned.store(true, std::memory_order_relaxed);
+    if (!run.poisoned_by)
+        run.poisoned_by = by;
+    limit_locked(run, op, step, run.on_error == OnError::kStop);
+}
+
+void Program::poison_start(Run& run) {
+    std::shared_ptr<Run> failed = run.shared_from_this();  // the last one ends outside the lock
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (run.start_poisoned.load(std::memory_order_relaxed))
+        return;  // another lane was here
+    taint_locked(run);
+    failed.swap(failed_);
+    run.start_poisoned.store(true, std::memory_order_relaxed);
+    run.poisoned.store(true, std::memory_order_relaxed);
+    run.poisoned_by = run.after;
+    // One step at least, all of it skipped: later runs learn from its history what they must skip.
+    std::uint64_t steps = 1;
+    if (run.on_error != OnError::kStop) {
+        std::vector<std::uint32_t> all(schedule->n_ops);
+        std::iota(all.begin(), all.end(), 0);
+        const std::uint64_t first = run.first.load(std::memory_order_relaxed);
+        const std::uint64_t reached = reach_.spread(*schedule, all, first);
+        steps = reached == kNever ? kNever : std::max(steps, reached - first);
+    }
+    stop_locked(run, steps);
+}
+
+void Program::deliver(Run& run) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!run.done.load(std::memory_order_acquire))
+        return;
+    const bool poison_only =
+        run.failures.empty() && !run.cancelled && !run.poisoned_by && run.poisoned.load(std::memory_order_relaxed);
+    std::erase_if(undelivered_,
+                  [&](std::uint64_t index) { return index == run.index || (poison_only && index < run.index); });
+}
+
+bool Program::starts_clean(Run& run) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (run.start == Run::Start::kUndecided) {
+        // No failure has come since the submission, and all before it had been told.
+        const bool clean =
+            runs_ == Runs::kIndependent || (run.all_delivered_at_submit && failures_ == run.failures_at_submit);
+        run.start = clean ? Run::Start::kClean : Run::Start::kPoisoned;
+        if (clean)
+            reach_.clear();
+    }
+    return run.start == Run::Start::kClean;
+}
+
+}  // namespace ostinato
