@@ -137,13 +137,17 @@ void merge(const std::vector<std::shared_ptr<Event>>& events, bool ignore_poison
         if (left->fetch_sub(1, std::memory_order_acq_rel) == 1)
             merged->trigger();
     };
+    const auto happened = [one_less, merged, ignore_poison](Event& event) {
+        if (event.poisoned() && !ignore_poison)
+            merged->poison(event.shared_from_this());
+        one_less();
+    };
     for (const std::shared_ptr<Event>& event : events) {
         merged->comes_after(event->grants());
-        event->listen([one_less, merged, ignore_poison](Event& happened) {
-            if (happened.poisoned() && !ignore_poison)
-                merged->poison(happened.shared_from_this());
-            one_less();
-        });
+        if (event->done())
+            happened(*event);
+        else
+            event->listen(happened);
     }
     one_less();
 }
