@@ -53,7 +53,8 @@ def split(
     does not. Op x of a lane may come before op y of the same lane if, for all e,
     ``lag(y, e) <= lag(x, e) <= lag(y, e) + 1``: then y depends on what x waits for, and x in the next step on what y
     waits for, anyway. Waits for the same thing hold in the order of steps. An idle wait itself may be held up by
-    whatever all that directly comes after it is held up by: its lags count as the greatest of theirs, less the distance.
+    whatever all that directly comes after it is held up by: its lags count as the greatest of theirs, less the
+    distance.
 
     Parameters
     ----------

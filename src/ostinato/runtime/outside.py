@@ -53,7 +53,8 @@ def _mismatch(names: Sequence[str], after: Mapping[str | None, Any]) -> ValueErr
         return ValueError(f"after= gives precondition {unknown[0]!r}, but the graph declares {declared}")
     missing = next(name for name in names if name not in after)
     return ValueError(
-        f"precondition {missing!r} is not given: pass after={{{missing!r}: event}}, with an event for each of {declared}"
+        f"precondition {missing!r} is not given: pass after={{{missing!r}: event}}, with an event for each "
+        f"of {declared}"
     )
 
 
@@ -61,9 +62,15 @@ class BarrierParams:
     """Barriers given with runs, and the phase that each run's first step belongs to.
 
     That is the phase a barrier is at, or, where an earlier run of the program takes it further, the phase after that.
+
+    Parameters
+    ----------
+    independent
+        Whether runs are independent of each other: then they meet in the phase a barrier is at.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, independent: bool) -> None:
+        self._independent = independent
         self._lock = threading.Lock()
         self._last: weakref.WeakKeyDictionary[Barrier, _Use] = weakref.WeakKeyDictionary()
 
@@ -85,7 +92,7 @@ class BarrierParams:
 
     def _base(self, barrier: Barrier) -> int:
         last = self._last.get(barrier)
-        if last is None:
+        if last is None or self._independent:
             return barrier.phase
         return max(barrier.phase, last.base + (last.run.steps if last.run.done else last.run.requested))
 
