@@ -253,6 +253,11 @@ void Machine::refresh(Seat& seat) {
 }
 
 void Machine::ring_homes(const Program& program, std::int32_t priority) {
+    // Lanes learn how urgent the run is when they enter it. Until then those that are free would not be chosen.
+    for (const auto& lane : program.lanes) {
+        if (lane->priority.load(std::memory_order_relaxed) < priority)
+            lane->priority.store(priority, std::memory_order_relaxed);
+    }
     bool busy = false;
     for (const std::uint32_t home : program.homes) {
         Seat& seat = *seats_[home];
@@ -347,7 +352,12 @@ void Machine::call_attention() {
 bool Machine::sit(Seat& seat, bool as_caller) {
     if (seat.taken.exchange(true, std::memory_order_seq_cst))
         return false;
-    seat.by_caller.store(as_caller, std::memory_order_relaxed);
+    if (as_caller) {
+        seat.by_caller.store(true, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_seq_cst);  // against ring_for, which may have counted on this seat
+        if (calls_.ready_unbound()) [[unlikely]]
+            pass_on_calls(seat);
+    }
     if (own_asleep_.load(std::memory_order_seq_cst)) [[unlikely]]  // either we see this, or tick sees us
         wake_own();
     return true;

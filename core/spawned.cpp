@@ -11,6 +11,17 @@
 
 namespace ostinato {
 
+namespace {
+
+void tell(const SpawnedCall& call, Event& end) {
+    if (call.poisoned_by)
+        end.poison(call.poisoned_by);  // in a chain of calls, all by the first: to explain it takes no recursion
+    else
+        call.bad() ? end.poison() : end.trigger();
+}
+
+}  // namespace
+
 bool ReadyCalls::Front::before(const Front& other) const {
     if (call == nullptr || other.call == nullptr)
         return call != nullptr;
@@ -173,7 +184,7 @@ void SpawnedCalls::finish(SpawnedCall& call) {
     }
     call.finished.ring();
     if (end)
-        call.bad() ? end->poison() : end->trigger();
+        tell(call, *end);
     if (n_in_flight_.fetch_sub(1, std::memory_order_acq_rel) == 1)
         machine_.close_if_forgotten();
 }
@@ -188,7 +199,7 @@ std::shared_ptr<Event> SpawnedCalls::end_of(SpawnedCall& call, PythonObjectHandl
         if (!call.done.load(std::memory_order_relaxed))
             return call.end = event;
     }
-    call.bad() ? event->poison() : event->trigger();
+    tell(call, *event);
     return event;
 }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato import _core
 from ostinato.errors import PoisonError, TaskError
-from ostinato.events import Event, event_of
+from ostinato.events import Event, cause_of, event_of
 from ostinato.graph.call_site import CallSite
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import PythonTask, Task, refuse_placeholder
@@ -184,7 +184,6 @@ def _error_of(core: _core.Spawned, op: SpawnedOp) -> BaseException | None:
         poison = PoisonError(
             f"{op.name!r} has not run, because the event it was to come after is poisoned; spawned at {op.call_site}"
         )
-        poisoned = Event(core.poisoned_by)._poison()
-        poison.__cause__ = poisoned.__cause__ if poisoned is not None else None
+        poison.__cause__ = cause_of(core.poisoned_by)
         return poison
     return None
