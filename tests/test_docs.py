@@ -89,6 +89,24 @@ def test_public_names_are_documented(name: str) -> None:
     assert re.search(rf"^\.\. \w+:: {name}$", api, re.MULTILINE), f"docs/api.md does not list {name}"
 
 
+def messages_in_tables(page: Path) -> list[str]:
+    """What tables quote in their first column, below "Messages by subject"."""
+    text = page.read_text().partition("## Messages by subject")[2].partition("## Nothing happens")[0]
+    rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    return [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+
+
+@pytest.mark.parametrize("message", messages_in_tables(ROOT / "docs" / "errors.md"))
+def test_messages_that_are_explained_exist(message: str) -> None:
+    if message in ("TaskError", "PoisonError", "TimeoutError"):
+        return
+    source = "".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
+    source += "".join(path.read_text() for path in sorted((ROOT / "core").glob("*.cpp")))
+    source = re.sub(r"\"\n\s*f?\"", "", source)  # a string that goes on in the next line
+    for part in re.split(r"'\w'|\.\.\.|\d+(?:\.\d+)?|\{.*|(?:pre|post)conditions?=?|param(?:eter|s=)|triggered", message):
+        assert part in source, f"docs/errors.md: no message has {part!r}"
+
+
 def anchors(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
