@@ -102,7 +102,7 @@ class Program:
         self._instances = Instances(machine._core, core, plan, enough) if runs == "concurrent" else None
         self._core = _core.Program(machine._core, core, plan, "serial" if runs == "serial" else "pipelined")
         self._next_step = 0  # of a concurrent program
-        self._barriers = BarrierParams() if self._lowered.barriers else None
+        self._barriers = BarrierParams(runs == "concurrent") if self._lowered.barriers else None
         self._values_of = Values(self._params, self._lowered)
         self._any_params = bool(self._params)
         # Whether what a run is given depends on other runs.
