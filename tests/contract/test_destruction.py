@@ -36,6 +36,15 @@ def later(function):
     timer.start()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections():
+    """Leave what the tests before have made out of the many collections here."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 # close
 
 
