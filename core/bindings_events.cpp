@@ -130,6 +130,13 @@ void bind_events(nb::module_& module) {
             "call_back",
             [](const EventHandle& self, const nb::object& function) { return call_back(usable(self), keep(function)); },
             "function"_a, "Have it called when the event happens; false when it has.")
+        .def(
+            "withdraw",
+            [](const EventHandle& self, const nb::object& function) {
+                (void)self.event->withdraw(
+                    [&](const PythonObjectHandle& callback) { return callback->object.get() == function.ptr(); });
+            },
+            "function"_a, "Do not have it called after all.")
         .def_prop_ro(
             "reason", [](const EventHandle& self) { return borrow(self.event->source().reason()); },
             "The exception it was poisoned with, or None.")

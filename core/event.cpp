@@ -106,9 +106,21 @@ bool Event::call_back(PythonObjectHandle callback, CallbackListener listener) {
     if (done())
         return false;
     callbacks_.push_back(std::move(callback));
-    if (callbacks_.size() == 1)
+    if (!std::exchange(calls_back_, true))
         listeners_.push_back([listener](Event& event) { listener(std::move(event.callbacks_)); });
     return true;
+}
+
+PythonObjectHandle Event::withdraw(const std::function<bool(const PythonObjectHandle&)>& matches) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (done())
+        return {};
+    const auto at = std::find_if(callbacks_.rbegin(), callbacks_.rend(), matches);
+    if (at == callbacks_.rend())
+        return {};
+    PythonObjectHandle callback = std::move(*at);
+    callbacks_.erase(std::next(at).base());
+    return callback;
 }
 
 void Event::listen(Listener listener) {

@@ -52,6 +52,8 @@ public:
     // so that Python's garbage collector can. False: it has happened.
     using CallbackListener = void (*)(std::vector<PythonObjectHandle> callbacks);
     bool call_back(PythonObjectHandle callback, CallbackListener listener);
+    // Takes such a callback back: the last one that `matches`; null when it is too late.
+    PythonObjectHandle withdraw(const std::function<bool(const PythonObjectHandle&)>& matches);
     // Of an event that only the caller holds.
     const std::vector<PythonObjectHandle>& callbacks() const { return callbacks_; }
 
@@ -77,6 +79,7 @@ private:
     std::mutex mutex_;  // listeners, callbacks, grants, and the change of state
     std::vector<Listener> listeners_;
     std::vector<PythonObjectHandle> callbacks_;
+    bool calls_back_ = false;  // one of the listeners takes them
     std::vector<std::shared_ptr<Grant>> grants_;
     PythonObjectHandle origin_, reason_;  // written before the state changes
     std::shared_ptr<Event> poisoned_by_;

@@ -241,6 +241,22 @@ def test_awaiting_may_be_given_up():
     assert told.wait(60)
 
 
+def test_awaiting_in_vain_leaves_nothing_behind():
+    event, loops = ost.UserEvent(), []
+
+    async def main():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(event, 0)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(event, 0.001)
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+
+    for _ in range(3):
+        asyncio.run(main())
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
+
+
 @pytest.mark.parametrize("what", ["wait", "exception", "__await__"])
 @pytest.mark.parametrize("done", [False, True])
 def test_no_waiting_in_a_task(what, done):

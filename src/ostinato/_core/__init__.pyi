@@ -60,6 +60,9 @@ class Event:
     def call_back(self, function: object) -> bool:
         """Have it called when the event happens; false when it has."""
 
+    def withdraw(self, function: object) -> None:
+        """Do not have it called after all."""
+
     @property
     def reason(self) -> object:
         """The exception it was poisoned with, or None."""

@@ -129,7 +129,10 @@ class Event:
                     loop.call_soon_threadsafe(tell)
 
             if self._core.call_back(wake):
-                yield from happened
+                try:
+                    yield from happened
+                finally:
+                    self._core.withdraw(wake)  # for whoever gave up, and may come again
         self._raise_poison()
 
     def __repr__(self) -> str:
