@@ -1,6 +1,7 @@
 #include "passes/apart.h"
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "passes/at.h"
@@ -67,20 +68,58 @@ private:
     std::ptrdiff_t count_ = 0;
 };
 
+// Which touches have another of the same number, by an edge that holds anyway before or after them, that conflicts with
+// whatever they conflict with. No other touch of the box lies between two of the same number.
+class Chains {
+public:
+    Chains(std::span<const Touch> touches, const GivenEdges& given) {
+        by_op_.reserve(touches.size());
+        for (const Touch& t : touches)
+            by_op_.push_back({t.op, t.box, t.turn, t.write});
+        std::sort(by_op_.begin(), by_op_.end());
+        for (const Touch& t : touches) {
+            followed_.push_back(t.apart >= 0 && any(t, given.successors));
+            preceded_.push_back(t.apart >= 0 && any(t, given.predecessors));
+        }
+    }
+
+    bool followed(std::size_t touch) const { return followed_[touch]; }
+    bool preceded(std::size_t touch) const { return preceded_[touch]; }
+
+private:
+    // Operation, box, turn, whether it writes.
+    using Place = std::tuple<int32_t, int32_t, int32_t, bool>;
+
+    bool any(const Touch& t, const Adjacency& beside) const {
+        for (int64_t e = beside.start[at(t.op)]; e < beside.start[at(t.op) + 1]; ++e) {
+            const Place least{beside.op[at(e)], t.box, t.turn, t.write}, most{beside.op[at(e)], t.box, t.turn, true};
+            const auto found = std::lower_bound(by_op_.begin(), by_op_.end(), least);
+            if (found != by_op_.end() && *found <= most)
+                return true;
+        }
+        return false;
+    }
+
+    std::vector<Place> by_op_;
+    std::vector<bool> followed_, preceded_;
+};
+
 // As the scan of dependences.cpp, but an access is left out only where a write lies between that conflicts with both.
 class ApartScan {
 public:
-    ApartScan(std::span<const Touch> touches, BoxIndex& index, int32_t period, Edges& edges)
-        : touches_(touches), index_(index), period_(period), edges_(edges), writes_(at(index.count())),
-          last_(at(index.count()), 0), earlier_(2 * touches.size() + 1, 0) {}
+    ApartScan(std::span<const Touch> touches, const GivenEdges& given, BoxIndex& index, int32_t period, Edges& edges)
+        : touches_(touches), chains_(touches, given), index_(index), period_(period), edges_(edges),
+          writes_(at(index.count())), last_(at(index.count()), 0), earlier_(2 * touches.size() + 1, 0) {}
 
     void run() {
         int64_t time = 0;
         for (const Touch& t : touches_)
             note(t, ++time);
-        for (const Touch& t : touches_) {
-            look(t, ++time);
-            note(t, time);
+        for (std::size_t i = 0; i < touches_.size(); ++i) {
+            ++time;
+            if (!chains_.preceded(i))
+                look(touches_[i], time);
+            note(touches_[i], time);
         }
     }
 
@@ -102,9 +141,11 @@ private:
             const Writes& others = writes_[at(box)];
             const int64_t from = std::max(since, others.all_before(t.apart));
             for (int64_t earlier = last_[at(box)]; earlier >= from; earlier = earlier_[at(earlier)]) {
-                const Touch& e = touches_[at((earlier - 1) % n)];
+                const std::size_t place = at((earlier - 1) % n);
+                const Touch& e = touches_[place];
                 const bool conflict = (e.write || t.write) && (e.apart < 0 || e.apart != t.apart);
-                if (conflict && !own.between(earlier, e.apart, t.apart) && !others.between(earlier, e.apart, t.apart))
+                if (conflict && !chains_.followed(place) && !own.between(earlier, e.apart, t.apart) &&
+                    !others.between(earlier, e.apart, t.apart))
                     add(t, time, e, earlier);
             }
             return true;
@@ -120,6 +161,7 @@ private:
     }
 
     std::span<const Touch> touches_;
+    Chains chains_;
     BoxIndex& index_;
     int32_t period_;
     Edges& edges_;
@@ -130,8 +172,9 @@ private:
 
 }  // namespace
 
-void scan_apart(std::span<const Touch> touches, BoxIndex& index, int32_t period, Edges& edges) {
-    ApartScan(touches, index, period, edges).run();
+void scan_apart(std::span<const Touch> touches, const GivenEdges& given, BoxIndex& index, int32_t period,
+                Edges& edges) {
+    ApartScan(touches, given, index, period, edges).run();
 }
 
 }  // namespace ostinato::passes

@@ -17,8 +17,13 @@ struct Touch {
     bool write;
 };
 
+// Edges within a step that hold anyway, from each op and to it.
+struct GivenEdges {
+    Adjacency successors, predecessors;
+};
+
 // Adds the edges between touches of one group, given in the order in which they happen, of which some do not conflict
-// although they overlap. Slower than a scan where all that overlap do.
-void scan_apart(std::span<const Touch> touches, BoxIndex& index, int32_t period, Edges& edges);
+// although they overlap; those with the same number follow each other. Slower than a scan where all that overlap do.
+void scan_apart(std::span<const Touch> touches, const GivenEdges& given, BoxIndex& index, int32_t period, Edges& edges);
 
 }  // namespace ostinato::passes

@@ -152,7 +152,8 @@ private:
     bool any_crowded_ = false;
 };
 
-void scan_group(const Accesses& accesses, std::span<const int64_t> rows, LocalBoxes& local, Edges& edges) {
+void scan_group(const Accesses& accesses, std::span<const int64_t> rows, const GivenEdges& given, LocalBoxes& local,
+                Edges& edges) {
     const int32_t period = accesses.period[at(rows[0])];
     const Boxes boxes = local.of(rows);
     std::vector<Touch> touches;
@@ -167,7 +168,7 @@ void scan_group(const Accesses& accesses, std::span<const int64_t> rows, LocalBo
                          [](const Touch& a, const Touch& b) { return a.turn < b.turn; });
     BoxIndex index(boxes.lo.data(), boxes.hi.data(), accesses.dims, boxes.count);
     if (std::any_of(touches.begin(), touches.end(), [](const Touch& t) { return t.apart >= 0; }))
-        scan_apart(touches, index, period, edges);
+        scan_apart(touches, given, index, period, edges);
     else
         Scan(touches, index, period, edges).run();
 }
@@ -227,6 +228,9 @@ Edges inferred(int32_t ops, const Accesses& accesses) {
         sorted[at(next[at(accesses.group[row])]++)] = static_cast<int64_t>(row);
 
     Edges edges;
+    GivenEdges given;
+    if (!accesses.apart.empty())
+        given = {successors(ops, accesses.given), predecessors(ops, accesses.given)};
     LocalBoxes local(accesses, accesses.dims > 0 ? accesses.lo.size() / at(accesses.dims) : 1);
     std::vector<int64_t> plain;
     for (std::size_t g = 0; g < at(accesses.groups); ++g) {
@@ -236,7 +240,7 @@ Edges inferred(int32_t ops, const Accesses& accesses) {
             if (accesses.shadow[at(row)] < 0)
                 plain.push_back(row);
         if (!plain.empty())
-            scan_group(accesses, plain, local, edges);
+            scan_group(accesses, plain, given, local, edges);
         if (plain.size() < all.size())
             mix_group(accesses, all, local, edges);
     }

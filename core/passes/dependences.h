@@ -18,6 +18,7 @@ struct Accesses {
     int32_t dims = 0;
     int32_t groups = 0;
     std::span<const int32_t> apart;  // by op: those with the same number do not conflict; negative, or empty: all do
+    EdgeSpan given;                  // within a step, between ops with the same number
 
     int32_t apart_of(std::size_t row) const { return apart.empty() ? -1 : apart[static_cast<std::size_t>(op[row])]; }
 };

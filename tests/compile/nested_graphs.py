@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import count, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,7 +99,7 @@ class Oracle:
         """Pairs of nodes, steps written out, that come after each other for what they access."""
         accesses = {node: self._accesses(self.nodes[node]) for node in self.real}
         for a, b in product(self.real, self.real):
-            common = next(i for i in range(DEPTH + 2) if i == len(a.path) - 1 or a.path[: i + 1] != b.path[: i + 1])
+            common = next(i for i in count() if i == len(a.path) - 1 or a.path[: i + 1] != b.path[: i + 1])
             if not self._graphs[a.path[:common]].infer:
                 continue
             for s, t in product(range(steps), range(steps)):

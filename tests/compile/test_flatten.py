@@ -16,7 +16,7 @@ from ostinato.compile.flatten import Flat, flatten
 from ostinato.compile.ordering import ordered
 from ostinato.errors import GraphError
 from ostinato.events import Barrier
-from ostinato.graph.access import Read, Write
+from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.body import Join
 from ostinato.graph.graph import Graph
 from ostinato.graph.native import native
@@ -200,6 +200,16 @@ def test_blocks_of_ops_that_infer_nothing_inside_do_not_pile_up() -> None:
     for _ in range(1000):
         graph.subgraph(inner)
     assert len(dependences(flatten(graph)).src) < 1000 * 20
+
+
+def test_chains_that_are_given_take_an_edge_from_end_to_begin() -> None:
+    array, inner, graph = np.zeros(2), Graph(infer=False), Graph()
+    last = ()
+    for _ in range(50):
+        last = inner.task(body, array, access=(ReadWrite,), after=last)
+    for _ in range(50):
+        graph.subgraph(inner)
+    assert len(dependences(flatten(graph)).src) == 50 * 50
 
 
 def test_steps_of_a_graph_that_infers_nothing_are_apart_but_not_poisoned() -> None:

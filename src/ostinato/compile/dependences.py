@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compile.edges import Edges, IntArray, edges_of
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
 __all__ = ["dependences", "inferred", "outer_edges", "serial_steps", "step_barrier"]
+
+
+_ALL = np.empty(0, np.int32)
+_NONE = Edges(_ALL, _ALL, _ALL)
 
 
 def dependences(graph: Graph | Flat) -> Edges:
@@ -65,11 +70,12 @@ def outer_edges(graph: Graph) -> Edges:
     return edges_of(len(graph), *(np.concatenate([inside[kept], row]) for inside, row in pairs))
 
 
-def inferred(ops: int, found: Accesses, apart: IntArray | None = None) -> Edges:
+def inferred(ops: int, found: Accesses, apart: IntArray = _ALL, given: Edges = _NONE) -> Edges:
     """Return edges along which exactly those ops reach each other whose accesses conflict, directly or through others.
 
     Accesses conflict where they can touch the same memory and one of them writes: in program order within a step, and
-    from each step to all later ones. Accesses of ops with the same number in `apart` do not, unless it is negative.
+    from each step to all later ones. Those of ops with the same number in `apart` do not, unless it is negative: then,
+    what the `given` edges, within a step and between such ops, imply is left out.
     """
     return Edges(
         *_core.passes.inferred(
@@ -85,7 +91,8 @@ def inferred(ops: int, found: Accesses, apart: IntArray | None = None) -> Edges:
             found.hi.ravel(),
             found.lo.shape[1],
             found.groups,
-            np.empty(0, np.int32) if apart is None else apart,
+            apart,
+            *given,
         )
     )
 
@@ -109,17 +116,22 @@ def step_barrier(edges: Edges, n: int) -> Edges:
 def _inferred_in(graph: Graph | Flat, ops: Sequence[Op]) -> Edges:
     if not isinstance(graph, Flat):
         return inferred(len(ops), accesses(ops)) if graph.infer else _NONE
-    found = [_inferred_among(ops, inference) for inference in graph.inferences]
+    given = np.array([edge for edge in graph.explicit_edges if edge[2] == 0], np.int32).reshape(-1, 3)
+    given = given[np.argsort(given[:, 0], kind="stable")]
+    found = [_inferred_among(ops, inference, given) for inference in graph.inferences]
     return edges_of(len(ops), *map(np.concatenate, zip(*found, strict=True))) if found else _NONE
 
 
-def _inferred_among(ops: Sequence[Op], among: Inference) -> Edges:
+def _inferred_among(ops: Sequence[Op], among: Inference, given: npt.NDArray[np.int32]) -> Edges:
     low, high, ranges = among
-    apart = np.full(high - low if ranges else 0, -1, np.int32)
-    for number, (begin, end) in enumerate(ranges):
-        apart[begin - low : end - low] = number
-    found = inferred(high - low, accesses(ops[low:high]), apart)
+    if not ranges:
+        found = inferred(high - low, accesses(ops[low:high]))
+    else:
+        apart = np.full(high - low, -1, np.int32)
+        for number, (begin, end) in enumerate(ranges):
+            apart[begin - low : end - low] = number
+        within = given[slice(*np.searchsorted(given[:, 0], (low, high)))]
+        within = within[(low <= within[:, 1]) & (within[:, 1] < high)] - np.array([low, low, 0], np.int32)
+        within = within[apart[within[:, 0]] == apart[within[:, 1]]]
+        found = inferred(high - low, accesses(ops[low:high]), apart, Edges(*np.ascontiguousarray(within.T)))
     return Edges(found.src + np.int32(low), found.dst + np.int32(low), found.distance)
-
-
-_NONE = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))
