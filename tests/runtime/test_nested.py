@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
+from ostinato.graph.body import Join
 
 
 @ost.task
@@ -141,6 +142,25 @@ def test_failures_name_the_op_that_was_recorded(machine, rebound) -> None:
             program.verify()
         assert failed.value.op is op
         assert program.replay(2, wanted=False) == 2
+
+
+def test_poison_goes_through_the_ends_of_nested_graphs(machine) -> None:
+    inner, graph = ost.Graph(infer=False), ost.Graph(infer=False)
+    arrays = np.zeros((9, 2))
+    for row in range(3):
+        inner.task(fail_if, arrays[row], inner.param("wanted", False) if row == 0 else False)
+    first = graph.subgraph(inner, {"wanted": graph.param("wanted", True)})
+    for row in range(3, 6):
+        graph.task(fail_if, arrays[row], False, after=first)
+    for row in range(6, 9):
+        graph.task(fail_if, arrays[row], False)
+    with graph.compile(machine) as program:
+        assert any(isinstance(op.body, Join) for op in program._scheduled.ops)
+        run = program.submit(3, on_error="continue")
+        assert isinstance(run.exception(10), ost.TaskError)
+        assert arrays[:, 0].tolist() == [3, 3, 3, 0, 0, 0, 3, 3, 3]
+        assert program.replay(2, wanted=False) == 2
+        assert arrays[:, 0].tolist() == [5, 5, 5, 2, 2, 2, 5, 5, 5]
 
 
 def test_a_rebound_program_still_acts_outside(machine, nested) -> None:

@@ -158,21 +158,6 @@ class _Scope:
     `entry` and `exit` are, by op, the nodes that edges to it and from it go to: one node, but for nested graphs.
     """
 
-    __slots__ = (
-        "begin",
-        "end",
-        "entry",
-        "exit",
-        "graph",
-        "high",
-        "low",
-        "outer",
-        "parent",
-        "scopes",
-        "shape",
-        "values",
-    )
-
     def __init__(
         self, graph: Graph, shape: _Shape, parent: _Scope | None, values: Mapping[str, object] | None, outer: int
     ) -> None:
