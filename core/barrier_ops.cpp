@@ -6,13 +6,13 @@
 namespace ostinato {
 
 const std::shared_ptr<Barrier>& BarrierPhase::of(const Run& run) const {
-    return param < 0 ? barrier : run.barriers[static_cast<std::size_t>(param)].barrier;
+    return param < 0 ? barrier : run.outside->barriers[static_cast<std::size_t>(param)].barrier;
 }
 
 std::uint64_t BarrierPhase::in(const Run& run, std::uint64_t step) const {
     if (param < 0)
         return base + run.user_step(step);
-    return run.barriers[static_cast<std::size_t>(param)].base + step - run.first.load(std::memory_order_relaxed);
+    return run.outside->barriers[static_cast<std::size_t>(param)].base + step - run.first.load(std::memory_order_relaxed);
 }
 
 ExternalOp::Outcome ArrivalOp::advance(Place place) const {

@@ -186,8 +186,9 @@ void bind_run(nb::module_& module) {
         .def_prop_ro("poisoned_by",
                      [](const RunHandle& self) -> std::optional<EventHandle> {
                          const std::lock_guard<std::mutex> lock(self.program->mutex);
-                         return self.run->poisoned_by ? std::optional(EventHandle{self.run->poisoned_by})
-                                                      : std::nullopt;
+                         const RunOutside* const outside = self.run->outside.get();
+                         return outside && outside->poisoned_by ? std::optional(EventHandle{outside->poisoned_by})
+                                                                : std::nullopt;
                      })
         .def(
             "end",

@@ -56,26 +56,28 @@ std::size_t count_python_lanes(const Schedule& schedule) {
     return count;
 }
 
-std::shared_ptr<Event> pending(Run& run, nb::handle event) {
+std::shared_ptr<Event> pending(RunOutside& outside, nb::handle event) {
     if (event.is_none())
         return nullptr;
     const std::shared_ptr<Event>& given = nb::cast<const EventHandle&>(event).event;
     for (std::shared_ptr<Grant>& grant : given->grants())
-        run.grants.push_back(std::move(grant));
+        outside.grants.push_back(std::move(grant));
     return given->done() && !given->poisoned() ? nullptr : given;
 }
 
 // What is given for a run beyond its parameters: (default precondition or None, preconditions by number, pairs of a
 // barrier and the phase that the run's first step belongs to, by number, the number of its first step or -1).
 void give(Run& run, const nb::tuple& given) {
-    run.after = pending(run, given[0]);
+    run.outside = std::make_unique<RunOutside>();
+    RunOutside& outside = *run.outside;
+    outside.after = pending(outside, given[0]);
     const auto events = nb::borrow<nb::tuple>(given[1]);
-    run.preconditions.reserve(events.size());
+    outside.preconditions.reserve(events.size());
     for (nb::handle event : events)
-        run.preconditions.push_back(pending(run, event));
+        outside.preconditions.push_back(pending(outside, event));
     for (nb::handle entry : nb::cast<nb::tuple>(given[2])) {
         const auto [barrier, base] = nb::cast<std::tuple<BarrierHandle, std::uint64_t>>(entry);
-        run.barriers.push_back({barrier.barrier, base});
+        outside.barriers.push_back({barrier.barrier, base});
     }
     const auto first = nb::cast<std::int64_t>(given[3]);
     if (first >= 0)

@@ -7,7 +7,7 @@ namespace ostinato {
 
 ExternalOp::Outcome PreconditionOp::advance(Place place) const {
     Run& run = place.run;
-    const std::shared_ptr<Event>& event = run.preconditions.empty() ? nullptr : run.preconditions[index_];
+    const std::shared_ptr<Event>& event = run.outside == nullptr ? nullptr : run.outside->preconditions[index_];
     if (event == nullptr || place.lane.step != run.first.load(std::memory_order_relaxed))
         return {Result::kDone};
     if (!place.happened(event))

@@ -17,7 +17,8 @@ bool enter_next_run(Server& server, Lane& lane) {
     if (next->fenced && !program.completed.reached(wanted - 1) &&
         server.await(lane, program.completed, wanted - 1) < wanted - 1)
         return false;
-    if (next->after && !program.started.reached(wanted) && server.await(lane, program.started, wanted) < wanted)
+    if (next->outside && next->outside->after && !program.started.reached(wanted) &&
+        server.await(lane, program.started, wanted) < wanted)
         return false;
     if (next->fenced && program.starts_clean(*next))
         lane.clean_from = lane.step;
@@ -33,7 +34,7 @@ bool enter_next_run(Server& server, Lane& lane) {
     lane.priority.store(run.priority, std::memory_order_relaxed);
     lane.entered = true;
     lane.in_step = false;
-    if (run.after && run.after->poisoned())
+    if (run.outside && run.outside->after && run.outside->after->poisoned())
         program.poison_start(run);
     Plan& plan = *run.plan;
     for (std::uint32_t i = plan.scalar_patch_begin[lane.index]; i < plan.scalar_patch_begin[lane.index + 1]; ++i) {

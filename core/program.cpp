@@ -50,8 +50,13 @@ void Program::submit(const std::shared_ptr<Run>& run) {
     run->set_limit(std::min(run->requested, kNever - 1));
     run->lanes_left = n_lanes;
     run->lanes_behind = n_lanes;
-    run->posts.resize(schedule->n_posts);
-    const bool waits = runs_ == Runs::kSerial && run->after && !run->after->done();
+    if (schedule->n_posts != 0) {
+        if (!run->outside)
+            run->outside = std::make_unique<RunOutside>();
+        run->outside->posts.resize(schedule->n_posts);
+    }
+    const std::shared_ptr<Event> after = run->outside ? run->outside->after : nullptr;
+    const bool waits = runs_ == Runs::kSerial && after && !after->done();
     {
         const std::lock_guard<std::mutex> lock(mutex);
         if (!plan_)
@@ -72,7 +77,7 @@ void Program::submit(const std::shared_ptr<Run>& run) {
         return;
     }
     machine->activate(shared_from_this());  // so that the machine knows of the run
-    run->after->listen([self = shared_from_this(), run](Event&) {
+    after->listen([self = shared_from_this(), run](Event&) {
         {
             const std::lock_guard<std::mutex> lock(self->mutex);
             if (std::erase(self->waiting_, run) == 0)
@@ -98,11 +103,11 @@ void Program::enqueue_locked(const std::shared_ptr<Run>& run) {
         }
     }
     pending_.push_back(run);
-    run->started = true;
-    if (run->after) {
-        run->started = run->after->done();
-        if (run->started && !run->after->poisoned())
-            run->after.reset();
+    if (run->outside && run->outside->after) {
+        std::shared_ptr<Event>& after = run->outside->after;
+        run->started = after->done();
+        if (run->started && !after->poisoned())
+            after.reset();
         else
             start_locked();
     }
@@ -117,8 +122,8 @@ void Program::queued(const std::shared_ptr<Run>& run) {
     if (!active.load(std::memory_order_relaxed))
         machine->activate(shared_from_this());
     machine->ring_homes(*this, run->priority);
-    if (run->after) {
-        run->after->listen([self = shared_from_this(), run](Event&) {
+    if (run->outside && run->outside->after) {
+        run->outside->after->listen([self = shared_from_this(), run](Event&) {
             const std::lock_guard<std::mutex> lock(self->mutex);
             run->started = true;
             self->start_locked();

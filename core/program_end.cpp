@@ -10,7 +10,7 @@ void Program::reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool
     std::shared_ptr<Event> event;
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        Post& post = run.posts[index];
+        Post& post = run.outside->posts[index];
         if (skipped)
             post.skipped = step + 1;
         if (step - run.first.load(std::memory_order_relaxed) + 1 != run.limit())
@@ -28,7 +28,8 @@ std::shared_ptr<Event> Program::end_of(Run& run, PythonObjectHandle origin) {
     if (run.end)
         return run.end;
     auto event = std::make_shared<Event>(std::move(origin));
-    event->comes_after(run.grants);
+    if (run.outside)
+        event->comes_after(run.outside->grants);
     if (!run.done.load(std::memory_order_acquire))
         return run.end = event;
     const bool bad = run.bad();
@@ -39,11 +40,12 @@ std::shared_ptr<Event> Program::end_of(Run& run, PythonObjectHandle origin) {
 
 std::shared_ptr<Event> Program::post_of(Run& run, std::uint32_t index, PythonObjectHandle origin) {
     std::unique_lock<std::mutex> lock(mutex);
-    Post& post = run.posts[index];
+    Post& post = run.outside->posts[index];
     if (post.event)
         return post.event;
     auto event = std::make_shared<Event>(std::move(origin));
-    event->comes_after(run.grants);
+    if (run.outside)
+        event->comes_after(run.outside->grants);
     if (!post.told)
         return post.event = event;
     const bool bad = post.poisoned;
@@ -76,16 +78,20 @@ bool Program::finish_first() {
     return true;
 }
 
-Program::Told Program::end_locked(std::shared_ptr<Run> run) {
-    Told told{run, std::move(run->plan), {}};
+Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
+    Told told{std::move(its_run), {}, {}};
+    const std::shared_ptr<Run>& run = told.run;
+    told.plan = std::move(run->plan);
     const std::uint64_t steps = run->limit(), end = run->first.load(std::memory_order_relaxed) + steps;
-    for (Post& post : run->posts) {
-        if (post.told)
-            continue;
-        post.told = true;
-        post.poisoned = run->cancelled || (steps != 0 && post.skipped == end);
-        if (post.event)
-            told.events.emplace_back(std::move(post.event), post.poisoned);
+    if (run->outside) {
+        for (Post& post : run->outside->posts) {
+            if (post.told)
+                continue;
+            post.told = true;
+            post.poisoned = run->cancelled || (steps != 0 && post.skipped == end);
+            if (post.event)
+                told.events.emplace_back(std::move(post.event), post.poisoned);
+        }
     }
     if (run->end)
         told.events.emplace_back(std::move(run->end), run->bad());

@@ -80,8 +80,8 @@ void Program::poison(Run& run, std::uint32_t op, std::uint64_t step, const std::
     history.mark(op, step, true);
     failed.swap(failed_);
     run.poisoned.store(true, std::memory_order_relaxed);
-    if (!run.poisoned_by)
-        run.poisoned_by = by;
+    if (!run.outside->poisoned_by)
+        run.outside->poisoned_by = by;
     limit_locked(run, op, step, run.on_error == OnError::kStop);
 }
 
@@ -94,7 +94,7 @@ void Program::poison_start(Run& run) {
     failed.swap(failed_);
     run.start_poisoned.store(true, std::memory_order_relaxed);
     run.poisoned.store(true, std::memory_order_relaxed);
-    run.poisoned_by = run.after;
+    run.outside->poisoned_by = run.outside->after;
     // One step at least, all of it skipped: later runs learn from its history what they must skip.
     std::uint64_t steps = 1;
     if (run.on_error != OnError::kStop) {
@@ -111,8 +111,8 @@ void Program::deliver(Run& run) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!run.done.load(std::memory_order_acquire))
         return;
-    const bool poison_only =
-        run.failures.empty() && !run.cancelled && !run.poisoned_by && run.poisoned.load(std::memory_order_relaxed);
+    const bool poison_only = run.failures.empty() && !run.cancelled && !(run.outside && run.outside->poisoned_by) &&
+                             run.poisoned.load(std::memory_order_relaxed);
     std::erase_if(undelivered_,
                   [&](std::uint64_t index) { return index == run.index || (poison_only && index < run.index); });
 }

@@ -56,6 +56,17 @@ struct Post {
     std::shared_ptr<Event> event;  // once somebody asked for it
 };
 
+// What a run is given from outside, and gives.
+struct RunOutside {
+    // The default precondition, or null: none, or it has happened. Lanes wait for it when they enter.
+    std::shared_ptr<Event> after;
+    std::vector<std::shared_ptr<Event>> preconditions;  // by number; null for those that have happened
+    std::vector<BarrierParam> barriers;                 // by number
+    std::vector<std::shared_ptr<Grant>> grants;         // that its preconditions come after, and so its own events
+    std::vector<Post> posts;                            // by number
+    std::shared_ptr<Event> poisoned_by;  // the first precondition found poisoned; guarded by the program's mutex
+};
+
 constexpr std::uint64_t kContinued = UINT64_MAX;  // of Run::user_first
 
 struct Run : std::enable_shared_from_this<Run> {
@@ -88,17 +99,11 @@ struct Run : std::enable_shared_from_this<Run> {
     Start start = Start::kUndecided;  // guarded by the program's mutex; see Program::starts_clean
     FloatingPointMode floating_point;
     std::shared_ptr<Plan> plan;
-    std::vector<std::uint64_t> values;  // of native scalar parameters, as bits
-    std::vector<BarrierParam> barriers;
-    std::vector<std::shared_ptr<Grant>> grants;  // that its preconditions come after, and so its own events
-    // The default precondition, or null: none, or it has happened. Lanes wait for it when they enter.
-    std::shared_ptr<Event> after;
-    bool started = false;                                // guarded by the program's mutex
-    std::atomic<bool> start_poisoned{false};             // nothing in its first step runs
-    std::vector<std::shared_ptr<Event>> preconditions;  // by number; empty, or null for those that have happened
-    std::shared_ptr<Event> poisoned_by;  // the first of these that was found poisoned; guarded by the program's mutex
-    std::vector<Post> posts;             // by number
-    std::shared_ptr<Event> end;          // once somebody asked for it; guarded by the program's mutex
+    std::vector<std::uint64_t> values;        // of native scalar parameters, as bits
+    std::unique_ptr<RunOutside> outside;      // where it has anything to do with what is outside of its program
+    bool started = true;                      // need not wait for its default precondition; with the program's mutex
+    std::atomic<bool> start_poisoned{false};  // nothing in its first step runs
+    std::shared_ptr<Event> end;               // once somebody asked for it; guarded by the program's mutex
     std::unique_ptr<PythonRun, PythonRunDeleter> python;
     std::unique_ptr<TraceBuffers> trace;
     std::vector<Failure> failures;       // guarded by the program's mutex

@@ -30,9 +30,12 @@ class Instances:
         self._plan = plan
         self._enough = enough
         self._all: deque[_Instance] = deque()
+        self._closed = False
 
     def take(self, waits: bool) -> _core.Program:
         """Return the instance for one more run, which is submitted next; `waits`: it may wait for something outside."""
+        if self._closed:
+            raise RuntimeError("this program is closed")
         self._forget_one()
         for _ in range(len(self._all)):
             instance = self._all[0]
@@ -49,6 +52,12 @@ class Instances:
         self._plan = plan
         for instance in self._all:
             instance.core.rebind(plan.copy())
+
+    def close(self) -> None:
+        """Refuse further runs."""
+        self._closed = True
+        for instance in self._all:
+            instance.core.refuse_runs()
 
     @property
     def cores(self) -> list[_core.Program]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -71,18 +70,10 @@ class BarrierParams:
 
     def __init__(self, independent: bool) -> None:
         self._independent = independent
-        self._lock = threading.Lock()
         self._last: weakref.WeakKeyDictionary[Barrier, _Use] = weakref.WeakKeyDictionary()
 
-    def __enter__(self) -> BarrierParams:
-        self._lock.acquire()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
     def bases(self, barriers: Sequence[Barrier]) -> tuple[tuple[_core.Barrier, int], ...]:
-        """Return barriers with the phase of the run's first step. Held as a context until `note`."""
+        """Return barriers with the phase of the run's first step; no other run may come before `note`."""
         return tuple((barrier._core, self._base(barrier)) for barrier in barriers)
 
     def note(self, barriers: Sequence[Barrier], bases: Sequence[tuple[_core.Barrier, int]], run: _core.Run) -> None:

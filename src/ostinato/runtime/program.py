@@ -15,10 +15,10 @@ from ostinato.compile.schedule import schedule
 from ostinato.errors import ContractError
 from ostinato.runtime import record
 from ostinato.runtime.detached import detached
-from ostinato.runtime.instances import Instances
+from ostinato.runtime.linked import LinkedRuns, linked_runs
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.outcome import outcome
-from ostinato.runtime.outside import After, BarrierParams, conditions
+from ostinato.runtime.outside import After, conditions
 from ostinato.runtime.process_trace import process_trace
 from ostinato.runtime.rebinding import Rebinding
 from ostinato.runtime.run import Run
@@ -96,22 +96,19 @@ class Program:
         self._params = self._scheduled.params
         self._binding: Rebinding | None = None  # made with the first rebind
         self._lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots)
-        self._runs = runs
-        plan, core = self._lowered.plan, self._scheduled.core
-        enough = 2 * len(machine.processors)
-        self._instances = Instances(machine._core, core, plan, enough) if runs == "concurrent" else None
-        self._core = _core.Program(machine._core, core, plan, "serial" if runs == "serial" else "pipelined")
-        self._next_step = 0  # of a concurrent program
-        self._barriers = BarrierParams(runs == "concurrent") if self._lowered.barriers else None
         self._values_of = Values(self._params, self._lowered)
         self._any_params = bool(self._params)
-        # Whether what a run is given depends on other runs.
-        self._linked = runs in ("concurrent", "once") or self._barriers is not None
+        plan, core, processors = self._lowered.plan, self._scheduled.core, len(machine.processors)
+        self._core = _core.Program(machine._core, core, plan, "serial" if runs == "serial" else "pipelined")
+        self._linked = linked_runs(self._core, machine._core, self._scheduled, self._lowered, runs, processors)
         self._outside = bool(self._scheduled.preconditions)  # each run must be given something
-        self._submitting = threading.Lock()  # where runs are linked
         self._lock = threading.Lock()  # rebind and close
         self._closed = False
         self._process_trace = process_trace()
+        # Whether replay() need not look at any of this before it calls the core.
+        self._plain = not (
+            self._linked or self._outside or self._params or machine._init is not None or self._process_trace
+        )
         machine._programs.add(self)
         machine._check_open()  # again: if it was closed meanwhile, that did not find this program
 
@@ -169,25 +166,16 @@ class Program:
         RuntimeError
             The program is closed, or was compiled with ``runs="once"`` and has run.
         """
-        if self._machine._init is not None:
-            self._machine._prepare_caller()
-        if progress:
-            return self._replay_watched(steps, after, priority, on_error, params, more_params)
-        if self._process_trace is not None:
-            run = self._run_traced(steps, after, priority, on_error, params, more_params)
-            self._process_trace.watch(self, run)
-            return self._end(run)
         stops = on_error == "stop" or self._stops(on_error)
-        ended: Any
-        if self._linked:
-            ended = self._replay_linked(steps, after, priority, stops, _merged(params, more_params), False)
+        if self._plain and after is None and not (progress or params or more_params):
+            if self._closed:
+                self._check_open()
+            ended = self._core.replay(_count(steps), priority, stops, None, None, None, False)
         else:
-            values, objects = self._values(params, more_params)
-            given = self._given(after) if self._outside or after is not None else None
-            ended = self._core.replay(_count(steps), priority, stops, values, objects, given, False)
+            ended = self._replay(steps, after, priority, on_error, progress, _merged(params, more_params))
         if type(ended) is int:
             return ended
-        return self._end(ended)
+        return self._end(cast("_core.Run", ended))
 
     def submit(
         self,
@@ -220,8 +208,9 @@ class Program:
         stops = on_error == "stop" or self._stops(on_error)
         process_trace = self._process_trace
         traced = profile or process_trace is not None
-        if self._linked:
-            _, run = self._submit_linked(steps, after, priority, stops, _merged(params, more_params), traced)
+        if self._linked is not None:
+            merged = _merged(params, more_params)
+            _, run = self._submit_linked(self._linked, steps, after, priority, stops, merged, traced)
         else:
             values, objects = self._values(params, more_params)
             given = self._given(after) if self._outside or after is not None else None
@@ -253,10 +242,9 @@ class Program:
                 self._scheduled = dataclasses.replace(self._scheduled, ops=detached(self._scheduled.ops))
             scheduled, outside = self._scheduled, self._lowered.outside
             lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, binding, outside)
-            with self._submitting:
-                if self._instances is not None:
-                    self._instances.rebind(lowered.plan)
-                self._core.rebind(lowered.plan)
+            if self._linked is not None:
+                self._linked.rebind(lowered.plan)
+            self._core.rebind(lowered.plan)
             self._binding, self._lowered = binding, lowered
             self._values_of = Values(self._params, lowered)
 
@@ -270,7 +258,7 @@ class Program:
         steps, after, params
             As for `replay`.
         """
-        run = self._run_traced(steps, after, 0, "stop", params, more_params)
+        run = self._run_traced(steps, after, 0, "stop", _merged(params, more_params))
         self._end(run)
         return record.trace_of(self, run)
 
@@ -325,10 +313,9 @@ class Program:
                 raise ContractError("a task cannot close its own program")
             self._closed = True
         if not self._machine._core.forked:
-            with self._submitting:
-                cores = self._cores
-                for core in cores:
-                    core.refuse_runs()  # before looking which there are: other threads may be submitting
+            self._core.refuse_runs()  # before looking which there are: other threads may be submitting
+            if self._linked is not None:
+                self._linked.refuse_runs()
             if cancel:
                 for run in self._in_flight():
                     run.cancel()
@@ -373,7 +360,7 @@ class Program:
 
     @property
     def _cores(self) -> list[_core.Program]:
-        return [self._core] if self._instances is None else [self._core, *self._instances.cores]
+        return [self._core] if self._linked is None else [self._core, *self._linked.cores]
 
     def _in_flight(self) -> list[_core.Run]:
         return [run for core in self._cores for run in core.in_flight()]
@@ -386,36 +373,19 @@ class Program:
         return *conditions(self._scheduled.preconditions, after), (), -1
 
     def _submit_linked(
-        self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
+        self,
+        runs: LinkedRuns,
+        steps: int,
+        after: After,
+        priority: int,
+        stops: bool,
+        params: Mapping[str, Any],
+        traced: bool,
     ) -> tuple[_core.Program, _core.Run]:
-        """Submit a run that is given what depends on other runs; return the instance that it is a run of, too."""
         values, objects = self._values(params, _NO_PARAMS)
         barriers = barriers_of(self._lowered, params)
-        start, events = conditions(self._scheduled.preconditions, after)
-        count = _count(steps)
-        with self._submitting:
-            if self._closed:
-                self._check_open()
-            if self._runs == "once" and self._next_step:
-                raise RuntimeError('this program was compiled with runs="once", and has been run')
-            core, first = self._core, -1
-            if self._instances is not None:
-                waits = start is not None or bool(events) or self._scheduled.waits_outside
-                core, first = self._instances.take(waits), self._next_step
-            bases = () if self._barriers is None else self._barriers.bases(barriers)
-            run = core.submit(count, priority, stops, values, objects, (start, events, bases, first), traced)
-            self._next_step += max(count, 1) if self._runs == "once" else count
-            if self._barriers is not None:
-                self._barriers.note(barriers, bases, run)
-        return core, run
-
-    def _replay_linked(
-        self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
-    ) -> int | _core.Run:
-        if _core.serving():
-            raise ContractError("replay inside a task: a task on a lane must not wait, the lane would stand still")
-        core, run = self._submit_linked(steps, after, priority, stops, params, traced)
-        return cast("int | _core.Run", core.follow(run))
+        start = conditions(self._scheduled.preconditions, after)
+        return runs.submit(_count(steps), priority, stops, values, objects, start, barriers, traced)
 
     def _end(self, run: _core.Run) -> int:
         end = outcome(run, self._scheduled.ops)
@@ -425,22 +395,36 @@ class Program:
         return end
 
     def _run_traced(
-        self,
-        steps: int,
-        after: After,
-        priority: int,
-        on_error: str,
-        params: Mapping[str, Any],
-        more_params: Mapping[str, Any],
+        self, steps: int, after: After, priority: int, on_error: str, params: Mapping[str, Any]
     ) -> _core.Run:
+        return cast("_core.Run", self._replay_in_core(steps, after, priority, on_error, params, True))
+
+    def _replay_in_core(
+        self, steps: int, after: After, priority: int, on_error: str, params: Mapping[str, Any], traced: bool
+    ) -> object:
         stops = self._stops(on_error)
-        if self._linked:
-            ended = self._replay_linked(steps, after, priority, stops, _merged(params, more_params), True)
-        else:
-            values, objects = self._values(params, more_params)
-            given = self._given(after) if self._outside or after is not None else None
-            ended = cast("_core.Run", self._core.replay(_count(steps), priority, stops, values, objects, given, True))
-        return cast("_core.Run", ended)
+        if self._linked is not None:
+            if _core.serving():
+                raise ContractError("replay inside a task: a task on a lane must not wait, the lane would stand still")
+            core, run = self._submit_linked(self._linked, steps, after, priority, stops, params, traced)
+            return core.follow(run)
+        values, objects = self._values(params, _NO_PARAMS)
+        given = self._given(after) if self._outside or after is not None else None
+        return self._core.replay(_count(steps), priority, stops, values, objects, given, traced)
+
+    def _replay(
+        self, steps: int, after: After, priority: int, on_error: str, progress: bool, params: Mapping[str, Any]
+    ) -> object:
+        """Replay in one of the ways that take more than a call of the core."""
+        if self._machine._init is not None:
+            self._machine._prepare_caller()
+        if progress:
+            return self._replay_watched(steps, after, priority, on_error, params)
+        if self._process_trace is None:
+            return self._replay_in_core(steps, after, priority, on_error, params, False)
+        run = self._run_traced(steps, after, priority, on_error, params)
+        self._process_trace.watch(self, run)
+        return run
 
     def _replay_watched(
         self,
@@ -449,13 +433,11 @@ class Program:
         priority: int,
         on_error: str,
         params: Mapping[str, Any],
-        more_params: Mapping[str, Any],
     ) -> int:
         """Replay with a progress bar: the calling thread watches, and workers do the steps."""
         from ostinato.view.progress import progress_bar
 
-        merged = _merged(params, more_params)
-        run = self.submit(steps, after=after, priority=priority, on_error=on_error, params=merged)
+        run = self.submit(steps, after=after, priority=priority, on_error=on_error, params=params)
         with progress_bar(steps) as bar:
             try:
                 while not run._core.wait(0.1):

@@ -1,0 +1,105 @@
+"""Runs whose submission depends on other runs of the program: concurrent ones, a single one, barriers as parameters."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypeAlias
+
+from ostinato.runtime.instances import Instances
+from ostinato.runtime.outside import BarrierParams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostinato import _core
+    from ostinato.compile.lower import Lowered
+    from ostinato.compile.schedule import Scheduled
+    from ostinato.events import Barrier
+
+__all__ = ["LinkedRuns", "linked_runs"]
+
+Conditions: TypeAlias = "tuple[_core.Event | None, tuple[_core.Event | None, ...]]"
+
+
+def linked_runs(
+    core: _core.Program, machine: _core.Machine, scheduled: Scheduled, lowered: Lowered, runs: str, processors: int
+) -> LinkedRuns | None:
+    """Return what submits the runs of a program, if it must know of its earlier ones."""
+    if runs not in ("concurrent", "once") and not lowered.barriers:
+        return None
+    instances = None
+    if runs == "concurrent":
+        instances = Instances(machine, scheduled.core, lowered.plan, enough=2 * processors)
+    barriers = BarrierParams(instances is not None) if lowered.barriers else None
+    return LinkedRuns(core, instances, barriers, runs == "once", scheduled.waits_outside)
+
+
+class LinkedRuns:
+    """Submits runs, one at a time."""
+
+    def __init__(
+        self,
+        core: _core.Program,
+        instances: Instances | None,
+        barriers: BarrierParams | None,
+        once: bool,
+        waits_outside: bool,
+    ) -> None:
+        self._core = core
+        self._instances = instances
+        self._barriers = barriers
+        self._once = once
+        self._waits_outside = waits_outside
+        self._next_step = 0
+        self._submitted = False
+        self._lock = threading.Lock()
+
+    def submit(
+        self,
+        steps: int,
+        priority: int,
+        stops: bool,
+        values: list[float] | None,
+        objects: list[object] | None,
+        after: Conditions,
+        barriers: Sequence[Barrier],
+        traced: bool,
+    ) -> tuple[_core.Program, _core.Run]:
+        """Submit a run, and return the instance of the program that it is a run of, too.
+
+        Raises
+        ------
+        RuntimeError
+            The program may be run once, and has been; or it is closed.
+        """
+        with self._lock:
+            if self._once and self._submitted:
+                raise RuntimeError('this program was compiled with runs="once", and has been run')
+            core, first = self._core, -1
+            if self._instances is not None:
+                waits = after[0] is not None or bool(after[1]) or self._waits_outside
+                core, first = self._instances.take(waits), self._next_step
+            bases = () if self._barriers is None else self._barriers.bases(barriers)
+            run = core.submit(steps, priority, stops, values, objects, (*after, bases, first), traced)
+            self._submitted = True
+            self._next_step += steps
+            if self._barriers is not None:
+                self._barriers.note(barriers, bases, run)
+            return core, run
+
+    def rebind(self, plan: _core.Plan) -> None:
+        """Let later runs use another plan."""
+        with self._lock:
+            if self._instances is not None:
+                self._instances.rebind(plan)
+
+    def refuse_runs(self) -> None:
+        """Let no more runs be submitted."""
+        with self._lock:
+            if self._instances is not None:
+                self._instances.close()
+
+    @property
+    def cores(self) -> list[_core.Program]:
+        """The instances of the program besides the first."""
+        return [] if self._instances is None else self._instances.cores
