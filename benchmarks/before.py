@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
@@ -66,7 +67,7 @@ def run(context: Context) -> None:
         context.versions[BEFORE] = versions[BEFORE].revision
         for case, shape in versions[BEFORE].cases.items():
             contestants: list[Contestant] = [
-                Part(name, lambda steps, version=version, case=case: version.time(case, steps), **shape)
+                Part(name, partial(version.time, case), shape["tasks"], steps=shape["steps"])
                 for name, version in versions.items()
             ]
             context.compare("before", case, contestants, BEFORE)

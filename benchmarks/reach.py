@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks import fixed_costs, python_tasks
+from benchmarks import before, fixed_costs, ported_chain, python_tasks, submitting
 from benchmarks.measure import Row
 from benchmarks.native import HAND, LOOP, ONE, TITLES, TWO
 
@@ -42,6 +42,42 @@ def _python(median: dict[tuple[str, str, str], float]) -> list[Target]:
         if ratios := against(peer):
             case = min(ratios, key=ratios.__getitem__)
             found.append(Target(f"Python tasks, worst pattern ({case}): {peer} to ours", ratios[case], wanted, False))
+    return found
+
+
+def _outside(rows: Sequence[Row], median: dict[tuple[str, str, str], float]) -> list[Target]:
+    """What has to do with events: submitting, chains with ports, memory over many runs."""
+    found = []
+    for row in rows:
+        if row.benchmark == "submit" and row.contestant in (submitting.PORTS, submitting.PENDING):
+            found.append(Target(f"submit, {row.contestant}: {row.case}", row.median, 3000, unit=" ns"))
+        elif row.benchmark == "ports" and row.contestant == ported_chain.BOTH:
+            plain = median["ports", row.case, ported_chain.PLAIN]
+            found.append(Target(f"chain of 64 with ports and parameters to plain: {row.case}", row.median / plain, 1.3))
+        elif row.benchmark == "unchained":
+            # An object of 16 bytes left behind by each of 2 * 10^4 runs would be more.
+            growth = Target(f"memory, {row.case}, {row.contestant}: {row.unit}", row.samples[-1], 256, unit=" KiB")
+            found.append(growth)
+    return found
+
+
+def _before(median: dict[tuple[str, str, str], float]) -> list[Target]:
+    """The worst patterns, on one lane and on two, and the worst single call; 5% is what the same version differs by."""
+    ratios = {
+        case: value / median["before", case, before.BEFORE]
+        for (name, case, who), value in median.items()
+        if (name, who) == ("before", before.NOW)
+    }
+    found = []
+    kinds = {
+        "1 lane": [case for case in ratios if case.endswith(", 1 lane")],
+        "2 lanes": [case for case in ratios if case.endswith(", 2 lanes") and "(1)" not in case],
+        "single calls": [case for case in ratios if "(1)" in case],
+    }
+    for kind, cases in kinds.items():
+        if cases:
+            case = max(cases, key=ratios.__getitem__)
+            found.append(Target(f"now to before, {kind}, worst case ({case})", ratios[case], 1.05))
     return found
 
 
@@ -92,4 +128,4 @@ def targets(rows: Sequence[Row]) -> list[Target]:
             found.append(
                 Target(f"memory, {row.case} of {row.contestant}: growth after 1000", row.median, 64, unit=" KiB")
             )
-    return found
+    return found + _outside(rows, median) + _before(median)

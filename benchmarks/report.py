@@ -1,11 +1,11 @@
-"""Figures for the documentation: ``python benchmarks/report.py RESULTS.json > docs/figures.md``."""
+"""Figures for the documentation: ``python benchmarks/report.py RESULTS.json ... > docs/figures.md``."""
 
 from __future__ import annotations
 
 import json
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +16,37 @@ _TITLES = {
     "irregular": "Irregular durations, efficiency of two threads",
     "python": "Empty Python tasks, ns a task",
     "compile": "Capture and compile",
-    "memory": "Memory",
+    "submit": "Calls of submit alone, ns",
+    "ports": "A chain of 64 native tasks with ports and parameters, ns a task",
+    "profile": "Profiles, ns an op",
+    "events": "Spawned tasks and events, ns",
+    "before": "Beside the version before",
+    "memory": "Memory, KiB more than after 1000",
+    "unchained": "Memory over unchained runs and spawned tasks, KiB more than after 10 rounds",
 }
 
 
-def report(results: Mapping[str, Any]) -> str:
-    """Return the medians of a run as a page in Markdown."""
-    machine, versions = results["machine"], results["versions"]
-    lines = [
-        "# Figures",
-        "",
-        f"Medians of one interleaved run on {results['date'][:10]}: {machine['cpu']}, {machine['cores']} cores, "
-        f"Linux {machine['kernel'].split('-')[0]}. Made from the benchmarks' JSON by `benchmarks/report.py`.",
-        "",
-        ", ".join(f"{name} {version}" for name, version in versions.items() if name != "revision") + ".",
-    ]
+def report(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the medians of runs as a page in Markdown; each benchmark is of one run."""
+    lines = ["# Figures", "", "Medians. Made from the benchmarks' JSON by `benchmarks/report.py`."]
+    for run in runs:
+        machine, names = run["machine"], dict.fromkeys(row["benchmark"] for row in run["results"])
+        lines += [
+            "",
+            f"{', '.join(f'`{name}`' for name in names)}: {run['date'][:10]}, {machine['cpu']}, {machine['cores']} cores, "
+            f"Linux {machine['kernel'].split('-')[0]}; "
+            + ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+            + ".",
+        ]
+    results = [row for run in runs for row in run["results"]]
     for benchmark, title in _TITLES.items():
-        rows = [row for row in results["results"] if row["benchmark"] == benchmark]
+        rows = [row for row in results if row["benchmark"] == benchmark]
         if benchmark == "metg":
             rows = [row for row in rows if row["case"].startswith("METG")]
         if rows:
             lines += ["", f"## {title}", "", *_table(rows)]
     lines += ["", "## What was set out to be reached", "", "| | measured | wanted |", "|---|---|---|"]
-    for target in results["targets"]:
+    for target in (target for run in runs for target in run["targets"]):
         bound = "at most" if target["at_most"] else "at least"
         missed = "" if target["reached"] else " **missed**"
         lines.append(f"| {target['name']} | {target['measured']:,.4g}{missed} | {bound} {target['wanted']:,g} |")
@@ -57,4 +65,4 @@ def _table(rows: list[Mapping[str, Any]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(report(json.loads(Path(sys.argv[1]).read_text())))
+    sys.stdout.write(report([json.loads(Path(path).read_text()) for path in sys.argv[1:]]))

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from importlib.util import find_spec
 from typing import Any
 
 import ostinato as ost
 from benchmarks.context import Context
-from benchmarks.measure import Part, Run
+from benchmarks.measure import Contestant, Part, Run
+from benchmarks.peers import Absent
 
 PLAIN, PORTS, PENDING = "submit", "2 + 2 ports, parameter", "2 + 2 ports, parameter, pending"
 NATIVE, PYTHON = "a native function", "a Python function"
@@ -69,9 +71,9 @@ def _graph(context: Context, function: str, preconditions: bool, postconditions:
     graph = ost.Graph(infer=False)
     task, access = (ost.native(context.kernels.empty, (float,)), None) if function == NATIVE else (_empty, (None,))
     value = graph.param("x") if param else 1.0
-    before = [graph.precondition(name) for name in "ab"] if preconditions else [(), ()]
+    before = [[graph.precondition(name)] if preconditions else [] for name in "ab"]
     first = graph.task(task, value, after=before[0], access=access)
-    second = graph.task(task, value, after=[first, before[1]] if preconditions else first, access=access)
+    second = graph.task(task, value, after=[first, *before[1]], access=access)
     if postconditions:
         graph.postcondition("c", first)
         graph.postcondition("d", second)
@@ -132,6 +134,25 @@ def _peers(stack: ExitStack) -> list[Part]:
     ]
 
 
+def _compare_with_dask(context: Context) -> None:
+    """Dask by itself, last: its threads would disturb the others."""
+    if not find_spec("distributed"):
+        context.absent.append(Absent("Dask's submit", "needs distributed, which is not installed"))
+        return
+    from distributed import Client
+
+    graph = _graph(context, PYTHON, preconditions=False, postconditions=False, param=False)
+    with (
+        graph.compile(context.machine, lanes=1) as program,
+        Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client,
+    ):
+        contestants: list[Contestant] = [
+            Part(PLAIN, _calls(lambda _: program.submit(), range, _wait)),
+            Part("Dask", _calls(lambda _: client.submit(_empty, pure=False), range, _wait)),
+        ]
+        context.compare("submit", f"{PYTHON}, beside Dask", contestants, PLAIN, "ns")
+
+
 def run(context: Context) -> None:
     """Time the calls alone: of programs whose runs follow each other, of programs whose runs do not, and of peers."""
     for case, function, runs in (
@@ -144,3 +165,5 @@ def run(context: Context) -> None:
             if case == PYTHON:
                 contestants += _peers(stack)
             context.compare("submit", case, list(contestants), PLAIN, "ns")
+    if not context.quick:
+        _compare_with_dask(context)

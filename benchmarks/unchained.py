@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 
 import ostinato as ost
 from benchmarks.context import Context
 from benchmarks.measure import Row
 from benchmarks.memory import resident_kib
 
-_RUNS, _SPAWNS, _FIRST = 2000, 10**4, 2
+_RUNS, _SPAWNS, _FIRST = 2000, 10**4, 10
 
 
 def _empty() -> None:
@@ -54,23 +55,23 @@ def _spawns(machine: ost.Machine) -> None:
         run.result()
 
 
-def _measure(context: Context, case: str, contestant: str, round_: Callable[[], None]) -> None:
-    """Keep how much more memory there is in use after each round than after the first ones."""
+def _measure(context: Context, case: str, contestant: str, once: Callable[[], None]) -> None:
+    """Keep how much more memory each round leaves in use than the first ones, in which the heap settles."""
     kib = []
-    for _ in range(_FIRST + (3 if context.quick else 10)):
-        round_()
+    for _ in range(_FIRST + (2 if context.quick else 10)):
+        once()
         gc.collect()
         kib.append(resident_kib())
     grown = [more - kib[_FIRST - 1] for more in kib[_FIRST:]]
-    context.rows.append(Row("unchained", case, contestant, f"KiB more than after {_FIRST} rounds", tuple(grown), None))
+    context.rows.append(Row("unchained", case, contestant, f"KiB more than after {_FIRST}", tuple(grown), None))
 
 
 def run(context: Context) -> None:
     """Run rounds of 2000 runs, and of ten thousand spawned tasks."""
     for runs in ("pipelined", "concurrent"):
         with _graph(context, ports=False).compile(context.machine, runs=runs) as program:
-            _measure(context, f"rounds of {_RUNS} runs", runs, lambda program=program: _submits(program))
+            _measure(context, f"rounds of {_RUNS} runs", runs, partial(_submits, program))
         with _graph(context, ports=True).compile(context.machine, runs=runs) as program:
             case = f"rounds of {_RUNS} runs with ports"
-            _measure(context, case, runs, lambda program=program: _submits_with_ports(program))
-    _measure(context, f"rounds of {_SPAWNS:,} tasks", "spawn", lambda: _spawns(context.machine))
+            _measure(context, case, runs, partial(_submits_with_ports, program))
+    _measure(context, f"rounds of {_SPAWNS:,} tasks", "spawn", partial(_spawns, context.machine))
