@@ -30,14 +30,11 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
     """Return the medians of runs as a page in Markdown; each benchmark is of one run."""
     lines = ["# Figures", "", "Medians. Made from the benchmarks' JSON by `benchmarks/report.py`."]
     for run in runs:
-        machine, names = run["machine"], dict.fromkeys(row["benchmark"] for row in run["results"])
-        lines += [
-            "",
-            f"{', '.join(f'`{name}`' for name in names)}: {run['date'][:10]}, {machine['cpu']}, {machine['cores']} cores, "
-            f"Linux {machine['kernel'].split('-')[0]}; "
-            + ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-            + ".",
-        ]
+        machine, kernel = run["machine"], run["machine"]["kernel"].split("-")[0]
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(row["benchmark"] for row in run["results"]))
+        versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+        where = f"{machine['cpu']}, {machine['cores']} cores, Linux {kernel}"
+        lines += ["", f"{names}: {run['date'][:10]}; {where}; {versions}."]
     results = [row for run in runs for row in run["results"]]
     for benchmark, title in _TITLES.items():
         rows = [row for row in results if row["benchmark"] == benchmark]
