@@ -549,14 +549,12 @@ def test_leaving_by_an_exception_cancels_what_was_spawned(gate):
     class LeftError(Exception):
         pass
 
-    runs = []
     machine = ost.Machine(cpus=1)
+    runs = [machine.spawn(gate.task)]
+    assert gate.entered.wait(DEADLINE)
+    runs += [machine.spawn(add, 1), machine.spawn(add, 1, after=ost.UserEvent())]
+    threading.Timer(0.05, gate.open.set).start()
     with pytest.raises(LeftError), machine:
-        runs.append(machine.spawn(gate.task))
-        assert gate.entered.wait(DEADLINE)
-        runs.append(machine.spawn(add, 1))
-        runs.append(machine.spawn(add, 1, after=ost.UserEvent()))
-        threading.Timer(0.05, gate.open.set).start()
         raise LeftError
     assert all(run.cancelled() for run in runs)
 
