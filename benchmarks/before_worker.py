@@ -10,7 +10,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -21,8 +23,8 @@ import ostinato as ost
 from benchmarks.machine import revision
 from benchmarks.measure import Contestant, Part, Run
 from benchmarks.native import SPREAD
-from benchmarks.ours import native_program, python_program
-from benchmarks.patterns import all_patterns, flatten, stencil
+from benchmarks.ours import Call, native_program, python_program
+from benchmarks.patterns import Flat, all_patterns, flatten, stencil
 from benchmarks.peers import Kernels
 
 _WIDE = "stencil_1d 64"  # left out: it takes long to say little more than the narrower ones
@@ -32,16 +34,30 @@ def _empty() -> None:
     pass
 
 
-def _again(program: ost.Program, submit: bool) -> Run:
-    def replays(times: int) -> None:
+@dataclass(frozen=True)
+class Case:
+    """Something to be timed: `runs` makes of the program that `start` compiles what runs so many steps of it."""
+
+    start: Callable[[], ost.Program]
+    tasks: int
+    runs: Callable[[ost.Program], Run]
+    steps: int = 0  # in a sample, where it times itself
+
+
+def _replays(program: ost.Program) -> Run:
+    def run(times: int) -> None:
         for _ in repeat(None, times):
             program.replay()
 
-    def submits(times: int) -> None:
+    return run
+
+
+def _submits(program: ost.Program) -> Run:
+    def run(times: int) -> None:
         for _ in repeat(None, times):
             program.submit().result()
 
-    return submits if submit else replays
+    return run
 
 
 def _woken(program: ost.Program) -> Run:
@@ -59,38 +75,40 @@ def _woken(program: ost.Program) -> Run:
     return run
 
 
-def _patterns(stack: ExitStack, machine: ost.Machine, kernels: Kernels) -> list[Contestant]:
+def _patterns(machine: ost.Machine, kernels: Kernels) -> dict[str, Case]:
     """Empty native tasks in every pattern, on one lane and on two."""
-    found = []
+    found: dict[str, Case] = {}
     for pattern in all_patterns():
         if pattern.name == _WIDE:
             continue
         flat = flatten(pattern)
-        users, seconds = np.zeros(flat.n_ops, np.int64), [SPREAD] * flat.n_ops
         for lanes, threads in ((1, "1 lane"), (2, "2 lanes")):
-            program = stack.enter_context(native_program(flat, machine, kernels.empty, users, seconds, lanes))
-            found.append(Contestant(f"{pattern.name}, {threads}", program.replay, flat.n_ops))
+            start = partial(_native, machine, kernels, flat, lanes)
+            found[f"{pattern.name}, {threads}"] = Case(start, flat.n_ops, lambda program: program.replay)
     return found
 
 
-def _fixed(stack: ExitStack, machine: ost.Machine, kernels: Kernels) -> list[Contestant]:
+def _native(machine: ost.Machine, kernels: Kernels, flat: Flat, lanes: int) -> ost.Program:
+    users, seconds = np.zeros(flat.n_ops, np.int64), [SPREAD] * flat.n_ops
+    return native_program(flat, machine, kernels.empty, users, seconds, lanes)
+
+
+def _fixed(machine: ost.Machine, kernels: Kernels) -> dict[str, Case]:
     """Single calls, of a Python function, of a native one, and of two lanes."""
-    found = []
+    found: dict[str, Case] = {}
     python, native = ost.Graph(), ost.Graph()
     python.task(_empty, access=())
     native.task(ost.native(kernels.empty, ()))
     for name, graph in (("a Python function", python), ("a native function", native)):
-        program = stack.enter_context(graph.compile(machine))
-        found.append(Contestant(f"replay(1) of {name}", _again(program, submit=False)))
-        found.append(Contestant(f"submit(1).result() of {name}", _again(program, submit=True)))
-    flat = flatten(stencil(2))
-    users = np.zeros(2, np.int64)
-    program = stack.enter_context(native_program(flat, machine, kernels.empty, users, [SPREAD] * 2, 2))
-    found.append(Contestant("replay(1), 2 lanes", _again(program, submit=False)))
-    found.append(Part("replay(1), 2 lanes, woken", _woken(program), steps=4))
-    flat = flatten(stencil(16))
-    program = stack.enter_context(python_program(flat, machine, [(_empty, ())] * 16))
-    found.append(Contestant("stencil_1d 16, Python", program.replay, 16))
+        start = partial(graph.compile, machine)
+        found[f"replay(1) of {name}"] = Case(start, 1, _replays)
+        found[f"submit(1).result() of {name}"] = Case(start, 1, _submits)
+    two = partial(_native, machine, kernels, flatten(stencil(2)), 2)
+    found["replay(1), 2 lanes"] = Case(two, 1, _replays)
+    found["replay(1), 2 lanes, woken"] = Case(two, 1, _woken, steps=4)
+    tasks: list[Call] = [(_empty, ())] * 16
+    start = partial(python_program, flatten(stencil(16)), machine, tasks)
+    found["stencil_1d 16, Python"] = Case(start, 16, lambda program: program.replay)
     return found
 
 
@@ -100,14 +118,19 @@ def main() -> None:
         # Not where the scheduler happened to put one version or the other: cores differ from minute to minute.
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         kernels = Kernels()
-        everything = _patterns(stack, machine, kernels) + _fixed(stack, machine, kernels)
-        cases = {contestant.name: contestant for contestant in everything}
+        cases = _patterns(machine, kernels) | _fixed(machine, kernels)
         say = partial(print, flush=True)
         listed = {name: {"tasks": case.tasks, "steps": case.steps} for name, case in cases.items()}
         say(json.dumps({"revision": revision(Path(ost.__file__).parent), "cases": listed}))
+        asked = ""
         for line in sys.stdin:
             name, steps = json.loads(line)
-            say(cases[name].time(steps))
+            if name != asked:  # one program at a time: others, even idle, are looked at
+                stack.close()
+                asked, case = name, cases[name]
+                run = case.runs(stack.enter_context(case.start()))
+                timed = Part(name, run) if case.steps else Contestant(name, run)
+            say(timed.time(steps))
 
 
 if __name__ == "__main__":
