@@ -55,9 +55,7 @@ class SpawnedRun(Run):
         self._core: _core.Spawned = core  # type: ignore[assignment]
         self._op = op
         self._lock = threading.Lock()
-        self._callbacks: list[Callable[[Run], object]] | None = None
         self._error: BaseException | None = None
-        self._event: Event | None = None
 
     def running(self) -> bool:
         """Whether it has begun and not ended."""
