@@ -14,6 +14,7 @@ from typing import IO, Any, cast
 
 from benchmarks.context import Context
 from benchmarks.measure import Contestant, Part, Row, measure
+from benchmarks.peers import Absent
 
 BEFORE, NOW = "before", "now"
 _ROOT = Path(__file__).parent.parent
@@ -75,6 +76,7 @@ def _measure(context: Context, samples: dict[tuple[str, str], list[float]]) -> N
 def run(context: Context) -> None:
     """Time the patterns of native tasks and the fixed costs."""
     if context.before is None:
+        context.absent.append(Absent("the version before", "no --before PYTHON"))
         return
     samples: dict[tuple[str, str], list[float]] = {}
     for _ in range(_PROCESSES):
