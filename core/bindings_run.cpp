@@ -206,8 +206,12 @@ void bind_run(nb::module_& module) {
                     *self.run, index, PythonObjectHandle(new PythonObject{PythonReference(origin.ptr())}))};
             },
             "index"_a, "origin"_a, "The event of a postcondition, by number.")
-        .def_prop_ro("origin", [](const RunHandle& self) -> std::optional<RunHandle> {
-            std::shared_ptr<Run> failed = self.program->failed_run();
-            return failed ? std::optional(RunHandle{self.program, std::move(failed)}) : std::nullopt;
-        });
+        .def_prop_ro(
+            "skipped_for",
+            [](const RunHandle& self) -> std::optional<RunHandle> {
+                const std::lock_guard<std::mutex> lock(self.program->mutex);
+                return self.run->skipped_for ? std::optional(RunHandle{self.program, self.run->skipped_for})
+                                             : std::nullopt;
+            },
+            "The earlier run whose failure is why operations of this were skipped.");
 }

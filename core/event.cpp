@@ -72,24 +72,41 @@ bool Event::poison() { return end(State::kPoisoned, {}, nullptr); }
 bool Event::poison(PythonObjectHandle reason) { return end(State::kPoisoned, std::move(reason), nullptr); }
 
 bool Event::poison(const std::shared_ptr<Event>& other) {
-    // The source itself, so that a chain of poisoned events does not keep all its links alive.
     const std::shared_ptr<Event>& source = other->poisoned_by_ ? other->poisoned_by_ : other;
     return end(State::kPoisoned, {}, source);
 }
 
-bool Event::end(State state, PythonObjectHandle reason, std::shared_ptr<Event> by) {
+bool Event::settle(State state, PythonObjectHandle reason, std::shared_ptr<Event> by,
+                   std::vector<Listener>& listeners) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (done())
+        return false;
+    reason_ = std::move(reason);
+    poisoned_by_ = std::move(by);
+    state_.store(state, std::memory_order_release);
+    listeners.swap(listeners_);
+    return true;
+}
+
+std::vector<Event::Listener> Event::settle(bool poisoned, std::shared_ptr<Event> by) {
     std::vector<Listener> listeners;
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (done())
-            return false;
-        reason_ = std::move(reason);
-        poisoned_by_ = std::move(by);
-        state_.store(state, std::memory_order_release);
-        listeners.swap(listeners_);
-    }
+    // The source itself, so that a chain of poisoned events is as short to explain as one, and keeps no links alive.
+    if (by && by->poisoned_by_)
+        by = by->poisoned_by_;
+    (void)settle(poisoned ? State::kPoisoned : State::kDone, {}, std::move(by), listeners);
+    return listeners;
+}
+
+void Event::announce(std::vector<Listener> listeners) {
     bell.ring();
     tell(shared_from_this(), std::move(listeners));
+}
+
+bool Event::end(State state, PythonObjectHandle reason, std::shared_ptr<Event> by) {
+    std::vector<Listener> listeners;
+    if (!settle(state, std::move(reason), std::move(by), listeners))
+        return false;
+    announce(std::move(listeners));
     return true;
 }
 

@@ -46,6 +46,12 @@ public:
     bool poison(PythonObjectHandle reason);            // an exception, or null
     bool poison(const std::shared_ptr<Event>& other);  // because another was
 
+    // The same in two parts, for whoever holds locks that listeners may want: from `settle` on it has happened, and
+    // `announce` wakes those who wait, and calls listeners. Whoever sees what it stands for sees that it has happened.
+    // `by`: the event whose poison this one's is, or null.
+    std::vector<Listener> settle(bool poisoned, std::shared_ptr<Event> by = {});
+    void announce(std::vector<Listener> listeners);
+
     // Calls `listener` once: when the event happens, or at once if it has.
     void listen(Listener listener);
     // Has `listener` take `callback` when the event happens, on the thread that lets it happen; the event knows of it,
@@ -73,6 +79,7 @@ public:
 private:
     enum class State : std::uint8_t { kPending, kDone, kPoisoned };
     bool end(State state, PythonObjectHandle reason, std::shared_ptr<Event> by);
+    bool settle(State state, PythonObjectHandle reason, std::shared_ptr<Event> by, std::vector<Listener>& listeners);
     bool add(Listener& listener);
 
     std::atomic<State> state_{State::kPending};

@@ -157,8 +157,8 @@ Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) 
         const bool poisoned = !waits && is_poisoned(lane, op, first);
         program.history.mark(op, lane.step, poisoned);
         if (poisoned || (!waits && run.aborted.load(std::memory_order_relaxed))) {
-            if (poisoned)
-                run.poisoned.store(true, std::memory_order_relaxed);
+            if (poisoned && !run.poisoned.load(std::memory_order_relaxed))
+                program.note_skipped(run);
             if (outside)
                 external(lane, at).skip(place_of(server, lane, at));
             record_skip(server, lane, at, poisoned ? Status::kPoisoned : Status::kCancelled);

@@ -1,6 +1,7 @@
 // A program in the core: a schedule, its lanes, and the queue of runs that pass through them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -79,8 +80,8 @@ public:
     // been delivered, later submissions start clean.
     void deliver(Run& run);
 
-    // The run that failed last; null once all was told and the program started clean.
-    std::shared_ptr<Run> failed_run();
+    // Something of `run` was skipped, for the first time.
+    void note_skipped(Run& run);
     // The runs that are not done.
     std::vector<std::shared_ptr<Run>> in_flight();
 
@@ -113,7 +114,8 @@ private:
     bool stop_locked(Run& run, std::uint64_t at_least);
     void go_slow_locked();
     // `run` has something that later runs must not build on until it was told.
-    void taint_locked(Run& run);
+    // Returns what is to end outside the lock.
+    std::array<std::shared_ptr<Run>, 2> taint_locked(Run& run);
     // After a failure of `op`: ends the run where it asks for that, or where nothing is left that it does not reach.
     void limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool stops);
     void enqueue_locked(const std::shared_ptr<Run>& run);
@@ -121,11 +123,11 @@ private:
     void start_locked();                           // publishes up to which run all have started
     struct Told {                                  // what an end leaves to do without the lock
         std::shared_ptr<Run> run;
-        std::shared_ptr<Plan> plan;                                   // its arrays may be the user's last reference
-        std::vector<std::pair<std::shared_ptr<Event>, bool>> events;  // and whether they are poisoned
+        std::shared_ptr<Plan> plan;  // its arrays may be the user's last reference
+        std::vector<std::pair<std::shared_ptr<Event>, std::vector<Event::Listener>>> events;
     };
     Told end_locked(std::shared_ptr<Run> run);
-    static void tell(const Told& told);
+    static void tell(Told& told);
     bool finish_first();  // false: the first of the runs that are not done has not ended
 
     const Runs runs_;
@@ -135,7 +137,7 @@ private:
     std::shared_ptr<Plan> plan_;
     bool fence_next_ = false;
     std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order
-    std::shared_ptr<Run> failed_;
+    std::deque<std::shared_ptr<Run>> tainted_;  // the last of those with failures, or with poisoned preconditions
     PoisonReach reach_;
     std::uint64_t failures_ = 0;
     std::vector<std::uint64_t> undelivered_;  // runs with failures that nobody has been told of

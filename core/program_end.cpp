@@ -8,6 +8,7 @@ namespace ostinato {
 
 void Program::reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool skipped) {
     std::shared_ptr<Event> event;
+    std::vector<Event::Listener> listeners;
     {
         const std::lock_guard<std::mutex> lock(mutex);
         Post& post = run.outside->posts[index];
@@ -18,39 +19,36 @@ void Program::reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool
         post.told = true;
         post.poisoned = skipped;
         event = std::move(post.event);
+        if (event)
+            listeners = event->settle(skipped, skipped ? run.only_poison() : nullptr);
     }
     if (event)
-        skipped ? event->poison() : event->trigger();
+        event->announce(std::move(listeners));
 }
 
 std::shared_ptr<Event> Program::end_of(Run& run, PythonObjectHandle origin) {
-    std::unique_lock<std::mutex> lock(mutex);
+    auto event = std::make_shared<Event>(std::move(origin));
+    const std::lock_guard<std::mutex> lock(mutex);
     if (run.end)
         return run.end;
-    auto event = std::make_shared<Event>(std::move(origin));
     if (run.outside)
         event->comes_after(run.outside->grants);
     if (!run.done.load(std::memory_order_acquire))
         return run.end = event;
-    const bool bad = run.bad();
-    lock.unlock();
-    bad ? event->poison() : event->trigger();
+    (void)event->settle(run.bad(), run.bad() ? run.only_poison() : nullptr);  // nobody listens yet
     return event;
 }
 
 std::shared_ptr<Event> Program::post_of(Run& run, std::uint32_t index, PythonObjectHandle origin) {
-    std::unique_lock<std::mutex> lock(mutex);
+    auto event = std::make_shared<Event>(std::move(origin));
+    const std::lock_guard<std::mutex> lock(mutex);
     Post& post = run.outside->posts[index];
     if (post.event)
         return post.event;
-    auto event = std::make_shared<Event>(std::move(origin));
-    if (run.outside)
-        event->comes_after(run.outside->grants);
+    event->comes_after(run.outside->grants);
     if (!post.told)
         return post.event = event;
-    const bool bad = post.poisoned;
-    lock.unlock();
-    bad ? event->poison() : event->trigger();
+    (void)event->settle(post.poisoned, post.poisoned ? run.only_poison() : nullptr);  // likewise
     return event;
 }
 
@@ -81,6 +79,10 @@ bool Program::finish_first() {
 Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
     Told told{std::move(its_run), {}, {}};
     const std::shared_ptr<Run>& run = told.run;
+    const auto settle = [&](std::shared_ptr<Event>& event, bool poisoned) {
+        std::vector<Event::Listener> listeners = event->settle(poisoned, poisoned ? run->only_poison() : nullptr);
+        told.events.emplace_back(std::move(event), std::move(listeners));
+    };
     told.plan = std::move(run->plan);
     const std::uint64_t steps = run->limit(), end = run->first.load(std::memory_order_relaxed) + steps;
     if (run->outside) {
@@ -90,11 +92,11 @@ Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
             post.told = true;
             post.poisoned = run->cancelled || (steps != 0 && post.skipped == end);
             if (post.event)
-                told.events.emplace_back(std::move(post.event), post.poisoned);
+                settle(post.event, post.poisoned);
         }
     }
     if (run->end)
-        told.events.emplace_back(std::move(run->end), run->bad());
+        settle(run->end, run->bad());
     run->done.store(true, std::memory_order_release);
     if (run->wants_callback)
         machine->call_back(run);  // before a later run can end and the machine be closed
@@ -103,15 +105,15 @@ Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
     return told;
 }
 
-void Program::tell(const Told& told) {
+void Program::tell(Told& told) {
     Run& run = *told.run;
     run.finished.ring();
     light_fence();  // against a caller that falls asleep: it looks at `done` after its heavy fence
     Seat* const caller = run.caller.load(std::memory_order_acquire);
     if (caller != nullptr && caller->asleep.load(std::memory_order_relaxed))
         caller->doorbell.ring();
-    for (const auto& [event, poisoned] : told.events)
-        poisoned ? event->poison() : event->trigger();
+    for (auto& [event, listeners] : told.events)
+        event->announce(std::move(listeners));
 }
 
 }  // namespace ostinato

@@ -1,5 +1,6 @@
 // Failures and poison: core/DESIGN.md, "Poison".
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -8,10 +9,12 @@
 
 namespace ostinato {
 
-std::shared_ptr<Run> Program::failed_run() {
-    const std::lock_guard<std::mutex> lock(mutex);
-    return failed_;
-}
+namespace {
+
+// So many runs that failed are remembered, as what later ones were skipped for.
+constexpr std::size_t kMostTainted = 64;
+
+}  // namespace
 
 void Program::go_slow_locked() {
     if (slow.load(std::memory_order_relaxed))
@@ -29,11 +32,31 @@ static bool told_before(const Failure& a, const Failure& b) {
     return std::tuple(!a_leaves, a.step, a.op) < std::tuple(!b_leaves, b.step, b.op);
 }
 
-void Program::taint_locked(Run& run) {
+std::array<std::shared_ptr<Run>, 2> Program::taint_locked(Run& run) {
     go_slow_locked();
     ++failures_;
-    if (std::find(undelivered_.begin(), undelivered_.end(), run.index) == undelivered_.end())
-        undelivered_.push_back(run.index);
+    std::array<std::shared_ptr<Run>, 2> dropped;
+    if (std::find(undelivered_.rbegin(), undelivered_.rend(), run.index) != undelivered_.rend())
+        return dropped;
+    undelivered_.push_back(run.index);
+    tainted_.push_back(run.shared_from_this());
+    dropped[0].swap(run.skipped_for);  // it has something of its own to tell; and so there are no chains of runs
+    if (tainted_.size() > kMostTainted) {
+        dropped[1] = std::move(tainted_.front());
+        tainted_.pop_front();
+    }
+    return dropped;
+}
+
+void Program::note_skipped(Run& run) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    run.poisoned.store(true, std::memory_order_relaxed);
+    if (!run.failures.empty() || (run.outside && run.outside->poisoned_by))
+        return;
+    for (const std::shared_ptr<Run>& earlier : tainted_) {
+        if (earlier->index < run.index)
+            run.skipped_for = earlier;
+    }
 }
 
 void Program::limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool stops) {
@@ -49,15 +72,11 @@ void Program::limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool 
 void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception) {
     const bool leaving = exception && leaves(*exception);
     Failure failure{op, run.user_step(step), code, std::move(exception)};  // not kept: it ends outside the lock
-    std::shared_ptr<Run> failed;                                           // likewise the last one
+    std::array<std::shared_ptr<Run>, 2> dropped;                           // likewise
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        taint_locked(run);
+        dropped = taint_locked(run);
         history.mark(op, step, true);
-        if (run.failures.empty()) {
-            failed = run.shared_from_this();
-            failed.swap(failed_);
-        }
         if (run.failures.size() < kMostFailures) {
             run.failures.push_back(std::move(failure));
         } else {
@@ -74,11 +93,10 @@ void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t 
 }
 
 void Program::poison(Run& run, std::uint32_t op, std::uint64_t step, const std::shared_ptr<Event>& by) {
-    std::shared_ptr<Run> failed = run.shared_from_this();  // the last one ends outside the lock
+    std::array<std::shared_ptr<Run>, 2> dropped;  // ends outside the lock
     const std::lock_guard<std::mutex> lock(mutex);
-    taint_locked(run);
+    dropped = taint_locked(run);
     history.mark(op, step, true);
-    failed.swap(failed_);
     run.poisoned.store(true, std::memory_order_relaxed);
     if (!run.outside->poisoned_by)
         run.outside->poisoned_by = by;
@@ -86,12 +104,11 @@ void Program::poison(Run& run, std::uint32_t op, std::uint64_t step, const std::
 }
 
 void Program::poison_start(Run& run) {
-    std::shared_ptr<Run> failed = run.shared_from_this();  // the last one ends outside the lock
+    std::array<std::shared_ptr<Run>, 2> dropped;  // ends outside the lock
     const std::lock_guard<std::mutex> lock(mutex);
     if (run.start_poisoned.load(std::memory_order_relaxed))
         return;  // another lane was here
-    taint_locked(run);
-    failed.swap(failed_);
+    dropped = taint_locked(run);
     run.start_poisoned.store(true, std::memory_order_relaxed);
     run.poisoned.store(true, std::memory_order_relaxed);
     run.outside->poisoned_by = run.outside->after;
@@ -108,6 +125,7 @@ void Program::poison_start(Run& run) {
 }
 
 void Program::deliver(Run& run) {
+    std::deque<std::shared_ptr<Run>> dropped;  // ends outside the lock
     const std::lock_guard<std::mutex> lock(mutex);
     if (!run.done.load(std::memory_order_acquire))
         return;
@@ -115,6 +133,8 @@ void Program::deliver(Run& run) {
                              run.poisoned.load(std::memory_order_relaxed);
     std::erase_if(undelivered_,
                   [&](std::uint64_t index) { return index == run.index || (poison_only && index < run.index); });
+    if (undelivered_.empty())
+        dropped.swap(tainted_);
 }
 
 bool Program::starts_clean(Run& run) {

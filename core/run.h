@@ -103,7 +103,9 @@ struct Run : std::enable_shared_from_this<Run> {
     std::unique_ptr<RunOutside> outside;      // where it has anything to do with what is outside of its program
     bool started = true;                      // need not wait for its default precondition; with the program's mutex
     std::atomic<bool> start_poisoned{false};  // nothing in its first step runs
-    std::shared_ptr<Event> end;               // once somebody asked for it; guarded by the program's mutex
+    // The run because of which something of this was skipped, and nothing else: guarded by the program's mutex.
+    std::shared_ptr<Run> skipped_for;
+    std::shared_ptr<Event> end;  // once somebody asked for it; guarded by the program's mutex
     std::unique_ptr<PythonRun, PythonRunDeleter> python;
     std::unique_ptr<TraceBuffers> trace;
     std::vector<Failure> failures;       // guarded by the program's mutex
@@ -116,6 +118,12 @@ struct Run : std::enable_shared_from_this<Run> {
     void set_limit(std::uint64_t steps) { bound.store(steps + 1, std::memory_order_release); }
     // Whether it did not end as it should; once it is done, or with the program's mutex.
     bool bad() const { return !failures.empty() || cancelled || poisoned.load(std::memory_order_relaxed); }
+    // The poisoned precondition that is all that is wrong, with this run or the one it was skipped for; or null. With
+    // the program's mutex.
+    std::shared_ptr<Event> only_poison() const {
+        const Run* const source = skipped_for ? skipped_for.get() : this;
+        return failures.empty() && !cancelled && source->outside ? source->outside->poisoned_by : nullptr;
+    }
     // As the user counts; known once a lane has entered.
     std::uint64_t user_step(std::uint64_t step) const { return step - offset.load(std::memory_order_relaxed); }
 

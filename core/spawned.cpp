@@ -11,17 +11,6 @@
 
 namespace ostinato {
 
-namespace {
-
-void tell(const SpawnedCall& call, Event& end) {
-    if (call.poisoned_by)
-        end.poison(call.poisoned_by);  // in a chain of calls, all by the first: to explain it takes no recursion
-    else
-        call.bad() ? end.poison() : end.trigger();
-}
-
-}  // namespace
-
 bool ReadyCalls::Front::before(const Front& other) const {
     if (call == nullptr || other.call == nullptr)
         return call != nullptr;
@@ -173,9 +162,12 @@ void SpawnedCalls::run(SpawnedCall& call, PythonThread& python) {
 void SpawnedCalls::finish(SpawnedCall& call) {
     std::shared_ptr<SpawnedCall> held;
     std::shared_ptr<Event> end;
+    std::vector<Event::Listener> listeners;
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         end = std::move(call.end);
+        if (end)
+            listeners = end->settle(call.bad(), call.poisoned_by);
         held = std::move(*call.in_flight);
         in_flight_.erase(call.in_flight);
         call.done.store(true, std::memory_order_release);
@@ -184,7 +176,7 @@ void SpawnedCalls::finish(SpawnedCall& call) {
     }
     call.finished.ring();
     if (end)
-        tell(call, *end);
+        end->announce(std::move(listeners));
     if (n_in_flight_.fetch_sub(1, std::memory_order_acq_rel) == 1)
         machine_.close_if_forgotten();
 }
@@ -199,7 +191,7 @@ std::shared_ptr<Event> SpawnedCalls::end_of(SpawnedCall& call, PythonObjectHandl
         if (!call.done.load(std::memory_order_relaxed))
             return call.end = event;
     }
-    tell(call, *event);
+    event->announce(event->settle(call.bad(), call.poisoned_by));
     return event;
 }
 

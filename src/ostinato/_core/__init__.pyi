@@ -169,7 +169,8 @@ class Run:
         """The event of a postcondition, by number."""
 
     @property
-    def origin(self) -> Run | None: ...
+    def skipped_for(self) -> Run | None:
+        """The earlier run whose failure is why operations of this were skipped."""
 
 class Machine:
     """Seats and their threads."""

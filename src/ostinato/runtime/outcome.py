@@ -33,7 +33,7 @@ def outcome(run: _core.Run, ops: Sequence[Op]) -> int | BaseException:
 
 
 def _poison_error(run: _core.Run, ops: Sequence[Op]) -> PoisonError:
-    source: _core.Run | None = run if run.poisoned_by is not None else run.origin
+    source = run if run.poisoned_by is not None else run.skipped_for
     if source is not None and source.poisoned_by is not None:
         cause = cause_of(source.poisoned_by)
         why = "" if cause is None else f": {type(cause).__name__}: {cause}"

@@ -216,8 +216,7 @@ class _Origin:
         self._program = program
 
     def __call__(self) -> BaseException | None:
-        if not self._core.done:  # a postcondition comes before the end
-            return None
+        # Before the run has ended, too: a postcondition may be poisoned long before.
         end = outcome(self._core, self._program._scheduled.ops)
         self._core.deliver()
         return end if isinstance(end, BaseException) else None
