@@ -181,6 +181,7 @@ def test_in_every_relation_of_runs(runs, machine):
     assert sorted(r.step for r in run.profile) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(machine):
     x = np.zeros(1)
     g = ost.Graph()
@@ -189,11 +190,9 @@ def test_memory_is_bounded(machine):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB
         run = program.submit(300_000, profile=True)
         assert run.result(110) == 300_000
-        records = list(run.profile)
-        assert len(records) > 0
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 200 * 1024
-    check([records[0], records[-1]], machine)
+    assert grown < 100 * 1024
+    check(run.profile, machine)
 
 
 @pytest.mark.parametrize("relation", ["pipelined", "concurrent"])

@@ -336,6 +336,7 @@ def test_an_urgent_run_whose_input_comes_from_lower_work_on_its_own_threads(mach
 # Many, and the end
 
 
+@pytest.mark.slow
 def test_very_many_spawns_leave_memory_flat(machine):
     def spawn(n):
         for _ in range(n // 100):
