@@ -16,17 +16,26 @@ from benchmarks.measure import Contestant, Part, Run
 from benchmarks.peers import Absent
 
 PLAIN, PORTS, PENDING = "submit", "2 + 2 ports, parameter", "2 + 2 ports, parameter, pending"
+ASLEEP = "2 + 2 ports, parameter, threads asleep"
 NATIVE, PYTHON = "a native function", "a Python function"
 _BATCH = 100  # so few that they are in flight together
 
 
-def _calls(call: Callable[[Any], Any], before: Callable[[int], Sequence[Any]], after: Callable[..., object]) -> Run:
+def _calls(
+    call: Callable[[Any], Any],
+    before: Callable[[int], Sequence[Any]],
+    after: Callable[..., object],
+    batch: int = _BATCH,
+    pause: float = 0,
+) -> Run:
     """So many calls, of which only the calls are timed: not what is made before a batch, nor the waiting after it."""
 
     def run(times: int) -> int:
         spent = 0
-        for first in range(0, times, _BATCH):
-            arguments = before(min(_BATCH, times - first))
+        for first in range(0, times, batch):
+            arguments = before(min(batch, times - first))
+            if pause:
+                time.sleep(pause)
             begin = time.perf_counter_ns()
             returned = [call(argument) for argument in arguments]
             spent += time.perf_counter_ns() - begin
@@ -93,13 +102,17 @@ def _ours(context: Context, stack: ExitStack, function: str, runs: str) -> list[
     def after(pair: tuple[ost.UserEvent, ost.UserEvent]) -> dict[str | None, ost.Event | ost.Run]:
         return {"a": pair[0], "b": pair[1]}
 
+    def everything(pair: tuple[ost.UserEvent, ost.UserEvent]) -> ost.Run:
+        return every.submit(after=after(pair), x=2.0)
+
     return [
         Part(PLAIN, _calls(lambda _: plain.submit(), range, _wait)),
         Part("parameter", _calls(lambda _: given.submit(x=2.0), range, _wait)),
         Part("2 preconditions", _calls(lambda pair: waiting.submit(after=after(pair)), _happened, _wait)),
         Part("2 postconditions", _calls(lambda _: told.submit(), range, _wait)),
-        Part(PORTS, _calls(lambda pair: every.submit(after=after(pair), x=2.0), _happened, _wait)),
-        Part(PENDING, _calls(lambda pair: every.submit(after=after(pair), x=2.0), _events, _wait_pending)),
+        Part(PORTS, _calls(everything, _happened, _wait)),
+        Part(PENDING, _calls(everything, _events, _wait_pending)),
+        Part(ASLEEP, _calls(everything, _happened, _wait, batch=1, pause=0.001), steps=50),
         Part(".posts of both", _calls(lambda run: run.posts, lambda n: [told.submit() for _ in range(n)], _posts_read)),
     ]
 
@@ -130,6 +143,11 @@ def _peers(stack: ExitStack) -> list[Part]:
     pool = stack.enter_context(ThreadPoolExecutor(2))
     return [
         Part("ThreadPoolExecutor", _calls(lambda _: pool.submit(_empty), range, _wait)),
+        Part(
+            "ThreadPoolExecutor, threads asleep",
+            _calls(lambda _: pool.submit(_empty), range, _wait, 1, 0.001),
+            steps=50,
+        ),
         Part("asyncio task", _tasks),
     ]
 
