@@ -87,7 +87,7 @@ class Oracle:
         self._place(scene.top, 0, ())
         self._infer()
         self.ops = sum(node.kind not in ("begin", "end", "pre", "post") for node in self.nodes)
-        self._arrays = [array.tolist() for array in scene.arrays]
+        self.take_arrays()
         self._history: list[set[int]] = []  # by step since all was told: what failed or was skipped
         self._told_at = 0
         self._share()
@@ -225,9 +225,9 @@ class Oracle:
         self._told_at, self._history = first + ask.steps, []
         return told
 
-    def forget(self, steps: int) -> None:
-        """Only so many steps since all was told have been made, and values are not known any more."""
-        del self._history[steps:]
+    def take_arrays(self) -> None:
+        """Take the values of arrays as they are."""
+        self._arrays = [array.tolist() for array in self._scene.arrays]
 
     def arrays_equal(self) -> bool:
         return all(array.tolist() == values for array, values in zip(self._scene.arrays, self._arrays, strict=True))

@@ -95,6 +95,7 @@ class _Shared(ctypes.Structure):
         ("begin", ctypes.c_void_p),
         ("sources", ctypes.c_void_p),
         ("holders", ctypes.c_void_p),
+        ("seen", ctypes.c_int64 * 4),
     )
 
 
@@ -147,9 +148,11 @@ class Scene:
         self.counts: npt.NDArray[np.int64] = np.zeros((max(self.top.rows, 1), STEPS), np.int64)
 
     @property
-    def violations(self) -> int:
-        """How often something ran before what it comes after, or beside who may not."""
-        return int(self._shared.violations)
+    def violations(self) -> str:
+        """What ran before what it comes after, or beside who may not; the first only."""
+        run, row, step, source = self._shared.seen
+        what = "beside another holder" if source < 0 else f"before row {source}, which it comes after"
+        return f"run {run} did row {row} in step {step} {what}" if self._shared.violations else ""
 
     def share(self, begin: npt.NDArray[np.int64], sources: npt.NDArray[np.int64]) -> None:
         """Tell tasks what they come after: by row, where pairs of a row and a distance begin."""
@@ -250,10 +253,11 @@ class Scene:
         reservation, begin = self.features.reservations[which], len(made.items)
         made.items.append(Item("acquire", made.graph.acquire(reservation, exclusive, self._after(made))))
         tasks = range(begin + 1, begin + 1 + random.choice([1, 1, 2]))
-        for _ in tasks:
+        for at in tasks:
             accesses = (Access((self._array(),), 0, 0, _CELLS, 3),)
-            self._record(made, accesses, [made.items[begin].op], which, EXCLUSIVE if exclusive else 1)
-            self._note(made, [Source(begin)])
+            before = at - 1 if exclusive else begin  # of tasks that hold it alone, one at a time
+            self._record(made, accesses, [made.items[before].op], which, EXCLUSIVE if exclusive else 1)
+            self._note(made, [Source(before)])
             made.items[-1].closed = True
         sources = [Source(at) for at in (begin, *tasks)]
         op = made.graph.release(reservation, [made.items[source.item].op for source in sources])
@@ -411,6 +415,7 @@ def _python_task(scene: Scene, modes: tuple[int, ...], nap: float | None, releas
             looks = distance == 0 if floor < 0 else before >= floor
             if looks and before < STEPS and scene.counts[source, before] == 0:
                 shared.violations += 1
+                shared.seen[:] = [run, row, step, source]
         if nap is not None:
             time.sleep(nap)
         if gate is not None:

@@ -9,6 +9,7 @@ typedef struct {
     const int64_t *begin;   /* by row, and one more: where its sources begin */
     const int64_t *sources; /* pairs of a row and a distance */
     int64_t *holders;       /* by reservation */
+    int64_t seen[4];        /* of a violation: run, row, step, and the row of what it comes after */
 } shared;
 
 typedef struct {
@@ -27,13 +28,21 @@ static uint64_t mix(uint64_t row, uint64_t step, uint64_t seed) {
     return x ^ (x >> 32);
 }
 
+static void violated(const ost_call *call, shared *all, int64_t source) {
+    if (__atomic_fetch_add(&all->violations, 1, __ATOMIC_RELAXED) != 0)
+        return;
+    const int64_t seen[] = {call->scalars[RUN].i64, call->scalars[ROW].i64, (int64_t)call->step, source};
+    for (int i = 0; i < 4; ++i)
+        all->seen[i] = seen[i];
+}
+
 static void check_sources(const ost_call *call, shared *all) {
     const int64_t row = call->scalars[ROW].i64, floor = call->scalars[FLOOR].i64;
     for (int64_t i = all->begin[row]; i < all->begin[row + 1]; ++i) {
         const int64_t distance = all->sources[2 * i + 1], before = (int64_t)call->step - distance;
         const int looks = floor < 0 ? distance == 0 : before >= floor;
         if (looks && before < all->steps && all->counts[all->sources[2 * i] * all->steps + before] == 0)
-            __atomic_fetch_add(&all->violations, 1, __ATOMIC_RELAXED);
+            violated(call, all, all->sources[2 * i]);
     }
 }
 
@@ -65,7 +74,7 @@ int32_t soak(const ost_call *call) {
     if (weight != 0) {
         const int64_t others = __atomic_fetch_add(holders, weight, __ATOMIC_RELAXED);
         if (weight == EXCLUSIVE ? others != 0 : others >= EXCLUSIVE)
-            __atomic_fetch_add(&all->violations, 1000000, __ATOMIC_RELAXED);
+            violated(call, all, -1);
     }
     dawdle(luck, me->spin);
     calculate(call, me->modes);

@@ -455,12 +455,13 @@ class World:
             self.over = True
             return
         for part in self.parts:
-            assert part.scene.violations == 0, part.scene.violations
+            assert not part.scene.violations, part.scene.violations
             if part.runs != "concurrent" and part.oracle.determined:
                 assert part.oracle.arrays_equal(), f"arrays of {part.program}"
             part.oracle.told()
             if part in early and part.runs != "concurrent":
                 self._start_again(part)
+                part.oracle.take_arrays()
 
     def _check_run(self, act: Act, end: Any, early: bool) -> None:
         part, told = act.part, act.told
@@ -569,7 +570,7 @@ class World:
             differs = part.oracle.counts_differ(begun, act.number)
             assert not differs, f"run {act.number}, reached {reached}: {differs}"
             self.ops += part.oracle.ops * reached - sum(map(len, begun.skipped))
-            assert part.scene.violations == 0
+            assert not part.scene.violations, part.scene.violations
             act.run.event.exception()
             self._start_again(part)
 
@@ -606,7 +607,7 @@ class World:
             if act.run is not None:
                 act.run.event.exception()
         for part in self.parts:
-            assert part.scene.violations == 0, part.scene.violations
+            assert not part.scene.violations, part.scene.violations
             self.ops += int((part.scene.counts != 0).sum())
             once = np.isin(part.scene.counts, [0, *(act.number + 1 for act in acts)])
             assert once.all()
