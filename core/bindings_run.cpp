@@ -21,7 +21,7 @@ namespace {
 std::uint64_t steps_of(const RunHandle& handle) {
     const Run& run = *handle.run;
     if (run.done.load(std::memory_order_acquire))
-        return run.limit();
+        return run.steps_run();
     std::uint64_t least = run.requested;
     for (const auto& lane : handle.program->lanes) {
         const std::uint64_t in = lane->run_index.load(std::memory_order_acquire);

@@ -14,6 +14,7 @@
 #include "bindings_run.h"
 #include "caller.h"
 #include "program.h"
+#include "python_external.h"
 #include "python_interrupt.h"
 #include "python_plan.h"
 #include "server.h"
@@ -268,6 +269,9 @@ void bind_runtime(nb::module_& module) {
                                                              : Runs::kIndependent);
             },
             "machine"_a, "schedule"_a, "plan"_a, "runs"_a)
+        .def_prop_ro(
+            "in_own_task", [](const ProgramHandle& self) { return program_of_this_thread() == self.program.get(); },
+            "Whether the calling thread is in a task of this program that may block.")
         .def_prop_ro("idle", [](const ProgramHandle& self) { return self.program->idle(); })
         .def("replay", &replay, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
              "given"_a.none(), "traced"_a)

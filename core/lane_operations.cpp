@@ -78,6 +78,7 @@ bool external_waits(Server& server, Lane& lane, std::uint32_t position) {
         lane.program->poison(run, op, lane.step, outcome.poisoned_by);
         status = Status::kPoisoned;
     } else if (outcome.result == ExternalOp::Result::kSkipped) {
+        run.cut_at(lane.step);
         status = Status::kCancelled;
     }
     if (run.trace)
@@ -157,7 +158,9 @@ Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) 
         const bool poisoned = !waits && is_poisoned(lane, op, first);
         program.history.mark(op, lane.step, poisoned);
         if (poisoned || (!waits && run.aborted.load(std::memory_order_relaxed))) {
-            if (poisoned && !run.poisoned.load(std::memory_order_relaxed))
+            if (!poisoned)
+                run.cut_at(lane.step);
+            else if (!run.poisoned.load(std::memory_order_relaxed))
                 program.note_skipped(run);
             if (outside)
                 external(lane, at).skip(place_of(server, lane, at));

@@ -113,6 +113,8 @@ void Program::poison_start(Run& run) {
     run.poisoned.store(true, std::memory_order_relaxed);
     run.outside->poisoned_by = run.outside->after;
     // One step at least, all of it skipped: later runs learn from its history what they must skip.
+    if (run.on_error == OnError::kStop)
+        run.cut_at(run.first.load(std::memory_order_relaxed));
     std::uint64_t steps = 1;
     if (run.on_error != OnError::kStop) {
         std::vector<std::uint32_t> all(schedule->n_ops);

@@ -19,6 +19,12 @@ bool arrive_with(Server& server, Barrier& barrier, std::uint64_t phase, std::uin
     return arrive_with_value(barrier, phase, count, given, raised) != Arrival::kExcess;
 }
 
+namespace {
+thread_local const Program* program_here = nullptr;
+}  // namespace
+
+const Program* program_of_this_thread() { return program_here; }
+
 ExternalOp::Outcome BlockingTaskOp::advance(Place place) const {
     Signal& signal = place.signal;
     if (signal.pending == nullptr) {
@@ -32,11 +38,12 @@ ExternalOp::Outcome BlockingTaskOp::advance(Place place) const {
         const Lane& lane = place.lane;
         const PythonOp& op = place.run.plan->python->ops[index_];
         // The lane stands still until the event: what is borrowed here stays.
-        auto job = [&op, &signal, ended = signal.pending, run = place.run.shared_from_this(),
+        auto job = [program = lane.program, &op, &signal, ended = signal.pending, run = place.run.shared_from_this(),
                     phase = lane.phase[op.period_class],
                     user_step = place.run.user_step(lane.step)](PythonThread& python) {
             const FloatingPointMode own = FloatingPointMode::current();
             run->floating_point.apply();
+            program_here = program;
             python.acquire();
             PyObject* const context = PyContext_Copy(run->python->context.get());
             python.enter(context);
@@ -47,6 +54,7 @@ ExternalOp::Outcome BlockingTaskOp::advance(Place place) const {
             Py_XDECREF(result);
             python.enter(nullptr);
             python.release();
+            program_here = nullptr;
             own.apply();
             ended->trigger();
         };

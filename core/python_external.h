@@ -5,12 +5,17 @@
 
 namespace ostinato {
 
+class Program;
+
 // Arrives with a value: `value`, or the run's object number `param` where that is not negative. False: too many
 // arrivals. `raised`: what the barrier's reduction raised; nothing has arrived then.
 bool arrive_with(Server& server, Barrier& barrier, std::uint64_t phase, std::uint64_t count, const Run& run,
                  const PythonObject* value, std::int32_t param, ExceptionHandle& raised);
 
 // A Python task that may wait: it runs on a thread of its own, and its lane waits for its end as for any event.
+// The program whose task that may block the calling thread runs; null if it runs none.
+const Program* program_of_this_thread();
+
 class BlockingTaskOp final : public ExternalOp {
 public:
     explicit BlockingTaskOp(std::uint32_t index) : index_(index) {}  // of PythonPlan::ops

@@ -1,6 +1,7 @@
 // A run: some steps of a program, submitted together. Lanes pass from run to run in submission order.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -84,6 +85,7 @@ struct Run : std::enable_shared_from_this<Run> {
     std::atomic<std::uint32_t> lanes_behind{0};  // have not entered the next run; the last one drops `next`
     std::atomic<bool> aborted{false};            // skip every body from the next operation boundary on
     std::atomic<bool> poisoned{false};           // an operation was skipped because of a failure
+    std::atomic<std::uint64_t> cut{UINT64_MAX};  // the first step of which an abort left something out
     std::atomic<bool> done{false};
     bool cancelled = false;               // guarded by the program's mutex
     bool ended = false;                   // likewise: no lane has steps of it to do
@@ -116,6 +118,16 @@ struct Run : std::enable_shared_from_this<Run> {
     // The steps it runs: all of them when it is done, at most so many before (not while a stopper decides).
     std::uint64_t limit() const { return bound.load(std::memory_order_acquire) - 1; }
     void set_limit(std::uint64_t steps) { bound.store(steps + 1, std::memory_order_release); }
+    void cut_at(std::uint64_t step) {
+        std::uint64_t known = cut.load(std::memory_order_relaxed);
+        while (step < known && !cut.compare_exchange_weak(known, step, std::memory_order_relaxed)) {
+        }
+    }
+    // The steps that were run to their end, once it is done.
+    std::uint64_t steps_run() const {
+        const std::uint64_t until = cut.load(std::memory_order_relaxed);
+        return std::min(limit(), until - std::min(until, first.load(std::memory_order_relaxed)));
+    }
     // Whether it did not end as it should; once it is done, or with the program's mutex.
     bool bad() const { return !failures.empty() || cancelled || poisoned.load(std::memory_order_relaxed); }
     // The poisoned precondition that is all that is wrong, with this run or the one it was skipped for; or null. With

@@ -49,7 +49,7 @@ class TaskError(OstinatoError):
     op
         The operation that failed; None for a call outside a program.
     step
-        The step in which it failed; None for a call outside a program.
+        The step in which it failed; 0 for a spawned task, None for a call outside a program.
     """
 
     def __init__(self, message: str, op: object = None, step: int | None = None) -> None:

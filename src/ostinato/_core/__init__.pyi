@@ -190,6 +190,12 @@ class Program:
     def __init__(self, machine: Machine, schedule: Schedule, plan: Plan, runs: str) -> None: ...
 
     @property
+    def in_own_task(self) -> bool:
+        """
+        Whether the calling thread is in a task of this program that may block.
+        """
+
+    @property
     def idle(self) -> bool: ...
 
     def replay(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> object: ...

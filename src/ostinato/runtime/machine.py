@@ -101,7 +101,7 @@ class Machine:
         self._memory = Memory("host")
         self._processors = tuple(Processor(f"cpu:{i}", "cpu", self._memory) for i in range(count))
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
-        self._closed = False
+        self._closed = self._ended = False
         self._crowded = crowded
         _machines.add(self)
         if self._init is not None:
@@ -199,7 +199,7 @@ class Machine:
         self._close(cancel=False)
 
     def _close(self, cancel: bool) -> None:
-        if self._closed:
+        if self._ended:
             return
         if _core.serving() or _core.on_own_thread(self._core):
             raise ContractError("a task cannot close its own machine")
@@ -217,6 +217,7 @@ class Machine:
             for run in left:
                 run.wait(-1.0)
         self._core.close()
+        self._ended = True  # not before: interrupted, this may be called again
 
     def __enter__(self) -> Machine:
         self._check_open()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ostinato.events import Barrier, Event, event_of
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["After", "BarrierParams", "conditions"]
 
-After: TypeAlias = "Event | Run | Mapping[str | None, Event | Run] | None"
+After: TypeAlias = (
+    "Event | Run | Mapping[str, Event | Run] | Mapping[None, Event | Run] | Mapping[str | None, Event | Run] | None"
+)
 """What a run comes after: its default precondition, or the events of all its preconditions by name."""
 
 
@@ -29,20 +31,21 @@ def conditions(names: Sequence[str], after: After) -> tuple[_core.Event | None, 
         What is given is no event.
     """
     if type(after) is not dict and not isinstance(after, Mapping):  # the first is much faster
-        if names:
-            after = {} if after is None else {None: after}
-        else:
+        if not names:
             return None if after is None else event_of(after), ()
+        by_name: Mapping[str | None, Any] = {} if after is None else {None: after}
+    else:
+        by_name = cast("Mapping[str | None, Any]", after)
     try:
-        given = [after[name] for name in names]
+        given = [by_name[name] for name in names]
     except KeyError:
-        raise _mismatch(names, after) from None
+        raise _mismatch(names, by_name) from None
     events = tuple([event._core if isinstance(event, Event) else event_of(event) for event in given])
-    if len(after) == len(names):
+    if len(by_name) == len(names):
         return None, events
-    if len(after) > len(names) + (None in after):
-        raise _mismatch(names, after)
-    return event_of(after[None]), events
+    if len(by_name) > len(names) + (None in by_name):
+        raise _mismatch(names, by_name)
+    return event_of(by_name[None]), events
 
 
 def _mismatch(names: Sequence[str], after: Mapping[str | None, Any]) -> ValueError:
@@ -60,7 +63,8 @@ def _mismatch(names: Sequence[str], after: Mapping[str | None, Any]) -> ValueErr
 class BarrierParams:
     """Barriers given with runs, and the phase that each run's first step belongs to.
 
-    That is the phase a barrier is at, or, where an earlier run of the program takes it further, the phase after that.
+    That is the phase a barrier is at, or, where an earlier run of the program is still to take it further, the phase
+    after that.
 
     Parameters
     ----------
@@ -85,7 +89,8 @@ class BarrierParams:
         last = self._last.get(barrier)
         if last is None or self._independent:
             return barrier.phase
-        return max(barrier.phase, last.base + (last.run.steps if last.run.done else last.run.requested))
+        phase = barrier.phase
+        return phase if last.run.done else max(phase, last.base + last.run.requested)
 
 
 class _Use:

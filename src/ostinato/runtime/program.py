@@ -103,7 +103,7 @@ class Program:
         self._linked = linked_runs(self._core, machine._core, self._scheduled, self._lowered, runs, processors)
         self._outside = bool(self._scheduled.preconditions)  # each run must be given something
         self._lock = threading.Lock()  # rebind and close
-        self._closed = False
+        self._closed = self._ended = False
         self._process_trace = process_trace()
         # Whether replay() need not look at any of this before it calls the core.
         self._plain = not (
@@ -307,10 +307,10 @@ class Program:
 
     def _close(self, cancel: bool) -> None:
         with self._lock:
-            if self._closed:
+            if self._ended:
                 return
-            if _core.serving():
-                raise ContractError("a task cannot close its own program")
+            if _core.serving() or (not self._machine._core.forked and any(core.in_own_task for core in self._cores)):
+                raise ContractError("a task cannot close a program: that waits for its runs, of which it may be part")
             self._closed = True
         if not self._machine._core.forked:
             self._core.refuse_runs()  # before looking which there are: other threads may be submitting
@@ -319,11 +319,12 @@ class Program:
             if cancel:
                 for run in self._in_flight():
                     run.cancel()
-            self._wait_for_all_runs()
+            self._wait_for_all_runs()  # interrupted, this may be called again
         for core in self._cores:
             core.close()
         self._lowered = None  # type: ignore[assignment]
         self._binding = None
+        self._ended = True
 
     def __enter__(self) -> Program:
         self._check_open()

@@ -122,7 +122,7 @@ class SpawnedRun(Run):
 
     def stuck(self) -> str:
         """Return what the task waits for, as text."""
-        return f"task {self._op.name!r} {_STUCK[self._core.state]}\n"
+        return f"task {self._op.name!r} {_STUCK[self._core.state]}"
 
     def __repr__(self) -> str:
         return f"<Run of spawned task {self._op.name!r}, {self._core.state}>"
@@ -179,9 +179,12 @@ def _error_of(core: _core.Spawned, op: SpawnedOp) -> BaseException | None:
         error.__cause__ = raised
         return error
     if core.poisoned_by is not None:
+        cause = cause_of(core.poisoned_by)
+        why = "" if cause is None else f" ({type(cause).__name__}: {cause})"
         poison = PoisonError(
-            f"{op.name!r} has not run, because the event it was to come after is poisoned; spawned at {op.call_site}"
+            f"{op.name!r} has not run, because the event it was to come after is poisoned{why}; "
+            f"spawned at {op.call_site}"
         )
-        poison.__cause__ = cause_of(core.poisoned_by)
+        poison.__cause__ = cause
         return poison
     return None
