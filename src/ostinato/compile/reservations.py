@@ -22,11 +22,11 @@ _Triple: TypeAlias = tuple[int, int, int]
 def holding_order(ops: Sequence[Op], edges: Edges) -> Edges:
     """Return edges that keep the acquires and releases of each reservation in program order, step after step.
 
-    Lanes that asked on a first-come basis could each hold what the other waits for. Neighbouring shared requests are
-    not ordered among themselves, nor are their releases, except that each release comes after a request of its own: one
-    that it depends on, by `edges`, if there is one. Else one hold could wait for the other to be granted, and who is to
-    grant that for the end of the first. The edges returned order ops, but make none depend on another: where one fails,
-    they carry no poison.
+    Lanes that asked on a first-come basis could each hold what the other waits for. That is true of shared requests,
+    too: one that overtook another would be held while the other stands behind somebody outside who waits for its end.
+    Releases of neighbouring shared requests are not ordered among themselves, but each comes after a request of its
+    own: one that it depends on, by `edges`, if there is one. The edges returned order ops, but make none depend on
+    another: where one fails, they carry no poison.
     """
     by_reservation: dict[int, list[Op]] = {}
     for op in ops:
@@ -99,12 +99,15 @@ def _order(phases: Sequence[_Phase]) -> Iterator[_Triple]:
     """Yield edges within phases, from each to the next, and from the last to the first of the next step."""
     for phase in phases:
         yield from ((request, release, 0) for request, release in phase.pairs)
+        yield from ((before, after, 0) for before, after in pairwise(phase.requests))
     for before, after in pairwise(phases):
         yield from _between(before, after, 0)
     first, last = phases[0], phases[-1]
     if not (first.shared and last.shared):
         yield from _between(last, first, 1)
-    elif len(phases) > 1:  # these two are one phase, which the others come after, and before
+        return
+    yield last.requests[-1], first.requests[0], 1
+    if len(phases) > 1:  # these two are one phase, which the others come after, and before
         yield from _between(last, phases[1], 1)
         yield from _between(phases[-2], first, 1)
 
