@@ -32,6 +32,7 @@ bool enter_next_run(Server& server, Lane& lane) {
                      std::memory_order_relaxed);
     lane.run_index.store(run.index, std::memory_order_release);
     lane.priority.store(run.priority, std::memory_order_relaxed);
+    server.seat.priority.store(run.priority, std::memory_order_relaxed);
     lane.entered = true;
     lane.in_step = false;
     if (run.outside && run.outside->after && run.outside->after->poisoned())

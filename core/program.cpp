@@ -124,9 +124,12 @@ void Program::queued(const std::shared_ptr<Run>& run) {
     machine->ring_homes(*this, run->priority);
     if (run->outside && run->outside->after) {
         run->outside->after->listen([self = shared_from_this(), run](Event&) {
-            const std::lock_guard<std::mutex> lock(self->mutex);
-            run->started = true;
-            self->start_locked();
+            {
+                const std::lock_guard<std::mutex> lock(self->mutex);
+                run->started = true;
+                self->start_locked();
+            }
+            self->machine->ring_homes(*self, run->priority);  // from what is less urgent
         });
     }
 }

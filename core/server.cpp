@@ -1,5 +1,7 @@
 #include "server.h"
 
+#include <algorithm>
+
 #include "parking.h"
 #include "python_interrupt.h"
 #include "relax.h"
@@ -8,7 +10,8 @@ namespace ostinato {
 
 namespace {
 
-constexpr std::int64_t kBudget = 4096;          // operations between looks at the clock
+constexpr std::int64_t kBudget = 4096;          // operations between looks at the clock, at most
+constexpr std::int64_t kFirstBudget = 4;        // in a lane whose operations may cost anything
 constexpr int kAlonePatience = 64;              // what a result takes from core to core, many times over
 constexpr int kPatience = 8;                    // about what it takes to turn to another lane
 constexpr std::int64_t kPollNs = 40'000;        // about what a sleep and a wake cost
@@ -50,16 +53,26 @@ std::uint64_t Server::await(Lane& lane, Timeline& timeline, std::uint64_t target
     return value;
 }
 
+void Server::begin_turn() {
+    turn_started_ = looked_ = monotonic_ns();
+    budget = granted_ = kFirstBudget;
+}
+
 bool Server::turn_over() {
     const bool calls = machine.calls().at_hand();
-    const bool call_ready = calls && machine.calls().ready(seat.index, machine.takes_calls(seat));
-    budget = call_ready ? 0 : kBudget;
+    budget = kBudget;
     if (machine.stale(seat))
         return true;
     if (seat.own.size() <= 1 && !calls)
         return false;
-    if (monotonic_ns() - turn_started_ < kTurnNs)
+    // The clock is looked at a few times a turn, whatever operations cost.
+    const std::int64_t now = monotonic_ns();
+    granted_ = now - looked_ < kTurnNs / 4 ? std::min(2 * granted_, kBudget) : std::max(granted_ / 2, std::int64_t{1});
+    budget = granted_;
+    looked_ = now;
+    if (now - turn_started_ < kTurnNs)
         return false;
+    const bool call_ready = calls && machine.calls().ready(seat.index, machine.takes_calls(seat));
     if (call_ready)
         return true;
     const std::size_t n = seat.own.size() + (calls ? seat.others.size() : 0);
@@ -68,7 +81,7 @@ bool Server::turn_over() {
         if (listed != nullptr && listed->lane->ready())
             return true;
     }
-    turn_started_ = monotonic_ns();
+    turn_started_ = now;
     return false;
 }
 
@@ -132,13 +145,10 @@ void Server::run(Lane& lane, bool calls) {
     patience = seat.own.size() > 1 || machine.crowded ? kPatience : kAlonePatience;
     if (seat.own.size() > 1 && machine.sleepers.load(std::memory_order_relaxed) != 0)
         offer_lanes(machine, seat, &lane);
-    if (calls) [[unlikely]] {
-        if (machine.sleepers.load(std::memory_order_relaxed) != 0)
-            machine.pass_on_calls(seat);
-        budget = 0;  // the clock is looked at after every step
-    }
+    if (calls && machine.sleepers.load(std::memory_order_relaxed) != 0) [[unlikely]]
+        machine.pass_on_calls(seat);
     if (seat.own.size() > 1 || calls)
-        turn_started_ = monotonic_ns();
+        begin_turn();
     if (run_lane(*this, lane) == Outcome::kYielded)
         lane.blocked_on.store(nullptr, std::memory_order_relaxed);  // ready as it stands
     Seat& home = machine.seat(lane.order->home);

@@ -46,7 +46,7 @@ public:
     Machine& machine;
     Seat& seat;
     PythonThread& python;
-    std::int64_t budget = 0;  // operations until the clock is looked at
+    std::int64_t budget = 0;  // operations until the clock is looked at, where others want a turn
     int patience = 0;         // looks at a head that waits before doing anything else
 
     static const Server* current();  // the calling thread's; null when it serves no lanes
@@ -64,6 +64,7 @@ private:
     Choice choose(bool visiting, std::optional<std::int32_t> urgent);
     Seat::Listed* candidate(std::size_t at);
     Seat::Listed* passed_over(std::size_t n, std::int32_t priority);
+    void begin_turn();
     bool calls_have_turn(std::int64_t now);
     void retire_idle();
     bool polled_enough();
@@ -71,7 +72,8 @@ private:
     const FloatingPointMode own_mode_;
     FloatingPointMode mode_;
     std::int64_t turn_started_ = 0, polling_since_ = 0;
-    bool calls_turn_ = false;  // among equals, it is the turn of calls, not of lanes
+    std::int64_t granted_ = 0, looked_ = 0;  // the budget that was granted when the clock was looked at last
+    bool calls_turn_ = false;                // among equals, it is the turn of calls, not of lanes
     std::int64_t calls_turn_since_ = 0;
     unsigned polls_ = 0;
 };

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from native import load
 
 DEADLINE = 60
 
@@ -119,15 +120,27 @@ def test_accesses_are_those_of_a_call(machine):
     assert x.flags.writeable
 
 
-def test_native_tasks_and_kernels():
+def test_native_tasks(machine):
+    how = np.array([0, 1, 2])  # `mix` reads the first array and writes the second
+    mix = ost.native(load("programs.c").mix, (ost.Read, ost.Write, int), user=how)
+    x, called, spawned = np.arange(4), np.zeros(3, int), np.zeros(3, int)
+    mix(x, called, 5)
+    assert machine.spawn(mix, x, spawned, 5).result(DEADLINE) is None
+    assert list(spawned) == list(called) != [0, 0, 0]
+    error = machine.spawn(mix, x, spawned).exception(DEADLINE)
+    assert isinstance(error.__cause__, TypeError)
+
+
+def test_kernels(machine):
+    pytest.importorskip("numba")
+
     @ost.kernel
     def scale(x: ost.ReadWrite, factor):
         for i in range(x.shape[0]):
             x[i] *= factor
 
     x = np.ones(3)
-    with ost.Machine(cpus=2) as machine:
-        assert machine.spawn(scale, x, 2.0).result(DEADLINE) is None
+    assert machine.spawn(scale, x, 2.0).result(DEADLINE) is None
     assert list(x) == [2, 2, 2]
 
 
