@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato.compile.edges import edges_of
-from ostinato.compile.lanes import sink, split
+from ostinato.compile.lanes import settle, split
 from ostinato.compile.placement import Placement
 from ostinato.compile.schedule import schedule
 
 STEPS = 6
+NO_TELLS = np.zeros(9, np.bool_)
 
 
 @st.composite
@@ -58,7 +59,7 @@ def held_up(n, edges, lane, order, sources):
 def test_lane_order_adds_no_waits_to_what_does_something(case):
     edges, placement, order, outside, idle = case
     n = len(order)
-    placement, order = sink(edges, placement, order, idle)
+    placement, order = settle(edges, placement, order, idle, NO_TELLS[: len(order)])
     found = split(edges, placement, order, outside, idle)
     asked = held_up(n, edges, np.arange(n), order, outside)
     got = held_up(n, edges, found.lane, order, outside)
@@ -75,7 +76,7 @@ def test_lane_order_adds_no_waits_to_what_does_something(case):
 @given(cases())
 def test_the_order_is_still_one_of_the_edges(case):
     edges, placement, order, outside, idle = case
-    placement, order = sink(edges, placement, order, idle)
+    placement, order = settle(edges, placement, order, idle, NO_TELLS[: len(order)])
     assert sorted(order.tolist()) == list(range(len(order)))
     place = np.argsort(order)
     inside = edges.distance == 0

@@ -152,6 +152,10 @@ class Run:
     def poisoned(self) -> bool: ...
 
     @property
+    def good(self) -> bool:
+        """Whether it has ended as it should."""
+
+    @property
     def steps(self) -> int: ...
 
     @property

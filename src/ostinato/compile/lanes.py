@@ -9,23 +9,32 @@ from ostinato import _core
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.placement import Placement
 
-__all__ = ["sink", "split"]
+__all__ = ["settle", "split"]
 
 
-def sink(
-    edges: Edges, placement: Placement, order: IntArray, idle: npt.NDArray[np.bool_]
+def settle(
+    edges: Edges,
+    placement: Placement,
+    order: IntArray,
+    idle: npt.NDArray[np.bool_],
+    tells: npt.NDArray[np.bool_],
 ) -> tuple[Placement, IntArray]:
-    """Return the placement and the order with idle waits where they are needed first.
+    """Return the placement and the order with ops that only wait, or only tell, next to those that they are for.
 
-    A wait that does nothing but wait (for an event, for a phase of a barrier) may stand on any lane, and is best put
-    right before the first op that comes after it: there it holds up nothing else.
+    What only waits (for an event, for a phase of a barrier) goes right before the first op that comes after it: there it
+    holds up nothing else. What only tells that others are done goes right after the last of these.
     """
     waits = np.flatnonzero(idle)
-    if not len(waits):
+    if not len(waits) and not tells.any():
         return placement, order
     place = np.empty(len(order))
     place[order] = np.arange(len(order))
     lane = placement.lane.copy()
+    for tell in np.flatnonzero(tells).tolist():
+        before = edges.src[(edges.dst == tell) & (edges.distance == 0)]
+        last = before[np.argmax(place[before])]
+        place[tell] = np.nextafter(place[last], len(order))
+        lane[tell] = lane[last]
     for wait in sorted(waits.tolist(), key=lambda op: -place[op]):  # the last first: one may come after another
         after = edges.dst[(edges.src == wait) & (edges.distance == 0)]
         if len(after):

@@ -17,7 +17,7 @@ from ostinato.compile.costs import Costs, estimate
 from ostinato.compile.dependences import dependences, serial_steps, step_barrier
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.flatten import flatten
-from ostinato.compile.lanes import sink, split
+from ostinato.compile.lanes import settle, split
 from ostinato.compile.lower import EXTERNAL, NOTHING, PYTHON, kinds_of, needs_gil, periods_of
 from ostinato.compile.order import order
 from ostinato.compile.ordering import ordered
@@ -87,6 +87,7 @@ def schedule(
     priority = np.array([_MOST_URGENT if type(op.body) is Postcondition else op.priority for op in ops], np.int32)
     outside = np.array([_waits_outside(op.body) for op in ops], np.bool_)
     idle = np.array([isinstance(op.body, Precondition | Await) for op in ops], np.bool_)
+    tells = np.array([isinstance(op.body, Postcondition) for op in ops], np.bool_)
     if serial or not ops:  # a run of nothing has an end, too
         ordering = step_barrier(ordering, len(ops))
         kinds = np.append(kinds, np.uint8(NOTHING))
@@ -94,10 +95,10 @@ def schedule(
         bound = np.append(bound, np.False_)
         thread_of = np.append(thread_of, np.int32(-1))
         priority = np.append(priority, np.int32(0))
-        outside, idle = np.append(outside, np.False_), np.append(idle, np.False_)
+        outside, idle, tells = (np.append(each, np.False_) for each in (outside, idle, tells))
     placement = place(ordering, seconds, threads=threads, thread_of=thread_of, gil_bound=bound, varied=found.varied)
     in_order = order(ordering, seconds, placement, priority, bound)
-    placement, in_order = sink(ordering, placement, in_order, idle)
+    placement, in_order = settle(ordering, placement, in_order, idle, tells)
     placement = split(ordering, placement, in_order, outside, idle)
     check(ordering, placement.lane, in_order)
     kept = waits(ordering, placement.lane, in_order)

@@ -10,6 +10,8 @@ from ostinato.graph.param import REQUIRED, Param, Step
 
 __all__ = ["as_scalar", "check_default"]
 
+_WHOLE = (int, np.integer, np.bool_)
+_REAL = (float, np.floating, *_WHOLE)
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -24,9 +26,9 @@ def as_scalar(value: Any, kind: type, label: str) -> float | int:
         If it has no 64-bit representation.
     """
     if kind is float:
-        if isinstance(value, float | int | np.floating | np.integer | np.bool_):
+        if isinstance(value, _REAL):
             return float(value)
-    elif isinstance(value, int | np.integer | np.bool_):
+    elif isinstance(value, _WHOLE):
         number = int(value)
         if not _INT64_MIN <= number <= _INT64_MAX:
             raise OverflowError(f"{label} does not fit 64 bits: {number}")

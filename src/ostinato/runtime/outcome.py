@@ -19,6 +19,8 @@ __all__ = ["failure_message", "outcome"]
 
 def outcome(run: _core.Run, ops: Sequence[Op]) -> int | BaseException:
     """Return the number of steps that a finished run made, or the exception that it ended with."""
+    if run.good:
+        return run.steps
     failures, unlisted = run.failures()
     for _, _, reason in failures:
         if isinstance(reason, KeyboardInterrupt | SystemExit):

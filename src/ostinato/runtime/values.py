@@ -34,13 +34,12 @@ class Values:
         self._lowered = lowered
         used = [*(param for param, _ in lowered.native_values), *lowered.objects, *lowered.counts]
         used += [param for param, _ in lowered.fills]
-        # Where no task gets anything but numbers as they are given.
-        self._numbers = (
-            [(param.name, param.default, kind) for param, kind in lowered.native_values]
-            if len(used) == len(lowered.native_values)
-            and all(type(param) is Param and param.combine is None for param in used)
-            else None
+        # Where tasks get values as they are given, which need not be tried.
+        self._plain = not (lowered.counts or lowered.fills) and all(
+            type(param) is Param and param.combine is None for param in used
         )
+        self._numbers = [(param.name, param.default, kind) for param, kind in lowered.native_values]
+        self._objects = [(param.name, param.default) for param in lowered.objects]
         self._used = list({id(param): param for param in used}.values())  # those of nested graphs may share a name
 
     def __call__(self, given: Mapping[str, Any]) -> tuple[list[float] | None, list[object] | None]:
@@ -60,8 +59,11 @@ class Values:
         for name in self._required:
             if name not in given:
                 raise TypeError(f"parameter {name!r} has no default, so give it: replay(..., {name}=...)")
-        if self._numbers is not None:
-            return [_number(given.get(name, default), kind, name) for name, default, kind in self._numbers], []
+        if self._plain:
+            return (
+                [_number(given.get(name, default), kind, name) for name, default, kind in self._numbers],
+                [given.get(name, default) for name, default in self._objects],
+            )
         lowered = self._lowered
         values = {id(param): param.value_in(given) for param in self._used}
         for param in lowered.counts:
