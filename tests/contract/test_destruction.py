@@ -347,3 +347,37 @@ def interpreter_exit(what, last, status):
     assert process.returncode == status, (process.returncode, err)
     assert "Traceback" not in err
     assert "Fatal" not in err
+
+
+WAITS = {
+    "for its start": ("h.task(add, x)", "after=go"),
+    "for an event": ("h.task(add, x, after=h.precondition('go'))", "after={'go': go}"),
+    "at a barrier": ("h.wait(barrier, after=h.arrive(barrier))", ""),
+    "for a reservation": ("reservation.acquire().wait(); h.release(reservation, after=h.acquire(reservation))", ""),
+}
+
+
+@pytest.mark.parametrize("what", list(WAITS))
+def test_ctrl_c_ends_a_replay_that_waits(what):
+    """It is cancelled; the program is as usable as before."""
+    add_ops, after = WAITS[what]
+    code = f"""
+h = ost.Graph()
+{add_ops}
+with h.compile(machine) as other:
+    timer = threading.Timer(0.05, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    try:
+        other.replay(3, {after})
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    timer.join()
+go.trigger()
+assert program.replay(2, after={{"go": go}}) == 2
+print("usable", x[0])
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", PRELUDE.replace("import sys", "import signal, sys") + code],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert process.stdout.split() == ["interrupted", "usable", "2.0"], process.stderr
