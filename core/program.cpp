@@ -102,6 +102,10 @@ void Program::enqueue_locked(const std::shared_ptr<Run>& run) {
             run->fenced = true;
         }
     }
+    if (pending_.empty()) {  // lanes are still given the priority of whatever they ran last
+        for (auto& lane : lanes)
+            lane->priority.store(run->priority, std::memory_order_relaxed);
+    }
     pending_.push_back(run);
     if (run->outside && run->outside->after) {
         std::shared_ptr<Event>& after = run->outside->after;
