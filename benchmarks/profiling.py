@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -26,11 +25,7 @@ def _empty() -> None:
 def _programs(context: Context) -> Iterator[tuple[str, ost.Program]]:
     flat = flatten(stencil(_WIDTH))
     users, seconds = np.zeros(_WIDTH, np.int64), [SPREAD] * _WIDTH
-    for lanes, threads in ((1, "1 lane"), (2, "2 lanes")):
-        yield (
-            f"native, {threads}",
-            native_program(flat, context.machine, context.kernels.empty, users, seconds, lanes),
-        )
+    yield "native", native_program(flat, context.machine, context.kernels.empty, users, seconds, 1)
     yield "Python", python_program(flat, context.machine, [(_empty, ())] * _WIDTH)
 
 
@@ -49,8 +44,7 @@ def _submits(program: ost.Program, profile: bool, read: bool = False) -> Run:
 def run(context: Context) -> None:
     """Time runs of a stencil, submitted with and without."""
     for case, program in _programs(context):
-        with ExitStack() as stack:
-            stack.enter_context(program)
+        with program:
             contestants = [
                 Contestant(OFF, _submits(program, False), _WIDTH, multiple=_STEPS),
                 Contestant(ON, _submits(program, True), _WIDTH, multiple=_STEPS),
