@@ -6,6 +6,7 @@ import ctypes
 import gc
 import math
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -687,6 +688,67 @@ def test_the_interpreter_ends_with_calls_in_every_state(ending):
         {ending}
         """
     )
+
+
+@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="sanitizers take all the address space there is")
+def test_blocking_tasks_wait_for_threads_where_there_can_be_no_more():
+    in_a_process(
+        """
+        import resource
+        @ost.task(blocking=True)
+        def nap():
+            time.sleep(0.01)
+            return threading.get_ident()
+        def limit(more):
+            with open("/proc/self/statm") as file:
+                used = int(file.read().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + more, before[1]))
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        with ost.Machine(cpus=1) as machine:
+            machine.spawn(ost.task(lambda: None)).result()
+            limit(4 << 20)  # no stack
+            runs = [machine.spawn(nap) for _ in range(10)]
+            time.sleep(0.1)
+            assert not any(run.done() for run in runs)
+            limit(20 << 20)  # a few
+            assert 1 <= len({run.result(30) for run in runs}) < 5
+            resource.setrlimit(resource.RLIMIT_AS, before)
+        print("end")
+        """
+    )
+
+
+def test_an_interrupt_while_a_replay_runs_a_call_is_the_replay_s(single):
+    @ost.task
+    def count(x: ost.ReadWrite):
+        x += 1
+        replaying.set()
+
+    @ost.task
+    def busy():
+        begun.set()
+        until = time.monotonic() + 0.2
+        while time.monotonic() < until:
+            pass
+        return "undisturbed"
+
+    replaying, begun, runs = threading.Event(), threading.Event(), []
+
+    def interrupt():
+        replaying.wait(DEADLINE)
+        runs.append(single.spawn(busy, priority=1))
+        begun.wait(DEADLINE)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    g = ost.Graph()
+    g.task(count, np.zeros(1))
+    with g.compile(single) as program:
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            program.replay(10**9)
+        interrupting.join(DEADLINE)
+    assert runs[0].result(DEADLINE) == "undisturbed"
 
 
 @pytest.mark.forks
