@@ -12,7 +12,8 @@ const std::shared_ptr<Barrier>& BarrierPhase::of(const Run& run) const {
 std::uint64_t BarrierPhase::in(const Run& run, std::uint64_t step) const {
     if (param < 0)
         return base + run.user_step(step);
-    return run.outside->barriers[static_cast<std::size_t>(param)].base + step - run.first.load(std::memory_order_relaxed);
+    return run.outside->barriers[static_cast<std::size_t>(param)].base + step -
+           run.first.load(std::memory_order_relaxed);
 }
 
 ExternalOp::Outcome ArrivalOp::advance(Place place) const {
@@ -22,7 +23,7 @@ ExternalOp::Outcome ArrivalOp::advance(Place place) const {
     Barrier& barrier = *phase_.of(run);
     if (value_ != nullptr || value_param_ >= 0) {
         ExceptionHandle raised;
-        const bool fits = arrive_with(place.server, barrier, phase, count, run, value_.get(), value_param_, raised);
+        const bool fits = arrive_with(place, barrier, phase, count, value_.get(), value_param_, raised);
         if (raised)
             return {.result = Result::kFailed, .exception = std::move(raised)};
         return fits ? Outcome{Result::kDone} : Outcome{.result = Result::kFailed, .code = kExcessArrivals};

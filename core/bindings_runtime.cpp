@@ -53,7 +53,9 @@ std::size_t count_python_lanes(const Schedule& schedule) {
     std::size_t count = 0;
     for (const LaneOrder& lane : schedule.lanes)
         count += std::any_of(lane.stretches.begin(), lane.stretches.end(),
-                             [](const Stretch& stretch) { return stretch.kind == Kind::kPython; });
+                             [](const Stretch& stretch) {  // arrivals may combine values
+                                 return stretch.kind == Kind::kPython || stretch.kind == Kind::kExternal;
+                             });
     return count;
 }
 

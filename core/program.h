@@ -24,10 +24,10 @@ constexpr std::size_t kMostFailures = 100;
 // How far failures spread is worked out for so many of a run; beyond that, runs go on to their end.
 constexpr std::size_t kMostSpread = 8;
 
-// What a program holds of one reservation. Its acquires and releases are in one order, which carries this.
+// What a program holds of one reservation. Where requests are shared, a release and a later request may come together.
 struct Holding {
-    std::uint32_t held = 0;
-    std::uint32_t skipped = 0;  // acquires that were skipped, and whose releases have nothing to do
+    std::atomic<std::uint32_t> held{0};
+    std::atomic<std::uint32_t> skipped{0};  // acquires that were skipped, and whose releases have nothing to do
 };
 
 // How the runs of a program relate.

@@ -17,10 +17,10 @@ void Program::reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool
         if (step - run.first.load(std::memory_order_relaxed) + 1 != run.limit())
             return;
         post.told = true;
-        post.poisoned = skipped;
+        post.poisoned = skipped || run.exhausted;
         event = std::move(post.event);
         if (event)
-            listeners = event->settle(skipped, skipped ? run.only_poison() : nullptr);
+            listeners = event->settle(post.poisoned, post.poisoned ? run.only_poison() : nullptr);
     }
     if (event)
         event->announce(std::move(listeners));
@@ -90,7 +90,7 @@ Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
             if (post.told)
                 continue;
             post.told = true;
-            post.poisoned = run->cancelled || (steps != 0 && post.skipped == end);
+            post.poisoned = run->cancelled || run->exhausted || (steps != 0 && post.skipped == end);
             if (post.event)
                 settle(post.event, post.poisoned);
         }

@@ -65,8 +65,10 @@ void Program::limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool 
         return;
     }
     const std::uint64_t all = reach_.spread(*schedule, std::span(&op, 1), step);
-    if (all != kNever)
+    if (all != kNever) {
         stop_locked(run, all - run.first.load(std::memory_order_relaxed));
+        run.exhausted = run.limit() < run.requested;
+    }
 }
 
 void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception) {
@@ -124,6 +126,7 @@ void Program::poison_start(Run& run) {
         steps = reached == kNever ? kNever : std::max(steps, reached - first);
     }
     stop_locked(run, steps);
+    run.exhausted = run.limit() < run.requested;
 }
 
 void Program::deliver(Run& run) {

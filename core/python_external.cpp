@@ -11,11 +11,13 @@
 
 namespace ostinato {
 
-bool arrive_with(Server& server, Barrier& barrier, std::uint64_t phase, std::uint64_t count, const Run& run,
-                 const PythonObject* value, std::int32_t param, ExceptionHandle& raised) {
-    server.python.acquire();
-    server.python.enter(run.python->context.get());
-    PyObject* const given = param < 0 ? value->object.get() : run.python->values[static_cast<std::size_t>(param)].get();
+bool arrive_with(Place place, Barrier& barrier, std::uint64_t phase, std::uint64_t count, const PythonObject* value,
+                 std::int32_t param, ExceptionHandle& raised) {
+    PythonThread& python = place.server.python;
+    PythonRun& run = *place.run.python;
+    python.acquire();
+    python.enter(run.context_of(place.lane.index));
+    PyObject* const given = param < 0 ? value->object.get() : run.values[static_cast<std::size_t>(param)].get();
     return arrive_with_value(barrier, phase, count, given, raised) != Arrival::kExcess;
 }
 

@@ -58,8 +58,12 @@ void PythonThread::change_context(void* context) {
         Py_DECREF(static_cast<PyObject*>(context_));
         context_ = nullptr;
     }
-    if (context != nullptr && PyContext_Enter(static_cast<PyObject*>(context)) == 0)
+    if (context == nullptr)
+        return;
+    if (PyContext_Enter(static_cast<PyObject*>(context)) == 0)
         context_ = Py_NewRef(static_cast<PyObject*>(context));
+    else
+        PyErr_Clear();
 }
 
 bool PythonThread::check() {

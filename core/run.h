@@ -88,6 +88,7 @@ struct Run : std::enable_shared_from_this<Run> {
     std::atomic<std::uint64_t> cut{UINT64_MAX};  // the first step of which an abort left something out
     std::atomic<bool> done{false};
     bool cancelled = false;               // guarded by the program's mutex
+    bool exhausted = false;               // likewise: ends before its time, since all that would follow is poisoned
     bool ended = false;                   // likewise: no lane has steps of it to do
     bool wants_callback = false;          // likewise
     std::uint64_t failures_unlisted = 0;  // likewise
