@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.errors import ContractError, DeviceError
 from ostinato.runtime.cores import usable_cores
-from ostinato.runtime.spawned import ANYWHERE, spawn
+from ostinato.runtime.spawned import ANYWHERE, SpawnedRun, spawn
 
 if TYPE_CHECKING:
     from ostinato.events import Event
@@ -138,7 +138,7 @@ class Machine:
         on: Processor | str | None = None,
         after: Event | Run | None = None,
         priority: int = 0,
-    ) -> Run:
+    ) -> SpawnedRun:
         """Run a single task, outside graphs, on the machine's threads.
 
         It may be called from anywhere, running tasks included. The task runs in a copy of the caller's `contextvars`
