@@ -240,6 +240,19 @@ def test_a_postcondition_triggers_as_soon_as_its_sources_are_done_in_the_last_st
         assert run.result(60) == 3
 
 
+@pytest.mark.parametrize("on", [None, "cpu:0"])
+def test_a_postcondition_on_an_op_of_the_step_before(on, machine):
+    x = np.zeros(1)
+    g = ost.Graph()
+    g.postcondition("before", after=ost.previous(g.task(add, x, on=on)))
+    with g.compile(machine) as program:
+        for steps in (3, 1):
+            run = program.submit(steps)
+            run.posts["before"].wait(60)
+            assert run.result(60) == steps
+    assert x[0] == 4
+
+
 def test_posts_are_events_each_run_has_its_own(two):
     program, _, _ = two
     go = [ost.UserEvent() for _ in range(3)]

@@ -32,16 +32,21 @@ def settle(
     lane = placement.lane.copy()
     for tell in np.flatnonzero(tells).tolist():
         before = edges.src[(edges.dst == tell) & (edges.distance == 0)]
-        last = before[np.argmax(place[before])]
-        place[tell] = np.nextafter(place[last], len(order))
-        lane[tell] = lane[last]
+        if len(before):  # else it tells of a step before
+            last = before[np.argmax(place[before])]
+            place[tell] = np.nextafter(place[last], len(order))
+            lane[tell] = lane[last]
     for wait in sorted(waits.tolist(), key=lambda op: -place[op]):  # the last first: one may come after another
         after = edges.dst[(edges.src == wait) & (edges.distance == 0)]
         if len(after):
             first = after[np.argmin(place[after])]
             place[wait] = np.nextafter(place[first], -1)
             lane[wait] = lane[first]
-    return placement._replace(lane=lane), np.argsort(place, kind="stable").astype(np.int32)
+    left, lane = np.unique(lane, return_inverse=True)  # a lane that nothing is left on is none
+    lanes = placement._replace(
+        lane=lane.reshape(-1).astype(np.int32), home=placement.home[left], pinned=placement.pinned[left]
+    )
+    return lanes, np.argsort(place, kind="stable").astype(np.int32)
 
 
 def split(
