@@ -21,8 +21,8 @@ def settle(
 ) -> tuple[Placement, IntArray]:
     """Return the placement and the order with ops that only wait, or only tell, next to those that they are for.
 
-    What only waits (for an event, for a phase of a barrier) goes right before the first op that comes after it: there it
-    holds up nothing else. What only tells that others are done goes right after the last of these.
+    What only waits (for an event, for a phase of a barrier) goes right before the first op that comes after it: there
+    it holds up nothing else. What only tells that others are done goes right after the last of these.
     """
     waits = np.flatnonzero(idle)
     if not len(waits) and not tells.any():
