@@ -203,7 +203,7 @@ class World:
     def plan(self) -> tuple[list[Act], list[Signal]]:
         """Return acts and signals for a batch."""
         random = self.random
-        healthy = self._healthy = random.random() < 0.4
+        healthy = random.random() < 0.4
         signals = [Signal(random, not healthy and random.random() < 0.2) for _ in range(random.randint(1, 4))]
         acts: list[Act] = []
         for part in self.parts:
@@ -284,7 +284,7 @@ class World:
                 found.append(random.choice(signals))
                 continue
             act = random.choice(earlier)
-            posts = act.part.scene.top.names("post") if act.part is not None and act.steps and self._healthy else []
+            posts = act.part.scene.top.names("post") if act.part is not None and act.steps else []
             what = random.choice(["run", "event", *(["post"] * 3 * bool(posts))])
             found.append(End(act, what, random.choice(posts) if what == "post" else ""))
         return found[0] if len(found) == 1 else Merged(found, random.random() < 0.3)
@@ -496,7 +496,9 @@ class World:
         """Whether nothing that is not poisoned may have been left at some step: how many more are made is open."""
         if act.part is None or act.told is None:
             return False
-        return any(len(skipped) == len(act.part.oracle.nodes) for skipped in act.told.skipped)
+        nodes = act.part.oracle.nodes
+        real = {at for at, node in enumerate(nodes) if node.kind not in ("pre", "begin", "end", "post")}
+        return any(real <= skipped for skipped in act.told.skipped)
 
     def _check_events(self, act: Act) -> None:
         run = act.run
@@ -505,7 +507,7 @@ class World:
         assert (run.event.exception() is not None) == act.poisoned, f"run {act.number}: {run.event}"
         for name, poisoned in act.posts.items():
             run.posts[name].exception()
-            if act.steps and not self._may_end_early(act):
+            if act.steps:
                 found = run.posts[name].exception() is not None
                 assert found == poisoned, f"run {act.number}, {name}: {run.posts[name]}, expected {poisoned}"
 
