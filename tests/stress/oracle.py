@@ -163,9 +163,8 @@ class Oracle:
         scope = _common(self.nodes[a].scopes, self.nodes[b].scopes)
         if self._infers[scope]:
             self.nodes[b].sources.add((a, distance))
-        elif one is not _WORLD:
-            if a != b or not (self._serial[scope] or (a, 1) in self.nodes[b].sources):
-                self.determined = False
+        elif one is not _WORLD and (a != b or not (self._serial[scope] or (a, 1) in self.nodes[b].sources)):
+            self.determined = False
 
     def _share(self) -> None:
         """Tell the tasks of the scene what they come after: the nearest tasks before."""
@@ -285,14 +284,15 @@ class Oracle:
 
     def arrivals(self, told: Told, barrier: str) -> Iterator[tuple[int, int]]:
         """Yield, for each step of a run, its number and how many arrivals are made."""
-        nodes = [(at, node) for at, node in enumerate(self.nodes) if node.kind == "arrive" and node.item.name == barrier]
+        named = [at for at, node in enumerate(self.nodes) if (node.kind, node.item.name) == ("arrive", barrier)]
         for step in range(told.steps):
-            yield told.first + step, sum(n.item.count for at, n in nodes if at not in told.skipped[step])
+            made = sum(self.nodes[at].item.count for at in named if at not in told.skipped[step])
+            yield told.first + step, made
 
     def posts(self, told: Told) -> Mapping[str, bool]:
         """Whether each postcondition of a run is poisoned."""
-        posts = {node.item.name: at for at, node in enumerate(self.nodes) if node.kind == "post" and len(node.scopes) == 1}
-        return {name: told.steps > 0 and at in told.skipped[-1] for name, at in posts.items()}
+        posts = [at for at, node in enumerate(self.nodes) if node.kind == "post" and len(node.scopes) == 1]
+        return {self.nodes[at].item.name: told.steps > 0 and at in told.skipped[-1] for at in posts}
 
     def counts_differ(self, told: Told, number: int) -> str:
         """Say how the log of a run is not what it must be; nothing if it is."""

@@ -11,8 +11,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,7 +24,7 @@ import pytest
 
 import ostinato as ost
 from stress.oracle import Ask, Oracle, Told
-from stress.scene import EXCLUSIVE, STEPS, Features, Scene
+from stress.scene import STEPS, Features, Scene
 
 PATIENCE = float(os.environ.get("OSTINATO_STRESS_PATIENCE", "90"))  # seconds
 
@@ -235,7 +238,7 @@ class World:
         act.options = {
             "priority": random.randint(-1, 1),
             "profile": self.how != "mayhem" and random.random() < 0.15,
-            "on_error": "continue" if self.how == "exact" else "stop" if self.how == "stop" else random.choice(["stop", "continue"]),
+            "on_error": random.choice({"exact": ["continue"], "stop": ["stop"]}.get(self.how, ["stop", "continue"])),
         }
         if not healthy and random.random() < 0.5:
             act.seed, act.odds = random.randrange(2**31), random.choice([3, 20, 100, 1000])
@@ -249,7 +252,8 @@ class World:
             act.gates = {name: Merged([], False) for name in names}
         sound = [s for s in signals if not s.poisoned]
         act.gate = random.choice(sound) if sound and random.random() < 0.7 else None
-        act.replays = healthy and self.how == "exact" and not part.team and part.held is None and random.random() < 0.2
+        plain = part.runs != "serial" and not part.team and part.held is None
+        act.replays = plain and healthy and self.how == "exact" and random.random() < 0.2
         if part.scene.features.given_barrier:
             act.count = random.choice([1, 2, 5])
             act.given = ost.Barrier(act.count, "+", 5)
@@ -306,15 +310,15 @@ class World:
         submitters = random.choice([1, 1, 2, 3])
         of = {id(part): random.randrange(submitters) for part in self.parts}
         shares = [[act for act in acts if of.get(id(act.part), 0) == k] for k in range(submitters)]
-        jobs = [lambda share=share, seed=random.random(): self._submit_all(share, Random(seed)) for share in shares]
+        jobs: list[Callable[[], None]] = [partial(self._submit_all, share, Random(random.random())) for share in shares]
         fired = random.sample(signals, len(signals))
         for k in range(half := random.choice([1, 2])):
-            jobs.append(lambda k=k, seed=random.random(): self._fire_all(fired[k::half], Random(seed)))
+            jobs.append(partial(self._fire_all, fired[k::half], Random(random.random())))
         if self.team:
-            missing = self._missing(acts, first) if self.how == "exact" else []
-            jobs.append(lambda: self._arrive(missing) if self.how == "exact" else self._unstick(acts))
+            exact = self.how == "exact"
+            jobs.append(partial(self._arrive, self._missing(acts, first)) if exact else partial(self._unstick, acts))
         if self.how == "mayhem":
-            jobs.append(lambda seed=random.random(): self._cancel(acts, Random(seed)))
+            jobs.append(partial(self._cancel, acts, Random(random.random())))
         threads = [threading.Thread(target=_guarded, args=(job, errors)) for job in jobs]
         for thread in threads:
             thread.start()
@@ -341,7 +345,8 @@ class World:
         part = act.part
         after = {name: gate.event() for name, gate in act.gates.items()}
         if part is None:
-            act.run = self.machine.spawn(_nested if act.nested else _alone, self.machine, act.number, act.odds, after=after.get(None), **act.options)
+            task, options = _nested if act.nested else _alone, act.options | {"after": after.get(None)}
+            act.run = self.machine.spawn(task, self.machine, act.number, act.odds, **options)
             return
         given: Any = after.get(None) if set(after) <= {None} else after
         if part.held is not None:
@@ -356,8 +361,6 @@ class World:
             options = {name: value for name, value in act.options.items() if name != "profile"}
             ran = part.program.replay(act.steps, after=given, params=params, **options)
             act.run = _Done(ran)
-            if part.runs == "serial":
-                self._order.append(act)
             return
         if part.runs != "serial":
             act.run = part.program.submit(act.steps, after=given, params=params, **act.options)
@@ -414,10 +417,8 @@ class World:
             phase = self.barrier.phase
             time.sleep(2e-3)
             if self.barrier.phase == phase:
-                try:
+                with suppress(RuntimeError):
                     self.barrier.arrive()
-                except RuntimeError:
-                    pass
 
     def _cancel(self, acts: list[Act], random: Random) -> None:
         """Cancel, and close, at random."""
@@ -431,19 +432,22 @@ class World:
     def _tell(self, acts: list[Act]) -> None:
         """Find what must become of acts, in an order in which all they come after is known."""
         for act in acts:
-            if act.told is not None or act.part is None:
-                if act.part is None:
-                    act.poisoned = bool(act.odds and not act.nested) or any(gate.poisoned for gate in act.gates.values())
-                continue
-            oracle = act.part.oracle
-            act.told = oracle.alone(act.ask()) if act.part.runs == "concurrent" else oracle.run(act.ask())
-            act.poisoned = not act.told.clean
-            act.posts = dict(oracle.posts(act.told))
+            if act.part is None:
+                fails = bool(act.odds) and not act.nested
+                act.poisoned = fails or any(gate.poisoned for gate in act.gates.values())
+            elif act.told is None:
+                act.told = self._become(act)
+                act.poisoned = not act.told.clean
+                act.posts = dict(act.part.oracle.posts(act.told))
+
+    def _become(self, act: Act) -> Told:
+        assert act.part is not None
+        oracle = act.part.oracle
+        return oracle.alone(act.ask()) if act.part.runs == "concurrent" else oracle.run(act.ask(), self.how == "exact")
 
     def _check(self, acts: list[Act]) -> None:
         ends = [self._outcome(act) for act in acts]
-        serial = [act for act in self._order]
-        self._tell(serial)
+        self._tell(self._order)
         self._tell(acts)
         early = [act.part for act in acts if act.part is not None and self._may_end_early(act)]
         for act, end in zip(acts, ends, strict=True):
@@ -465,7 +469,8 @@ class World:
 
     def _check_run(self, act: Act, end: Any, early: bool) -> None:
         part, told = act.part, act.told
-        assert part is not None and told is not None
+        assert part is not None
+        assert told is not None
         failure = told.failure
         where = f"run {act.number}, {part.runs}"
         if failure is not None:
@@ -513,7 +518,8 @@ class World:
 
     def _check_profile(self, act: Act) -> None:
         part, told = act.part, act.told
-        assert part is not None and told is not None
+        assert part is not None
+        assert told is not None
         expected: dict[Any, int] = {}
         for step in range(told.steps):
             for at, node in enumerate(part.oracle.nodes):
@@ -555,7 +561,7 @@ class World:
                 self._tell([act])
                 self._check_spawned(act, end)
                 continue
-            told = part.oracle.alone(act.ask()) if part.runs == "concurrent" else part.oracle.run(act.ask(), values=False)
+            told = self._become(act)
             act.poisoned = not told.clean
             counts = part.scene.counts[:, told.first : told.first + told.steps]
             reached = int(np.flatnonzero(counts.any(axis=0)).max(initial=-1)) + 1
@@ -578,8 +584,11 @@ class World:
             self._start_again(part)
 
     def _start_again(self, part: Part) -> None:
-        """All failures have been told: a clean step shows where the program is."""
+        """A clean step, all failures having been told, shows at which step the program is."""
         if part.runs == "once":
+            return
+        if not part.scene.top.rows:
+            self.over = True  # nothing is logged that would show it
             return
         act = self._act(part)
         act.floor = STEPS
@@ -590,11 +599,10 @@ class World:
         end = self._outcome(act)
         assert end == 1, end
         ran = part.scene.counts == act.number + 1
-        if part.scene.top.rows:
-            step = int(np.flatnonzero(ran.any(axis=0)).max())
-            assert ran[:, step].all()
-            assert ran.sum() == part.scene.top.rows
-            part.oracle.told(step + 1)
+        step = int(np.flatnonzero(ran.any(axis=0)).max())
+        assert ran[:, step].all()
+        assert ran.sum() == part.scene.top.rows
+        part.oracle.told(step + 1)
         part.planned = max(part.planned, part.oracle.steps)
 
     def _submit_clean(self, act: Act) -> None:
@@ -642,8 +650,8 @@ class World:
         for act in self._acts:
             if act.run is not None and not act.run.done():
                 part = act.part
-                what = "spawned task" if part is None else f"{part.runs} run of {part.program}, part {self.parts.index(part)}"
-                found.append(f"{act.number}: {what}, {act.steps} steps, after {act.gates}\n{act.run.stuck()}")
+                what = "spawned task" if part is None else f"{part.runs} run of {part.program}, {act.steps} steps"
+                found.append(f"{act.number}: {what}, after {act.gates}\n{act.run.stuck()}")
         faulthandler.dump_traceback(sys.__stderr__)
         return "\n".join(found)
 

@@ -1,6 +1,12 @@
 """A soak: random worlds against a sequential oracle, for `OSTINATO_STRESS_SECONDS`, or up to `OSTINATO_STRESS_OPS`.
 
-Each round has a seed, which is printed when it fails, with what repeats it.
+Each round has a seed, which is printed when it fails, with what repeats it. A million operations::
+
+    OSTINATO_STRESS_OPS=1000000 python -m pytest tests/stress/test_soak.py -o faulthandler_timeout=3600
+
+and with ThreadSanitizer::
+
+    OSTINATO_STRESS_OPS=1000000 make tsan SANITIZED_TESTS="tests/stress/test_soak.py -o faulthandler_timeout=7200"
 """
 
 from __future__ import annotations
@@ -15,8 +21,6 @@ import pytest
 
 import ostinato as ost
 from stress.soak import World
-
-pytestmark = pytest.mark.slow
 
 SECONDS = float(os.environ.get("OSTINATO_STRESS_SECONDS", "6"))
 OPS = int(os.environ.get("OSTINATO_STRESS_OPS", "0"))
@@ -43,7 +47,8 @@ def test_soak(machines, how, capsys):
             ops += one_round(random, random.choice(machines), how)
         except BaseException as error:
             traceback.print_exception(error, file=sys.__stderr__)  # at once: what hangs may hang the end, too
-            print(f"OSTINATO_STRESS_SEED={seed} OSTINATO_STRESS_ROUNDS=1 pytest tests/stress/test_soak.py -k {how}", file=sys.__stderr__)
+            repeat = f"OSTINATO_STRESS_SEED={seed} OSTINATO_STRESS_ROUNDS=1"
+            print(f"{repeat} python -m pytest tests/stress/test_soak.py -k {how}", file=sys.__stderr__)
             raise
         seed += 1
     with capsys.disabled():
