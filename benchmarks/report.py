@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,26 +28,32 @@ _TITLES = {
 
 
 def report(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the medians of runs as a page in Markdown; each benchmark is of one run."""
+    """Return the medians of runs as a page in Markdown, run by run: none is mixed with another."""
     lines = ["# Figures", "", "Medians. Made from the benchmarks' JSON by `benchmarks/report.py`."]
+    times: Counter[str] = Counter()
     for run in runs:
         machine, kernel = run["machine"], run["machine"]["kernel"].split("-")[0]
-        names = ", ".join(f"`{name}`" for name in dict.fromkeys(row["benchmark"] for row in run["results"]))
+        benchmarks = dict.fromkeys(row["benchmark"] for row in run["results"])
+        names = ", ".join(f"`{name}`" for name in benchmarks)
         versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
         where = f"{machine['cpu']}, {machine['cores']} cores, Linux {kernel}"
-        lines += ["", f"{names}: {run['date'][:10]}; {where}; {versions}."]
-    results = [row for run in runs for row in run["results"]]
-    for benchmark, title in _TITLES.items():
-        rows = [row for row in results if row["benchmark"] == benchmark]
-        if benchmark == "metg":
-            rows = [row for row in rows if row["case"].startswith("METG")]
-        if rows:
-            lines += ["", f"## {title}", "", *_table(rows)]
-    lines += ["", "## What was set out to be reached", "", "| | measured | wanted |", "|---|---|---|"]
-    for target in (target for run in runs for target in run["targets"]):
-        bound = "at most" if target["at_most"] else "at least"
-        missed = "" if target["reached"] else " **missed**"
-        lines.append(f"| {target['name']} | {target['measured']:,.4g}{missed} | {bound} {target['wanted']:,g} |")
+        times.update(list(benchmarks))
+        again = max(times[name] for name in benchmarks)
+        suffix = f", run {again}" if again > 1 else ""
+        load = f"Other processes used {max(run['others_load'].values()):.0%} of the machine, at most."
+        lines += ["", f"## {run['date'][:16].replace('T', ' ')} UTC: {names}", "", f"{where}; {versions}. {load}"]
+        for benchmark, title in _TITLES.items():
+            rows = [row for row in run["results"] if row["benchmark"] == benchmark]
+            if benchmark == "metg":
+                rows = [row for row in rows if row["case"].startswith("METG")]
+            if rows:
+                lines += ["", f"### {title}{suffix}", "", *_table(rows)]
+        title = f"### What was set out to be reached: {', '.join(benchmarks)}{suffix}"
+        lines += ["", title, "", "| | measured | wanted |", "|---|---|---|"]
+        for target in run["targets"]:
+            bound = "at most" if target["at_most"] else "at least"
+            missed = "" if target["reached"] else " **missed**"
+            lines.append(f"| {target['name']} | {target['measured']:,.4g}{missed} | {bound} {target['wanted']:,g} |")
     return "\n".join(lines) + "\n"
 
 
