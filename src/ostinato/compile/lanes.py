@@ -42,9 +42,9 @@ def settle(
             first = after[np.argmin(place[after])]
             place[wait] = np.nextafter(place[first], -1)
             lane[wait] = lane[first]
-    left, lane = np.unique(lane, return_inverse=True)  # a lane that nothing is left on is none
+    left, renumbered = np.unique(lane, return_inverse=True)  # a lane that nothing is left on is none
     lanes = placement._replace(
-        lane=lane.reshape(-1).astype(np.int32), home=placement.home[left], pinned=placement.pinned[left]
+        lane=renumbered.reshape(-1).astype(np.int32), home=placement.home[left], pinned=placement.pinned[left]
     )
     return lanes, np.argsort(place, kind="stable").astype(np.int32)
 

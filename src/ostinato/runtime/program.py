@@ -96,7 +96,7 @@ class Program:
         self._params = self._scheduled.params
         self._binding: Rebinding | None = None  # made with the first rebind
         self._lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots)
-        self._values_of = Values(self._params, self._lowered)
+        self._param_values = Values(self._params, self._lowered)
         self._any_params = bool(self._params)
         plan, core, processors = self._lowered.plan, self._scheduled.core, len(machine.processors)
         self._core = _core.Program(machine._core, core, plan, "serial" if runs == "serial" else "pipelined")
@@ -246,7 +246,7 @@ class Program:
                 self._linked.rebind(lowered.plan)
             self._core.rebind(lowered.plan)
             self._binding, self._lowered = binding, lowered
-            self._values_of = Values(self._params, lowered)
+            self._param_values = Values(self._params, lowered)
 
     def trace(
         self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any
@@ -357,7 +357,7 @@ class Program:
             self._check_open()
         if not (params or more_params or self._any_params):
             return None, None
-        return self._values_of(_merged(params, more_params))
+        return self._param_values.of(_merged(params, more_params))
 
     @property
     def _cores(self) -> list[_core.Program]:

@@ -42,8 +42,8 @@ class Values:
         self._objects = [(param.name, param.default) for param in lowered.objects]
         self._used = list({id(param): param for param in used}.values())  # those of nested graphs may share a name
 
-    def __call__(self, given: Mapping[str, Any]) -> tuple[list[float] | None, list[object] | None]:
-        """Return the numbers for native tasks, and the objects for others, in the order the plan wants them.
+    def of(self, given: Mapping[str, Any]) -> tuple[list[float] | None, list[object] | None]:
+        """Return the numbers for native tasks, and the objects for others, that a run gives, as the plan wants them.
 
         Raises
         ------
@@ -52,18 +52,23 @@ class Values:
         ValueError
             A value cannot be assigned to what it is to fill.
         """
-        if not given.keys() <= self._params.keys():
-            unknown = next(name for name in given if name not in self._params)
-            known = ", ".join(map(repr, self._params)) or "no parameters"
-            raise TypeError(f"this program has no parameter {unknown!r}; it has {known}")
+        params = self._params
+        for name in given:
+            if name not in params:
+                known = ", ".join(map(repr, params)) or "no parameters"
+                raise TypeError(f"this program has no parameter {name!r}; it has {known}")
         for name in self._required:
             if name not in given:
                 raise TypeError(f"parameter {name!r} has no default, so give it: replay(..., {name}=...)")
-        if self._plain:
-            return (
-                [_number(given.get(name, default), kind, name) for name, default, kind in self._numbers],
-                [given.get(name, default) for name, default in self._objects],
-            )
+        if self._plain:  # loops written out: what this takes is much of what submitting takes
+            numbers = []
+            for name, default, kind in self._numbers:
+                value = given.get(name, default)
+                numbers.append(value if kind is float is type(value) else _number(value, kind, name))
+            objects = []
+            for name, default in self._objects:
+                objects.append(given.get(name, default))
+            return numbers, objects
         lowered = self._lowered
         values = {id(param): param.value_in(given) for param in self._used}
         for param in lowered.counts:
