@@ -53,11 +53,14 @@ void Caller::leave() {
     // Against Program::submit, Machine::activate, Machine::ring_for, and Server::serve of another seat.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const bool work_left =
-        machine_.stale(seat_) || machine_.calls().ready(seat_.index, true) ||
-        std::any_of(seat_.others.begin(), seat_.others.end(),
-                    [this](const Seat::Listed& listed) {
-                        return machine_.seat(listed.lane->order->home).in_call.load(std::memory_order_relaxed);
-                    }) ||
+        machine_.stale(seat_) ||
+        // Other seats' words are looked at only where calls are: they are in the caches of those who sit there.
+        (machine_.calls().at_hand() &&
+         (machine_.calls().ready(seat_.index, true) ||
+          std::any_of(seat_.others.begin(), seat_.others.end(),
+                      [this](const Seat::Listed& listed) {
+                          return machine_.seat(listed.lane->order->home).in_call.load(std::memory_order_relaxed);
+                      }))) ||
         std::any_of(seat_.own.begin(), seat_.own.end(), [](const Seat::Listed& listed) {
             const Lane& lane = *listed.lane;
             return lane.ready() || lane.claim.load(std::memory_order_relaxed) != 0 ||

@@ -253,11 +253,6 @@ void Machine::refresh(Seat& seat) {
 }
 
 void Machine::ring_homes(const Program& program, std::int32_t priority) {
-    // Lanes learn how urgent the run is when they enter it. Until then those that are free would not be chosen.
-    for (const auto& lane : program.lanes) {
-        if (lane->priority.load(std::memory_order_relaxed) < priority)
-            lane->priority.store(priority, std::memory_order_relaxed);
-    }
     bool busy = false;
     for (const std::uint32_t home : program.homes) {
         Seat& seat = *seats_[home];

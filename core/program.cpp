@@ -102,9 +102,12 @@ void Program::enqueue_locked(const std::shared_ptr<Run>& run) {
             run->fenced = true;
         }
     }
-    if (pending_.empty()) {  // lanes are still given the priority of whatever they ran last
-        for (auto& lane : lanes)
-            lane->priority.store(run->priority, std::memory_order_relaxed);
+    if (std::exchange(last_priority_, run->priority) != run->priority) {
+        // Lanes learn how urgent a run is when they enter it; until then they must be chosen for it.
+        for (auto& lane : lanes) {
+            if (pending_.empty() || lane->priority.load(std::memory_order_relaxed) < run->priority)
+                lane->priority.store(run->priority, std::memory_order_relaxed);
+        }
     }
     pending_.push_back(run);
     if (run->outside && run->outside->after) {

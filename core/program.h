@@ -135,6 +135,7 @@ private:
     std::vector<std::shared_ptr<Run>> waiting_;  // serial runs that may not start yet
     std::shared_ptr<Run> last_;                  // the run submitted last
     std::shared_ptr<Plan> plan_;
+    std::int32_t last_priority_ = 0;  // of that run
     bool fence_next_ = false;
     std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order
     std::deque<std::shared_ptr<Run>> tainted_;  // the last of those with failures, or with poisoned preconditions
