@@ -8,6 +8,9 @@ from ostinato import _core
 
 __all__ = ["Instances"]
 
+_LOOKED_AT = 8
+"""So many instances are asked whether they are idle; where all runs wait, asking each would take ever longer."""
+
 
 class Instances:
     """Instances of one schedule: lanes and calls of their own, on the same arrays.
@@ -37,7 +40,7 @@ class Instances:
         if self._closed:
             raise RuntimeError("this program is closed")
         self._forget_one()
-        for _ in range(len(self._all)):
+        for _ in range(min(len(self._all), _LOOKED_AT)):  # those used longest ago
             instance = self._all[0]
             self._all.rotate(-1)
             if instance.core.idle or not (waits or instance.waits or len(self._all) < self._enough):
