@@ -183,9 +183,7 @@ void bind_run(nb::module_& module) {
         .def_prop_ro("poisoned", [](const RunHandle& self) { return self.run->poisoned.load(); })
         .def_prop_ro(
             "good",
-            [](const RunHandle& self) {
-                return self.run->done.load(std::memory_order_acquire) && !self.run->bad();
-            },
+            [](const RunHandle& self) { return self.run->done.load(std::memory_order_acquire) && !self.run->bad(); },
             "Whether it has ended as it should.")
         .def_prop_ro("steps", &steps_of)
         .def_prop_ro("requested", [](const RunHandle& self) { return self.run->requested; })

@@ -30,8 +30,7 @@ void PoisonReach::build_successors(const Schedule& schedule) {
     }
 }
 
-std::uint64_t PoisonReach::spread(const Schedule& schedule, std::span<const std::uint32_t> failed,
-                                  std::uint64_t step) {
+std::uint64_t PoisonReach::spread(const Schedule& schedule, std::span<const std::uint32_t> failed, std::uint64_t step) {
     if (begin_.empty())
         build_successors(schedule);
     if (from_.empty())

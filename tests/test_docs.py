@@ -103,7 +103,9 @@ def test_messages_that_are_explained_exist(message: str) -> None:
     source = "".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
     source += "".join(path.read_text() for path in sorted((ROOT / "core").glob("*.cpp")))
     source = re.sub(r"\"\n\s*f?\"", "", source)  # a string that goes on in the next line
-    for part in re.split(r"'\w'|\.\.\.|\d+(?:\.\d+)?|\{.*|(?:pre|post)conditions?=?|param(?:eter|s=)|triggered", message):
+    for part in re.split(
+        r"'\w'|\.\.\.|\d+(?:\.\d+)?|\{.*|(?:pre|post)conditions?=?|param(?:eter|s=)|triggered", message
+    ):
         assert part in source, f"docs/errors.md: no message has {part!r}"
 
 
