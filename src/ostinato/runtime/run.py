@@ -92,7 +92,7 @@ class Run:
         """
         end = self._wait(timeout)
         if isinstance(end, BaseException):
-            raise end
+            raise end.with_traceback(None)  # not that of an earlier call
         return end
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
