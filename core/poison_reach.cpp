@@ -28,9 +28,16 @@ void PoisonReach::build_successors(const Schedule& schedule) {
         for (std::uint64_t i = schedule.pred_begin[op]; i < schedule.pred_begin[op + 1]; ++i)
             successors_[next[schedule.pred_op[i]]++] = {op, schedule.pred_distance[i]};
     }
+    idle_.clear();
+    for (const LaneOrder& lane : schedule.lanes) {
+        for (const Stretch& stretch : lane.stretches) {
+            if (stretch.kind == Kind::kPrecondition || stretch.kind == Kind::kNothing)
+                idle_.insert(idle_.end(), lane.ops.begin() + stretch.begin, lane.ops.begin() + stretch.end);
+        }
+    }
 }
 
-std::uint64_t PoisonReach::spread(const Schedule& schedule, std::span<const std::uint32_t> failed, std::uint64_t step) {
+void PoisonReach::spread(const Schedule& schedule, std::span<const std::uint32_t> failed, std::uint64_t step) {
     if (begin_.empty())
         build_successors(schedule);
     if (from_.empty())
@@ -69,7 +76,15 @@ std::uint64_t PoisonReach::spread(const Schedule& schedule, std::span<const std:
         }
     }
     relax(from_, queue);
-    return from_.empty() ? kNever : *std::max_element(from_.begin(), from_.end());
+}
+
+std::uint64_t PoisonReach::everything() const {
+    if (from_.empty())
+        return kNever;
+    std::vector<std::uint64_t> from = from_;
+    for (const std::uint32_t op : idle_)
+        from[op] = 0;
+    return *std::max_element(from.begin(), from.end());
 }
 
 }  // namespace ostinato

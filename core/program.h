@@ -118,6 +118,8 @@ private:
     std::array<std::shared_ptr<Run>, 2> taint_locked(Run& run);
     // After a failure of `op`: ends the run where it asks for that, or where nothing is left that it does not reach.
     void limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool stops);
+    // Ends a run before the steps of which nothing is left that is not poisoned.
+    void end_if_lost_locked(Run& run);
     void enqueue_locked(const std::shared_ptr<Run>& run);
     void queued(const std::shared_ptr<Run>& run);  // after that, without the lock
     void start_locked();                           // publishes up to which run all have started

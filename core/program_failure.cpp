@@ -14,6 +14,11 @@ namespace {
 // So many runs that failed are remembered, as what later ones were skipped for.
 constexpr std::size_t kMostTainted = 64;
 
+// How many steps of `run` come before the step `all`.
+std::uint64_t steps_before(const Run& run, std::uint64_t all) {
+    return all - std::min(all, run.first.load(std::memory_order_relaxed));
+}
+
 }  // namespace
 
 void Program::go_slow_locked() {
@@ -52,22 +57,33 @@ void Program::note_skipped(Run& run) {
     const std::lock_guard<std::mutex> lock(mutex);
     run.poisoned.store(true, std::memory_order_relaxed);
     if (!run.failures.empty() || (run.outside && run.outside->poisoned_by))
-        return;
+        return;  // it has something of its own to tell, and was looked at then
     for (const std::shared_ptr<Run>& earlier : tainted_) {
         if (earlier->index < run.index)
             run.skipped_for = earlier;
     }
+    end_if_lost_locked(run);
+}
+
+void Program::end_if_lost_locked(Run& run) {
+    const std::uint64_t all = reach_.everything();
+    if (all == kNever)
+        return;
+    const std::uint64_t before = run.limit();
+    stop_locked(run, steps_before(run, all));
+    run.exhausted = run.exhausted || run.limit() < before;
 }
 
 void Program::limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool stops) {
-    if (stops) {
+    if (run.failures.size() <= kMostSpread)  // for later runs, too
+        reach_.spread(*schedule, std::span(&op, 1), step);
+    if (stops)
         stop_locked(run, 0);
-        return;
-    }
-    const std::uint64_t all = reach_.spread(*schedule, std::span(&op, 1), step);
-    if (all != kNever) {
-        stop_locked(run, all - run.first.load(std::memory_order_relaxed));
-        run.exhausted = run.limit() < run.requested;
+    else
+        end_if_lost_locked(run);
+    for (const std::shared_ptr<Run>& later : pending_) {  // those that skip something already
+        if (later->index > run.index && later->poisoned.load(std::memory_order_relaxed))
+            end_if_lost_locked(*later);
     }
 }
 
@@ -115,15 +131,16 @@ void Program::poison_start(Run& run) {
     run.poisoned.store(true, std::memory_order_relaxed);
     run.outside->poisoned_by = run.outside->after;
     // One step at least, all of it skipped: later runs learn from its history what they must skip.
-    if (run.on_error == OnError::kStop)
-        run.cut_at(run.first.load(std::memory_order_relaxed));
+    const std::uint64_t first = run.first.load(std::memory_order_relaxed);
+    std::vector<std::uint32_t> all(schedule->n_ops);
+    std::iota(all.begin(), all.end(), 0);
+    reach_.spread(*schedule, all, first);
     std::uint64_t steps = 1;
-    if (run.on_error != OnError::kStop) {
-        std::vector<std::uint32_t> all(schedule->n_ops);
-        std::iota(all.begin(), all.end(), 0);
-        const std::uint64_t first = run.first.load(std::memory_order_relaxed);
-        const std::uint64_t reached = reach_.spread(*schedule, all, first);
-        steps = reached == kNever ? kNever : std::max(steps, reached - first);
+    if (run.on_error == OnError::kStop) {
+        run.cut_at(first);
+    } else {
+        const std::uint64_t reached = reach_.everything();
+        steps = reached == kNever ? kNever : std::max(steps, steps_before(run, reached));
     }
     stop_locked(run, steps);
     run.exhausted = run.limit() < run.requested;

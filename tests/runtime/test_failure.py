@@ -418,3 +418,64 @@ def test_signal_handlers_of_the_user_run_during_a_replay():
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert heard == [1]
+
+
+@pytest.mark.parametrize("on_error", ["stop", "continue"])
+@pytest.mark.parametrize("conditional", [False, True])
+def test_a_later_run_ends_when_everything_is_poisoned(machine, on_error, conditional):
+    x, start, given = np.zeros(1), ost.UserEvent(), ost.UserEvent()
+    graph = ost.Graph()
+    graph.task(fails_at(3), x, ost.step, after=graph.precondition("given") if conditional else ())
+    after = {"given": given} if conditional else {}
+    given.trigger()
+    with graph.compile(machine) as program:
+        first = program.submit(10, after={**after, None: start}, on_error=on_error)
+        second = program.submit(10**12, after=after, on_error=on_error)
+        third = program.submit(10**12, after=after, on_error=on_error)
+        start.trigger()
+        for run in (second, third):
+            with pytest.raises(ost.PoisonError):
+                run.result(20)
+        assert isinstance(first.exception(), ost.TaskError)
+    assert x[0] == 3
+
+
+def test_runs_after_one_whose_start_is_poisoned_end(machine):
+    x, start = np.zeros(1), ost.UserEvent()
+    with ost.capture() as graph:
+        count(x)
+    with graph.compile(machine) as program:
+        runs = [program.submit(after=start), program.submit(10**12)]
+        start.poison()
+        for run in runs[::-1]:
+            with pytest.raises(ost.PoisonError):
+                run.result(20)
+    assert x[0] == 0
+
+
+def test_what_is_not_poisoned_of_a_later_run_runs_to_the_end(machine):
+    x, y, start = np.zeros(1), np.zeros(1), ost.UserEvent()
+    with ost.capture() as graph:
+        fails_at(0)(x, ost.step)
+        count(y)
+    with graph.compile(machine) as program:
+        first = program.submit(after=start)
+        second = program.submit(100)
+        start.trigger()
+        with pytest.raises(ost.PoisonError):
+            second.result(20)
+        assert isinstance(first.exception(), ost.TaskError)
+    assert y[0] == 101
+
+
+def test_asking_whether_a_run_was_cancelled_delivers_no_failure(machine):
+    x = np.zeros(1)
+    with ost.capture() as graph:
+        fails_at(0)(x, ost.step)
+    with graph.compile(machine) as program:
+        failed = program.submit()
+        while not failed.done():
+            time.sleep(0.001)
+        assert not failed.cancelled()
+        with pytest.raises(ost.PoisonError):
+            program.submit().result(20)

@@ -183,13 +183,14 @@ class Run:
     def _wait(self, timeout: float | None) -> int | BaseException:
         if not self._core.wait(-1.0 if timeout is None else max(0.0, timeout)):
             raise TimeoutError(f"the run has not ended in {timeout} s; it has done {self.steps_done} steps")
-        return self._ended()
+        end = self._ended()
+        self._core.deliver()
+        return end
 
     def _ended(self) -> int | BaseException:
         with self._lock:
             if self._outcome is None:
                 self._outcome = outcome(self._core, self._program._scheduled.ops)
-        self._core.deliver()
         return self._outcome
 
     def _call_back(self) -> None:
