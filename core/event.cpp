@@ -150,8 +150,11 @@ void Event::listen(Listener listener) {
 
 void Event::comes_after(const std::vector<std::shared_ptr<Grant>>& grants) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::copy_if(grants.begin(), grants.end(), std::back_inserter(grants_),
-                 [](const std::shared_ptr<Grant>& grant) { return grant->open.load(std::memory_order_relaxed); });
+    for (const std::shared_ptr<Grant>& grant : grants) {  // each once: it may come by several ways
+        if (grant->open.load(std::memory_order_relaxed) &&
+            std::find(grants_.begin(), grants_.end(), grant) == grants_.end())
+            grants_.push_back(grant);
+    }
 }
 
 std::vector<std::shared_ptr<Grant>> Event::grants() {

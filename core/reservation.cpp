@@ -72,6 +72,7 @@ std::shared_ptr<Event> Reservation::acquire(bool exclusive) {
 
 std::shared_ptr<Event> Reservation::acquire(bool exclusive, Event& after) {
     const Request mine = request(exclusive);
+    mine.granted->comes_after(after.grants());
     after.listen([self = shared_from_this(), mine](Event& happened) {
         Told told;
         {

@@ -284,3 +284,26 @@ class Reserving(RuleBasedStateMachine):
 
 TestReserving = Reserving.TestCase
 TestReserving.settings = settings(settings.default, max_examples=60, stateful_step_count=30)
+
+
+def test_a_grant_is_known_through_another_reservation():
+    first, second = ost.Reservation(), ost.Reservation()
+    first.acquire()  # somebody else's
+    both = second.acquire(after=first.acquire())
+    done = ost.UserEvent()
+    first.release(after=ost.merge(both, done))
+    second.release(after=ost.merge(both, done))
+    first.release()  # the other's, who holds it
+    assert both.done
+    done.trigger()
+    first.acquire().wait(5)
+    second.acquire().wait(5)
+
+
+def test_events_that_meet_again_and_again_are_few():
+    reservation = ost.Reservation()
+    event = reservation.acquire()
+    for _ in range(100):
+        event = ost.merge(event, event)
+    reservation.release(after=event)
+    assert reservation.acquire().done
