@@ -18,10 +18,18 @@ namespace ostinato {
 
 namespace {
 
+// Whether lanes can know of it: a serial run is not in the queue until its event has happened.
+bool queued(const RunHandle& handle) {
+    const std::lock_guard<std::mutex> lock(handle.program->mutex);
+    return handle.run->index != 0;
+}
+
 std::uint64_t steps_of(const RunHandle& handle) {
     const Run& run = *handle.run;
     if (run.done.load(std::memory_order_acquire))
         return run.steps_run();
+    if (!queued(handle))
+        return 0;
     std::uint64_t least = run.requested;
     for (const auto& lane : handle.program->lanes) {
         const std::uint64_t in = lane->run_index.load(std::memory_order_acquire);
@@ -111,7 +119,12 @@ nb::list stuck(const RunHandle& handle) {
     const auto add = [&](const char* what, std::int64_t first = -1, std::int64_t second = -1, std::string text = {}) {
         result.append(nb::make_tuple(what, first, second, text));
     };
+    const bool waiting = !run.done.load(std::memory_order_acquire) && !queued(handle);
     for (const auto& lane : program.lanes) {
+        if (waiting) {
+            add("start");
+            continue;
+        }
         if (lane->claim.load(std::memory_order_acquire) != 0) {
             add("running");
             continue;
@@ -170,6 +183,8 @@ void bind_run(nb::module_& module) {
         .def_prop_ro("done", [](const RunHandle& self) { return self.run->done.load(std::memory_order_acquire); })
         .def_prop_ro("begun",
                      [](const RunHandle& self) {
+                         if (!queued(self))
+                             return self.run->done.load(std::memory_order_acquire);
                          for (const auto& lane : self.program->lanes)
                              if (lane->run_index.load(std::memory_order_acquire) >= self.run->index)
                                  return true;

@@ -162,8 +162,11 @@ Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) 
                 run.cut_at(lane.step);
             else if (!run.poisoned.load(std::memory_order_relaxed))
                 program.note_skipped(run);
-            if (outside)
-                external(lane, at).skip(place_of(server, lane, at));
+            if (outside) {
+                const Place place = place_of(server, lane, at);
+                external(lane, at).skip(place);
+                place.signal.since = 0;
+            }
             record_skip(server, lane, at, poisoned ? Status::kPoisoned : Status::kCancelled);
         } else if (outside) {
             if (external_waits(server, lane, at))

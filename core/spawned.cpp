@@ -170,9 +170,14 @@ void SpawnedCalls::finish(SpawnedCall& call) {
             listeners = end->settle(call.bad(), call.poisoned_by);
         held = std::move(*call.in_flight);
         in_flight_.erase(call.in_flight);
+        if (call.wants_callback || !call.begun) {
+            // Before it is done: then the machine can be closed, and its own thread end.
+            machine_.do_soon([this, held](PythonThread& python) {
+                (void)state_of(*held);  // waits for the mutex: it is done when it is told to be
+                put_away(*held, python);
+            });
+        }
         call.done.store(true, std::memory_order_release);
-        if (call.wants_callback || !call.begun)  // before the machine can be closed
-            machine_.do_soon([held](PythonThread& python) { put_away(*held, python); });
     }
     call.finished.ring();
     if (end)

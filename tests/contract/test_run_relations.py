@@ -356,3 +356,30 @@ def test_every_relation_does_everything(runs, machine):
         assert isinstance(run.stuck(), str)
     assert x.tolist() == [15, 15, 3, 15]
     assert barrier.phase == 5
+
+
+def test_a_serial_run_that_waits_for_its_event_says_so(machine):
+    program, _ = logging_program(machine, "serial")
+    with program:
+        program.replay(run=0)
+        event = ost.UserEvent()
+        run = program.submit(3, after=event, run=1)
+        assert not run.running()
+        assert run.steps_done == 0
+        assert "waits for the event that the run comes after" in run.stuck()
+        event.trigger()
+        assert run.result(20) == 3
+
+
+def test_counters_of_concurrent_runs_only_grow(machine):
+    program, _ = logging_program(machine, "concurrent")
+    with program:
+        event = ost.UserEvent()
+        runs = [program.submit(after=event, run=k) for k in range(50)]
+        event.trigger()
+        for run in runs:
+            run.result(20)
+        for k in range(100):
+            program.submit(run=k).result(20)
+        found = program.statistics()
+    assert (found.runs_submitted, found.runs_done, found.operations) == (150, 150, 450)

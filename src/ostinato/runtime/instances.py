@@ -34,6 +34,7 @@ class Instances:
         self._enough = enough
         self._all: deque[_Instance] = deque()
         self._closed = False
+        self._forgotten = {"operations": 0, "blocked": 0, "runs_submitted": 0, "runs_done": 0}
 
     def take(self, waits: bool) -> _core.Program:
         """Return the instance for one more run, which is submitted next; `waits`: it may wait for something outside."""
@@ -64,13 +65,21 @@ class Instances:
 
     @property
     def cores(self) -> list[_core.Program]:
-        """All instances."""
-        return [instance.core for instance in self._all]
+        """All instances; other threads may be submitting."""
+        return [instance.core for instance in list(self._all)]
+
+    def statistics(self) -> list[dict[str, int]]:
+        """Return the counters of all instances, those that are no more included."""
+        return [{**self._forgotten, "core_bytes": 0}, *(instance.core.statistics() for instance in self._all)]
 
     def _forget_one(self) -> None:
         """After many runs at once, get back to few instances."""
         if len(self._all) > self._enough and self._all[0].core.idle and self._all[1].core.idle:
-            self._all.popleft().core.close()
+            core = self._all.popleft().core
+            counted = core.statistics()
+            for name in self._forgotten:
+                self._forgotten[name] += counted[name]
+            core.close()
 
 
 class _Instance:

@@ -99,6 +99,11 @@ class LinkedRuns:
             if self._instances is not None:
                 self._instances.close()
 
+    def statistics(self) -> list[dict[str, int]]:
+        """Return the counters of the instances of the program besides the first."""
+        with self._lock:
+            return [] if self._instances is None else self._instances.statistics()
+
     @property
     def cores(self) -> list[_core.Program]:
         """The instances of the program besides the first."""

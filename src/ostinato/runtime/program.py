@@ -299,7 +299,8 @@ class Program:
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""
-        return ProgramStatistics.sum(core.statistics() for core in self._cores)
+        instances = [] if self._linked is None else self._linked.statistics()
+        return ProgramStatistics.sum([self._core.statistics(), *instances])
 
     def close(self) -> None:
         """Wait for the program's runs, and let go of its arrays."""
