@@ -97,9 +97,9 @@ Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
     }
     if (run->end)
         settle(run->end, run->bad());
-    run->done.store(true, std::memory_order_release);
     if (run->wants_callback)
-        machine->call_back(run);  // before a later run can end and the machine be closed
+        machine->call_back(run);  // before it is done, and the machine can be closed; it waits for our mutex
+    run->done.store(true, std::memory_order_release);
     if (run->index != 0)
         publish(completed, run->index);
     return told;
