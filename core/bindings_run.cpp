@@ -43,12 +43,27 @@ std::uint64_t steps_of(const RunHandle& handle) {
     return least;
 }
 
+bool cancelled(const RunHandle& handle) {
+    const std::lock_guard<std::mutex> lock(handle.program->mutex);
+    return handle.run->cancelled;
+}
+
 bool wait(const RunHandle& handle, double timeout) {
     refuse_after_fork(*handle.program->machine);
     refuse_inside_tasks("waiting for a run");  // whether it is done or not: a task must not hang on luck
     if (handle.run->done.load(std::memory_order_acquire))
         return true;
-    const auto limit = timeout < 0 || timeout > 1e9 ? -1 : static_cast<std::int64_t>(timeout * 1e9);
+    auto limit = timeout < 0 || timeout > 1e9 ? -1 : static_cast<std::int64_t>(timeout * 1e9);
+    if (handle.program->machine->own_thread()) {
+        // In a callback. This thread aborts what was cancelled and does not end: it must not wait for itself to do so.
+        constexpr std::int64_t kPatience = 100'000'000;
+        const std::int64_t first = limit < 0 ? kPatience : std::min(limit, kPatience);
+        if (!wait_until_done(*handle.run, first))
+            throw nb::python_error();
+        if (!handle.run->done.load(std::memory_order_acquire) && cancelled(handle))
+            handle.program->abort(*handle.run);
+        limit = limit < 0 ? limit : limit - first;
+    }
     if (!wait_until_done(*handle.run, limit))
         throw nb::python_error();
     return handle.run->done.load(std::memory_order_acquire);
@@ -190,11 +205,7 @@ void bind_run(nb::module_& module) {
                                  return true;
                          return self.run->done.load(std::memory_order_acquire);
                      })
-        .def_prop_ro("cancelled",
-                     [](const RunHandle& self) {
-                         const std::lock_guard<std::mutex> lock(self.program->mutex);
-                         return self.run->cancelled;
-                     })
+        .def_prop_ro("cancelled", &cancelled)
         .def_prop_ro("poisoned", [](const RunHandle& self) { return self.run->poisoned.load(); })
         .def_prop_ro(
             "good",

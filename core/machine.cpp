@@ -397,6 +397,7 @@ void Machine::abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run>
 }
 
 void Machine::tick(std::size_t) {
+    own_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     constexpr int kQuietTicks = 50;
     PythonThread python(false);
     int quiet = 0;

@@ -79,6 +79,9 @@ public:
     void do_soon(std::function<void(PythonThread&)> job);
     // Runs `run`'s callbacks there.
     void call_back(std::shared_ptr<Run> run);
+    // Whether the calling thread is the machine's own, which runs callbacks.
+    bool own_thread() const { return own_id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+
     // Aborts `run` if it is not done in 0.1 s.
     void abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run);
 
@@ -116,6 +119,7 @@ private:
     std::atomic<bool> closing_{false};
     bool forgotten_ = false;  // guarded by mutex_
 
+    std::atomic<std::thread::id> own_id_{};
     std::mutex own_mutex_;  // what the machine's own thread does
     std::condition_variable own_wake_;
     std::vector<std::function<void(PythonThread&)>> due_;

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
@@ -128,3 +129,26 @@ def test_a_clean_start_is_clean_on_every_lane_even_after_a_failure_of_its_own():
         assert y[0] == 1
         assert held.result(30) == 1
         assert isinstance(earlier.exception(30), ost.PoisonError)
+
+
+def test_a_callback_may_cancel_another_run_and_wait_for_it():
+    """The thread that runs callbacks is the one that aborts runs which do not end."""
+    x, y, ended = np.zeros(1), np.zeros(1), threading.Event()
+    with ost.Machine(cpus=1) as machine:
+        stuck = ost.Graph()
+        stuck.task(count, x, after=stuck.precondition("never"))
+        graph = ost.Graph()
+        graph.task(count, y)
+        with stuck.compile(machine) as held, graph.compile(machine) as program:
+            other = held.submit(after={"never": ost.UserEvent()})
+
+            def cancel(_):
+                other.cancel()
+                with pytest.raises(CancelledError):
+                    other.result(60)
+                ended.set()
+
+            event = ost.UserEvent()
+            program.submit(after=event).add_done_callback(cancel)
+            event.trigger()
+            assert ended.wait(60)
