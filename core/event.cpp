@@ -91,7 +91,9 @@ bool Event::settle(State state, PythonObjectHandle reason, std::shared_ptr<Event
 std::vector<Event::Listener> Event::settle(bool poisoned, std::shared_ptr<Event> by) {
     std::vector<Listener> listeners;
     // The source itself, so that a chain of poisoned events is as short to explain as one, and keeps no links alive.
-    if (by && by->poisoned_by_)
+    if (!poisoned)
+        by.reset();
+    else if (by && by->poisoned_by_)
         by = by->poisoned_by_;
     (void)settle(poisoned ? State::kPoisoned : State::kDone, {}, std::move(by), listeners);
     return listeners;

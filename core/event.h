@@ -48,7 +48,7 @@ public:
 
     // The same in two parts, for whoever holds locks that listeners may want: from `settle` on it has happened, and
     // `announce` wakes those who wait, and calls listeners. Whoever sees what it stands for sees that it has happened.
-    // `by`: the event whose poison this one's is, or null.
+    // `by`: the event whose poison this one's is if it is poisoned, or null.
     std::vector<Listener> settle(bool poisoned, std::shared_ptr<Event> by = {});
     void announce(std::vector<Listener> listeners);
 

@@ -41,7 +41,6 @@ struct Place {
     Lane& lane;
     Run& run;
     Signal& signal;
-    std::uint32_t position;  // in the lane
 
     // Whether `event` has happened, or the run was aborted. If not, the lane is blocked until one of them.
     bool happened(const std::shared_ptr<Event>& event);

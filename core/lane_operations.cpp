@@ -40,7 +40,7 @@ namespace {
 
 Place place_of(Server& server, Lane& lane, std::uint32_t position) {
     const std::uint32_t number = lane.program->schedule->external_of[lane.order->ops[position]];
-    return {server, lane, *lane.run, *lane.program->signals[number], position};
+    return {server, lane, *lane.run, *lane.program->signals[number]};
 }
 
 const ExternalOp& external(const Lane& lane, std::uint32_t position) {

@@ -53,7 +53,6 @@ public:
     void close();
 
     // Ends `run` at the first step boundary that all lanes can share. Returns false when it is already done.
-    bool stop(Run& run);
     bool cancel(Run& run);
     // Skips every body of `run` from the next operation boundary on.
     void abort(Run& run);

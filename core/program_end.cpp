@@ -20,7 +20,7 @@ void Program::reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool
         post.poisoned = skipped || run.exhausted;
         event = std::move(post.event);
         if (event)
-            listeners = event->settle(post.poisoned, post.poisoned ? run.only_poison() : nullptr);
+            listeners = event->settle(post.poisoned, run.only_poison());
     }
     if (event)
         event->announce(std::move(listeners));
@@ -35,7 +35,7 @@ std::shared_ptr<Event> Program::end_of(Run& run, PythonObjectHandle origin) {
         event->comes_after(run.outside->grants);
     if (!run.done.load(std::memory_order_acquire))
         return run.end = event;
-    (void)event->settle(run.bad(), run.bad() ? run.only_poison() : nullptr);  // nobody listens yet
+    (void)event->settle(run.bad(), run.only_poison());  // nobody listens yet
     return event;
 }
 
@@ -48,7 +48,7 @@ std::shared_ptr<Event> Program::post_of(Run& run, std::uint32_t index, PythonObj
     event->comes_after(run.outside->grants);
     if (!post.told)
         return post.event = event;
-    (void)event->settle(post.poisoned, post.poisoned ? run.only_poison() : nullptr);  // likewise
+    (void)event->settle(post.poisoned, run.only_poison());  // likewise
     return event;
 }
 
@@ -80,7 +80,7 @@ Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
     Told told{std::move(its_run), {}, {}};
     const std::shared_ptr<Run>& run = told.run;
     const auto settle = [&](std::shared_ptr<Event>& event, bool poisoned) {
-        std::vector<Event::Listener> listeners = event->settle(poisoned, poisoned ? run->only_poison() : nullptr);
+        std::vector<Event::Listener> listeners = event->settle(poisoned, run->only_poison());
         told.events.emplace_back(std::move(event), std::move(listeners));
     };
     told.plan = std::move(run->plan);

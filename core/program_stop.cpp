@@ -25,11 +25,6 @@ bool Program::stop_locked(Run& run, std::uint64_t at_least) {
     return true;
 }
 
-bool Program::stop(Run& run) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    return stop_locked(run, 0);
-}
-
 bool Program::cancel(Run& run) {
     Told told;
     {

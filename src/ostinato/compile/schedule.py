@@ -18,7 +18,7 @@ from ostinato.compile.dependences import dependences, serial_steps, step_barrier
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.flatten import flatten
 from ostinato.compile.lanes import settle, split
-from ostinato.compile.lower import EXTERNAL, NOTHING, PYTHON, kinds_of, needs_gil, periods_of
+from ostinato.compile.lower import EXTERNAL, NOTHING, POSTCONDITION, PYTHON, kinds_of, needs_gil, periods_of
 from ostinato.compile.order import order
 from ostinato.compile.ordering import ordered
 from ostinato.compile.placement import Placement, place
@@ -84,10 +84,14 @@ def schedule(
     seconds, bound = found.seconds, _gil_bound(ops, kinds)
     thread_of = np.array([_thread_of(op, processors) for op in ops], np.int32)
     threads = max(processors if threads is None else threads, int(thread_of.max(initial=-1)) + 1)
-    priority = np.array([_MOST_URGENT if type(op.body) is Postcondition else op.priority for op in ops], np.int32)
-    outside = np.array([_waits_outside(op.body) for op in ops], np.bool_)
-    idle = np.array([isinstance(op.body, Precondition | Await) for op in ops], np.bool_)
-    tells = np.array([isinstance(op.body, Postcondition) for op in ops], np.bool_)
+    external = [ops[index] for index in np.flatnonzero(kinds >= EXTERNAL)]
+    tells = kinds == POSTCONDITION
+    priority = np.array([op.priority for op in ops], np.int32)
+    priority[tells] = _MOST_URGENT
+    outside, idle = np.zeros(len(ops), np.bool_), np.zeros(len(ops), np.bool_)
+    for op in external:
+        outside[op.index] = _waits_outside(op.body)
+        idle[op.index] = isinstance(op.body, Precondition | Await)
     if serial or not ops:  # a run of nothing has an end, too
         ordering = step_barrier(ordering, len(ops))
         kinds = np.append(kinds, np.uint8(NOTHING))
@@ -110,7 +114,7 @@ def schedule(
     if until >= 0:
         published[until] = 1
     preconditions, postconditions = (
-        tuple(op.body.name for op in ops if isinstance(op.body, kind)) for kind in (Precondition, Postcondition)
+        tuple(op.body.name for op in external if isinstance(op.body, kind)) for kind in (Precondition, Postcondition)
     )
     core = _core.Schedule.build(
         lane_begin=lane_begin,
@@ -130,7 +134,7 @@ def schedule(
         until_every=every,
         largest_distance=max(ordering.longest, max(periods)),
         n_posts=len(postconditions),
-        n_holdings=len({id(op.body.reservation) for op in ops if isinstance(op.body, Acquire | Release)}),
+        n_holdings=len({id(op.body.reservation) for op in external if isinstance(op.body, Acquire | Release)}),
     )
     lanes = tuple(lane_ops[begin:end] for begin, end in itertools.pairwise(lane_begin))
     return Scheduled(

@@ -166,8 +166,8 @@ class Program:
         RuntimeError
             The program is closed, or was compiled with ``runs="once"`` and has run.
         """
-        stops = on_error == "stop" or self._stops(on_error)
         if self._plain and after is None and not (progress or params or more_params):
+            stops = on_error == "stop" or self._stops(on_error)
             if self._closed:
                 self._check_open()
             ended = self._core.replay(_count(steps), priority, stops, None, None, None, False)
