@@ -1,0 +1,48 @@
+"""One text for equal values, and identifiers made from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["canonical", "digest", "plain"]
+
+
+def plain(value: object, what: str) -> Any:
+    """Return `value` as JSON has it: tuples become lists, NumPy scalars numbers.
+
+    Raises
+    ------
+    TypeError
+        If it holds something that JSON has no form for, named after `what`.
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{what}: the name {key!r} is no str")
+        return {key: plain(item, f"{what}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [plain(item, f"{what}[{index}]") for index, item in enumerate(value)]
+    scalar = getattr(value, "item", None)  # a NumPy scalar, without importing NumPy
+    if scalar is not None and getattr(value, "shape", None) == ():
+        return plain(scalar(), what)
+    raise TypeError(
+        f"{what} is a {type(value).__name__}; configurations and keys hold None, bool, int, float, str, lists and "
+        "dicts, so that they mean the same in every process"
+    )
+
+
+def canonical(value: object) -> str:
+    """Return the JSON of a plain value: sorted names, no spaces, so that equal values give equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def digest(value: object) -> str:
+    """Return the first 128 bits of the SHA-256 of a plain value's canonical text, in hexadecimal."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]

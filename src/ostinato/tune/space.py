@@ -1,0 +1,113 @@
+"""Spaces of configurations."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ostinato.tune.canonical import plain
+
+__all__ = ["Space"]
+
+_Constraint = Callable[[dict[str, Any]], bool]
+
+
+class Space:
+    """The configurations that a candidate may have: every combination of values that no constraint excludes.
+
+    Iterating makes them one by one, the last name varying fastest, so a space may be larger than memory.
+
+    Parameters
+    ----------
+    parameters
+        The values of each name.
+    where
+        A function of a configuration (a dict), or several: only configurations for which all return true belong to
+        the space.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a name is no `str`, values are not several or equal each other, or a value has no form in JSON.
+
+    Examples
+    --------
+    >>> import ostinato as ost
+    >>> space = ost.Space({"tile": [16, 32, 64], "unroll": [1, 4]}, where=lambda c: c["tile"] * c["unroll"] <= 128)
+    >>> len(list(space))
+    5
+    >>> next(iter(space))
+    {'tile': 16, 'unroll': 1}
+    >>> {"tile": 64, "unroll": 4} in space
+    False
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Iterable[Any]], where: _Constraint | Sequence[_Constraint] | None = None
+    ) -> None:
+        if not isinstance(parameters, Mapping):
+            raise TypeError(f"a space is made from a mapping of names to values, not {parameters!r}")
+        self.parameters = {name: _values(name, values) for name, values in parameters.items()}
+        constraints = () if where is None else (where,) if callable(where) else tuple(where)
+        for constraint in constraints:
+            if not callable(constraint):
+                raise TypeError(f"where is a function of a configuration, or a list of such, not {constraint!r}")
+        self._constraints = constraints
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for values in itertools.product(*self.parameters.values()):
+            configuration = dict(zip(self.parameters, values, strict=True))
+            if self._allows(configuration):
+                yield configuration
+
+    def __contains__(self, configuration: object) -> bool:
+        return (
+            isinstance(configuration, Mapping)
+            and configuration.keys() == self.parameters.keys()
+            and all(value in self.parameters[name] for name, value in configuration.items())
+            and self._allows(dict(configuration))
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of combinations, those that constraints exclude included."""
+        product = 1
+        for values in self.parameters.values():
+            product *= len(values)
+        return product
+
+    def sample(self, rng: random.Random) -> dict[str, Any]:
+        """Return one configuration, each as likely as the others.
+
+        Raises
+        ------
+        ValueError
+            If ten thousand tries in a row are excluded.
+        """
+        for _ in range(10_000):
+            configuration = {name: rng.choice(values) for name, values in self.parameters.items()}
+            if self._allows(configuration):
+                return configuration
+        raise ValueError(f"{self!r}: the constraints exclude (nearly) every combination")
+
+    def _allows(self, configuration: dict[str, Any]) -> bool:
+        return all(constraint(dict(configuration)) for constraint in self._constraints)
+
+    def __repr__(self) -> str:
+        return f"Space({self.parameters!r}{', where=...' if self._constraints else ''})"
+
+
+def _values(name: object, values: Iterable[Any]) -> tuple[Any, ...]:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a parameter is a str, not {name!r}")
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"the values of {name!r} are a list, not {values!r}")
+    found = tuple(plain(value, f"a value of {name!r}") for value in values)
+    if not found:
+        raise ValueError(f"{name!r} has no values")
+    for index, value in enumerate(found):
+        if any(type(value) is type(other) and value == other for other in found[:index]):
+            raise ValueError(f"{name!r} has the value {value!r} twice")
+    return found
