@@ -1,0 +1,113 @@
+"""Progress: what a search tells, and the display of it on a terminal."""
+
+import io
+import sys
+import threading
+
+import pytest
+from rich.console import Console
+
+import ostinato as ost
+from ostinato.tune.progress import Progress, listener
+from ostinato.tune.result import Result
+from ostinato.view.tuning import Display
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def display():
+    display = Display(Console(file=io.StringIO(), width=100))
+    display.begin("matmul", 40)
+    yield display
+    display.end(None)
+
+
+def candidate(tile=16, **others):
+    return ost.Candidate.call("json:dumps", {"tile": tile, **others})
+
+
+def shown(display) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(display._drawn())
+    return console.file.getvalue()
+
+
+def test_nobody_is_told_unless_standard_error_is_a_terminal(monkeypatch):
+    assert type(listener(None)) is Progress
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert isinstance(listener(None), Display)
+    assert type(listener(False)) is Progress
+
+
+def test_an_object_of_the_users_own_is_told():
+    class Mine(Progress):
+        pass
+
+    mine = Mine()
+    assert listener(mine) is mine
+
+
+def test_an_object_that_lacks_methods_is_refused():
+    with pytest.raises(TypeError, match=r"progress lacks begin, .*derive it from ostinato\.tune\.progress\.Progress"):
+        listener(print)
+
+
+def test_what_runs_where_and_what_is_best(display):
+    best = Result(candidate=candidate(32), op="matmul", status=ost.Status.OK, time_ns=12500.0)
+    display.running("cpu:0", candidate(64), "measure")
+    display.building("build:0", candidate(128))
+    display.waiting("cpu:1", "process 77 (python other.py)")
+    display.ended(best, best)
+    display.ended(Result(candidate=candidate(1), op="matmul", status=ost.Status.CRASH), best)
+    text = shown(display)
+    assert "matmul: 2/40  1 ok, 1 crash" in text
+    assert "best 12.5 us  tile=32" in text
+    assert text.split("cpu:0")[1].split()[:2] == ["measure", "tile=64"]
+    assert "tile=128" in text.split("build:0")[1].splitlines()[0]
+    assert "for process 77 (python other.py)" in text.split("cpu:1")[1].splitlines()[0]
+    display.idle("cpu:0")
+    assert "tile=64" not in shown(display)
+
+
+def test_a_command_of_several_ops_counts_as_one_candidate(display):
+    for op in ("a", "b", "c"):
+        display.ended(Result(candidate=candidate(), op=op, status=ost.Status.OK, time_ns=1.0), None)
+    assert "1/40  3 ok" in shown(display)
+    assert "nothing ok so far" in shown(display)
+
+
+def test_many_devices_are_folded(display):
+    for number in range(64):
+        display.running(f"sim:{number:02}", candidate(number), "measure")
+    text = shown(display)
+    assert "sim:15" in text
+    assert "sim:16" not in text
+    assert "48 more, 48 of them busy" in text
+
+
+def test_words_of_candidates_do_nothing_to_the_terminal(display):
+    display.running("cpu:0", candidate("[bold]\x1b[2J\n"), "measure")
+    text = shown(display)
+    assert "[bold]\\x1b[2J\\n" in text
+    assert "\x1b" not in text
+
+
+def test_it_is_drawn_on_a_terminal_and_taken_away(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    before = set(threading.enumerate())
+    terminal = Terminal()
+    display = Display(Console(file=terminal, width=100))
+    display.begin("matmul", None)
+    display.note("the store is read-only\x07")
+    display.end(None)
+    display.end(None)
+    assert "matmul: 0 candidates" in terminal.getvalue()
+    assert "the store is read-only\\x07" in terminal.getvalue()
+    assert "\x1b[?25h" in terminal.getvalue()  # the cursor is back
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=5)
+        assert not thread.is_alive()
