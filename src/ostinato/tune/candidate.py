@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral, Real
+from string import Formatter
 from typing import Any
 
 from ostinato.tune.canonical import digest, plain
@@ -14,6 +17,7 @@ from ostinato.tune.canonical import digest, plain
 __all__ = ["Call", "Candidate", "Command"]
 
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_NAME = re.compile(r"\{(\{[^\W\d]\w*\})\}|(\$?)\{([^\W\d]\w*)\}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +53,10 @@ class Candidate:
         ----------
         argv
             The program and its arguments; no shell. ``{name}`` stands for the configuration's value of that name, and
-            ``{scratch}`` for
-            a directory of the candidate's own, which exists from its build to its end. ``{{`` and ``}}`` stand for
-            braces.
+            ``{scratch}`` for a directory of the candidate's own, which exists from its build to its end. An argument
+            is filled as by `str.format`, so ``{{`` and ``}}`` stand for braces, if all its braces mean that; in any
+            other, such as one that holds JSON or a shell's function, braces around something else than a name stay
+            as they are.
         config
             The configuration.
         env
@@ -81,7 +86,7 @@ class Candidate:
             config=_configuration(config),
             argv=_words("argv", argv),
             env=_environment(env),
-            cwd=None if cwd is None else os.fspath(cwd),
+            cwd=None if cwd is None else _text("cwd", cwd),
             timeout=_seconds(timeout),
             iterations=_count(iterations),
             build=None if build is None else _words("build", build),
@@ -98,44 +103,48 @@ class Candidate:
     ) -> Call:
         """Return a candidate that is a Python callable, measured in a worker process.
 
-        Functions are given as ``"package.module:function"``, or as themselves if they can be found that way.
+            Functions are given as ``"package.module:function"``, or as themselves if they can be found that way.
 
-        Parameters
-        ----------
-        factory
-            Gets the configuration as keywords, and returns the callable that is timed.
-        config
-            The configuration.
-        prepare
-            Gets the configuration as keywords, in a process of its own that holds no device; what it returns
-            (anything that can be
-            pickled) reaches the factory as `prepared`.
-        setup
-            Run once per worker, with the `key` of the search if it takes an argument; what it returns reaches the
-            factory as `inputs`.
-        source
-            Files whose contents belong to the candidate besides the factory's module: a change measures it again.
+            Parameters
+            ----------
+            factory
+                Gets the configuration as keywords, and returns the callable that is timed.
+            config
+                The configuration.
+            prepare
+                Gets the configuration as keywords, in a process of its own that holds no device; what it returns
+        (anything that can be
+                pickled) reaches the factory as `prepared`.
+            setup
+                Run once per worker, with the `key` of the search if it takes an argument; what it returns reaches the
+                factory as `inputs`.
+            source
+                Files whose contents belong to the candidate besides the factory's module: a change measures it again.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is wrong, or a function is defined in ``__main__`` or inside another, where no worker can
-            find it.
+            Raises
+            ------
+            TypeError, ValueError
+                If an argument is wrong, or a function is defined in ``__main__`` or inside another, where no worker can
+                find it.
 
-        Examples
-        --------
-        >>> import ostinato as ost
-        >>> ost.Candidate.call("json:dumps", {"obj": [1, 2]}).factory
-        'json:dumps'
+            Examples
+            --------
+            >>> import ostinato as ost
+            >>> ost.Candidate.call("json:dumps", {"obj": [1, 2]}).factory
+            'json:dumps'
         """
         if isinstance(source, str | os.PathLike):
             source = (source,)
+        configuration = _configuration(config)
+        for keyword, function in (("prepared", prepare), ("inputs", setup)):
+            if function is not None and keyword in configuration:
+                raise ValueError(f"config holds {keyword!r}, a keyword that the factory gets from {function!r}")
         return Call(
-            config=_configuration(config),
+            config=configuration,
             factory=_name("factory", factory),
             prepare=None if prepare is None else _name("prepare", prepare),
             setup=None if setup is None else _name("setup", setup),
-            source=tuple(os.fspath(path) for path in source),
+            source=tuple(_text("source", path) for path in source),
         )
 
     @cached_property
@@ -173,17 +182,8 @@ class Command(Candidate):
 
     def filled(self, words: tuple[str, ...], scratch: str) -> tuple[str, ...]:
         """Return words with what ``{name}`` and ``{scratch}`` stand for."""
-        values = dict(self.config)
-        values.setdefault("scratch", scratch)
-        try:
-            return tuple(word.format_map(values) for word in words)
-        except KeyError as error:
-            raise ValueError(
-                f"{{{error.args[0]}}} in {list(words)} is no name of the configuration {dict(self.config)}; "
-                "write {{ and }} for braces"
-            ) from None
-        except (ValueError, IndexError, AttributeError) as error:
-            raise ValueError(f"{list(words)}: {error}; write {{{{ and }}}} for braces") from None
+        values = {"scratch": scratch, **self.config}
+        return tuple(_text("the command", _filled(word, values)) for word in words)
 
     def described(self) -> dict[str, Any]:
         return {
@@ -217,6 +217,59 @@ class Call(Candidate):
         }
 
 
+def _filled(word: str, values: Mapping[str, Any]) -> str:
+    formatter = Formatter()
+    try:
+        parts = list(formatter.parse(word))
+    except ValueError:
+        return _filled_in_braces(word, values)
+    if any(name is not None and name not in values for _, name, _, _ in parts):
+        return _filled_in_braces(word, values)
+    filled = []
+    for literal, name, specification, conversion in parts:
+        filled.append(literal)
+        if name is not None:
+            try:
+                value = formatter.convert_field(values[name], conversion)
+                filled.append(formatter.format_field(value, specification or ""))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{word!r}: {error}") from None
+    return "".join(filled)
+
+
+def _filled_in_braces(word: str, values: Mapping[str, Any]) -> str:
+    """Fill a word that has other braces too."""
+
+    def value(found: re.Match[str]) -> str:
+        escaped, dollar, name = found.groups()
+        if escaped:
+            return str(escaped)
+        if name in values:
+            return f"{dollar}{values[name]}"
+        if dollar:
+            return found[0]  # a variable of the shell's
+        raise ValueError(
+            f"{{{name}}} in {word!r} is no name of the configuration, which has {sorted(values)}; write {{{{{name}}}}} "
+            "for braces around a word"
+        )
+
+    return _NAME.sub(value, word)
+
+
+def _text(what: str, value: object) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str):
+        raise TypeError(f"{what} holds {value!r}, which is no str")
+    if "\0" in value:
+        raise ValueError(f"{what} holds {value!r}, with a null character")
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} holds {value!r}, which no system call can be given") from None
+    return value
+
+
 def _configuration(config: Mapping[str, Any] | None) -> dict[str, Any]:
     if config is None:
         return {}
@@ -230,42 +283,39 @@ def _words(what: str, words: Sequence[str | os.PathLike[str]]) -> tuple[str, ...
         raise TypeError(f"{what} is a list of the program and its arguments, not {words!r}; no shell splits it")
     if not words:
         raise ValueError(f"{what} is empty")
-    filled = []
-    for word in words:
-        if not isinstance(word, str | os.PathLike):
-            raise TypeError(f"{what} holds {word!r}, which is no str")
-        text = os.fspath(word)
-        if "\0" in text:
-            raise ValueError(f"{what} holds {text!r}, with a null character")
-        filled.append(text)
-    return tuple(filled)
+    return tuple(_text(what, word) for word in words)
 
 
 def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
-    for name, value in (env or {}).items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"env holds {name!r}: {value!r}; both are str")
-        if not name or "=" in name or "\0" in name + value:
-            raise ValueError(f"env holds {name!r}: {value!r}, which no environment can")
-    return dict(env or {})
+    if env is None:
+        return {}
+    if not isinstance(env, Mapping):
+        raise TypeError(f"env is a mapping of names to values, not {env!r}")
+    for name, value in env.items():
+        if not _text("env", name) or "=" in name:
+            raise ValueError(f"env holds the name {name!r}, which no environment can")
+        _text(f"env[{name!r}]", value)
+    return dict(env)
 
 
-def _seconds(timeout: float | None) -> float | None:
+def _seconds(timeout: object) -> float | None:
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
         raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
-    if not 0 < timeout < float("inf"):
+    seconds = float(timeout)
+    if not 0 < seconds < float("inf"):
         raise ValueError(f"timeout is positive and finite, not {timeout!r}")
-    return float(timeout)
+    return seconds
 
 
-def _count(iterations: int) -> int:
-    if isinstance(iterations, bool) or not isinstance(iterations, int):
+def _count(iterations: object) -> int:
+    if isinstance(iterations, bool) or not isinstance(iterations, Integral):
         raise TypeError(f"iterations is a whole number, not {iterations!r}")
-    if iterations < 1:
+    count = int(iterations)
+    if count < 1:
         raise ValueError(f"iterations is at least 1, not {iterations}")
-    return iterations
+    return count
 
 
 def _name(what: str, function: str | Callable[..., Any]) -> str:
@@ -275,11 +325,11 @@ def _name(what: str, function: str | Callable[..., Any]) -> str:
             raise ValueError(f'{what} is "package.module:function", not {name!r}')
     elif callable(function):
         module, qualified = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-        if not module or "<" in qualified or not qualified:
+        name = f"{module}:{qualified}"
+        if module != "__main__" and not _found(function, module, qualified):
             raise ValueError(
                 f"{what} {function!r} cannot be imported by a worker: define it at the top level of a module"
             )
-        name = f"{module}:{qualified}"
     else:
         raise TypeError(f'{what} is "package.module:function" or a function, not {function!r}')
     if name.startswith("__main__:"):
@@ -288,3 +338,10 @@ def _name(what: str, function: str | Callable[..., Any]) -> str:
             'again: move it to a module of its own and name it "module:function"'
         )
     return name
+
+
+def _found(function: object, module: object, qualified: str) -> bool:
+    found: object = sys.modules.get(str(module))
+    for name in qualified.split("."):
+        found = getattr(found, name, None)
+    return found is function

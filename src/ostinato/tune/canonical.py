@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,27 +12,41 @@ __all__ = ["canonical", "digest", "plain"]
 
 
 def plain(value: object, what: str) -> Any:
-    """Return `value` as JSON has it: tuples become lists, NumPy scalars numbers.
+    """Return a copy of `value` as JSON has it: tuples become lists, NumPy scalars and enum members what they stand for.
 
     Raises
     ------
-    TypeError
+    TypeError, ValueError
         If it holds something that JSON has no form for, named after `what`.
     """
-    if value is None or isinstance(value, str | bool):
+    try:
+        return _plain(value, what)
+    except RecursionError:
+        raise ValueError(f"{what} holds itself, or is nested too deeply") from None
+
+
+def _plain(value: object, what: str) -> Any:
+    if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, int | float):
-        return value
+    # Subclasses, such as enums and NumPy's float64, would print as something else than what JSON makes of them.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__index__(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{what} is {value!r}, which JSON has no form for; say None, or a word of your own")
+        return float.__float__(value)
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{what}: the name {key!r} is no str")
-        return {key: plain(item, f"{what}[{key!r}]") for key, item in value.items()}
+        return {str.__str__(key): _plain(item, f"{what}[{key!r}]") for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return [plain(item, f"{what}[{index}]") for index, item in enumerate(value)]
+        return [_plain(item, f"{what}[{index}]") for index, item in enumerate(value)]
     scalar = getattr(value, "item", None)  # a NumPy scalar, without importing NumPy
     if scalar is not None and getattr(value, "shape", None) == ():
-        return plain(scalar(), what)
+        return _plain(scalar(), what)
     raise TypeError(
         f"{what} is a {type(value).__name__}; configurations and keys hold None, bool, int, float, str, lists and "
         "dicts, so that they mean the same in every process"

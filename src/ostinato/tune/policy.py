@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal
 
 __all__ = ["Budget", "Policy"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Policy:
     """How a candidate is measured; part of the key of every stored result.
 
@@ -27,8 +28,8 @@ class Policy:
 
     Raises
     ------
-    ValueError
-        If a value is outside its range.
+    TypeError, ValueError
+        If a value is no number, or outside its range.
 
     Examples
     --------
@@ -45,12 +46,9 @@ class Policy:
     def __post_init__(self) -> None:
         if self.cache not in ("cold", "warm"):
             raise ValueError(f'cache is "cold" or "warm", not {self.cache!r}')
-        _positive("rel_ci", self.rel_ci)
-        _positive("max_seconds", self.max_seconds)
-        if not isinstance(self.min_samples, int) or isinstance(self.min_samples, bool):
-            raise TypeError(f"min_samples is a whole number, not {self.min_samples!r}")
-        if self.min_samples < 1:
-            raise ValueError(f"min_samples is at least 1, not {self.min_samples}")
+        object.__setattr__(self, "rel_ci", _positive("rel_ci", self.rel_ci))
+        object.__setattr__(self, "min_samples", _count("min_samples", self.min_samples))
+        object.__setattr__(self, "max_seconds", _positive("max_seconds", self.max_seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +64,14 @@ class Budget:
 
     Raises
     ------
-    ValueError
-        If a limit is not positive.
+    TypeError, ValueError
+        If a limit is no number, or not positive.
 
     Examples
     --------
     >>> import ostinato as ost
     >>> ost.Budget(seconds=60, candidates=500)
-    Budget(seconds=60, candidates=500)
+    Budget(seconds=60.0, candidates=500)
     """
 
     seconds: float | None = None
@@ -81,16 +79,27 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.seconds is not None:
-            _positive("seconds", self.seconds)
+            object.__setattr__(self, "seconds", _positive("seconds", self.seconds))
         if self.candidates is not None:
-            if not isinstance(self.candidates, int) or isinstance(self.candidates, bool):
-                raise TypeError(f"candidates is a whole number, not {self.candidates!r}")
-            if self.candidates < 1:
-                raise ValueError(f"candidates is at least 1, not {self.candidates}")
+            object.__setattr__(self, "candidates", _count("candidates", self.candidates))
 
 
-def _positive(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+# Equal values must look equal in the key of the store: both return plain Python numbers, of one type.
+
+
+def _positive(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is a number, not {value!r}")
-    if not (value > 0 and math.isfinite(value)):
+    number = float(value)
+    if not (number > 0 and math.isfinite(number)):
         raise ValueError(f"{name} is positive and finite, not {value!r}")
+    return number
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} is a whole number, not {value!r}")
+    number = int(value)
+    if number < 1:
+        raise ValueError(f"{name} is at least 1, not {value}")
+    return number

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ostinato.tune.canonical import plain
+from ostinato.tune.canonical import canonical, plain
 
 __all__ = ["Space"]
 
@@ -55,20 +56,24 @@ class Space:
             if not callable(constraint):
                 raise TypeError(f"where is a function of a configuration, or a list of such, not {constraint!r}")
         self._constraints = constraints
+        self._texts = {name: frozenset(map(canonical, values)) for name, values in self.parameters.items()}
+        # Lists and dicts are handed out as copies, so that nobody changes the space.
+        self._nested = any(isinstance(value, list | dict) for values in self.parameters.values() for value in values)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for values in itertools.product(*self.parameters.values()):
-            configuration = dict(zip(self.parameters, values, strict=True))
+            configuration = self._configuration(values)
             if self._allows(configuration):
                 yield configuration
 
     def __contains__(self, configuration: object) -> bool:
-        return (
-            isinstance(configuration, Mapping)
-            and configuration.keys() == self.parameters.keys()
-            and all(value in self.parameters[name] for name, value in configuration.items())
-            and self._allows(dict(configuration))
-        )
+        if not isinstance(configuration, Mapping) or configuration.keys() != self.parameters.keys():
+            return False
+        try:
+            values: dict[str, Any] = plain(configuration, "a configuration")
+        except (TypeError, ValueError):
+            return False  # no value of a space is such a thing
+        return all(canonical(value) in self._texts[name] for name, value in values.items()) and self._allows(values)
 
     @property
     def size(self) -> int:
@@ -87,10 +92,14 @@ class Space:
             If ten thousand tries in a row are excluded.
         """
         for _ in range(10_000):
-            configuration = {name: rng.choice(values) for name, values in self.parameters.items()}
+            configuration = self._configuration([rng.choice(values) for values in self.parameters.values()])
             if self._allows(configuration):
                 return configuration
         raise ValueError(f"{self!r}: the constraints exclude (nearly) every combination")
+
+    def _configuration(self, values: Sequence[Any]) -> dict[str, Any]:
+        configuration = dict(zip(self.parameters, values, strict=True))
+        return copy.deepcopy(configuration) if self._nested else configuration
 
     def _allows(self, configuration: dict[str, Any]) -> bool:
         return all(constraint(dict(configuration)) for constraint in self._constraints)
@@ -107,7 +116,10 @@ def _values(name: object, values: Iterable[Any]) -> tuple[Any, ...]:
     found = tuple(plain(value, f"a value of {name!r}") for value in values)
     if not found:
         raise ValueError(f"{name!r} has no values")
-    for index, value in enumerate(found):
-        if any(type(value) is type(other) and value == other for other in found[:index]):
+    texts = set()
+    for value in found:
+        text = canonical(value)
+        if text in texts:
             raise ValueError(f"{name!r} has the value {value!r} twice")
+        texts.add(text)
     return found
