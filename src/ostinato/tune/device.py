@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,9 +20,19 @@ class Simulation:
     noise
         Relative standard deviation of the times it reports.
     drift
-        Relative change of the times it reports per second.
+        Relative growth of the times it reports per second.
     crash, hang
         Probabilities that a candidate dies, or never ends, on it; the same candidate always fares the same.
+
+    Raises
+    ------
+    ValueError
+        If a value is negative or not finite, or a probability is above 1.
+
+    Examples
+    --------
+    >>> Simulation(latency=0.01, crash=0.05)
+    Simulation(latency=0.01, noise=0.0, drift=0.0, crash=0.05, hang=0.0)
     """
 
     latency: float = 0.0
@@ -29,6 +40,16 @@ class Simulation:
     drift: float = 0.0
     crash: float = 0.0
     hang: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("latency", "noise", "drift"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} is finite and not negative, not {value!r}")
+        for name in ("crash", "hang"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} is a probability, from 0 to 1, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +81,6 @@ class Device:
     identities: tuple[str, ...]
     model: str
     driver: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     cores: frozenset[int] | None = None
     simulation: Simulation | None = None
