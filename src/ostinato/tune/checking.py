@@ -1,0 +1,112 @@
+"""Checks of what candidates compute, for `verify` functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+__all__ = ["CommandOutputs", "equal_within"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutputs:
+    """What a command candidate left, as a `verify` function gets it.
+
+    Attributes
+    ----------
+    stdout
+        What it printed.
+    scratch
+        Its directory: what ``{scratch}`` stood for.
+
+    Examples
+    --------
+    >>> CommandOutputs("42\\n", Path("/tmp")).stdout
+    '42\\n'
+    """
+
+    stdout: str
+    scratch: Path
+
+
+def equal_within(outputs: object, reference: object, rtol: float = 1e-7, atol: float = 0.0) -> None:
+    """Check that outputs are close to a reference: ``|output - reference| <= atol + rtol * |reference|`` everywhere.
+
+    Parameters
+    ----------
+    outputs, reference
+        Arrays or numbers, or tuples, lists and dicts of such, of the same form.
+    rtol, atol
+        Relative and absolute tolerance. NaN equals NaN, and infinities equal themselves only.
+
+    Raises
+    ------
+    AssertionError
+        If they differ; it says where most, by how much, and in how many places.
+
+    Examples
+    --------
+    >>> equal_within([1.0, 2.0], [1.0, 2.0 + 1e-9])
+    >>> equal_within((np.zeros(2), 1), (np.array([0.0, 0.5]), 1))
+    Traceback (most recent call last):
+        ...
+    AssertionError: output[0]: 1 of 2 elements differ; most at (1,): 0.0, but the reference has 0.5
+    """
+    _compare("output", outputs, reference, rtol, atol)
+
+
+def _compare(name: str, outputs: object, reference: object, rtol: float, atol: float) -> None:
+    if isinstance(reference, Mapping):
+        if not isinstance(outputs, Mapping) or outputs.keys() != reference.keys():
+            raise AssertionError(f"{name} is {_short(outputs)}, but the reference is a dict of {sorted(reference)}")
+        for key, part in reference.items():
+            _compare(f"{name}[{key!r}]", outputs[key], part, rtol, atol)
+    elif _is_group(reference):
+        if not isinstance(outputs, Sequence) or len(outputs) != len(reference):  # type: ignore[arg-type]
+            raise AssertionError(
+                f"{name} is {_short(outputs)}, but the reference has {len(reference)} parts"  # type: ignore[arg-type]
+            )
+        for index, part in enumerate(reference):  # type: ignore[arg-type]
+            _compare(f"{name}[{index}]", outputs[index], part, rtol, atol)
+    else:
+        _compare_arrays(name, outputs, reference, rtol, atol)  # type: ignore[arg-type]
+
+
+def _is_group(value: object) -> bool:
+    """Whether a value is a list or tuple of several arrays, and not one array written as a list of numbers."""
+    return isinstance(value, list | tuple) and not all(isinstance(item, int | float | complex) for item in value)
+
+
+def _compare_arrays(name: str, outputs: ArrayLike, reference: ArrayLike, rtol: float, atol: float) -> None:
+    actual, wanted = np.asarray(outputs), np.asarray(reference)
+    if actual.shape != wanted.shape:
+        raise AssertionError(f"{name} has shape {actual.shape}, but the reference {wanted.shape}")
+    if actual.dtype.kind not in "biufc" or wanted.dtype.kind not in "biufc":
+        if not np.array_equal(actual, wanted):
+            raise AssertionError(f"{name} is {_short(actual)}, but the reference {_short(wanted)}")
+        return
+    # Integers of 64 bits, and their differences, have no place in a double, but in an extended one they have.
+    exact = np.clongdouble if "c" in (actual.dtype.kind, wanted.dtype.kind) else np.longdouble
+    a, b = actual.astype(exact), wanted.astype(exact)
+    with np.errstate(invalid="ignore", over="ignore"):
+        away = np.abs(a - b)
+        close = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.isfinite(b) & (away <= atol + rtol * np.abs(b)))
+        if close.all():
+            return
+        away = np.where(close, -1, np.where(np.isnan(away), np.inf, away))
+    worst = np.unravel_index(int(np.argmax(away)), away.shape)
+    place = tuple(int(index) for index in worst)
+    count = int(close.size - np.count_nonzero(close))
+    raise AssertionError(
+        f"{name}: {count} of {close.size} elements differ; most at {place}: {actual[worst]}, "
+        f"but the reference has {wanted[worst]}"
+    )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

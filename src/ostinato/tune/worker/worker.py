@@ -1,0 +1,224 @@
+"""A worker: answers requests to measure, prepare and check candidates, one at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from json import dumps
+from operator import index
+from typing import Any
+
+from ostinato.tune.stopping import Stopping
+from ostinato.tune.worker.channel import Channel, quoted
+from ostinato.tune.worker.functions import described, found
+from ostinato.tune.worker.poison import poisoned
+from ostinato.tune.worker.preemption import Preemption
+from ostinato.tune.worker.sampling import Samples, sampled
+from ostinato.tune.worker.tidying import Tidying
+from ostinato.tune.worker.timers import CpuTimer
+
+__all__ = ["Worker"]
+
+
+class Worker:
+    """What lasts from one candidate to the next."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._tidying = Tidying()
+        self._preemption = Preemption()
+        self._cpu: CpuTimer | None = None
+        self._flush: Callable[[], None] | None = None
+        self._kept: dict[str, _Made] = {}
+        self._inputs: tuple[str, Any] = "", None  # of which setup and key, and what it returned
+
+    def serve(self) -> None:
+        """Answer requests; the channel ends the process when the tuner is gone."""
+        channel = self._channel
+        work = {"measure": self._measure, "prepare": _prepare, "check": _check}
+        while True:
+            request = channel.request()
+            kind = request["type"]
+            if kind == "hello":
+                sys.path[:] = request["path"]
+                channel.answer(f'{{"v":1,"type":"hello","pid":{channel.process}}}\n')
+                continue
+            if kind == "forget":
+                self._kept.clear()
+                continue
+            number, op = request["id"], quoted(request.get("op", ""))
+            channel.start(f'{{"v":1,"type":"start","op":{op},"id":{number}}}\n')
+            answer = _Answer()
+            try:
+                work[kind](request, answer)
+            except MemoryError as error:
+                answer.failed("oom", error)
+            except Exception as error:
+                answer.failed(answer.stage, error)
+            except BaseException as error:  # SystemExit and its like: the worker is not the candidate's to end
+                answer.failed("crash", error)
+            channel.answer(answer.line(number, op))
+            del answer, request
+            damage = self._tidying.tidy()
+            if damage:
+                channel.answer(f'{{"v":1,"type":"bye","message":{quoted(damage)}}}\n')
+                channel.leave()
+
+    def _measure(self, request: dict[str, Any], answer: _Answer) -> None:
+        timer: Any = self._cpu
+        if timer is None:
+            timer = self._cpu = CpuTimer()
+        candidate = request["candidate"]
+        if request.get("simulation"):
+            from ostinato.tune.worker.simulated import SimulatedTimer
+
+            timer = SimulatedTimer(timer, request["simulation"], candidate)
+
+        made = self._kept.get(candidate) if request["again"] else None
+        if made is None:
+            made = self._make(request)
+        if request["keep"]:
+            self._kept[candidate] = made
+        answer.workspace = _workspace(made.call)
+
+        answer.stage = "crash"
+        outputs = made.call()  # not timed: it may compile, and takes pages and caches from cold
+        check = None
+        if request["verify"]:
+            answer.stage = "invalid"
+            check = found(request["verify"])
+            outputs = _checked(answer, check, request["key"], made, outputs)
+            answer.stage = "crash"
+
+        policy = request["policy"]
+        flush = None
+        if policy["cache"] == "cold":
+            flush = self._flush
+            if flush is None:
+                from ostinato.tune.worker.cache import Flusher
+
+                flush = self._flush = Flusher()
+        timer.begin(made.call)
+        stopping = Stopping(policy["rel_ci"], policy["min_samples"], request["bound"], timer.resolution)
+        samples = sampled(timer, stopping, policy["max_seconds"], flush, self._preemption)
+        answer.overhead = timer.overhead
+        status = "raced" if samples.verdict == "raced" else "contended" if samples.contended else "ok"
+        if check is not None and status == "ok":
+            _checked(answer, check, request["key"], made, outputs)
+        answer.samples = samples
+        answer.status = status
+
+    def _make(self, request: dict[str, Any]) -> _Made:
+        arguments = dict(request["config"])
+        path = request["prepared"]
+        if path is not None:
+            import pickle
+
+            with open(path, "rb") as file:
+                arguments["prepared"] = pickle.load(file)
+        inputs = None
+        if request["setup"] is not None:
+            inputs = arguments["inputs"] = self._set_up(request["setup"], request["key"])
+        call = found(request["factory"])(**arguments)
+        if not callable(call):
+            raise TypeError(f"{request['factory']} returned {type(call).__name__}, which cannot be called")
+        return _Made(call, (inputs, arguments.get("prepared")))
+
+    def _set_up(self, name: str, key: dict[str, Any]) -> Any:
+        which = f"{name} {dumps(key, sort_keys=True)}"
+        if self._inputs[0] != which:
+            self._inputs = "", None  # before the next are made: both may not fit
+            setup = found(name)
+            self._inputs = which, setup(key) if _takes_argument(setup) else setup()
+        return self._inputs[1]
+
+
+class _Made:
+    """A candidate's callable, and what its factory was given, which is not poisoned."""
+
+    __slots__ = ("call", "given")
+
+    def __init__(self, call: Callable[[], Any], given: object) -> None:
+        self.call = call
+        self.given = given
+
+
+class _Answer:
+    """What is said of one request; `stage` is its status, should anything be raised from here on."""
+
+    __slots__ = ("message", "overhead", "samples", "stage", "status", "workspace")
+
+    def __init__(self) -> None:
+        self.stage = "invalid"
+        self.status = "ok"
+        self.message = ""
+        self.workspace = 0
+        self.overhead = 0.0
+        self.samples: Samples | None = None
+
+    def failed(self, status: str, error: BaseException) -> None:
+        self.status = status
+        # Surrogates have no place in what is stored.
+        self.message = described(error).encode("utf-8", "replace").decode("utf-8")
+
+    def line(self, number: int, op: str) -> str:
+        found = self.samples
+        ns, preempted, flagged = ([], 0.0, 0) if found is None else (found.ns, found.preempted, found.flagged)
+        return (
+            f'{{"v":1,"type":"result","id":{number},"op":{op},"status":"{self.status}","ns":{ns},'
+            f'"workspace":{self.workspace},"message":{quoted(self.message)},"preempted":{preempted:.4g},'
+            f'"contended":{flagged},"overhead_ns":{self.overhead:.4g}}}\n'
+        )
+
+
+def _prepare(request: dict[str, Any], answer: _Answer) -> None:
+    import pickle
+
+    answer.stage = "compile_error"
+    value = found(request["prepare"])(**request["config"])
+    with open(request["save"], "wb") as file:
+        pickle.dump(value, file, pickle.HIGHEST_PROTOCOL)
+
+
+def _check(request: dict[str, Any], answer: _Answer) -> None:
+    from pathlib import Path
+
+    from ostinato.tune.checking import CommandOutputs
+
+    check = found(request["verify"])
+    outputs = request["outputs"]
+    answer.stage = "wrong_result"
+    _judge(check, CommandOutputs(outputs["stdout"], Path(outputs["scratch"])), request["key"])
+
+
+def _checked(answer: _Answer, check: Callable[..., Any], key: dict[str, Any], made: _Made, before: object) -> Any:
+    """Call the candidate anew, with what it returned before overwritten, and check what it returns."""
+    poisoned(before, made.given)
+    answer.stage = "crash"
+    outputs = made.call()
+    answer.stage = "wrong_result"
+    _judge(check, outputs, key)
+    return outputs
+
+
+def _judge(check: Callable[..., Any], outputs: object, key: dict[str, Any]) -> None:
+    said = check(outputs, key)
+    if said is not None and not said:
+        raise AssertionError(f"{check.__name__} returned {said!r}")
+
+
+def _takes_argument(function: Callable[..., Any]) -> bool:
+    from inspect import Parameter, signature
+
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(parameter.kind is not Parameter.KEYWORD_ONLY for parameter in parameters)
+
+
+def _workspace(call: object) -> int:
+    said = getattr(call, "workspace", 0)
+    if said is None or isinstance(said, bool) or callable(said):
+        return 0
+    return index(said)
