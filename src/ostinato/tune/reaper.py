@@ -12,6 +12,8 @@ leaves behind. What it promises:
 from __future__ import annotations
 
 import array
+import errno
+import fcntl
 import os
 import select
 import signal
@@ -26,7 +28,7 @@ from typing import Literal, NamedTuple, Self
 import ostinato
 from ostinato.errors import TuningError
 
-__all__ = ["Exited", "Lost", "NotStarted", "Reaper", "Started", "Stuck"]
+__all__ = ["Exited", "Lost", "NotStarted", "Reaper", "Started", "Stuck", "Swept"]
 
 
 class Started(NamedTuple):
@@ -85,16 +87,22 @@ class Lost(NamedTuple):
     status: int | None
 
 
-Event = Started | NotStarted | Exited | Stuck | Lost
+class Swept(NamedTuple):
+    """`Reaper.sweep` is done: so many processes were killed, and none but the command is left."""
+
+    killed: int
+
+
+Event = Started | NotStarted | Exited | Stuck | Swept | Lost
 
 # The messages of core/reaper/messages.h. A message starts with its kind.
-_SETUP, _LEASES, _SPAWN, _KILL, _CLOSE = range(1, 6)
-_STARTED, _NOT_STARTED, _EXITED, _STUCK = range(1, 5)
+_SETUP, _LEASES, _SPAWN, _KILL, _SWEEP, _CLOSE = range(1, 7)
+_STARTED, _NOT_STARTED, _EXITED, _STUCK, _SWEPT = range(1, 6)
 _SETUP_HEADER = struct.Struct("=II")
 _SPAWN_HEADER = struct.Struct("=IIIIQQ")
 _STAGES: tuple[Literal["fork", "setup", "chdir", "exec"], ...] = ("fork", "setup", "chdir", "exec")
 _CAUSES: tuple[Literal["exit", "time", "memory", "killed"], ...] = ("exit", "time", "memory", "killed")
-_EXITED_FIELDS = struct.Struct("=iiIIQQQQ")
+_EXITED_FIELDS = struct.Struct("=iIIQQQQ")
 _LONGEST_MESSAGE = 4096
 # The kernel passes at most 253 descriptors with one message.
 _MOST_DESCRIPTORS = 250
@@ -143,32 +151,17 @@ class Reaper:
         self._lost = False
         self._stuck: tuple[int, ...] = ()
         self._status: int | None = None
-        program = _program()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
-                # An environment of its own: LD_PRELOAD and the like are meant for the commands.
-                self._pid = os.posix_spawn(
-                    program,
-                    [program],
-                    {},
-                    file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
-                    setsid=True,
-                )
-            except OSError as error:
-                self._socket.close()
-                raise TuningError(f"the reaper's program does not start: {error}") from error
+        mask = _core_mask(cores)
+        ours, theirs = (_above_standard(end.detach()) for end in socket.socketpair(type=socket.SOCK_SEQPACKET))
         try:
-            self._pidfd = os.pidfd_open(self._pid)
-            us = os.pidfd_open(self._owner)
-        except OSError as error:
-            self._socket.close()
-            os.waitpid(self._pid, 0)
-            raise TuningError(f"the kernel gives no descriptor for a process (Linux 5.3 has it): {error}") from error
-        try:
-            self._send(_SETUP_HEADER.pack(_SETUP, idle_priority) + _core_mask(cores), [us])
+            self._pid, self._pidfd = _start(theirs)
+        except BaseException:
+            os.close(ours)
+            raise
         finally:
-            os.close(us)
+            os.close(theirs)
+        self._socket = socket.socket(fileno=ours)
+        self._send(_SETUP_HEADER.pack(_SETUP, idle_priority) + mask, ())
         for start in range(0, len(leases), _MOST_DESCRIPTORS):
             self._send(struct.pack("=I", _LEASES), leases[start : start + _MOST_DESCRIPTORS])
 
@@ -249,6 +242,11 @@ class Reaper:
         if self._running:
             self._send(struct.pack("=I", _KILL), ())
 
+    def sweep(self) -> None:
+        """Kill all that the command has started, and let the command itself run on; `Swept` follows."""
+        self._check_owner()
+        self._send(struct.pack("=I", _SWEEP), ())
+
     def read(self) -> list[Event]:
         """Return what has happened since the last call, in order; never waits."""
         self._check_owner()
@@ -311,11 +309,13 @@ class Reaper:
             return Started(fields[0])
         if kind == _STUCK:
             return Stuck(tuple(array.array("i", message[4:])))
+        if kind == _SWEPT:
+            return Swept(fields[0])
         self._running = False
         if kind == _NOT_STARTED:
-            error, stage = struct.unpack_from("=iI", message, 4)
-            return NotStarted(error, _STAGES[stage])
-        status, cause, leftovers, _, max_rss, cpu_ns, preemptions, ns = _EXITED_FIELDS.unpack_from(message, 4)
+            code, stage = struct.unpack_from("=iI", message, 4)
+            return NotStarted(code, _STAGES[stage])
+        status, cause, leftovers, max_rss, cpu_ns, preemptions, ns = _EXITED_FIELDS.unpack_from(message, 4)
         return Exited(status, _CAUSES[cause], leftovers, max_rss, cpu_ns, preemptions, ns * 1e-9)
 
     def _end(self) -> Lost:
@@ -345,6 +345,45 @@ class Reaper:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
+def _start(control: int) -> tuple[int, int]:
+    """Start a reaper; return its process number and a descriptor of its process."""
+    program = _program()
+    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        raise TuningError("this kernel does not list the children of processes (CONFIG_PROC_CHILDREN)")
+    us = _above_standard(_process_descriptor(os.getpid()))
+    try:
+        # An environment of its own: LD_PRELOAD and the like are meant for commands. A session of its own: so is Ctrl-C.
+        actions = [(os.POSIX_SPAWN_DUP2, control, 0), (os.POSIX_SPAWN_DUP2, us, 1)]
+        pid = os.posix_spawn(program, [program], {}, file_actions=actions, setsid=True)
+    finally:
+        os.close(us)
+    try:
+        return pid, _above_standard(_process_descriptor(pid))
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+
+
+def _process_descriptor(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            raise TuningError("this kernel has no descriptors of processes; Linux 5.3 and newer do") from error
+        raise
+
+
+def _above_standard(fd: int) -> int:
+    """Move a descriptor to a number that no program takes for its standard input, output or error."""
+    if fd > 2:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(fd)
+
+
 def _program() -> str:
     # An editable installation keeps it beside the compiled module, not beside the Python files.
     for directory in ostinato.__path__:
@@ -357,6 +396,8 @@ def _program() -> str:
 def _core_mask(cores: frozenset[int] | None) -> bytes:
     if cores is None:
         return b""
+    if not cores:
+        raise ValueError("cores is empty: a command needs one at least, or None for no binding")
     mask = sum(1 << core for core in cores)
     return mask.to_bytes(-(-mask.bit_length() // 64) * 8, "little")
 

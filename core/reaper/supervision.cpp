@@ -1,0 +1,194 @@
+#include "supervision.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "clock.h"
+#include "descendants.h"
+
+namespace ostinato::reaper {
+
+namespace {
+
+constexpr std::int64_t millisecond = 1'000'000;
+constexpr std::int64_t between_measurements = 20 * millisecond;
+constexpr std::int64_t first_pause = millisecond;
+constexpr std::int64_t longest_pause = 100 * millisecond;
+constexpr std::int64_t stuck_after = 5'000 * millisecond;
+
+std::uint64_t nanoseconds(const timeval& time) {
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_usec) * 1'000;
+}
+
+void add(Exited& sum, const rusage& usage) {
+    sum.max_rss = std::max(sum.max_rss, static_cast<std::uint64_t>(usage.ru_maxrss) * 1024);
+    sum.cpu_ns += nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+    sum.preemptions += static_cast<std::uint64_t>(usage.ru_nivcsw);
+}
+
+}  // namespace
+
+void Supervision::start(Command& command, const Placement& placement, const Spawn& limits) {
+    const Command::Outcome outcome = command.start(placement);
+    if (outcome.error != 0) {
+        channel_.say(NotStarted{Event::not_started, outcome.error, outcome.stage});
+        return;
+    }
+    phase_ = Phase::running;
+    command_ = outcome.pid;
+    began_ = outcome.began_ns;
+    deadline_ = limits.limit_ns == 0 ? -1 : began_ + static_cast<std::int64_t>(limits.limit_ns);
+    memory_ = limits.memory;
+    next_measurement_ = memory_ == 0 ? -1 : began_ + between_measurements;
+    cause_ = Cause::exit;
+    exited_ = {};
+    exited_.kind = Event::exited;
+    channel_.say(Started{Event::started, command_});
+}
+
+void Supervision::kill(Cause cause) {
+    if (phase_ != Phase::running) {
+        return;
+    }
+    cause_ = cause;
+    if (sweeping_) {
+        end_sweep();
+    }
+    phase_ = Phase::killing;
+    // The whole group at one blow, so that what forks fast does not get away. The command has not been waited for, so
+    // the number is its own.
+    ::kill(-command_, SIGKILL);
+    begin_hunt();
+}
+
+void Supervision::sweep() {
+    swept_.clear();
+    if (phase_ == Phase::running) {
+        sweeping_ = true;
+        begin_hunt();
+        hunt();
+    } else {
+        // The command is gone, or going with all that it has.
+        end_sweep();
+    }
+}
+
+void Supervision::look() {
+    if (phase_ == Phase::idle) {
+        return;
+    }
+    // Before the limits: who has ended in time has ended in time.
+    if (!reap()) {
+        phase_ = Phase::idle;
+        channel_.say(exited_);
+        return;
+    }
+    if (phase_ == Phase::running) {
+        check_limits();
+    }
+    if (phase_ == Phase::killing || sweeping_) {
+        hunt();
+    }
+}
+
+std::int64_t Supervision::next_look() const {
+    std::int64_t next = -1;
+    const auto at = [&next](std::int64_t moment) {
+        if (moment >= 0) {
+            next = next < 0 ? moment : std::min(next, moment);
+        }
+    };
+    if (phase_ == Phase::running) {
+        at(deadline_);
+        at(next_measurement_);
+    }
+    if (phase_ == Phase::killing || sweeping_) {
+        at(next_hunt_);
+    }
+    return next;
+}
+
+// Waits for the children that have ended; returns whether there are others.
+bool Supervision::reap() {
+    for (;;) {
+        // A look first: as long as the command has not been waited for, the number of its group is its own.
+        siginfo_t ended{};
+        if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0) {
+            return errno != ECHILD;
+        }
+        if (ended.si_pid == 0) {
+            return true;
+        }
+        if (ended.si_pid == command_) {
+            kill(Cause::exit);
+        }
+        int status = 0;
+        rusage usage{};
+        ::wait4(ended.si_pid, &status, __WALL, &usage);
+        add(exited_, usage);
+        const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        if (ended.si_pid == command_) {
+            command_ = 0;
+            exited_.ns = static_cast<std::uint64_t>(now_ns() - began_);
+            exited_.status = signal != 0 ? -signal : WEXITSTATUS(status);
+            // It may have ended by itself just before it was to be killed.
+            exited_.cause = signal == SIGKILL ? cause_ : Cause::exit;
+        } else if (phase_ == Phase::killing && signal == SIGKILL) {
+            ++exited_.leftovers;
+        }
+    }
+}
+
+void Supervision::check_limits() {
+    const std::int64_t now = now_ns();
+    if (deadline_ >= 0 && now >= deadline_) {
+        kill(Cause::time);
+    } else if (next_measurement_ >= 0 && now >= next_measurement_) {
+        if (resident_bytes(memory_) > memory_) {
+            kill(Cause::memory);
+        }
+        next_measurement_ = now_ns() + between_measurements;
+    }
+}
+
+void Supervision::begin_hunt() {
+    stuck_told_ = false;
+    hunt_began_ = now_ns();
+    pause_ = first_pause;
+}
+
+void Supervision::hunt() {
+    const std::vector<pid_t> living = kill_descendants(sweeping_ ? command_ : 0);
+    const std::int64_t now = now_ns();
+    next_hunt_ = now + pause_;
+    pause_ = std::min(2 * pause_, longest_pause);
+    if (!living.empty() && !stuck_told_ && now - hunt_began_ >= stuck_after) {
+        stuck_told_ = true;
+        tell_stuck(living);
+    }
+    if (sweeping_) {
+        swept_.insert(living.begin(), living.end());
+        if (living.empty()) {
+            end_sweep();
+        }
+    }
+}
+
+void Supervision::end_sweep() {
+    sweeping_ = false;
+    channel_.say(Swept{Event::swept, static_cast<std::uint32_t>(swept_.size())});
+}
+
+void Supervision::tell_stuck(const std::vector<pid_t>& pids) {
+    std::vector<std::int32_t> message{static_cast<std::int32_t>(Event::stuck)};
+    message.insert(message.end(), pids.begin(), pids.begin() + std::min<std::ptrdiff_t>(std::ssize(pids), most_stuck));
+    channel_.send(std::as_bytes(std::span(message)));
+}
+
+}  // namespace ostinato::reaper
