@@ -1,0 +1,239 @@
+"""The race: which candidates are cut, which are measured again, and which has won.
+
+Values in, values out: no clock, no process, no chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ostinato.tune.final import ROUNDS, EntryKey, Final
+from ostinato.tune.policy import Policy
+from ostinato.tune.speeds import Place, Speeds
+from ostinato.tune.stopping import cut, interval, median, upper
+
+__all__ = ["EntryKey", "Race", "Verdict"]
+
+_FIELD = 8
+"""Most finalists."""
+
+_TURN = 3
+"""Samples of one turn in the final."""
+
+_SHORTEST = 1e-3
+"""ns; what the clock calls nothing at all counts as this, so that ratios exist."""
+
+
+class Verdict(NamedTuple):
+    """Who won.
+
+    Attributes
+    ----------
+    best
+        The winner; None if nobody is left.
+    ties
+        Those that cannot be told from the winner, the winner first.
+    """
+
+    best: EntryKey | None
+    ties: tuple[EntryKey, ...]
+
+
+class _Screened(NamedTuple):
+    """What the screening found of an entry."""
+
+    place: Place
+    ordered: list[float]
+    workspace: int
+
+
+class Race:
+    """Which candidates are cut, which are measured again, and which has won.
+
+    In the screening every candidate is measured once, somewhere, some time. Whoever is measured gets a bound along and
+    is cut as soon as it is surely slower. In the final the eight that look best, and the default, are measured in
+    turn; see `Final`.
+
+    The bound is the least upper confidence bound of a median so far, plus the precision asked for. Where it comes from
+    another device, or from before the device's last anchor, it is widened by what the anchors leave open.
+
+    How surely: the fastest of all is cut with a probability of at most 1/20 + M/128, where M is the number of others
+    that are as fast as it is; the default policy's seven samples are what 128 stands for. Both terms are for the
+    worst, where the others are so close that it makes no difference who wins: of a candidate that is faster than the
+    bound in a fraction q of its samples, at most (1 - q)^5 are cut where that is small. 1/20 is the level of a test
+    that may be made after each sample (`stopping.cut`); 1/128 is the chance that all of seven samples of a candidate
+    are below its median, so that it sets too low a bound. Not covered, because no small number of samples could: a
+    candidate whose first two samples both take half as long again as those of another. It is cut, so this assumes that
+    nothing disturbs two samples in a row so much. Samples are taken to be independent, which is why the final looks
+    at turns, not samples.
+
+    Whoever was cut by the bound of a candidate that failed later is in the race again.
+
+    Parameters
+    ----------
+    default
+        The entry that wins unless another is surely faster.
+    policy
+        How candidates are measured.
+
+    Examples
+    --------
+    >>> import ostinato as ost
+    >>> a, b, c = (("a", "op"), ("b", "op"), ("c", "op"))
+    >>> race = Race(default=None, policy=ost.Policy())
+    >>> race.measured(a, "cpu:0", [10.0] * 7, 0)
+    >>> race.bound("cpu:0")
+    10.1
+    >>> race.measured(b, "cpu:0", [30.0] * 2, 0)
+    >>> race.measured(c, "cpu:0", [9.0] * 7, 0)
+    >>> while due := race.finalists():
+    ...     race.final(due[0], [10.0 if due[0] == a else 9.0])
+    >>> race.verdict().best
+    ('c', 'op')
+    """
+
+    def __init__(self, *, default: EntryKey | None, policy: Policy) -> None:
+        self.default = default
+        self.policy = policy
+        self.turn = replace(
+            policy,
+            min_samples=min(_TURN, policy.min_samples),
+            rel_ci=1e9,  # as many samples as asked for, however they scatter
+            max_seconds=policy.max_seconds / ROUNDS,
+        )
+        self._speeds = Speeds()
+        self._screened: dict[EntryKey, _Screened] = {}
+        self._uppers: dict[Place, float] = {}
+        self._bounds: dict[Place, float | None] = {}
+        self._final: Final | None = None
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """How many times slower than the fastest each anchored device is."""
+        return self._speeds.factors
+
+    @property
+    def drift(self) -> dict[str, float]:
+        """By which part each anchored device has become slower since its first anchor."""
+        return self._speeds.drift
+
+    def measured(self, entry: EntryKey, device: str, samples: Sequence[float], workspace: int = 0) -> None:
+        """Note samples of the screening, be it all or those until the entry was cut; they replace earlier ones.
+
+        A result of another time (out of the store) is given a device of its own, such as ``"store:cpu:0"``: it is
+        ranked with the others, but sets no bound for other devices until that device is anchored, too.
+
+        Raises
+        ------
+        ValueError
+            If there are no samples, or one is negative or not finite.
+        """
+        if entry in self._screened:
+            self._forget(entry)
+        place = self._speeds.place(device)
+        screened = _Screened(place, _checked(samples), workspace)
+        self._screened[entry] = screened
+        self._final = None
+        bound = upper(screened.ordered)
+        if bound < self._uppers.get(place, math.inf):
+            self._uppers[place] = bound
+            self._bounds.clear()
+
+    def failed(self, entry: EntryKey, status: str = "") -> None:
+        """Take an entry out of the race: it failed in the screening or in the final, which then starts anew."""
+        if entry in self._screened:
+            self._forget(entry)
+
+    def anchored(self, device: str, samples: Sequence[float]) -> None:
+        """Note samples of the anchor: one candidate, the same for all devices, measured from time to time on each."""
+        self._speeds.anchored(device, _checked(samples))
+        self._bounds.clear()
+        if self._final is not None and not self._final.rounds:
+            self._final = None
+
+    def bound(self, device: str) -> float | None:
+        """Return the time in ns that a candidate on this device has to beat; None if there is none yet."""
+        return self._bound(self._speeds.place(device))
+
+    def finalists(self) -> list[EntryKey]:
+        """Return who is due in the present round of the final, in order; nobody if all is decided.
+
+        The screening must be over.
+        """
+        if self._final is None:
+            self._final = Final(self._field(), self.policy.rel_ci)
+        return self._final.due()
+
+    def final(self, entry: EntryKey, samples: Sequence[float]) -> None:
+        """Note samples of an entry in the final; those of an entry that is in no need of them change nothing."""
+        if self._final is not None:
+            self._final.turn(entry, _checked(samples))
+
+    def settled(self) -> bool:
+        """Return whether there is nothing to measure again."""
+        return not self.finalists()
+
+    def verdict(self) -> Verdict:
+        """Return who won, by what is known: the final if its result can be read already, or else the screening.
+
+        Among those that cannot be told apart the default wins, then who needs less workspace, then the smaller id.
+        """
+        final = self._final
+        standing = final.standing if final is not None and final.decides else self._leaders()
+        ties = tuple(sorted(standing, key=self._preference))
+        return Verdict(ties[0] if ties else None, ties)
+
+    def _preference(self, entry: EntryKey) -> tuple[bool, int, EntryKey]:
+        return entry != self.default, self._screened[entry].workspace, entry
+
+    def _forget(self, entry: EntryKey) -> None:
+        place = self._screened.pop(entry).place
+        left = [upper(other.ordered) for other in self._screened.values() if other.place == place]
+        self._uppers[place] = min(left, default=math.inf)
+        self._bounds.clear()
+        self._final = None
+
+    def _bound(self, place: Place) -> float | None:
+        if place not in self._bounds:
+            carried = [self._speeds.carried(bound, there, place) for there, bound in self._uppers.items()]
+            least = min((bound for bound in carried if bound is not None), default=math.inf)
+            self._bounds[place] = least * (1 + self.policy.rel_ci) if least < math.inf else None
+        return self._bounds[place]
+
+    def _time(self, entry: EntryKey) -> float:
+        screened = self._screened[entry]
+        return median(screened.ordered) / self._speeds.factor(screened.place)
+
+    def _field(self) -> list[EntryKey]:
+        """Return the finalists: the best that were not cut, and the default."""
+        rivals = []
+        for entry, screened in self._screened.items():
+            bound = self._bound(screened.place)
+            if entry != self.default and (bound is None or not cut(screened.ordered, bound)):
+                rivals.append(entry)
+        rivals.sort(key=lambda entry: (self._time(entry), self._preference(entry)))
+        if self.default in self._screened:
+            return [self.default, *rivals[: _FIELD - 1]]
+        return rivals[:_FIELD]
+
+    def _leaders(self) -> list[EntryKey]:
+        """Return who is not surely slower than another, by the screening."""
+        intervals = {}
+        for entry, screened in self._screened.items():
+            factor = self._speeds.factor(screened.place)
+            low, high = interval(screened.ordered)
+            intervals[entry] = low / factor, high / factor
+        least = min((high for _, high in intervals.values()), default=math.inf)
+        return [entry for entry, (low, _) in intervals.items() if low <= least]
+
+
+def _checked(samples: Sequence[float]) -> list[float]:
+    ordered = sorted(max(sample, _SHORTEST) for sample in samples)
+    if not ordered:
+        raise ValueError("no samples; an entry without any has failed")
+    if not all(math.isfinite(sample) for sample in ordered) or min(samples) < 0:
+        raise ValueError(f"times are finite and not negative, not {list(samples)}")
+    return ordered
