@@ -6,12 +6,46 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Protocol
 
-from ostinato.tune.database import Row
+from ostinato.tune.canonical import canonical
+from ostinato.tune.database import Code, Row
+from ostinato.tune.key import Context
 from ostinato.tune.status import Status
 
-__all__ = ["Outcome", "StoredAttempt", "attempt", "described", "packed"]
+__all__ = ["LARGEST", "Outcome", "StoredAttempt", "attempt", "described", "packed", "restored", "text"]
+
+LARGEST = 2**63 - 1
+"""The largest integer that SQLite stores: more bytes than any machine has."""
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "operation": str,
+    "key": dict,
+    "model": str,
+    "driver": str,
+    "versions": dict,
+    "policy": dict,
+    "candidate": str,
+    "config": dict,
+    "description": dict,
+    "source": str,
+    "run": int,
+    "phase": str,
+    "device": (str, NoneType),
+    "host": str,
+    "time": (int, float),
+    "op": str,
+    "status": str,
+    "samples": list,
+    "workspace": int,
+    "message": str,
+    "contended": int,
+    "allowed": (int, float, NoneType),
+}
+
+text = json.JSONEncoder().encode
+"""Returns the JSON of a `str`."""
 
 
 class Outcome(Protocol):
@@ -80,6 +114,46 @@ def described(row: Row, config: str, description: str) -> dict[str, Any]:
         "contended": row.contended,
         "allowed": row.allowed,
     }
+
+
+def restored(value: object) -> tuple[Row, str, str]:
+    """Return what `described` made from, given what it returned.
+
+    Raises
+    ------
+    ValueError
+        If it is not such a dict.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"an attempt is an object, not {value!r}")
+    for name, kinds in _KINDS.items():
+        if name not in value:
+            raise ValueError(f"{name!r} is missing")
+        if not isinstance(value[name], kinds) or isinstance(value[name], bool):
+            raise ValueError(f"{name!r} is {value[name]!r}")
+    for name in ("run", "workspace", "contended"):
+        if not 0 <= value[name] <= LARGEST:
+            raise ValueError(f"{name!r} is {value[name]!r}")
+    if not all(isinstance(sample, int | float) and not isinstance(sample, bool) for sample in value["samples"]):
+        raise ValueError("'samples' holds something else than numbers")
+    fields = {**value, "device": value["model"]}
+    row = Row(
+        context=Context(*(canonical(fields[name]) for name in Context._fields)),
+        code=Code(value["candidate"], value["source"]),
+        run=value["run"],
+        phase=value["phase"],
+        device=None if value["device"] is None else text(value["device"]),
+        host=value["host"],
+        time=float(value["time"]),
+        op=text(value["op"]),
+        status=Status(value["status"]).value,
+        samples=packed(value["samples"]),
+        workspace=value["workspace"],
+        message=text(value["message"]),
+        contended=value["contended"],
+        allowed=value["allowed"],
+    )
+    return row, canonical(value["config"]), canonical(value["description"])
 
 
 def packed(samples: Sequence[float]) -> bytes:

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from ostinato.errors import TuningError
 from ostinato.tune.key import Context
 
-__all__ = ["Code", "Row", "StoreError", "connect", "naming", "put", "rows"]
+__all__ = ["Code", "Row", "StoreError", "Transaction", "connect", "naming", "put", "reader", "rows"]
 
 APPLICATION = 0x4F73746E
 """What marks an SQLite file as a store (its `application_id`)."""
@@ -62,7 +63,14 @@ class StoreError(TuningError):
     """The store cannot be used: it cannot be opened or written, or is no store of ours.
 
     What could not be written is still there to be written later, so a search can go on without the store.
+
+    Attributes
+    ----------
+    busy
+        Whether the reason is only that another process was writing.
     """
+
+    busy = False
 
 
 class Code(NamedTuple):
@@ -117,6 +125,11 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def reader(path: Path) -> sqlite3.Connection:
+    """Open a store that this process has open another time, to read it without standing in anybody's way."""
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_PATIENCE, isolation_level=None)
+
+
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if _version(connection, path) < len(STEPS):
         _migrate(connection, path)
@@ -124,9 +137,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     # opens the file it says at once that it is busy, whatever the timeout.
     _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
     connection.execute("PRAGMA synchronous = NORMAL")  # kill -9 loses nothing; a power cut may lose the last commits
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
-    connection.execute("BEGIN IMMEDIATE")  # whether it can be written is known now, not when there is something to lose
-    connection.execute("ROLLBACK")
+    with Transaction(connection, _PATIENCE):
+        pass  # whether it can be written is known now, not when there is something to lose
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
@@ -155,18 +167,12 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    connection.execute("BEGIN EXCLUSIVE")
-    try:
+    with Transaction(connection, _PATIENCE):
         for step in STEPS[_version(connection, path) :]:  # asked again: another process may have been faster
             for statement in step:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {len(STEPS)}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _patiently(attempt: Callable[[], _T]) -> _T:
@@ -175,12 +181,12 @@ def _patiently(attempt: Callable[[], _T]) -> _T:
         try:
             return attempt()
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() > deadline:
+            if not _is_busy(error) or time.monotonic() > deadline:
                 raise
         time.sleep(0.005)
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def _is_busy(error: sqlite3.Error) -> bool:
     """Whether the error only says that another process is using the file."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -210,7 +216,37 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         said = f"{error} ({getattr(error, 'sqlite_errorname', type(error).__name__)})"
-        raise StoreError(f"the store {path} {_MEANING.get(_code(error), 'failed')}: {said}") from error
+        failure = StoreError(f"the store {path} {_MEANING.get(_code(error), 'failed')}: {said}")
+        failure.busy = _is_busy(error)
+        raise failure from error
+
+
+class Transaction:
+    """All that is written in the block, or nothing, waiting at most `wait` seconds for another process that writes."""
+
+    def __init__(self, connection: sqlite3.Connection, wait: float) -> None:
+        self._connection = connection
+        self._wait = wait
+        self.begun = self.committed = False
+
+    def __enter__(self) -> None:
+        self._connection.execute(f"PRAGMA busy_timeout = {int(self._wait * 1000)}")
+        self._connection.execute("BEGIN IMMEDIATE")
+        self.begun = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._connection.execute("COMMIT")
+                self.committed = True
+        except KeyboardInterrupt:
+            self.committed = not self._connection.in_transaction  # it came before the COMMIT, or after
+            raise
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
 
 def put(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from ostinato.tune import database
-from ostinato.tune.attempt import Outcome, StoredAttempt, attempt, described, packed
+from ostinato.tune.attempt import LARGEST, Outcome, StoredAttempt, attempt, described, packed, text
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import canonical, digest
 from ostinato.tune.database import Code, Row, StoreError
@@ -28,8 +28,6 @@ _AT_LEAST = 60.0  # seconds to wait for it where nothing is left to do but to wr
 
 _TIMED_OUT = (Status.HANG_KILLED, Status.COMPILE_TIMEOUT)
 _FINAL = frozenset(status.value for status in Status if status.final)
-
-_text = json.JSONEncoder().encode
 
 
 class Store:
@@ -100,13 +98,25 @@ class Store:
             Only those of searches for this op.
         """
         self._check()
-        with database.naming(self.path):
-            connection = database.connect(self.path)  # its own, so that others may write while this is consumed
-            try:
-                for row, config, description in database.rows(connection, None if op is None else _text(op)):
-                    yield described(row, config, description)
-            finally:
-                connection.close()
+        with database.naming(self.path), closing(database.reader(self.path)) as connection:
+            for row, config, description in database.rows(connection, None if op is None else text(op)):
+                yield described(row, config, description)
+
+    def take(self, attempts: Iterable[tuple[Row, str, str]]) -> int:
+        """Add attempts of another store, each with its candidate's config and description; see `exchange.load`.
+
+        Returns
+        -------
+        int
+            How many were added: those of runs that are here are not.
+        """
+        self._check()
+        with self._lock, database.naming(self.path), database.Transaction(self._connection, _AT_LEAST):
+            here = {run for (run,) in self._connection.execute("SELECT run FROM attempt")}
+            new = [attempt for attempt in attempts if attempt[0].run not in here]
+            candidates = {row.code: (config, description) for row, config, description in new}
+            database.put(self._connection, candidates, {}, [row for row, _, _ in new])
+        return len(new)
 
     def close(self) -> None:
         """Close the file; once more does nothing, and neither does a forked child."""
@@ -216,7 +226,7 @@ class Search:
         if device_name is None:
             context, device = next(iter(self._contexts.values())), None
         else:
-            context, device = self._contexts[device_name], _text(device_name)
+            context, device = self._contexts[device_name], text(device_name)
         code = Code(candidate.id, source)
         if code not in self._known and code not in self._candidates:
             description = candidate.described()
@@ -231,11 +241,11 @@ class Search:
                 device,
                 self._host,
                 now,
-                _text(result.op),
+                text(result.op),
                 result.status.value,
                 packed(result.samples),
-                result.workspace,
-                _text(result.message),
+                min(result.workspace, LARGEST),
+                text(result.message),
                 result.contended,
                 memory if result.status == Status.OOM else timeout if result.status in _TIMED_OUT else None,
             )
@@ -267,28 +277,18 @@ class Search:
         if not self._rows and not self._verdicts:
             return True
         self._store._check()
-        connection = self._store._connection
+        transaction = database.Transaction(self._store._connection, wait)
         taken = candidates, rows, verdicts = self._candidates, self._rows, self._verdicts
-        self._candidates, self._rows, self._verdicts = {}, [], []
-        begun = False
-        with self._store._lock:
-            try:
-                with database.naming(self._store.path):
-                    connection.execute(f"PRAGMA busy_timeout = {int(wait * 1000)}")
-                    connection.execute("BEGIN IMMEDIATE")
-                    begun = True
-                    new = database.put(connection, candidates, self._known, rows, verdicts)
-                    connection.execute("COMMIT")
-            except BaseException as error:
-                # An interrupt that arrives after the COMMIT must not have the rows written twice.
-                if isinstance(error, StoreError) or connection.in_transaction or not begun:
-                    self._candidates, self._rows, self._verdicts = taken
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                cause = error.__cause__
-                if not begun and isinstance(cause, sqlite3.Error) and database.is_busy(cause):
-                    return False
-                raise
+        try:
+            self._candidates, self._rows, self._verdicts = {}, [], []
+            with self._store._lock, database.naming(self._store.path), transaction:
+                new = database.put(self._store._connection, candidates, self._known, rows, verdicts)
+        except BaseException as error:
+            if not transaction.committed:
+                self._candidates, self._rows, self._verdicts = taken
+            if not transaction.begun and isinstance(error, StoreError) and error.busy:
+                return False
+            raise
         self._known |= new
         return True
 
