@@ -10,6 +10,8 @@ from typing import Any
 
 __all__ = ["canonical", "digest", "plain"]
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
 
 def plain(value: object, what: str) -> Any:
     """Return a copy of `value` as JSON has it: tuples become lists, NumPy scalars and enum members what they stand for.
@@ -55,7 +57,7 @@ def _plain(value: object, what: str) -> Any:
 
 def canonical(value: object) -> str:
     """Return the JSON of a plain value: sorted names, no spaces, so that equal values give equal texts."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return _ENCODER.encode(value)
 
 
 def digest(value: object) -> str:
