@@ -9,6 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from types import TracebackType
+from typing import NoReturn
 
 from ostinato.tune import lock_file
 from ostinato.tune.device import Device
@@ -81,7 +82,7 @@ class Lease:
         return holder
 
     def acquire(self, timeout: float | None = None, waiting: Callable[[Holder], None] | None = None) -> None:
-        """Take the device, and wait while others hold it.
+        """Take the device, and wait while others hold it. Who waits longest need not be the next.
 
         Parameters
         ----------
@@ -133,6 +134,9 @@ class Lease:
             message = f"the lease of {self.device.name} was never released"
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
             self._close()  # not unlocked: what runs on the device may hold duplicates until it has ended
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a lease is neither copied nor pickled: it would be held twice")
 
     def __repr__(self) -> str:
         return f"<Lease of {self.device.name}{', held' if self._files else ''}>"

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 
 from ostinato.errors import DeviceError
 
-__all__ = ["Holder", "holders", "try_lock", "unlock", "write_holder"]
+__all__ = ["Holder", "holders", "lease_directory", "try_lock", "unlock", "write_holder"]
 
 VARIABLE = "OSTINATO_LEASE_DIR"
 DEFAULT_DIRECTORY = "/tmp/ostinato-leases"
@@ -73,9 +73,11 @@ def try_lock(identity: str) -> int | Holder:
     ------
     DeviceError
         If it cannot be locked at all.
+    OSError
+        If this process may open no more files.
     """
     name = quote(identity, safe="") + _SUFFIX
-    path = os.path.join(_path(), name)
+    path = os.path.join(lease_directory(), name)
     try:
         directory = _open_directory()
         try:
@@ -83,6 +85,8 @@ def try_lock(identity: str) -> int | Holder:
         finally:
             os.close(directory)
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # neither the device's fault nor the directory's
+            raise
         raise DeviceError(
             f"{identity} cannot be leased: {path}: {error.strerror}. All who use the devices of this host must be able "
             f"to write there: let its owner make it so (chmod 1777 for the directory, 666 for the file), or set "
@@ -116,11 +120,11 @@ def holders() -> list[Holder]:
         If the directory cannot be read.
     """
     try:
-        directory = os.open(_path(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = os.open(lease_directory(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise DeviceError(f"leases are in {_path()}, which cannot be read: {error.strerror}") from error
+        raise DeviceError(f"leases are in {lease_directory()}, which cannot be read: {error.strerror}") from error
     found = []
     try:
         for name in sorted(os.listdir(directory)):
@@ -133,7 +137,14 @@ def holders() -> list[Holder]:
     return found
 
 
-def _path() -> str:
+def lease_directory() -> str:
+    """Return where lock files are.
+
+    Raises
+    ------
+    DeviceError
+        If ``OSTINATO_LEASE_DIR`` is relative.
+    """
     path = os.environ.get(VARIABLE) or DEFAULT_DIRECTORY
     if not os.path.isabs(path):
         raise DeviceError(f"{VARIABLE} is {path!r}; it must be absolute, to mean the same directory to everybody")
@@ -142,7 +153,7 @@ def _path() -> str:
 
 def _open_directory() -> int:
     """Open the directory, and make it if it is not there."""
-    path = _path()
+    path = lease_directory()
     # Anybody may put a link where the default directory belongs, so it is not followed; who sets the variable may.
     links = os.O_NOFOLLOW if path == DEFAULT_DIRECTORY else 0
     with contextlib.suppress(FileExistsError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import takewhile
 
 from ostinato.errors import DeviceError
 from ostinato.tune import cuda, hip
@@ -42,7 +43,7 @@ def mask(ids: Sequence[int | str] | None = None) -> tuple[Device, ...]:
     if not names:
         names = ["0"] if allowed is None else allowed
         if not names:
-            raise DeviceError(f"{variable} is empty: this process may use no GPU")
+            raise DeviceError(f"{variable} hides every GPU from this process")
     devices: dict[str, Device] = {}
     for name in names:
         gpu = resolve(name, gpus)
@@ -68,7 +69,10 @@ def _parent() -> tuple[str, str, list[str] | None, list[Gpu]]:
 
 
 def _entries(text: str | None) -> list[str] | None:
-    return None if text is None else [entry.strip() for entry in text.split(",") if entry.strip()]
+    """Return the entries of a mask, up to one that hides what follows, such as ``-1``; None: there is no mask."""
+    if text is None:
+        return None
+    return list(takewhile(lambda entry: entry and not entry.startswith("-"), map(str.strip, text.split(","))))
 
 
 def _allows(allowed: list[str], name: str, gpu: Gpu | None, gpus: list[Gpu]) -> bool:
