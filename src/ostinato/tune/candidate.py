@@ -14,7 +14,7 @@ from typing import Any
 
 from ostinato.tune.canonical import digest, plain
 
-__all__ = ["Call", "Candidate", "Command"]
+__all__ = ["Call", "Candidate", "Command", "importable_name"]
 
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _NAME = re.compile(r"\{(\{[^\W\d]\w*\})\}|(\$?)\{([^\W\d]\w*)\}")
@@ -141,9 +141,9 @@ class Candidate:
                 raise ValueError(f"config holds {keyword!r}, a keyword that the factory gets from {function!r}")
         return Call(
             config=configuration,
-            factory=_name("factory", factory),
-            prepare=None if prepare is None else _name("prepare", prepare),
-            setup=None if setup is None else _name("setup", setup),
+            factory=importable_name("factory", factory),
+            prepare=None if prepare is None else importable_name("prepare", prepare),
+            setup=None if setup is None else importable_name("setup", setup),
             source=tuple(_text("source", path) for path in source),
         )
 
@@ -318,7 +318,7 @@ def _count(iterations: object) -> int:
     return count
 
 
-def _name(what: str, function: str | Callable[..., Any]) -> str:
+def importable_name(what: str, function: str | Callable[..., Any]) -> str:
     if isinstance(function, str):
         name = function
         if not _FACTORY.fullmatch(name):

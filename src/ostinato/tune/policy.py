@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal
 
-__all__ = ["Budget", "Policy"]
+__all__ = ["Budget", "Policy", "positive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Policy:
     def __post_init__(self) -> None:
         if self.cache not in ("cold", "warm"):
             raise ValueError(f'cache is "cold" or "warm", not {self.cache!r}')
-        object.__setattr__(self, "rel_ci", _positive("rel_ci", self.rel_ci))
+        object.__setattr__(self, "rel_ci", positive("rel_ci", self.rel_ci))
         object.__setattr__(self, "min_samples", _count("min_samples", self.min_samples))
-        object.__setattr__(self, "max_seconds", _positive("max_seconds", self.max_seconds))
+        object.__setattr__(self, "max_seconds", positive("max_seconds", self.max_seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.seconds is not None:
-            object.__setattr__(self, "seconds", _positive("seconds", self.seconds))
+            object.__setattr__(self, "seconds", positive("seconds", self.seconds))
         if self.candidates is not None:
             object.__setattr__(self, "candidates", _count("candidates", self.candidates))
 
@@ -87,7 +87,7 @@ class Budget:
 # Equal values must look equal in the key of the store: both return plain Python numbers, of one type.
 
 
-def _positive(name: str, value: object) -> float:
+def positive(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is a number, not {value!r}")
     number = float(value)

@@ -1,9 +1,278 @@
-"""The tuner."""
+"""The tuner: measures every candidate, remembers, and says which one wins."""
 
 from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ostinato.tune.candidate import Candidate, importable_name
+from ostinato.tune.canonical import plain
+from ostinato.tune.devices import devices as devices_named
+from ostinato.tune.intake import Intake
+from ostinato.tune.key import environment
+from ostinato.tune.known import Known
+from ostinato.tune.ledger import Ledger
+from ostinato.tune.loop import Loop
+from ostinato.tune.offers import Strategy, offers
+from ostinato.tune.policy import Budget, Policy, positive
+from ostinato.tune.progress import Progress, listener
+from ostinato.tune.race import Race
+from ostinato.tune.report import Report
+from ostinato.tune.search import Search
+from ostinato.tune.settling import settle
+from ostinato.tune.slot import Slot
+from ostinato.tune.source import Sources
+from ostinato.tune.station import Station
+from ostinato.tune.store import Store
+from ostinato.tune.tasks import Tasks
 
 __all__ = ["Tuner"]
 
 
 class Tuner:
-    """Measures candidates."""
+    """Measures candidates on devices that it has to itself, each in a process that may do what it wants.
+
+    Nothing that a candidate does (crash, hang, take all memory, leave processes behind) costs more than that candidate.
+    What was measured is remembered in a store: a search that was killed goes on where it was, and one that has nothing
+    new costs nothing. Use it as a context manager, or call `close`.
+
+    Parameters
+    ----------
+    devices
+        Names: ``"cpu:0"`` is the first usable core and ``"cpu:0-3"`` the first four, ``"cuda:1"`` the second GPU of
+        this
+        process's mask, ``"sim:a?latency=0.01"`` a simulated device. ``"all"``: the GPUs, or every core if there are
+        none.
+    store
+        Path of the store; None: in the user's cache directory, or where ``OSTINATO_CACHE_DIR`` says.
+    timeout
+        Seconds that a candidate may take: to be built, and again to be measured.
+    memory
+        Bytes that a candidate may take, with all processes that it starts; None: no limit.
+    policy
+        How candidates are measured.
+    progress
+        Who is told what happens: a `ostinato.tune.progress.Progress`, False for nobody, None for a display if stderr is
+        a terminal.
+
+    Raises
+    ------
+    ValueError
+        If a device is named twice, or a name, a limit or the policy is wrong.
+    DeviceError
+        If a device is not there.
+    TuningError
+        If the store cannot be used.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import ostinato as ost
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     with ost.Tuner(["sim:example"], store=f"{directory}/tune.db") as tuner:
+    ...         candidates = [
+    ...             ost.Candidate.command(["echo", "OP:sum,TIME:{ms},WS:0"], {"ms": ms}) for ms in (2.5, 0.5)
+    ...         ]
+    ...         report = tuner.tune("sum", candidates)
+    >>> report.best.candidate.config, report.best.time_ns
+    ({'ms': 0.5}, 500000.0)
+    """
+
+    def __init__(
+        self,
+        devices: str | Sequence[str] = "all",
+        *,
+        store: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        memory: int | None = None,
+        policy: Policy | None = None,
+        progress: Progress | bool | None = None,
+    ) -> None:
+        self._timeout = positive("timeout", timeout)
+        if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int)):
+            raise TypeError(f"memory is a number of bytes, not {memory!r}")
+        if memory is not None and memory < 1:
+            raise ValueError(f"memory is a positive number of bytes, not {memory}")
+        if policy is not None and not isinstance(policy, Policy):
+            raise TypeError(f"policy is a Policy, not {policy!r}")
+        self._memory = memory
+        self._policy = policy or Policy()
+        self._progress = listener(progress)
+        self._devices = devices_named(devices)
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._store = Store(store)
+        self._loop = Loop()
+        self._stations = [Station(self._loop, device, memory=memory) for device in self._devices]
+        self._builders = [
+            Slot(self._loop, f"build:{number}", environment={}, memory=None)
+            for number in range(len(os.sched_getaffinity(0)))
+        ]
+        self._closed = False
+
+    def tune(
+        self,
+        op: str,
+        candidates: Iterable[Candidate] | Strategy,
+        *,
+        key: Mapping[str, Any] | None = None,
+        default: Candidate | None = None,
+        verify: str | Callable[..., object] | None = None,
+        budget: float | Budget | None = None,
+        anew: bool = False,
+    ) -> Report:
+        """Measure candidates and return what was found.
+
+        Parameters
+        ----------
+        op
+            What is tuned: part of the key of every stored result, and what a callable's results are called.
+        candidates
+            The candidates, or a strategy of `ostinato.tune.strategies` that offers them. They are taken one by one,
+            so there
+            may be more than memory holds.
+        key
+            The problem that they are measured on, such as its sizes: part of the key of every stored result.
+        default
+            One of the candidates: it is measured first, and wins unless another is faster beyond the noise.
+        verify
+            ``"package.module:check"``, called in the worker as ``check(outputs, key)``, where `outputs` is what the
+            timed
+            callable returned, or for a command an `ostinato.tune.checking.CommandOutputs`. If it returns false or
+            raises,
+            the candidate is a ``wrong_result``.
+        budget
+            Seconds, or a `Budget`. What it leaves no time for is ``cancelled``.
+        anew
+            Whether everything is measured, also what the store knows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is wrong; `default` is not among the candidates.
+        TuningError
+            If no worker can be started.
+        RuntimeError
+            After `close`, and in a forked child.
+        """
+        self._check()
+        if not isinstance(op, str):
+            raise TypeError(f"op is a str, not {op!r}")
+        if not op:
+            raise ValueError("op is empty")
+        problem = plain({} if key is None else key, "key")
+        if not isinstance(problem, dict):
+            raise TypeError(f"key is a mapping of names to values, not {key!r}")
+        if isinstance(budget, int | float) and not isinstance(budget, bool):
+            budget = Budget(seconds=budget)
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(f"budget is a number of seconds or a Budget, not {budget!r}")
+        if default is not None and not isinstance(default, Candidate):
+            raise TypeError(f"default is a Candidate, not {default!r}")
+        check = None if verify is None else importable_name("verify", verify)
+        strategy = offers(candidates, default)
+        with self._lock:
+            self._check()
+            return self._search(op, problem, strategy, default, check, budget or Budget(), anew)
+
+    def close(self) -> None:
+        """End the workers and close the store; once more does nothing."""
+        if self._process != os.getpid():
+            return
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for slot in (*self._stations, *self._builders):
+                slot.close()
+            self._loop.close()
+            self._store.close()
+
+    def _search(
+        self,
+        op: str,
+        key: dict[str, Any],
+        strategy: Strategy,
+        default: Candidate | None,
+        verify: str | None,
+        budget: Budget,
+        anew: bool,
+    ) -> Report:
+        anchor = None if default is None else default.id
+        race = Race(default=None, policy=self._policy)
+        there = environment(self._devices)
+        known = Known(
+            op,
+            self._store.search(op, key, there, dataclasses.asdict(self._policy)),
+            Sources(verify),
+            answers=not anew,
+            seconds=self._timeout,
+            memory=self._memory,
+            note=self._progress.note,
+        )
+        ledger = Ledger(op, anchor, race, self._progress)
+        search = Search(
+            loop=self._loop,
+            stations=self._stations,
+            builders=self._builders,
+            intake=Intake(strategy, default, budget.candidates),
+            tasks=Tasks(op, key, verify, self._policy, seconds=self._timeout, memory=self._memory),
+            known=known,
+            ledger=ledger,
+            race=race,
+            checked=verify is not None,
+            anchor=anchor,
+            seconds=budget.seconds,
+            progress=self._progress,
+        )
+        report = None
+        self._progress.begin(op, getattr(strategy, "total", None))
+        try:
+            search.run()
+            best, ties = settle(search, race, ledger, known)
+            report = Report(
+                op=op,
+                key=key,
+                policy=self._policy,
+                best=best,
+                ties=ties,
+                results=ledger.results(),
+                default=ledger.default(),
+                seconds=search.seconds,
+                stretches=tuple(search.stretches),
+                environment=there,
+            )
+            for station in self._stations:
+                station.release()
+            return report
+        except BaseException:
+            for slot in (*self._stations, *self._builders):
+                slot.close()
+            raise
+        finally:
+            known.commit(last=True)
+            search.close()
+            self._progress.end(report)
+
+    def _check(self) -> None:
+        if self._process != os.getpid():
+            raise RuntimeError("this tuner was made before a fork; make another in the child")
+        if self._closed:
+            raise RuntimeError("this tuner is closed")
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        names = ", ".join(device.name for device in self._devices)
+        return f"<Tuner on {names}{', closed' if self._closed else ''}>"

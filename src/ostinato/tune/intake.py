@@ -1,0 +1,65 @@
+"""Which candidate is next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ostinato.tune.candidate import Candidate
+from ostinato.tune.offers import Strategy
+from ostinato.tune.result import Result
+from ostinato.tune.trial import Trial
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """Makes trials of what a strategy offers: the default first, and each candidate once.
+
+    Parameters
+    ----------
+    strategy
+        Offers the candidates.
+    default
+        Comes first, whenever the strategy would offer it.
+    most
+        Most candidates that are taken.
+    """
+
+    def __init__(self, strategy: Strategy, default: Candidate | None, most: int | None) -> None:
+        self._strategy = strategy
+        self._default = default
+        self._most = most
+        self._taken: set[str] = set()
+        self.open = True
+        """Whether there may be another."""
+
+    @property
+    def full(self) -> bool:
+        """Whether as many as may be taken were."""
+        return self._most is not None and len(self._taken) >= self._most
+
+    def next(self) -> Trial | None:
+        """Return the next trial; None if there is none, now or ever: `open` tells."""
+        while self.open and not self.full:
+            candidate = self._default if self._default is not None and not self._taken else self._strategy.ask()
+            if candidate is None:
+                self.open = False
+            elif candidate.id not in self._taken:
+                return self._trial(candidate)
+        self.open = False
+        return None
+
+    def rest(self) -> Iterator[Trial]:
+        """Yield trials of the candidates that are certain to be offered still, and close."""
+        self.open = False
+        for candidate in getattr(self._strategy, "rest", tuple)():
+            if candidate.id not in self._taken:
+                yield self._trial(candidate)
+
+    def tell(self, result: Result) -> None:
+        """Tell the strategy a result."""
+        self._strategy.tell(result)
+
+    def _trial(self, candidate: Candidate) -> Trial:
+        self._taken.add(candidate.id)
+        return Trial(len(self._taken) - 1, candidate)

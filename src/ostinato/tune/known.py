@@ -1,0 +1,111 @@
+"""What the store knows of the candidates of one search, and is told of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ostinato.tune.outcome import OpOutcome, Outcome
+from ostinato.tune.source import Sources
+from ostinato.tune.store import Search, StoreError
+from ostinato.tune.trial import Trial
+
+__all__ = ["Known"]
+
+
+class Known:
+    """What the store knows of the candidates of one search, and is told of them.
+
+    A store that cannot be written any more is left alone from then on, and the search goes on: what was measured is in
+    its report.
+
+    Parameters
+    ----------
+    op
+        What a candidate is stored under that reported nothing.
+    stored
+        The store's view of the search; None where nothing is to be remembered.
+    sources
+        Digests of the code that candidates stand for.
+    answers
+        Whether the store answers for what it knows; if not, everything is measured.
+    seconds, memory
+        The limits that candidates run under.
+    note
+        Is told what the user should know.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        stored: Search | None,
+        sources: Sources,
+        *,
+        answers: bool,
+        seconds: float,
+        memory: int | None,
+        note: Callable[[str], None],
+    ) -> None:
+        self._op = op
+        self._stored = stored
+        self._sources = sources
+        self._answers = answers
+        self._seconds = seconds
+        self._memory = memory
+        self._note = note
+        self.pending = False
+        """Whether something waits for `commit`."""
+
+    def find(self, trial: Trial) -> tuple[str | None, Outcome] | None:
+        """Return where a trial was measured before and what it came to; None if it must be measured."""
+        trial.source = self._sources.of(trial.candidate)
+        trial.modules = self._sources.imported(trial.candidate)
+        if self._stored is None or not self._answers:
+            return None
+        attempts, trial.miss = self._stored.find(
+            trial.candidate.id, trial.candidate.config, trial.source, timeout=self._limit(trial), memory=self._memory
+        )
+        if attempts is None:
+            return None
+        ops = tuple(OpOutcome(a.op, a.status, a.samples, a.workspace, a.message, a.contended) for a in attempts)
+        return attempts[0].device, Outcome(ops[0].status, ops, ops[0].message)
+
+    def add(self, trial: Trial, outcome: Outcome, device: str | None) -> None:
+        """Take down what a trial came to."""
+        if self._stored is not None:
+            if getattr(trial.candidate, "build", None) is not None:
+                trial.source = self._sources.of(trial.candidate)  # what was built is a file that it stands for
+            ops = outcome.ops or (OpOutcome(self._op, outcome.status, message=outcome.message),)
+            self._stored.add(
+                trial.candidate, trial.source, device, ops, timeout=self._limit(trial), memory=self._memory
+            )
+            self.pending = True
+
+    def commit(self, *, last: bool = False) -> None:
+        """Write what was taken down; the last time, wait for other processes that write."""
+        self._try(lambda stored: stored.close() if last else stored.commit())
+        self.pending = False
+
+    def verdict(self, about: Any) -> Any:
+        """Return the verdict over exactly these results, if a final came to one before."""
+        return self._try(lambda stored: stored.verdict(about))
+
+    def set_verdict(self, verdict: Any, about: Any) -> None:
+        """Take down the verdict over the results as they are now."""
+        self._try(lambda stored: stored.set_verdict(verdict, about))
+
+    def _limit(self, trial: Trial) -> float:
+        return getattr(trial.candidate, "timeout", None) or self._seconds
+
+    def _try(self, use: Callable[[Search], Any]) -> Any:
+        if self._stored is None:
+            return None
+        try:
+            return use(self._stored)
+        except StoreError as error:
+            self._stored = None
+            text = f"{error}; the search goes on, and what it measures from here on is in its report only"
+            logging.getLogger("ostinato").warning("%s", text)
+            self._note(text)
+            return None

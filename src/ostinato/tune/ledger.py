@@ -1,0 +1,123 @@
+"""What is known of every candidate of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ostinato.tune.outcome import OpOutcome, Outcome
+from ostinato.tune.progress import Progress
+from ostinato.tune.race import EntryKey, Race
+from ostinato.tune.result import Result
+from ostinato.tune.status import Status
+from ostinato.tune.stopping import interval, median
+from ostinato.tune.trial import Trial
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """What is known of every candidate of a search, as results; the race is told as they come.
+
+    Parameters
+    ----------
+    op
+        The op of the search: what a candidate is entered under that reported nothing.
+    default
+        Id of the default candidate: the fastest of its ops is the race's default.
+    race
+        Decides between the results.
+    progress
+        Is told each result.
+    """
+
+    def __init__(self, op: str, default: str | None, race: Race, progress: Progress) -> None:
+        self._op = op
+        self._default = default
+        self._race = race
+        self._progress = progress
+        self._trials: dict[str, Trial] = {}
+        self._results: dict[str, dict[str, Result]] = {}  # of each candidate, by op
+        self._turns: dict[EntryKey, list[float]] = {}
+        self._final_device = ""
+        self._best: Result | None = None  # the fastest so far; the verdict may say otherwise
+
+    def record(self, trial: Trial, outcome: Outcome, device: str | None, *, cached: bool = False) -> list[Result]:
+        """Enter what a candidate came to, in place of what was entered before; return the results."""
+        candidate = trial.candidate.id
+        self._trials[candidate] = trial
+        for op in self._results.get(candidate, ()):
+            self._race.failed((candidate, op))
+        ops = outcome.ops or (OpOutcome(self._op, outcome.status, message=outcome.message),)
+        results = [_result(trial, op, device, cached=cached) for op in ops]
+        self._results[candidate] = {result.op: result for result in results}
+        for result in results:
+            if result.status in (Status.OK, Status.RACED) and result.samples:
+                place = f"store:{device}" if cached else str(device)
+                self._race.measured((candidate, result.op), place, result.samples, result.workspace)
+            if result.status is Status.OK and (self._best is None or _time(result) < _time(self._best)):
+                self._best = result
+            self._progress.ended(result, self._best)
+        if candidate == self._default:
+            self._race.default = (candidate, min(results, key=_time).op)
+        return results
+
+    def turned(self, candidate: str, op: OpOutcome, device: str) -> None:
+        """Note a turn of the final."""
+        self._race.final((candidate, op.op), op.samples)
+        self._turns.setdefault((candidate, op.op), []).extend(op.samples)
+        self._final_device = device
+
+    def settled(self) -> Iterator[tuple[Trial, Outcome, str]]:
+        """Enter the samples of the final as the results of those that were in it; yield what they are now."""
+        for candidate in dict.fromkeys(candidate for candidate, _ in self._turns):
+            trial, results = self._trials[candidate], self._results[candidate]
+            for op, result in results.items():
+                samples = self._turns.get((candidate, op))
+                if samples is not None and result.status in (Status.OK, Status.RACED):
+                    outcome = OpOutcome(op, Status.OK, tuple(samples), result.workspace, result.message)
+                    results[op] = _result(trial, outcome, self._final_device, cached=False)
+            ops = tuple(
+                OpOutcome(op, each.status, each.samples, each.workspace, each.message, each.contended)
+                for op, each in results.items()
+            )
+            yield trial, Outcome(Status.OK, ops), self._final_device
+
+    def trial(self, candidate: str) -> Trial:
+        """Return the trial of a candidate by its id."""
+        return self._trials[candidate]
+
+    def result(self, candidate: str, op: str) -> Result:
+        """Return the result of a candidate and op."""
+        return self._results[candidate][op]
+
+    def default(self) -> Result | None:
+        """Return the result of the default candidate; of several ops the one that the race took."""
+        entry = self._race.default
+        return None if entry is None else self._results.get(entry[0], {}).get(entry[1])
+
+    def results(self) -> tuple[Result, ...]:
+        """Return all results, in the order of the candidates, and those of a candidate as they were reported."""
+        trials = sorted(self._trials.values(), key=lambda trial: trial.index)
+        return tuple(result for trial in trials for result in self._results[trial.candidate.id].values())
+
+
+def _time(result: Result) -> float:
+    return float("inf") if result.time_ns is None else result.time_ns
+
+
+def _result(trial: Trial, op: OpOutcome, device: str | None, *, cached: bool) -> Result:
+    ordered = sorted(op.samples)
+    return Result(
+        candidate=trial.candidate,
+        op=op.op,
+        status=op.status,
+        time_ns=median(ordered) if ordered else None,
+        interval_ns=interval(ordered) if ordered else None,
+        samples=op.samples,
+        workspace=op.workspace,
+        device=device,
+        message=op.message,
+        cached=cached,
+        miss=trial.miss,
+        contended=op.contended,
+    )

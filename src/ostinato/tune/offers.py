@@ -1,0 +1,74 @@
+"""Where candidates come from: a strategy that is asked and told, or simply an iterable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Protocol, runtime_checkable
+
+from ostinato.tune.candidate import Candidate
+from ostinato.tune.result import Result
+
+__all__ = ["Offered", "Strategy", "offers"]
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """Offers candidates, and is told what became of them; those of `ostinato.tune.strategies`, or your own."""
+
+    def ask(self) -> Candidate | None:
+        """Return the next candidate; None if there are no more."""
+
+    def tell(self, result: Result) -> None:
+        """Take note of a result; several of one candidate, if it reports several ops."""
+
+
+class Offered:
+    """Offers what an iterable yields.
+
+    Attributes
+    ----------
+    total
+        Number of candidates; None if nobody knows.
+    """
+
+    def __init__(self, candidates: Iterable[Candidate]) -> None:
+        self.total = len(candidates) if isinstance(candidates, Sized) else None
+        self._candidates: Iterator[Candidate] = iter(candidates)
+
+    def ask(self) -> Candidate | None:
+        candidate = next(self._candidates, None)
+        if candidate is not None and not isinstance(candidate, Candidate):
+            raise TypeError(f"candidates are Candidate.command(...) or Candidate.call(...), not {candidate!r}")
+        return candidate
+
+    def tell(self, result: Result) -> None:
+        pass
+
+    def rest(self) -> Iterator[Candidate]:
+        """Yield what is left, if it is known to end."""
+        return self._candidates if self.total is not None else iter(())
+
+
+def offers(candidates: Iterable[Candidate] | Strategy, default: Candidate | None) -> Strategy:
+    """Return what offers `candidates`.
+
+    Raises
+    ------
+    TypeError
+        If it is neither a strategy nor an iterable of candidates.
+    ValueError
+        If `default` is not among candidates that can be looked through.
+    """
+    if isinstance(candidates, Strategy):
+        return candidates
+    if isinstance(candidates, str | bytes | Candidate) or not isinstance(candidates, Iterable):
+        raise TypeError(f"candidates are several, or a strategy, not {candidates!r}")
+    if isinstance(candidates, Sized):
+        listed = list(candidates)
+        for candidate in listed:
+            if not isinstance(candidate, Candidate):
+                raise TypeError(f"candidates are Candidate.command(...) or Candidate.call(...), not {candidate!r}")
+        if default is not None and default not in listed:
+            raise ValueError(f"default {default!r} is not one of the candidates")
+        candidates = listed
+    return Offered(candidates)

@@ -1,0 +1,384 @@
+"""The search: candidates on their way through the compile pool, the devices and the checks into the ledger."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ostinato.tune.candidate import Call, Command
+from ostinato.tune.intake import Intake
+from ostinato.tune.known import Known
+from ostinato.tune.ledger import Ledger
+from ostinato.tune.loop import Loop
+from ostinato.tune.outcome import OpOutcome, Outcome
+from ostinato.tune.progress import Progress
+from ostinato.tune.race import Race
+from ostinato.tune.result import Stretch
+from ostinato.tune.slot import Slot
+from ostinato.tune.station import Station
+from ostinato.tune.status import Status
+from ostinato.tune.tasks import Tasks
+from ostinato.tune.trial import Task, Trial
+
+__all__ = ["Search"]
+
+_TRIES = 3  # of a candidate whose worker or device went away without its doing
+_AHEAD = 32  # candidates that wait for each device, so that quick ones never wait for the loop
+_PULLS = 256  # candidates that are taken up between two looks at what has arrived
+_ANCHOR_EVERY = 64  # measurements on a device between two of the anchor
+_LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else has
+_WARN_SECONDS = 2.0  # without any device
+_COMMIT_SECONDS = 0.02
+
+
+class Search:
+    """Measures every candidate that it takes in, once.
+
+    Parameters
+    ----------
+    loop
+        Serves the slots.
+    stations, builders
+        Where candidates are measured, and where they are built and checked.
+    intake
+        Where candidates come from.
+    tasks
+        Makes what the slots are told.
+    known, ledger, race
+        What the store knows of the candidates, what this search does, and who may win.
+    checked
+        Whether what commands print and write is checked.
+    anchor
+        Id of the candidate that is measured again and again; None: the first that is ok.
+    seconds
+        Most seconds that the search may take.
+    progress
+        Is told what happens.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: Loop,
+        stations: Sequence[Station],
+        builders: Sequence[Slot],
+        intake: Intake,
+        tasks: Tasks,
+        known: Known,
+        ledger: Ledger,
+        race: Race,
+        checked: bool,
+        anchor: str | None,
+        seconds: float | None,
+        progress: Progress,
+    ) -> None:
+        self.stretches: list[Stretch] = []
+        self.measured = 0
+        """Number of candidates that the store did not answer."""
+        self._loop = loop
+        self._stations = stations
+        self._builders = builders
+        self._intake = intake
+        self._tasks = tasks
+        self._known = known
+        self._ledger = ledger
+        self._race = race
+        self._checked = checked
+        self._progress = progress
+        self._begin = loop.now()
+        self._end = math.inf if seconds is None else self._begin + seconds
+        self._stopped = ""  # why no more is measured
+        self._unbuilt: deque[Trial] = deque()
+        self._ready: deque[Trial] = deque()
+        self._unchecked: deque[tuple[Trial, Outcome, str]] = deque()
+        self._checking: dict[str, tuple[Outcome, str]] = {}
+        self._contended: dict[str, Trial] = {}  # to be measured once more, when the others are through
+        self._running = 0
+        self._turn_outcome: Outcome | None = None
+        self._anchor_id = anchor
+        self._anchor: Trial | None = None
+        self._since_anchor = {station.name: 0 for station in stations}
+        self._next_lease = 0.0
+        self._warned = False
+        self._next_commit = 0.0
+        self._scratch: str | None = None
+        for slot in (*stations, *builders):
+            slot.serve(self._finished, self._returned)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the search began."""
+        return self._loop.now() - self._begin
+
+    @property
+    def spent(self) -> bool:
+        """Whether no more may be measured."""
+        return bool(self._stopped) or self._loop.now() >= self._end
+
+    def run(self) -> None:
+        """Measure until there are no more candidates, or the budget is spent."""
+        while True:
+            if self.spent and not self._stopped:
+                self._stop("the budget of time was spent")
+            self._pull()
+            self._dispatch()
+            if self._running or self._unbuilt or self._unchecked or self._ready or self._intake.open:
+                self._turn()
+            elif again := [trial for trial in self._contended.values() if trial.tries == 0]:
+                for trial in again:
+                    trial.tries = 1
+                self._ready.extend(again)
+            else:
+                return
+
+    def build(self, trials: Sequence[Trial]) -> None:
+        """Build what is needed to measure these once more, as those that the store answered."""
+        self._unbuilt.extend(trial for trial in trials if self._needs_build(trial))
+        while self._unbuilt or self._running:
+            self._dispatch()
+            self._turn()
+            self._ready.clear()
+
+    def measure(self, trial: Trial, station: Station, what: str) -> Outcome | None:
+        """Measure one trial, wait until it is over, and return what it came to; None if it did not run."""
+        self._turn_outcome = None
+        self._start(station, self._tasks.measure(trial, station, None, what))
+        while self._running:
+            self._turn()
+        return self._turn_outcome
+
+    def lease(self) -> Station | None:
+        """Return a leased device; None if every device is lost, or the budget is spent before one is free."""
+        while not self.spent and not all(station.lost for station in self._stations):
+            self._lease()
+            for station in self._stations:
+                if station.leased and not station.lost:
+                    return station
+            self._turn()
+        return None
+
+    def close(self) -> None:
+        """Remove what the candidates wrote to their directories."""
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _pull(self) -> None:
+        for _ in range(_PULLS):
+            waiting = len(self._ready) + len(self._unbuilt)
+            if waiting >= _AHEAD * len(self._stations) or len(self._unbuilt) >= 2 * len(self._builders):
+                return
+            if self._intake.full:
+                self._stop("the budget of candidates was spent", running=False)
+            trial = self._intake.next()
+            if trial is None:
+                return
+            stored = self._known.find(trial)
+            if stored is not None:
+                self._enter(trial, stored[1], stored[0], cached=True)
+                continue
+            self.measured += 1
+            (self._unbuilt if self._needs_build(trial) else self._ready).append(trial)
+
+    def _needs_build(self, trial: Trial) -> bool:
+        candidate = trial.candidate
+        if isinstance(candidate, Call) and candidate.prepare is None:
+            return False
+        if trial.scratch is not None:
+            return False
+        if self._scratch is None:
+            self._scratch = tempfile.mkdtemp(prefix="ostinato-tune-")
+        trial.scratch = os.path.join(self._scratch, str(trial.index))
+        os.mkdir(trial.scratch)
+        return isinstance(candidate, Call) or (isinstance(candidate, Command) and candidate.build is not None)
+
+    def _dispatch(self) -> None:
+        for builder in self._builders:
+            if builder.busy:
+                continue
+            if self._unchecked:
+                trial, outcome, device = self._unchecked.popleft()
+                self._checking[trial.candidate.id] = outcome, device
+                self._start(builder, self._tasks.check(trial, outcome.stdout))
+            # What is built and not measured yet is bounded: it takes room on the disk.
+            elif self._unbuilt and len(self._ready) < 2 * len(self._stations) + len(self._builders):
+                self._start(builder, self._tasks.build(self._unbuilt.popleft()))
+        if not self._ready:
+            return
+        self._lease()
+        roomy = [station for station in self._stations if station.leased]
+        while roomy and self._ready:
+            share = len(self._ready) // len(roomy) + 1  # nobody is sent so much ahead that others have nothing to do
+            roomy = [station for station in roomy if self._feed(station, share)]
+
+    def _feed(self, station: Station, share: int) -> bool:
+        """Give a device something to do; return whether it took it."""
+        if not self._ready or not station.room(isinstance(self._ready[0].candidate, Call), share):
+            return False
+        if self._anchor is not None and self._since_anchor[station.name] >= _ANCHOR_EVERY:
+            self._since_anchor[station.name] = 0
+            self._start(station, self._tasks.measure(self._anchor, station, None, "anchor"))
+        else:
+            self._since_anchor[station.name] += 1
+            bound = self._race.bound(station.name)
+            self._start(station, self._tasks.measure(self._ready.popleft(), station, bound, "measure"))
+        return True
+
+    def _start(self, slot: Slot, task: Task) -> None:
+        self._running += 1
+        if isinstance(slot, Station):
+            self._progress.running(slot.name, task.trial.candidate, task.what)
+        else:
+            self._progress.building(slot.name, task.trial.candidate)
+        slot.start(task)
+
+    def _lease(self) -> None:
+        now = self._loop.now()
+        if now < self._next_lease:
+            return
+        waiting = [station for station in self._stations if not station.leased and not station.lost]
+        holders = {station.name: holder for station in waiting if (holder := station.take_lease())}
+        self._next_lease = now + _LEASE_SECONDS if holders else 0.0
+        for name, holder in holders.items():
+            self._progress.waiting(name, holder)
+        if len(holders) == len(self._stations) and not self._warned and now > self._begin + _WARN_SECONDS:
+            self._warned = True
+            names = "; ".join(f"{name} is leased by {holder}" for name, holder in holders.items())
+            logging.getLogger("ostinato").warning("tuning waits for a device: %s", names)
+
+    def _turn(self) -> None:
+        """Wait for the next thing that happens, and see to limits of time."""
+        now = self._loop.now()
+        moment = self._end if not self._stopped else math.inf
+        if self._next_lease > now and self._ready:
+            moment = min(moment, self._next_lease)
+        if self._known.pending:
+            if now >= self._next_commit:
+                self._known.commit()
+                self._next_commit = now + _COMMIT_SECONDS
+            else:
+                moment = min(moment, self._next_commit)
+        slots = [slot for slot in (*self._stations, *self._builders) if slot.busy]
+        moment = min([moment, *(slot.deadline() for slot in slots)])
+        self._loop.turn(None if moment == math.inf else max(0.0, moment - now))
+        now = self._loop.now()
+        for slot in slots:
+            if slot.deadline() <= now:
+                slot.expire()
+
+    def _finished(self, slot: Slot, task: Task, outcome: Outcome, began: float) -> None:
+        self._running -= 1
+        trial = task.trial
+        self.stretches.append(
+            Stretch(slot.name, task.what, trial.candidate, began - self._begin, self.seconds, outcome.status)
+        )
+        if not slot.busy:
+            self._progress.idle(slot.name)
+        if task.what == "final":
+            self._turned(trial, outcome, slot.name)
+        elif task.what == "anchor":
+            for op in outcome.ops[:1]:
+                if op.status is Status.OK:
+                    self._race.anchored(slot.name, op.samples)
+        elif self._stopped and (task.what == "build" or outcome.status is not Status.OK):
+            self._checking.pop(trial.candidate.id, None)
+            self._cancel(trial)
+        elif task.what == "build":
+            if outcome.status is Status.OK:
+                trial.built()
+                self._ready.append(trial)
+            else:
+                self._keep(trial, outcome, None)
+        elif task.what == "check":
+            measured, device = self._checking.pop(trial.candidate.id)
+            self._keep(trial, measured if outcome.status is Status.OK else _wrong(measured, outcome), device)
+        else:
+            self._measured(trial, outcome, slot.name)
+
+    def _measured(self, trial: Trial, outcome: Outcome, device: str) -> None:
+        status = outcome.status
+        if status is Status.DEVICE_LOST and trial.tries < _TRIES and not all(s.lost for s in self._stations):
+            trial.tries += 1
+            self._ready.appendleft(trial)
+        elif status is Status.CONTENDED and trial.candidate.id not in self._contended and not self._stopped:
+            self._contended[trial.candidate.id] = trial
+        elif self._checked and isinstance(trial.candidate, Command) and status is Status.OK and not self._stopped:
+            self._unchecked.append((trial, outcome, device))
+        else:
+            self._keep(trial, outcome, device)
+
+    def _returned(self, slot: Slot, tasks: list[Task]) -> None:
+        """Take back tasks that had not begun; the first of them may be why their worker ended."""
+        self._running -= len(tasks)
+        tasks[0].trial.tries += 1
+        for task in reversed(tasks):
+            trial = task.trial
+            if task.what in ("final", "anchor"):
+                continue
+            outcome, device = self._checking.pop(trial.candidate.id, (None, slot.name))
+            if self._stopped:
+                self._cancel(trial)
+            elif trial.tries > _TRIES:
+                self._keep(
+                    trial, Outcome(Status.CRASH, (), "its worker died before it could begin, again and again"), device
+                )
+            elif task.what == "build":
+                self._unbuilt.appendleft(trial)
+            elif outcome is not None:
+                self._unchecked.appendleft((trial, outcome, device))
+            else:
+                self._ready.appendleft(trial)
+
+    def _turned(self, trial: Trial, outcome: Outcome, device: str) -> None:
+        """Tell the race about a turn of the final."""
+        self._turn_outcome = outcome
+        if outcome.status in (Status.CONTENDED, Status.CANCELLED, Status.DEVICE_LOST):
+            return
+        if outcome.status is not Status.OK:
+            self._keep(trial, outcome, device)
+        for op in outcome.ops:
+            if op.status is Status.OK:
+                self._ledger.turned(trial.candidate.id, op, device)
+
+    def _keep(self, trial: Trial, outcome: Outcome, device: str | None) -> None:
+        """Remember and enter what a trial came to."""
+        self._known.add(trial, outcome, device)
+        self._enter(trial, outcome, device)
+        if trial.scratch is not None and outcome.status is not Status.OK:
+            shutil.rmtree(trial.scratch, ignore_errors=True)
+            trial.scratch = trial.prepared = None
+
+    def _enter(self, trial: Trial, outcome: Outcome, device: str | None, *, cached: bool = False) -> None:
+        for result in self._ledger.record(trial, outcome, device, cached=cached):
+            self._intake.tell(result)
+        wanted = self._anchor_id in (None, trial.candidate.id)
+        if self._anchor is None and wanted and not cached and outcome.status is Status.OK:
+            self._anchor = trial
+
+    def _cancel(self, trial: Trial) -> None:
+        self._enter(trial, Outcome(Status.CANCELLED, (), self._stopped), None)
+
+    def _stop(self, why: str, *, running: bool = True) -> None:
+        """Take in no more candidates, and end what runs; what is left is cancelled."""
+        for trial in self._intake.rest():
+            self._enter(trial, Outcome(Status.CANCELLED, (), why), None)
+        if not running:
+            return
+        self._stopped = why
+        waiting = [*self._unbuilt, *self._ready, *(trial for trial, _, _ in self._unchecked)]
+        for trial in (*waiting, *(trial for trial in self._contended.values() if trial.tries == 0)):
+            self._cancel(trial)
+        for queue in (self._unbuilt, self._ready, self._unchecked, self._contended):
+            queue.clear()
+        for slot in (*self._stations, *self._builders):
+            slot.cancel()
+
+
+def _wrong(measured: Outcome, check: Outcome) -> Outcome:
+    ops = tuple(replace(op, status=check.status, message=check.message) for op in measured.ops)
+    return Outcome(check.status, ops or (OpOutcome("", check.status, message=check.message),), check.message)

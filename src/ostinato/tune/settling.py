@@ -1,0 +1,59 @@
+"""The final: who may have won is measured again, in turns, on one device."""
+
+from __future__ import annotations
+
+from ostinato.tune.known import Known
+from ostinato.tune.ledger import Ledger
+from ostinato.tune.race import EntryKey, Race
+from ostinato.tune.result import Result
+from ostinato.tune.search import Search
+from ostinato.tune.status import Status
+
+__all__ = ["settle"]
+
+_REPEATS = 3  # of turns that say nothing, one after the other
+
+
+def settle(search: Search, race: Race, ledger: Ledger, known: Known) -> tuple[Result | None, tuple[Result, ...]]:
+    """Return the winner and its ties: from the store, if it holds the verdict over exactly these results."""
+    about = race.default
+    stored = known.verdict(about) if not search.measured else None
+    if stored is not None:
+        entries = [tuple(entry) for entry in stored]
+        ties = tuple(ledger.result(*entry) for entry in entries)
+        return (ties[0] if ties else None), ties
+    decided = _final(search, race, ledger)
+    entries = list(race.verdict().ties)
+    if decided:
+        for trial, outcome, device in ledger.settled():
+            known.add(trial, outcome, device)
+        known.set_verdict([list(entry) for entry in entries], about)
+    ties = tuple(ledger.result(*entry) for entry in entries)
+    return (ties[0] if ties else None), ties
+
+
+def _final(search: Search, race: Race, ledger: Ledger) -> bool:
+    """Measure the finalists in turns; return whether nothing is left to be decided.
+
+    One device serves them all, and nothing is built meanwhile: what is left of the noise hits them alike.
+    """
+    due: list[EntryKey] = race.finalists()
+    if not due or search.spent:
+        return not due
+    search.build([ledger.trial(candidate) for candidate, _ in due])
+    station = search.lease()
+    failures = 0
+    # It may take as long as all that was measured before, or as a dozen candidates may.
+    end = search.seconds + max(search.seconds, 12 * race.policy.max_seconds)
+    while station is not None and failures < _REPEATS and (due := race.finalists()):
+        if search.spent or search.seconds > end:
+            break
+        outcome = search.measure(ledger.trial(due[0][0]), station, "final")
+        if outcome is not None and outcome.status is Status.OK:
+            failures = 0
+        elif outcome is None or not outcome.status.final:
+            failures += 1
+            station = search.lease() if station.lost else station
+    if station is not None:
+        station.forget()
+    return not search.spent

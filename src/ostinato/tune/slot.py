@@ -1,0 +1,133 @@
+"""A place where one candidate at a time is built or measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from ostinato.tune.calls import Calls
+from ostinato.tune.candidate import Command
+from ostinato.tune.commands import Commands
+from ostinato.tune.loop import Loop
+from ostinato.tune.outcome import Outcome
+from ostinato.tune.reaper import Reaper
+from ostinato.tune.trial import Task
+
+__all__ = ["Finished", "Returned", "Slot"]
+
+Finished = Callable[["Slot", Task, Outcome, float], None]
+Returned = Callable[["Slot", list[Task]], None]
+
+
+class Slot:
+    """A place where one candidate at a time is built or measured: in a warm worker, or as a command.
+
+    Parameters
+    ----------
+    loop
+        The loop that serves it as long as it exists.
+    name
+        What it is called in reports.
+    environment
+        Added to this process's environment.
+    memory
+        Bytes that whatever runs may take.
+    """
+
+    def __init__(self, loop: Loop, name: str, *, environment: Mapping[str, str], memory: int | None) -> None:
+        self.name = name
+        self.lost = ""
+        """Why it cannot be used any more."""
+        self._loop = loop
+        self._environment = environment
+        self._memory = memory
+        self._calls: Calls | None = None
+        self._commands: Commands | None = None
+        self._reapers: list[Reaper] = []
+
+    def serve(self, finished: Finished, returned: Returned) -> None:
+        """Serve a search: it is told outcomes and when each began, and gets back tasks that never began."""
+        self._finished = finished
+        self._returned = returned
+
+    @property
+    def busy(self) -> bool:
+        return (self._calls is not None and self._calls.busy) or (self._commands is not None and self._commands.busy)
+
+    def room(self, call: bool, most: int = 1) -> bool:
+        """Whether it takes another call, if it has fewer than `most`, or another command, if it has nothing to do."""
+        if self.lost or (self._commands is not None and self._commands.busy):
+            return False
+        if self._calls is None:
+            return True
+        return self._calls.room(most) if call else not self._calls.busy
+
+    def start(self, task: Task) -> None:
+        """Do `task`, after those that were started before."""
+        environment = {**os.environ, **self._environment}
+        if task.request is None:
+            assert isinstance(task.trial.candidate, Command)
+            if self._commands is None:
+                self._commands = Commands(
+                    self._loop, self._reaper(), self._memory, finished=self._told, lost=self._lose
+                )
+            self._commands.start(task, task.trial.candidate, environment)
+            return
+        if self._calls is None:
+            self._calls = Calls(
+                self._loop,
+                self._reaper(),
+                environment=environment,
+                memory=self._memory,
+                finished=self._told,
+                returned=lambda tasks: self._returned(self, tasks),
+                lost=self._lose,
+            )
+        self._calls.start(task)
+
+    def deadline(self) -> float:
+        """When `expire` must be called; infinity if there is no need."""
+        return float("inf") if self._calls is None else self._calls.deadline()
+
+    def expire(self) -> None:
+        """Kill what is still running past its limit of time."""
+        if self._calls is not None:
+            self._calls.expire()
+
+    def cancel(self) -> None:
+        """Kill what runs; every task that was started is finished or returned."""
+        if self._commands is not None:
+            self._commands.cancel()
+        if self._calls is not None:
+            self._calls.cancel()
+
+    def forget(self) -> None:
+        """Drop the callables that are kept for the final."""
+        if self._calls is not None:
+            self._calls.forget()
+
+    def close(self) -> None:
+        """End whatever runs."""
+        if self._calls is not None:
+            self._calls.close()
+        if self._commands is not None:
+            self._commands.close()
+        for reaper in self._reapers:
+            reaper.close()
+        self._calls = self._commands = None
+        self._reapers.clear()
+
+    def new_reaper(self) -> Reaper:
+        """Return a reaper for what runs here."""
+        # What is built must not disturb what is measured on the same processors.
+        return Reaper(idle_priority=True)
+
+    def _reaper(self) -> Reaper:
+        self._reapers.append(self.new_reaper())
+        return self._reapers[-1]
+
+    def _told(self, task: Task, outcome: Outcome, began: float) -> None:
+        self._finished(self, task, outcome, began)
+
+    def _lose(self, reason: str) -> None:
+        self.lost = reason

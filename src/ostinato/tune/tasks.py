@@ -1,0 +1,99 @@
+"""What workers are asked to do for the trials of one search."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+from ostinato.tune.candidate import Call, Command
+from ostinato.tune.policy import Policy
+from ostinato.tune.station import Station
+from ostinato.tune.trial import Task, Trial
+
+__all__ = ["Tasks"]
+
+# Numbers of requests: never the same twice in a process, since a worker serves several searches.
+_numbers = itertools.count(1)
+_NO_INTERVAL = 1e9
+
+
+class Tasks:
+    """Makes the tasks of one search.
+
+    Parameters
+    ----------
+    op, key, verify, policy
+        As `Tuner.tune` and `Tuner` got them.
+    seconds
+        Limit of time of one build, measurement or check.
+    memory
+        Bytes that a candidate may take.
+    """
+
+    def __init__(
+        self, op: str, key: dict[str, Any], verify: str | None, policy: Policy, *, seconds: float, memory: int | None
+    ) -> None:
+        self._op = op
+        self._key = key
+        self._verify = verify
+        self._policy = dataclasses.asdict(policy)
+        self._turn = self._policy | {"rel_ci": _NO_INTERVAL, "min_samples": min(policy.min_samples, 5)}
+        self._seconds = seconds
+        self._memory = memory
+
+    def build(self, trial: Trial) -> Task:
+        """Build a command, or prepare a call."""
+        candidate = trial.candidate
+        request = None
+        if isinstance(candidate, Call):
+            request = {
+                "type": "prepare",
+                "id": next(_numbers),
+                "prepare": candidate.prepare,
+                "config": candidate.config,
+                "save": trial.save_path,
+            }
+        return Task(trial, "build", self._op, self._seconds, request)
+
+    def check(self, trial: Trial, stdout: str) -> Task:
+        """Check what a command printed and wrote."""
+        request = {
+            "type": "check",
+            "id": next(_numbers),
+            "verify": self._verify,
+            "key": self._key,
+            "outputs": {"stdout": stdout, "scratch": trial.scratch},
+        }
+        return Task(trial, "check", self._op, self._seconds, request)
+
+    def measure(self, trial: Trial, station: Station, bound: float | None, what: str) -> Task:
+        """Measure a trial; a turn of the final takes few samples, and the callable is kept for the next."""
+        candidate = trial.candidate
+        if isinstance(candidate, Command):
+            return Task(trial, what, self._op, candidate.timeout or self._seconds)
+        assert isinstance(candidate, Call)
+        final = what == "final"
+        simulation = station.device.simulation
+        request = {
+            "type": "measure",
+            "id": next(_numbers),
+            "op": self._op,
+            "candidate": candidate.id,
+            "factory": candidate.factory,
+            "config": candidate.config,
+            "key": self._key,
+            "setup": candidate.setup,
+            "prepared": trial.prepared,
+            "verify": self._verify,
+            "policy": self._turn if final else self._policy,
+            "bound": bound,
+            "again": final,
+            "keep": final,
+            "memory": self._memory,
+        }
+        if simulation is not None:
+            request["simulation"] = {"device": station.device.name, **dataclasses.asdict(simulation)}
+        if station.device.kind == "cuda":
+            request["timer"] = "cuda"
+        return Task(trial, what, self._op, self._seconds, request)

@@ -1,0 +1,189 @@
+"""The parent's side of a warm worker: a Python process that measures one callable after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ostinato.tune.loop import Loop
+from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck
+
+__all__ = ["Ended", "WarmWorker"]
+
+Ended = Exited | NotStarted | Stuck | Lost
+Message = dict[str, Any]
+
+# By its path: with -m, a file of the package's name in the current folder would be run in its place.
+_ENTRY = os.fspath(Path(__file__).with_name("worker") / "__main__.py")
+_REQUESTS, _REPORTS = 3, 4
+_TAIL = 4096
+_LONGEST = 1 << 26
+
+
+class WarmWorker:
+    """A worker process under a reaper.
+
+    Parameters
+    ----------
+    loop
+        Tells when something arrives.
+    reaper
+        Runs the worker, and nothing else as long as this object lives.
+    environment
+        All of the worker's environment.
+    heard
+        Called with each message of the worker.
+    ended
+        Called once, when the worker and everything it started are gone; every message it sent was heard before.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        reaper: Reaper,
+        *,
+        environment: Mapping[str, str],
+        memory: int | None,
+        heard: Callable[[Message], None],
+        ended: Callable[[Ended], None],
+    ) -> None:
+        self._loop = loop
+        self._reaper = reaper
+        self._heard = heard
+        self._ended = ended
+        self._waiting: deque[bytes] = deque()
+        self._blocked = False
+        self._partial = b""
+        self.printed = b""
+        """The end of what was written to stdout and stderr."""
+        requests, self._requests = os.pipe()
+        self._reports, reports = os.pipe()
+        self._output, output = os.pipe()
+        for fd in (self._requests, self._reports, self._output):
+            os.set_blocking(fd, False)
+        try:
+            reaper.spawn(
+                [sys.executable, _ENTRY],
+                env={**environment, "OSTINATO_REPORT_FD": str(_REPORTS)},
+                cwd=None,
+                fds={1: output, 2: output, _REQUESTS: requests, _REPORTS: reports},
+                seconds=None,
+                memory=memory,
+            )
+        except BaseException:
+            for fd in (self._requests, self._reports, self._output):
+                os.close(fd)
+            raise
+        finally:
+            for fd in (requests, reports, output):
+                os.close(fd)
+        loop.watch(reaper.fileno(), self._told)
+        loop.watch(self._reports, self._read_reports)
+        loop.watch(self._output, self._read_output)
+        self._watched = {self._reports, self._output}
+        self.send({"type": "hello", "path": sys.path})
+
+    def send(self, request: Message) -> None:
+        """Send a request; what the pipe has no room for waits here."""
+        self._waiting.append(json.dumps(request, separators=(",", ":")).encode() + b"\n")
+        if not self._blocked:
+            self._write()
+
+    def kill(self) -> None:
+        """Kill the worker and everything it started; `ended` is called when they are gone."""
+        self._reaper.kill()
+
+    def hear(self) -> None:
+        """Read what has arrived, now."""
+        self._read_reports()
+
+    def abandon(self) -> None:
+        """Close everything without waiting: for the end, when the reaper is closed anyway."""
+        self._close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            data = self._waiting[0]
+            try:
+                written = os.write(self._requests, data)
+            except BlockingIOError:
+                written = 0
+            except BrokenPipeError:  # it is ending, and the reaper will say how
+                self._waiting.clear()
+                break
+            if written == len(data):
+                self._waiting.popleft()
+                continue
+            self._waiting[0] = data[written:]
+            if not self._blocked:
+                self._blocked = True
+                self._loop.watch(self._requests, self._write, write=True)
+            return
+        if self._blocked:
+            self._blocked = False
+            self._loop.forget(self._requests)
+
+    def _read_reports(self) -> None:
+        while self._reports in self._watched:
+            try:
+                data = os.read(self._reports, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                self._unwatch(self._reports)
+                return
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            if len(self._partial) > _LONGEST:
+                self._partial = b""
+            for line in lines:
+                try:
+                    message = json.loads(line)
+                except ValueError:
+                    message = None
+                # A candidate may have found the descriptor and written to it; what it wrote counts for nothing.
+                if isinstance(message, dict):
+                    self._heard(message)
+            if len(data) < 1 << 16:
+                return
+
+    def _read_output(self) -> None:
+        # One piece a turn: who prints without end must not keep the loop from the others.
+        if self._output not in self._watched:
+            return
+        try:
+            data = os.read(self._output, 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            self._unwatch(self._output)
+        self.printed = (self.printed + data)[-_TAIL:]
+
+    def _told(self) -> None:
+        for event in self._reaper.read():
+            if not isinstance(event, Started):
+                self._read_reports()
+                self._read_output()
+                self._close()
+                self._ended(event)
+                return
+
+    def _unwatch(self, fd: int) -> None:
+        self._watched.discard(fd)
+        self._loop.forget(fd)
+
+    def _close(self) -> None:
+        if self._requests < 0:
+            return
+        for fd in list(self._watched):
+            self._unwatch(fd)
+        if self._blocked:
+            self._loop.forget(self._requests)
+        self._loop.forget(self._reaper.fileno())
+        for fd in (self._requests, self._reports, self._output):
+            os.close(fd)
+        self._requests = -1
