@@ -80,7 +80,7 @@ def pick(name: str, visible: Sequence[Gpu], nothing: str) -> Gpu:
     kind, _, text = name.partition(":")
     if re.fullmatch(r"[0-9]+", text):
         found = list(visible[int(text) :][:1]) if len(text) < 10 else []
-    elif re.fullmatch(r"(GPU|MIG)-[\w/-]+", text, re.ASCII):
+    elif re.fullmatch(r"(GPU|MIG)-[\w/-]*", text, re.ASCII):
         found = [gpu for gpu in visible if gpu.uuid.startswith(text)]
     else:
         raise ValueError(f"{name!r}: GPUs are {kind}:INDEX or {kind}:GPU-..., with the beginning of a UUID")

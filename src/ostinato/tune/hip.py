@@ -9,7 +9,7 @@ from pathlib import Path
 from ostinato.tune.device import Device
 from ostinato.tune.gpu import Gpu, masked, pick
 
-__all__ = ["described", "hip_device", "hip_devices", "runtime_gpus", "runtime_mask"]
+__all__ = ["described", "hip_device", "hip_devices", "host_gpus", "runtime_gpus", "runtime_mask"]
 
 NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 MODULE = Path("/sys/module/amdgpu")
@@ -33,12 +33,12 @@ def hip_device(name: str) -> Device:
         If it is not there.
     """
     none = f"this host has no AMD GPU with a driver ({NODES} lists none)"
-    return _device(name, pick(name, _visible_gpus(), f"{RUNTIME_MASK} and {MASK} leave none" if _host_gpus() else none))
+    return _device(name, pick(name, _visible_gpus(), f"{RUNTIME_MASK} and {MASK} leave none" if host_gpus() else none))
 
 
 def runtime_gpus() -> list[Gpu]:
     """Return the GPUs that ROCm's runtime shows to HIP, numbered as HIP counts them."""
-    gpus = masked(os.environ.get(RUNTIME_MASK), _host_gpus(), RUNTIME_MASK)
+    gpus = masked(os.environ.get(RUNTIME_MASK), host_gpus(), RUNTIME_MASK)
     return [gpu._replace(number=number) for number, gpu in enumerate(gpus)]
 
 
@@ -68,7 +68,8 @@ def _device(name: str, gpu: Gpu) -> Device:
     return described(name, gpu, {MASK: str(gpu.number)})
 
 
-def _host_gpus() -> list[Gpu]:
+def host_gpus() -> list[Gpu]:
+    """Return all GPUs that this process may see, in the runtime's order."""
     gpus: list[Gpu] = []
     for node in sorted((node for node in NODES.glob("*") if node.name.isdecimal()), key=lambda node: int(node.name)):
         try:

@@ -59,8 +59,8 @@ def mask(ids: Sequence[int | str] | None = None) -> tuple[Device, ...]:
 def _parent() -> tuple[str, str, list[str] | None, list[Gpu]]:
     """Return the kind of GPU, the variable of its mask, the ids that this process may use, and all GPUs."""
     gpus = cuda.host_gpus()
-    amd = [] if gpus else hip.runtime_gpus()
-    if amd:
+    if not gpus and hip.host_gpus():
+        amd = hip.runtime_gpus()
         text = hip.runtime_mask()
         if text is None and hip.RUNTIME_MASK in os.environ:
             text = ",".join(str(gpu.number) for gpu in amd)

@@ -1,0 +1,51 @@
+"""Processes that compute on a GPU without a lease."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpus import fake_library, gpu, host
+from ostinato.tune import foreign
+from ostinato.tune.devices import devices
+from ostinato.tune.foreign import ForeignProcesses
+
+
+@pytest.fixture
+def on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "namespace").symlink_to("pid:[4026531836]")
+    monkeypatch.setattr(foreign, "PID_NAMESPACE", tmp_path / "namespace")
+
+
+BUSY = [gpu("GPU-aa", pids=(70, 7, 33)), gpu("GPU-bb", instances=(gpu("MIG-11", pids=(5,)), gpu("MIG-22")))]
+
+
+@pytest.mark.usefixtures("on_the_host")
+def test_whoever_is_not_ours_is_foreign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    host(monkeypatch, tmp_path, library=fake_library(BUSY))
+    seen = {device.identities[0]: ForeignProcesses(device).pids({33, 99}) for device in devices("all")}
+    assert seen == {"GPU-aa": [7, 70], "MIG-11": [5], "MIG-22": []}
+
+
+@pytest.mark.usefixtures("on_the_host")
+def test_a_device_that_the_library_cannot_ask_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    host(monkeypatch, tmp_path, nvidia={"GPU-ff": "H100"})
+    (device,) = devices("all")
+    host(monkeypatch, tmp_path / "other", library=fake_library(BUSY))
+    assert ForeignProcesses(device).pids(set()) == []
+
+
+@pytest.mark.usefixtures("on_the_host")
+def test_without_the_library_none_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    host(monkeypatch, tmp_path, nvidia={"GPU-aa": "H100"})
+    assert ForeignProcesses(devices("cuda:0")[0]).pids(set()) == []
+
+
+def test_in_a_container_numbers_of_the_host_are_not_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    host(monkeypatch, tmp_path, library=fake_library(BUSY))
+    (tmp_path / "namespace").symlink_to("pid:[4026532999]")
+    monkeypatch.setattr(foreign, "PID_NAMESPACE", tmp_path / "namespace")
+    assert ForeignProcesses(devices("cuda:0")[0]).pids(set()) == []
+    monkeypatch.setattr(foreign, "PID_NAMESPACE", tmp_path / "nowhere")
+    assert ForeignProcesses(devices("cuda:0")[0]).pids(set()) == []
