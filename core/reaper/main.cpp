@@ -125,6 +125,9 @@ private:
             placement_.idle_priority = setup.idle_priority != 0;
             placement_.core_mask.assign(received.message.begin() + sizeof setup, received.message.end());
         } else if (request == Request::leases) {
+            if (received.descriptors.empty()) {
+                leases_.clear();
+            }
             for (Descriptor& lease : received.descriptors) {
                 leases_.push_back(std::move(lease));
             }

@@ -10,7 +10,7 @@ namespace ostinato::reaper {
 // To the reaper. The first field of every message is its kind.
 enum class Request : std::uint32_t {
     setup = 1,   // Setup, then the bytes of a core mask, or none: not bound
-    leases = 2,  // descriptors come with it: locked files
+    leases = 2,  // descriptors come with it: locked files; without any: let go of all that came before
     spawn = 3,   // Spawn, then `targets` numbers; descriptors come with it: the words, then one for each number
     kill = 4,
     sweep = 5,

@@ -18,6 +18,7 @@ __all__ = ["Calls"]
 
 _START_SECONDS = 120.0
 _STARTS = 3
+_SWEEP_SECONDS = 1.0
 # Quick candidates are sent ahead, so that a worker need not wait for the loop: 32 of those that take less than 1 ms.
 _WINDOWS = ((0.001, 32), (0.005, 4))
 
@@ -129,6 +130,15 @@ class Calls:
         assert not self._tasks
         self._finished = finished
         self._returned = returned
+
+    def sweep(self) -> bool:
+        """Kill everything that the worker started; return whether it is all gone soon."""
+        if self._worker is not None:
+            self._worker.sweep()
+        end = self._loop.now() + _SWEEP_SECONDS
+        while self._worker is not None and not self._worker.swept and self._loop.now() < end:
+            self._loop.turn(_SWEEP_SECONDS)
+        return self._worker is None or self._worker.swept
 
     def close(self) -> None:
         """Forget the worker; closing the reaper ends it."""

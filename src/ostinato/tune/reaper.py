@@ -162,8 +162,14 @@ class Reaper:
             os.close(theirs)
         self._socket = socket.socket(fileno=ours)
         self._send(_SETUP_HEADER.pack(_SETUP, idle_priority) + mask, ())
-        for start in range(0, len(leases), _MOST_DESCRIPTORS):
-            self._send(struct.pack("=I", _LEASES), leases[start : start + _MOST_DESCRIPTORS])
+        self.hold(leases)
+
+    def hold(self, leases: Sequence[int]) -> None:
+        """Hold these locked files from now on, in place of those held before."""
+        self._check_owner()
+        for start in (None, *range(0, len(leases), _MOST_DESCRIPTORS)):
+            descriptors = () if start is None else leases[start : start + _MOST_DESCRIPTORS]
+            self._send(struct.pack("=I", _LEASES), descriptors)
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when `read` has something to return."""

@@ -106,12 +106,14 @@ class Slot:
         if self._calls is not None:
             self._calls.forget()
 
+    def sweep(self) -> bool:
+        """Kill what the worker left running; return whether it is gone."""
+        return self._calls is None or self._calls.sweep()
+
     def close(self) -> None:
         """End whatever runs."""
         if self._calls is not None:
             self._calls.close()
-        if self._commands is not None:
-            self._commands.close()
         for reaper in self._reapers:
             reaper.close()
         self._calls = self._commands = None

@@ -32,6 +32,9 @@ class Station(Slot):
         """Lease the device if nobody else has it; return who has it, or an empty text."""
         holder = self.lease.try_acquire()
         self.leased = holder is None
+        if self.leased:
+            for reaper in self._reapers:
+                reaper.hold(self.lease.files)
         return str(holder or "")
 
     def room(self, call: bool, most: int = 1) -> bool:
@@ -39,11 +42,13 @@ class Station(Slot):
 
     def release(self) -> None:
         """Give the device back. The worker of a processor stays, asleep; that of a GPU would hold its memory."""
-        if self.lost or self.busy or self.device.kind not in ("cpu", "sim"):
+        if not self.leased:
+            return
+        if self.lost or self.busy or self.device.kind not in ("cpu", "sim") or not self.sweep():
             self.close()
             return
         for reaper in self._reapers:
-            reaper.sweep()
+            reaper.hold(())
         self.lease.release()
         self.leased = False
 

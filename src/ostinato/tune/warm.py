@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.tune.loop import Loop
-from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck
+from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 
 __all__ = ["Ended", "WarmWorker"]
 
@@ -61,6 +61,8 @@ class WarmWorker:
         self._partial = b""
         self.printed = b""
         """The end of what was written to stdout and stderr."""
+        self.swept = True
+        """Whether nothing is left that was there at the last `sweep`."""
         requests, self._requests = os.pipe()
         self._reports, reports = os.pipe()
         self._output, output = os.pipe()
@@ -97,6 +99,11 @@ class WarmWorker:
     def kill(self) -> None:
         """Kill the worker and everything it started; `ended` is called when they are gone."""
         self._reaper.kill()
+
+    def sweep(self) -> None:
+        """Kill everything that the worker started; `swept` becomes true when it is gone."""
+        self.swept = False
+        self._reaper.sweep()
 
     def hear(self) -> None:
         """Read what has arrived, now."""
@@ -165,7 +172,9 @@ class WarmWorker:
 
     def _told(self) -> None:
         for event in self._reaper.read():
-            if not isinstance(event, Started):
+            if isinstance(event, Swept):
+                self.swept = True
+            elif not isinstance(event, Started):
                 self._read_reports()
                 self._read_output()
                 self._close()
