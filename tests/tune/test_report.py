@@ -32,7 +32,8 @@ def test_why_names_the_winner_its_gain_its_ties_and_how_the_others_ended(small):
         "It is 3 times as fast as the default, tile=8: 3 us; between 2.45 and 3.67 times with 90 % confidence.",
         "1 other cannot be told from it by these measurements: tile=64 (1.01 us). Among ties the default wins, then "
         "what needs less workspace.",
-        "4 candidates in 0 ns: 3 ok, 1 crash.",
+        "4 candidates in 0 ns.",
+        "Results: 3 ok, 1 crash.",
     ]
 
 
@@ -52,7 +53,7 @@ def test_the_default_may_be_the_winner_or_have_failed(small):
 
 def test_nothing_is_ok():
     dead = reports.report([reports.result({"tile": 8}, "crash")])
-    assert dead.why() == "No candidate is ok, so there is no winner.\n1 candidate in 0 ns: 1 crash."
+    assert dead.why() == "No candidate is ok, so there is no winner.\n1 candidate in 0 ns.\nResults: 1 crash."
     assert "crash" in dead.table()
     empty = reports.report([])
     assert empty.why() == "No candidate was tried."

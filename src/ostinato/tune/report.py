@@ -58,7 +58,8 @@ class Report:
     >>> print(report.why())
     The winner is obj=xxxx: 1 us a call (1 sample).
     It is 1.5 times as fast as the default, obj=xxxxxx: 1.5 us; there are too few samples to say how sure that is.
-    2 candidates in 0 ns: 2 ok.
+    2 candidates in 0 ns.
+    Results: 2 ok.
     >>> print(report.table())
              obj     status    time  x best  samples
     winner   xxxx    ok        1 us       1        1
@@ -78,9 +79,10 @@ class Report:
 
     def why(self) -> str:
         """Return in a few sentences what was found, and how sure it is."""
-        from ostinato.tune.summary import sentences
+        from ostinato.tune.summary import sentences, status_counts
 
-        return "\n".join(sentences(self))
+        counts = ", ".join(f"{number} {status}" for status, number in status_counts(self).items())
+        return "\n".join([*sentences(self), *([f"Results: {counts}."] if counts else [])])
 
     def table(self, most: int | None = None) -> str:
         """Return a table of the results: the winner, its ties, the others by time, then the failures.

@@ -122,13 +122,12 @@ def _ties(report: Report, best: Result) -> list[str]:
 def _all(report: Report) -> str:
     candidates = len({result.candidate.id for result in report.results})
     places = len({stretch.where for stretch in report.stretches if not stretch.where.startswith("build:")})
-    statuses = ", ".join(f"{number} {status}" for status, number in status_counts(report).items())
     several = f" with {len(report.results)} results" if len(report.results) != candidates else ""
     cached = len({result.candidate.id for result in report.results if result.cached})
     said = f"{counted(candidates, 'candidate')}{several} in {duration(report.seconds * 1e9)}"
     said += f" on {counted(places, 'device')}" if places else ""
     said += f", {cached} of them from the store" if cached else ""
-    return f"{said}: {statuses}."
+    return f"{said}."
 
 
 def _time(result: Result) -> str:

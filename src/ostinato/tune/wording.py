@@ -39,7 +39,7 @@ def setting(value: object) -> str:
     """
     if isinstance(value, str) and value:
         return one_line(value)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return one_line(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
 
 def one_line(text: str) -> str:
