@@ -6,88 +6,114 @@ import math
 import re
 from typing import NamedTuple
 
-__all__ = ["OldLine", "loose_lines", "strict_line", "time_anywhere", "workspace_anywhere"]
+__all__ = ["BadLine", "OldLine", "OldLines", "nameless", "read_lines"]
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_LINE = re.compile(r"OP:(.*),TIME:([^,]*),WS:([^,]*)", re.ASCII)
-_LOOSE = re.compile(rf"(?<!\w)OP:(.*?),TIME:({_NUMBER}|[+-]?[A-Za-z]+),WS:(\d+)(?![\d.])", re.ASCII)
-_TIME = re.compile(rf"(?<!\w)TIME:({_NUMBER})(?![\d.])", re.ASCII)
-_WORKSPACE = re.compile(r"(?<!\w)WS:(\d+)(?![\d.])", re.ASCII)
+_LINE = re.compile(r"OP:(.*),TIME:(.*),WS:(.*)", re.DOTALL)  # the name ends at the last ",TIME:"
 _WHOLE = re.compile(_NUMBER, re.ASCII)
+_WORKSPACE = re.compile(r"\d{1,18}", re.ASCII)
+_LONE_TIME = re.compile(rf"(?<!\w)TIME:({_NUMBER})(?![.\d])", re.ASCII)
+_LONE_WORKSPACE = re.compile(r"(?<!\w)WS:(\d{1,18})(?![.\d])", re.ASCII)
+_MARK = b"OP:"
+_LONGEST = 1 << 20
 
 
 class OldLine(NamedTuple):
-    """One op's line.
-
-    Attributes
-    ----------
-    op
-        Its name: all up to the last ``,TIME:``.
-    ms, workspace
-        What it says; 0 if that makes no sense.
-    problem
-        Why it makes no sense; empty if it does.
-    """
+    """What a line says of one op."""
 
     op: str
-    ms: float
+    milliseconds: float
     workspace: int
-    problem: str
 
 
-def strict_line(line: str) -> OldLine | None:
-    """Read a whole line; None if it is not one of the protocol.
+class BadLine(NamedTuple):
+    """A line that begins as one of the protocol, and makes no sense; `op` is empty if not even the name does."""
+
+    text: str
+    reason: str
+    op: str
+
+
+def read_lines(text: str) -> tuple[list[OldLine], list[BadLine]]:
+    """Return what a text says in lines of their own, good and bad ones, each in their order.
 
     Examples
     --------
-    >>> strict_line("OP:ns::k<128>-1,TIME:9.5e-05,WS:0")
-    OldLine(op='ns::k<128>-1', ms=9.5e-05, workspace=0, problem='')
-    >>> strict_line("OP:a,TIME:0,WS:16").problem
+    >>> read_lines("loading\\nOP:ns::k<128>-1,TIME:9.5e-05,WS:0\\nSTOP:a,TIME:1,WS:2\\n")
+    ([OldLine(op='ns::k<128>-1', milliseconds=9.5e-05, workspace=0)], [])
+    >>> read_lines("OP:a,TIME:0,WS:16")[1][0].reason
     'the time 0 is not positive and finite'
-    >>> strict_line("STOP:a,TIME:1,WS:2") is None
-    True
     """
-    match = _LINE.fullmatch(line.rstrip())
-    return None if match is None else _read(*match.groups())
+    lines = [_read(line) for line in text.split("\n") if line.startswith("OP:")]
+    good = [line for line in lines if isinstance(line, OldLine)]
+    return good, [line for line in lines if isinstance(line, BadLine)]
 
 
-def loose_lines(line: str) -> list[OldLine]:
-    """Read all that a line holds, beside what else is printed on it.
+def nameless(text: str) -> OldLine | None:
+    """Return the least ``TIME:ms`` of a text, and the first ``WS:bytes``, wherever they are; None if there is no time.
+
+    Lines that hold ``OP:`` do not count: whose times theirs are is known, or they are broken.
 
     Examples
     --------
-    >>> [old.op for old in loose_lines("[info] OP:a,TIME:1.5,WS:0 OP:b,TIME:2,WS:0 done")]
-    ['a', 'b']
+    >>> nameless("took TIME:3 ms\\nWS:64\\nTIME:1e-2\\n")
+    OldLine(op='', milliseconds=0.01, workspace=64)
     """
-    whole = strict_line(line)
-    if whole is not None and not whole.problem:
-        return [whole]
-    found = [_read(*match.groups()) for match in _LOOSE.finditer(line)]
-    return found or ([] if whole is None else [whole])
+    times, workspaces = [], []
+    for line in text.split("\n"):
+        if "OP:" not in line:
+            times += [float(time) for time in _LONE_TIME.findall(line)]
+            workspaces += _LONE_WORKSPACE.findall(line)
+    least = min((time for time in times if 0 < time < math.inf), default=None)
+    return None if least is None else OldLine("", least, int(workspaces[0]) if workspaces else 0)
 
 
-def time_anywhere(line: str) -> float | None:
-    """Return the least positive time that a line holds as ``TIME:ms``; None if it holds none."""
-    times = [float(text) for text in _TIME.findall(line)]
-    return min((ms for ms in times if 0 < ms < math.inf), default=None)
+class OldLines:
+    """Finds the protocol's lines in what comes from a pipe, however much else comes.
+
+    Examples
+    --------
+    >>> lines = OldLines()
+    >>> lines.feed(b"loading\\nOP:a,TI"), lines.feed(b"ME:1,WS:0\\nO")
+    ([], [OldLine(op='a', milliseconds=1.0, workspace=0)])
+    """
+
+    __slots__ = ("_part",)
+
+    def __init__(self) -> None:
+        self._part = b""  # of a line that may be one of the protocol, as far as it has come
+
+    def feed(self, data: bytes) -> list[OldLine | BadLine]:
+        """Return the lines that `data` completes."""
+        data = self._part + data
+        end = data.rfind(b"\n") + 1
+        part = data[end : end + _LONGEST]
+        # Three bytes tell whether a line is of interest; of one that is not, no more is kept.
+        self._part = part if part.startswith(_MARK) else part[: len(_MARK)]
+        if data.find(_MARK, 0, end) < 0:
+            return []
+        return [_read(line.decode("utf-8", "replace")) for line in data[:end].split(b"\n") if line.startswith(_MARK)]
+
+    def rest(self) -> list[OldLine | BadLine]:
+        """Return the last line, which no newline ended."""
+        return self.feed(b"\n")
 
 
-def workspace_anywhere(line: str) -> int | None:
-    """Return the first ``WS:bytes`` of a line; None if it holds none."""
-    match = _WORKSPACE.search(line)
-    return None if match is None else int(match[1][:19])
-
-
-def _read(op: str, time: str, workspace: str) -> OldLine:
+def _read(line: str) -> OldLine | BadLine:
+    line = line.rstrip()
+    match = _LINE.fullmatch(line)
+    if match is None or not match[1]:
+        return BadLine(line, "it is not OP:name,TIME:ms,WS:bytes", "")
+    op, time, workspace = match.groups()
     if not _WHOLE.fullmatch(time):
-        try:  # what printf and iostreams write for them
-            float(time)
-        except ValueError:
-            return OldLine(op, 0.0, 0, f"the time {time[:40]!r} is no number")
-        return OldLine(op, 0.0, 0, f"the time {time[:40]} is not positive and finite")
-    ms = float(time)
-    if not 0 < ms < math.inf:
-        return OldLine(op, 0.0, 0, f"the time {time[:40]} is not positive and finite")
-    if not (workspace.isascii() and workspace.isdigit() and len(workspace) <= 19):
-        return OldLine(op, 0.0, 0, f"the workspace {workspace[:40]!r} is no number of bytes")
-    return OldLine(op, ms, int(workspace), "")
+        not_finite = time.lower().lstrip("+-").startswith(("nan", "inf"))  # as printf and iostreams write them
+        reason = (
+            f"the time {time[:40]} is not positive and finite" if not_finite else f"the time {time[:40]!r} is no number"
+        )
+        return BadLine(line, reason, op)
+    milliseconds = float(time)
+    if not 0 < milliseconds < math.inf:
+        return BadLine(line, f"the time {time[:40]} is not positive and finite", op)
+    if not _WORKSPACE.fullmatch(workspace):
+        return BadLine(line, f"the workspace {workspace[:40]!r} is no number of bytes", op)
+    return OldLine(op, milliseconds, int(workspace))
