@@ -123,6 +123,7 @@ def test_hostile_words_are_shown_and_do_nothing(page, tmp_path):
     assert not any(name.startswith("on") for _, attrs in shown.found for name in attrs)
     assert "<script>alert('x')</script> & \"quotes\" \\x1b[31m" in shown.said
     assert [row["message"] for row in rows(shown)] == [None, one_line(evil), one_line(evil)]
+    assert all(cell.isprintable() for row in rows(shown) for item in row.items() for cell in map(str, item))
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert all(character.isprintable() or character == "\n" for character in text)
 

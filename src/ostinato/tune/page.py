@@ -192,7 +192,7 @@ def _half_width(result: Result) -> float | None:
 
 
 def _stored(result: Result) -> str:
-    return "answered" if result.cached else f"{result.miss} differed" if result.miss else ""
+    return "answered" if result.cached else f"{one_line(result.miss)} differed" if result.miss else ""
 
 
 def _message(message: str, longest: int) -> str:
