@@ -30,6 +30,7 @@ class Intake:
         self._default = default
         self._most = most
         self._taken: set[str] = set()
+        self._offered: list[str] = []
         self.open = True
         """Whether there may be another."""
 
@@ -38,13 +39,22 @@ class Intake:
         """Whether as many as may be taken were."""
         return self._most is not None and len(self._taken) >= self._most
 
+    @property
+    def order(self) -> list[str]:
+        """Ids of the candidates in the order in which they were offered; who was offered twice is there twice."""
+        unasked = [] if self._default is None or self._default.id in self._offered else [self._default.id]
+        return [name for name in unasked + self._offered if name in self._taken]
+
     def next(self) -> Trial | None:
         """Return the next trial; None if there is none, now or ever: `open` tells."""
-        while self.open and not self.full:
-            candidate = self._default if self._default is not None and not self._taken else self._strategy.ask()
+        if self._default is not None and not self._taken:
+            return self._trial(self._default)
+        while not self.full:
+            candidate = self._strategy.ask()
             if candidate is None:
-                self.open = False
-            elif candidate.id not in self._taken:
+                break
+            self._offered.append(candidate.id)
+            if candidate.id not in self._taken:
                 return self._trial(candidate)
         self.open = False
         return None
@@ -53,6 +63,7 @@ class Intake:
         """Yield trials of the candidates that are certain to be offered still, and close."""
         self.open = False
         for candidate in getattr(self._strategy, "rest", tuple)():
+            self._offered.append(candidate.id)
             if candidate.id not in self._taken:
                 yield self._trial(candidate)
 
@@ -62,4 +73,4 @@ class Intake:
 
     def _trial(self, candidate: Candidate) -> Trial:
         self._taken.add(candidate.id)
-        return Trial(len(self._taken) - 1, candidate)
+        return Trial(candidate)

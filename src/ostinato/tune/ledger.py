@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.progress import Progress
@@ -95,10 +95,9 @@ class Ledger:
         entry = self._race.default
         return None if entry is None else self._results.get(entry[0], {}).get(entry[1])
 
-    def results(self) -> tuple[Result, ...]:
-        """Return all results, in the order of the candidates, and those of a candidate as they were reported."""
-        trials = sorted(self._trials.values(), key=lambda trial: trial.index)
-        return tuple(result for trial in trials for result in self._results[trial.candidate.id].values())
+    def results(self, order: Sequence[str]) -> tuple[Result, ...]:
+        """Return the results of candidates in this order of their ids, those of each as they were reported."""
+        return tuple(result for candidate in order for result in self._results[candidate].values())
 
 
 def _time(result: Result) -> float:

@@ -173,7 +173,7 @@ class Search:
             waiting = len(self._ready) + len(self._unbuilt)
             if waiting >= _AHEAD * len(self._stations) or len(self._unbuilt) >= 2 * len(self._builders):
                 return
-            if self._intake.full:
+            if self._intake.open and self._intake.full:
                 self._stop("the budget of candidates was spent", running=False)
             trial = self._intake.next()
             if trial is None:
@@ -193,7 +193,7 @@ class Search:
             return False
         if self._scratch is None:
             self._scratch = tempfile.mkdtemp(prefix="ostinato-tune-")
-        trial.scratch = os.path.join(self._scratch, str(trial.index))
+        trial.scratch = os.path.join(self._scratch, trial.candidate.id)
         os.mkdir(trial.scratch)
         return isinstance(candidate, Call) or (isinstance(candidate, Command) and candidate.build is not None)
 

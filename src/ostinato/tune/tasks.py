@@ -15,7 +15,6 @@ __all__ = ["Tasks"]
 
 # Numbers of requests: never the same twice in a process, since a worker serves several searches.
 _numbers = itertools.count(1)
-_NO_INTERVAL = 1e9
 
 
 class Tasks:
@@ -25,6 +24,8 @@ class Tasks:
     ----------
     op, key, verify, policy
         As `Tuner.tune` and `Tuner` got them.
+    turn
+        How much is measured in one turn of the final.
     seconds
         Limit of time of one build, measurement or check.
     memory
@@ -32,13 +33,21 @@ class Tasks:
     """
 
     def __init__(
-        self, op: str, key: dict[str, Any], verify: str | None, policy: Policy, *, seconds: float, memory: int | None
+        self,
+        op: str,
+        key: dict[str, Any],
+        verify: str | None,
+        policy: Policy,
+        turn: Policy,
+        *,
+        seconds: float,
+        memory: int | None,
     ) -> None:
         self._op = op
         self._key = key
         self._verify = verify
         self._policy = dataclasses.asdict(policy)
-        self._turn = self._policy | {"rel_ci": _NO_INTERVAL, "min_samples": min(policy.min_samples, 5)}
+        self._turn = dataclasses.asdict(turn)
         self._seconds = seconds
         self._memory = memory
 

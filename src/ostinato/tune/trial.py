@@ -18,8 +18,6 @@ class Trial:
 
     Attributes
     ----------
-    index
-        Its place among the candidates.
     candidate
         The candidate.
     source
@@ -36,7 +34,6 @@ class Trial:
         The field of the key that kept the store from answering.
     """
 
-    index: int
     candidate: Candidate
     source: str = ""
     modules: Mapping[str, str] = field(default_factory=dict)

@@ -215,12 +215,13 @@ class Tuner:
             note=self._progress.note,
         )
         ledger = Ledger(op, anchor, race, self._progress)
+        intake = Intake(strategy, default, budget.candidates)
         search = Search(
             loop=self._loop,
             stations=self._stations,
             builders=self._builders,
-            intake=Intake(strategy, default, budget.candidates),
-            tasks=Tasks(op, key, verify, self._policy, seconds=self._timeout, memory=self._memory),
+            intake=intake,
+            tasks=Tasks(op, key, verify, self._policy, race.turn, seconds=self._timeout, memory=self._memory),
             known=known,
             ledger=ledger,
             race=race,
@@ -240,7 +241,7 @@ class Tuner:
                 policy=self._policy,
                 best=best,
                 ties=ties,
-                results=ledger.results(),
+                results=ledger.results(intake.order),
                 default=ledger.default(),
                 seconds=search.seconds,
                 stretches=tuple(search.stretches),
