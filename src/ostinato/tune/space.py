@@ -83,6 +83,24 @@ class Space:
             product *= len(values)
         return product
 
+    def at(self, index: int) -> dict[str, Any] | None:
+        """Return the combination of a number from 0 to `size` - 1, in the order of iteration; None if it is excluded.
+
+        Examples
+        --------
+        >>> import ostinato as ost
+        >>> ost.Space({"tile": [16, 32], "unroll": [1, 2, 4]}).at(4)
+        {'tile': 32, 'unroll': 2}
+        """
+        if not 0 <= index < self.size:
+            raise IndexError(f"a space of {self.size} combinations has none of number {index}")
+        values = []
+        for choices in reversed(self.parameters.values()):
+            index, place = divmod(index, len(choices))
+            values.append(choices[place])
+        configuration = self._configuration(values[::-1])
+        return configuration if self._allows(configuration) else None
+
     def sample(self, rng: random.Random) -> dict[str, Any]:
         """Return one configuration, each as likely as the others.
 
