@@ -1,0 +1,195 @@
+"""Processes that die, fork, or close what others need, while a reaper is at work."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tune.reaping import DEADLINE, eventually, marked
+
+TESTS = Path(__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(TESTS)}
+
+# Holds a lease, and runs a command that has left a crowd behind, each in a session of its own.
+TUNER = """
+import fcntl, os, sys, time
+from ostinato.tune.reaper import Reaper, Started
+from tune.reaping import ENVIRONMENT, wait_for
+
+path, mark, forks = sys.argv[1:]
+lease = os.open(path, os.O_RDWR | os.O_CREAT)
+fcntl.flock(lease, fcntl.LOCK_EX)
+reaper = Reaper(leases=[lease])
+crowd = '''
+import os, time
+for _ in range(30):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(1000)
+os.write(1, b"there")
+time.sleep(1000)
+'''
+read, write = os.pipe()
+reaper.spawn([sys.executable, "-c", crowd], env=ENVIRONMENT | {"MARK": mark}, fds={1: write})
+assert os.read(read, 5) == b"there"
+copy = os.fork() if forks == "True" else 0
+if copy == 0 and forks == "True":
+    time.sleep(1000)
+print(copy, reaper._pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def script(text: str, *arguments: str) -> str:
+    """Run a script to its end, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", text, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_lease_is_free_when_nothing_of_a_killed_tuner_is_left(tmp_path: Path, forks: bool) -> None:
+    mark, path = uuid.uuid4().hex, tmp_path / "lease"
+    tuner = subprocess.Popen(
+        [sys.executable, "-c", TUNER, str(path), mark, str(forks)], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+    )
+    assert tuner.stdout is not None
+    copy, reaper = map(int, tuner.stdout.readline().split())
+    assert len(marked(mark)) == 31
+    left_behind: set[int] | None = None
+
+    def wait_for_lease() -> None:
+        nonlocal left_behind
+        with open(path, "r+") as lease:
+            fcntl.flock(lease, fcntl.LOCK_EX)
+            left_behind = marked(mark)
+
+    waiting = threading.Thread(target=wait_for_lease, daemon=True)
+    waiting.start()
+    tuner.kill()
+    waiting.join(DEADLINE)
+    assert left_behind == set()
+    eventually(lambda: not Path(f"/proc/{reaper}").exists(), "the reaper ends")
+    if forks:
+        os.kill(copy, signal.SIGKILL)  # it was still there, and held copies of everything
+    tuner.stdout.close()
+    tuner.wait()
+
+
+def test_a_tuner_that_becomes_another_program_leaves_nothing_behind(tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex
+    becomes = TUNER.rpartition("print(")[0] + "os.execvp('true', ['true'])"
+    assert script(becomes, str(tmp_path / "lease"), mark, "False") == ""
+    eventually(lambda: not marked(mark), "the command is killed")
+
+
+def test_nothing_of_the_group_survives_a_killed_reaper() -> None:
+    mark = uuid.uuid4().hex
+    told = script(
+        """
+import os, signal, sys
+from ostinato.tune.reaper import Lost, Reaper, Started
+from tune.reaping import ENVIRONMENT, eventually, marked, wait_for
+
+mark = sys.argv[1]
+reaper = Reaper()
+read, write = os.pipe()
+command = ["sh", "-c", "sleep 1000 & sleep 1000 & echo; wait"]
+reaper.spawn(command, env=ENVIRONMENT | {"MARK": mark}, fds={1: write})
+wait_for(reaper, Started)
+os.read(read, 1)
+os.kill(reaper._pid, signal.SIGKILL)
+print(wait_for(reaper, Lost)[-1])
+eventually(lambda: not marked(mark), "the group is killed")
+reaper.close()
+""",
+        mark,
+    )
+    assert told == "Lost(status=-9)\n"
+    assert marked(mark) == set()
+
+
+def test_a_forked_process_cannot_touch_the_reaper() -> None:
+    told = script("""
+import os
+from ostinato.tune.reaper import Exited, Reaper
+from tune.reaping import ENVIRONMENT, end
+
+reaper = Reaper()
+read, write = os.pipe()
+reaper.spawn(["cat"], env=ENVIRONMENT, fds={0: read})
+child = os.fork()
+if child == 0:
+    os.close(write)
+    for call in (reaper.read, reaper.kill, reaper.sweep, lambda: reaper.spawn(["true"], env={})):
+        try:
+            call()
+        except RuntimeError as error:
+            print(error, flush=True)
+    reaper.close()
+    reaper.close()
+    os._exit(0)
+os.waitpid(child, 0)
+os.close(write)
+os.close(read)
+print(end(reaper).cause)
+reaper.close()
+""")
+    assert told == "a reaper serves the process that made it, not one forked from it\n" * 4 + "exit\n"
+
+
+def test_a_process_without_standard_descriptors_can_have_a_reaper(tmp_path: Path) -> None:
+    path = tmp_path / "told"
+    script(
+        """
+import os, sys
+from ostinato.tune.reaper import Reaper
+from tune.reaping import ENVIRONMENT, end
+
+os.closerange(0, 3)
+with Reaper() as reaper:
+    file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+    assert file == 0
+    reaper.spawn(["sh", "-c", "echo out; echo err >&2"], env=ENVIRONMENT, fds={1: file, 2: file})
+    assert end(reaper).status == 0
+""",
+        str(path),
+    )
+    assert path.read_text() == "out\nerr\n"
+
+
+def test_somebody_else_may_wait_for_all_children() -> None:
+    script("""
+import os, signal
+from ostinato.tune.reaper import Lost, Reaper
+from tune.reaping import wait_for
+
+reaper = Reaper()
+os.kill(reaper._pid, signal.SIGKILL)
+os.wait()
+assert wait_for(reaper, Lost) == [Lost(None)]
+reaper.close()
+""")
+
+
+def test_the_reaper_is_not_in_the_session_of_the_tuner() -> None:
+    script("""
+import os
+from ostinato.tune.reaper import Reaper
+from tune.reaping import ENVIRONMENT, end
+
+with Reaper() as reaper:
+    reaper.spawn(["true"], env=ENVIRONMENT)
+    end(reaper)
+    assert os.getsid(reaper._pid) == os.getpgid(reaper._pid) == reaper._pid
+""")
