@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ostinato.tune.candidate import Call, Candidate
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.source import Sources
 from ostinato.tune.store import Search, StoreError
 from ostinato.tune.trial import Trial
 
 __all__ = ["Known"]
+
+_LOOK_SECONDS = 0.1
 
 
 class Known:
@@ -54,13 +58,15 @@ class Known:
         self._seconds = seconds
         self._memory = memory
         self._note = note
+        self._functions: object = None
+        self._looked = 0.0
+        self._digests: tuple[str, Mapping[str, str]] = ("", {})
         self.pending = False
         """Whether something waits for `commit`."""
 
     def find(self, trial: Trial) -> tuple[str | None, Outcome] | None:
         """Return where a trial was measured before and what it came to; None if it must be measured."""
-        trial.source = self._sources.of(trial.candidate)
-        trial.modules = self._sources.imported(trial.candidate)
+        trial.source, trial.modules = self._code(trial.candidate)
         if self._stored is None or not self._answers:
             return None
         attempts, trial.miss = self._stored.find(
@@ -70,6 +76,16 @@ class Known:
             return None
         ops = tuple(OpOutcome(a.op, a.status, a.samples, a.workspace, a.message, a.contended) for a in attempts)
         return attempts[0].device, Outcome(ops[0].status, ops, ops[0].message)
+
+    def _code(self, candidate: Candidate) -> tuple[str, Mapping[str, str]]:
+        """Return the digests of what a candidate stands for; files are looked at again after a moment only."""
+        if not isinstance(candidate, Call):
+            return self._sources.of(candidate), self._sources.imported(candidate)
+        functions = candidate.factory, candidate.prepare, candidate.setup, candidate.source
+        if self._functions != functions or time.monotonic() > self._looked + _LOOK_SECONDS:
+            self._functions, self._looked = functions, time.monotonic()
+            self._digests = self._sources.of(candidate), self._sources.imported(candidate)
+        return self._digests
 
     def add(self, trial: Trial, outcome: Outcome, device: str | None) -> None:
         """Take down what a trial came to."""

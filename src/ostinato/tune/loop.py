@@ -30,6 +30,7 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._number = itertools.count()
+        self._due: list[Callable[[], None]] = []
 
     now = staticmethod(time.monotonic)
 
@@ -40,6 +41,10 @@ class Loop:
     def forget(self, fd: int) -> None:
         self._selector.unregister(fd)
 
+    def before_waiting(self, call: Callable[[], None]) -> None:
+        """Call `call` once, before the next wait."""
+        self._due.append(call)
+
     def at(self, moment: float, call: Callable[[], None]) -> Timer:
         """Call `call` once, at `moment` of `now` or soon after."""
         timer = Timer(call)
@@ -48,6 +53,8 @@ class Loop:
 
     def turn(self, seconds: float | None = None) -> None:
         """Wait until something is to be done, at most `seconds`, and do it."""
+        while self._due:
+            self._due.pop()()
         timers = self._timers
         while timers and timers[0][2].call is None:
             heapq.heappop(timers)
@@ -67,3 +74,4 @@ class Loop:
     def close(self) -> None:
         self._selector.close()
         self._timers.clear()
+        self._due.clear()

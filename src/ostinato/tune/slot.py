@@ -64,20 +64,19 @@ class Slot:
 
     def start(self, task: Task) -> None:
         """Do `task`, after those that were started before."""
-        environment = {**os.environ, **self._environment}
         if task.request is None:
             assert isinstance(task.trial.candidate, Command)
             if self._commands is None:
                 self._commands = Commands(
                     self._loop, self._reaper(), self._memory, finished=self._told, lost=self._lose
                 )
-            self._commands.start(task, task.trial.candidate, environment)
+            self._commands.start(task, task.trial.candidate, {**os.environ, **self._environment})
             return
         if self._calls is None:
             self._calls = Calls(
                 self._loop,
                 self._reaper(),
-                environment=environment,
+                environment={**os.environ, **self._environment},
                 memory=self._memory,
                 finished=self._told,
                 returned=lambda tasks: self._returned(self, tasks),

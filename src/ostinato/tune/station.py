@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from ostinato.tune.device import Device
 from ostinato.tune.lease import Lease
 from ostinato.tune.loop import Loop
@@ -27,6 +30,12 @@ class Station(Slot):
         self.device = device
         self.lease = Lease(device)
         self.leased = False
+        self.measuring: dict[str, Any] = {}
+        """What a worker must know of the device."""
+        if device.simulation is not None:
+            self.measuring["simulation"] = {"device": device.name, **dataclasses.asdict(device.simulation)}
+        if device.kind == "cuda":
+            self.measuring["timer"] = "cuda"
 
     def take_lease(self) -> str:
         """Lease the device if nobody else has it; return who has it, or an empty text."""

@@ -83,7 +83,6 @@ class Tasks:
             return Task(trial, what, self._op, candidate.timeout or self._seconds)
         assert isinstance(candidate, Call)
         final = what == "final"
-        simulation = station.device.simulation
         request = {
             "type": "measure",
             "id": next(_numbers),
@@ -101,8 +100,5 @@ class Tasks:
             "keep": final,
             "memory": self._memory,
         }
-        if simulation is not None:
-            request["simulation"] = {"device": station.device.name, **dataclasses.asdict(simulation)}
-        if station.device.kind == "cuda":
-            request["timer"] = "cuda"
+        request |= station.measuring
         return Task(trial, what, self._op, self._seconds, request)

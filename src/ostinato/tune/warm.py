@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ Message = dict[str, Any]
 _ENTRY = os.fspath(Path(__file__).with_name("worker") / "__main__.py")
 _REQUESTS, _REPORTS = 3, 4
 _TAIL = 4096
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
 _LONGEST = 1 << 26
 
 
@@ -56,9 +57,10 @@ class WarmWorker:
         self._reaper = reaper
         self._heard = heard
         self._ended = ended
-        self._waiting: deque[bytes] = deque()
+        self._waiting = bytearray()
         self._blocked = False
-        self._partial = b""
+        self._due = False
+        self._partial = ""
         self.printed = b""
         """The end of what was written to stdout and stderr."""
         self.swept = True
@@ -92,9 +94,11 @@ class WarmWorker:
 
     def send(self, request: Message) -> None:
         """Send a request; what the pipe has no room for waits here."""
-        self._waiting.append(json.dumps(request, separators=(",", ":")).encode() + b"\n")
-        if not self._blocked:
-            self._write()
+        self._waiting += _encode(request).encode()
+        self._waiting += b"\n"
+        if not self._blocked and not self._due:
+            self._due = True
+            self._loop.before_waiting(self._write)  # what is sent in one go is written in one go
 
     def kill(self) -> None:
         """Kill the worker and everything it started; `ended` is called when they are gone."""
@@ -114,23 +118,17 @@ class WarmWorker:
         self._close()
 
     def _write(self) -> None:
-        while self._waiting:
-            data = self._waiting[0]
+        self._due = False
+        while self._waiting and self._requests >= 0:
             try:
-                written = os.write(self._requests, data)
+                del self._waiting[: os.write(self._requests, self._waiting)]
             except BlockingIOError:
-                written = 0
+                if not self._blocked:
+                    self._blocked = True
+                    self._loop.watch(self._requests, self._write, write=True)
+                return
             except BrokenPipeError:  # it is ending, and the reaper will say how
                 self._waiting.clear()
-                break
-            if written == len(data):
-                self._waiting.popleft()
-                continue
-            self._waiting[0] = data[written:]
-            if not self._blocked:
-                self._blocked = True
-                self._loop.watch(self._requests, self._write, write=True)
-            return
         if self._blocked:
             self._blocked = False
             self._loop.forget(self._requests)
@@ -144,12 +142,12 @@ class WarmWorker:
             if not data:
                 self._unwatch(self._reports)
                 return
-            *lines, self._partial = (self._partial + data).split(b"\n")
+            *lines, self._partial = (self._partial + data.decode(errors="replace")).split("\n")
             if len(self._partial) > _LONGEST:
-                self._partial = b""
+                self._partial = ""
             for line in lines:
                 try:
-                    message = json.loads(line)
+                    message = _decode(line)
                 except ValueError:
                     message = None
                 # A candidate may have found the descriptor and written to it; what it wrote counts for nothing.
