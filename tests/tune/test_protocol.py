@@ -237,3 +237,12 @@ def test_nameless_times_are_not_taken_from_lines_of_ops():
     assert nameless("STOP:a,TIME:1,WS:2") is None
     assert nameless("TIME:0\nTIME:nan\nWS:7 TIME:2ms\nTIME:3 WS:8") == OldLine("", 2.0, 7)
     assert nameless("OVERTIME:1 TIME:1.2.3") is None
+
+
+def test_messages_need_not_say_their_version():
+    reading = Reading()
+    reading.reported(
+        b'{"type":"sample","op":"a","ns":[5,7,6]}\n{"type":"result","op":"a","status":"ok","workspace":3}\n'
+    )
+    assert [(outcome.samples, outcome.workspace) for outcome in reading.finish()] == [((5.0, 7.0, 6.0), 3)]
+    assert not reading.problem

@@ -154,8 +154,8 @@ class Reading:
         except (ValueError, RecursionError):  # UnicodeDecodeError among them
             self._object(line, "is no JSON object")
             return
-        if message.get("v") != 1:
-            self._object(line, 'lacks "v": 1')
+        if message.get("v", 1) != 1:  # only the first line of a program needs to say it
+            self._object(line, 'is not of the protocol that is known here, "v": 1')
             return
         kind = message.get("type")
         if kind not in ("start", "sample", "result"):
