@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # typing's own would take as long to import as a tuner's worker takes to start
 
 if TYPE_CHECKING:
     from ostinato.errors import (

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from json import loads
-from json.encoder import encode_basestring_ascii as quoted
-from typing import Any
 
-__all__ = ["Channel", "quoted"]
+from ostinato.tune.worker.json_text import loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["Channel", "moved"]
 
 # Candidates may replace what they find in modules; the worker keeps what it began with.
 _read, _write, _exit, _getpid = os.read, os.write, os._exit, os.getpid
@@ -52,7 +55,7 @@ class Channel:
                 *lines, self._rest = (self._rest + piece).split(b"\n")
             lines.reverse()
             self._lines = lines
-        return loads(lines.pop())
+        return loads(lines.pop().decode())
 
     def start(self, line: str) -> None:
         """Write at once, with what was held back, that a candidate starts."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
 
 __all__ = ["described", "found"]
 

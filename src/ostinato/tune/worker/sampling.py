@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
-from typing import Protocol
 
-from ostinato.tune.stopping import Stopping
-from ostinato.tune.worker.preemption import Preemption
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Protocol
 
-__all__ = ["Samples", "Timer", "sampled"]
+    from ostinato.tune.stopping import Stopping
+    from ostinato.tune.worker.preemption import Preemption
+
+    class Timer(Protocol):
+        """What takes samples: of a processor, an accelerator, or a simulated device."""
+
+        overhead: float
+        resolution: float
+
+        def begin(self, call: Callable[[], Any]) -> None: ...
+
+        def take(self) -> tuple[float, int]: ...
+
+
+__all__ = ["Samples", "sampled"]
 
 _now = time.perf_counter_ns
 _RETAKES = 3
-
-
-class Timer(Protocol):
-    """What takes samples: of a processor, an accelerator, or a simulated device."""
-
-    overhead: float
-    resolution: float
-
-    def take(self) -> tuple[float, int]: ...
 
 
 class Samples:

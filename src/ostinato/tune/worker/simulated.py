@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
-from typing import Any
 
 from ostinato.tune.worker.timers import CpuTimer, timed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 __all__ = ["SimulatedTimer"]
 

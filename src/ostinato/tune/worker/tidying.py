@@ -6,7 +6,10 @@ import gc
 import os
 import sys
 import time
-from signal import ITIMER_PROF, ITIMER_REAL, ITIMER_VIRTUAL, setitimer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Tidying"]
 
@@ -38,8 +41,10 @@ class Tidying:
             return f"the directory {self._directory} is gone: {error.strerror}"
         if os.sched_getaffinity(0) != self._cores:
             os.sched_setaffinity(0, self._cores)
-        for timer in (ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF):
-            setitimer(timer, 0)
+        signal: Any = sys.modules.get("signal")  # without it nothing was set
+        if signal is not None:
+            for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+                signal.setitimer(timer, 0)
         sys.stdout, sys.stderr = self._streams
         gc.enable()
         threads = _threads()

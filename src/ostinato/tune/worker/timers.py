@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from _collections import deque  # type: ignore[import-not-found]  # collections' own: importing that takes 1 ms
-from collections.abc import Callable
 from itertools import repeat, starmap
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 __all__ = ["CpuTimer"]
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from json import dumps
-from operator import index
-from typing import Any
 
 from ostinato.tune.stopping import Stopping
-from ostinato.tune.worker.channel import Channel, quoted
 from ostinato.tune.worker.functions import described, found
+from ostinato.tune.worker.json_text import quoted
 from ostinato.tune.worker.poison import poisoned
 from ostinato.tune.worker.preemption import Preemption
-from ostinato.tune.worker.sampling import Samples, sampled
+from ostinato.tune.worker.sampling import sampled
 from ostinato.tune.worker.tidying import Tidying
 from ostinato.tune.worker.timers import CpuTimer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ostinato.tune.worker.channel import Channel
+    from ostinato.tune.worker.sampling import Samples
 
 __all__ = ["Worker"]
 
@@ -30,7 +34,8 @@ class Worker:
         self._cpu: CpuTimer | None = None
         self._flush: Callable[[], None] | None = None
         self._kept: dict[str, _Made] = {}
-        self._inputs: tuple[str, Any] = "", None  # of which setup and key, and what it returned
+        self._set_up_for: tuple[str, dict[str, Any]] | None = None
+        self._inputs: Any = None  # what that setup returned
 
     def serve(self) -> None:
         """Answer requests; the channel ends the process when the tuner is gone."""
@@ -125,12 +130,12 @@ class Worker:
         return _Made(call, (inputs, arguments.get("prepared")))
 
     def _set_up(self, name: str, key: dict[str, Any]) -> Any:
-        which = f"{name} {dumps(key, sort_keys=True)}"
-        if self._inputs[0] != which:
-            self._inputs = "", None  # before the next are made: both may not fit
+        if self._set_up_for != (name, key):
+            self._set_up_for = self._inputs = None  # before the next are made: both may not fit
             setup = found(name)
-            self._inputs = which, setup(key) if _takes_argument(setup) else setup()
-        return self._inputs[1]
+            self._inputs = setup(key) if _takes_argument(setup) else setup()
+            self._set_up_for = name, key
+        return self._inputs
 
 
 class _Made:
@@ -221,4 +226,4 @@ def _workspace(call: object) -> int:
     said = getattr(call, "workspace", 0)
     if said is None or isinstance(said, bool) or callable(said):
         return 0
-    return index(said)
+    return int(said.__index__())
