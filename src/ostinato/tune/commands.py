@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from ostinato.tune.candidate import Command
 from ostinato.tune.command import CommandRun
-from ostinato.tune.loop import Loop
+from ostinato.tune.loop import Loop, Timer
 from ostinato.tune.outcome import Outcome
 from ostinato.tune.protocol import Reading
 from ostinato.tune.reaper import Reaper
+from ostinato.tune.simulated_command import SimulatedCommands
 from ostinato.tune.status import Status
 from ostinato.tune.trial import Task
 
@@ -32,6 +33,7 @@ class Commands:
         loop: Loop,
         reaper: Reaper,
         memory: int | None,
+        simulated: SimulatedCommands | None = None,
         *,
         finished: Callable[[Task, Outcome, float], None],
         lost: Callable[[str], None],
@@ -39,21 +41,26 @@ class Commands:
         self._loop = loop
         self._reaper = reaper
         self._memory = memory
+        self._simulated = simulated
         self._finished = finished
         self._lost = lost
+        self._task: Task | None = None
+        self._moment = 0.0
         self._run: CommandRun | None = None
+        self._rest: Timer | None = None  # of what a simulated device takes longer
 
     @property
     def busy(self) -> bool:
-        return self._run is not None
+        return self._task is not None
 
     def start(self, task: Task, candidate: Command, environment: Mapping[str, str]) -> None:
         """Run `task`: its candidate's command, or what builds it."""
-        assert self._run is None
+        assert self._task is None
         build = task.what == "build"
         scratch = task.trial.scratch or ""
         values = candidate.filled(tuple(candidate.env.values()), scratch)
-        began = self._loop.now()
+        self._task = task
+        self._moment = self._loop.now()
         self._run = CommandRun(
             self._loop,
             self._reaper,
@@ -63,18 +70,38 @@ class Commands:
             seconds=task.seconds,
             memory=self._memory,
             reading=None if build else Reading(task.op, iterations=candidate.iterations),
-            ended=lambda outcome: self._ended(task, outcome, began),
+            ended=self._ended,
         )
+        if self._simulated is not None and self._simulated.crashes(candidate.id):
+            self._run.kill(Status.CRASH, "the simulated device crashed")
 
     def cancel(self) -> None:
         """Kill what runs; it ends as cancelled."""
         if self._run is not None:
             self._run.kill(Status.CANCELLED)
+        elif self._rest is not None:
+            self._rest.cancel()
+            self._finish(Outcome(Status.CANCELLED, ()))
 
-    def _ended(self, task: Task, outcome: Outcome, began: float) -> None:
-        self._run = None
+    def _ended(self, outcome: Outcome) -> None:
+        task, self._run = self._task, None
+        assert task is not None
         if outcome.status is Status.DEVICE_LOST:
             self._lost(outcome.message)
         if task.what == "build":
             outcome = replace(outcome, status=_OF_BUILDS.get(outcome.status, outcome.status))
-        self._finished(task, outcome, began)
+        if self._simulated is None or outcome.status is not Status.OK:
+            self._finish(outcome)
+            return
+        candidate, end = task.trial.candidate.id, self._loop.now() + self._simulated.latency
+        if self._simulated.hangs(candidate) or end > self._moment + task.seconds:
+            end = self._moment + task.seconds
+            outcome = Outcome(Status.HANG_KILLED, (), f"still running after {task.seconds:g} s, killed")
+        else:
+            outcome = self._simulated.slowed(candidate, outcome, end)
+        self._rest = self._loop.at(end, lambda: self._finish(outcome))
+
+    def _finish(self, outcome: Outcome) -> None:
+        task, self._task, self._rest = self._task, None, None
+        assert task is not None
+        self._finished(task, outcome, self._moment)

@@ -357,8 +357,12 @@ class Search:
         for result in self._ledger.record(trial, outcome, device, cached=cached):
             self._intake.tell(result)
         wanted = self._anchor_id in (None, trial.candidate.id)
-        if self._anchor is None and wanted and not cached and outcome.status is Status.OK:
+        if self._anchor is None and wanted and not cached and outcome.status is Status.OK and device is not None:
             self._anchor = trial
+            self._race.anchored(device, outcome.ops[0].samples)
+            if len({(station.device.model, station.device.simulation) for station in self._stations}) > 1:
+                # Unlike devices are compared by the anchor, so it is the next on each.
+                self._since_anchor = {name: _ANCHOR_EVERY * (name != device) for name in self._since_anchor}
 
     def _cancel(self, trial: Trial) -> None:
         self._enter(trial, Outcome(Status.CANCELLED, (), self._stopped), None)

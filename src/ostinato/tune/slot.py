@@ -11,6 +11,7 @@ from ostinato.tune.commands import Commands
 from ostinato.tune.loop import Loop
 from ostinato.tune.outcome import Outcome
 from ostinato.tune.reaper import Reaper
+from ostinato.tune.simulated_command import SimulatedCommands
 from ostinato.tune.trial import Task
 
 __all__ = ["Finished", "Returned", "Slot"]
@@ -41,6 +42,7 @@ class Slot:
         self._loop = loop
         self._environment = environment
         self._memory = memory
+        self._simulated: SimulatedCommands | None = None
         self._calls: Calls | None = None
         self._commands: Commands | None = None
         self._reapers: list[Reaper] = []
@@ -68,7 +70,12 @@ class Slot:
             assert isinstance(task.trial.candidate, Command)
             if self._commands is None:
                 self._commands = Commands(
-                    self._loop, self._reaper(), self._memory, finished=self._told, lost=self._lose
+                    self._loop,
+                    self._reaper(),
+                    self._memory,
+                    self._simulated,
+                    finished=self._told,
+                    lost=self._lose,
                 )
             self._commands.start(task, task.trial.candidate, {**os.environ, **self._environment})
             return

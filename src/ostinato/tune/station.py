@@ -9,6 +9,7 @@ from ostinato.tune.device import Device
 from ostinato.tune.lease import Lease
 from ostinato.tune.loop import Loop
 from ostinato.tune.reaper import Reaper
+from ostinato.tune.simulated_command import SimulatedCommands
 from ostinato.tune.slot import Slot
 
 __all__ = ["Station"]
@@ -33,6 +34,7 @@ class Station(Slot):
         self.measuring: dict[str, Any] = {}
         """What a worker must know of the device."""
         if device.simulation is not None:
+            self._simulated = SimulatedCommands(device.name, device.simulation, loop.now())
             self.measuring["simulation"] = {"device": device.name, **dataclasses.asdict(device.simulation)}
         if device.kind == "cuda":
             self.measuring["timer"] = "cuda"
