@@ -131,9 +131,9 @@ class Lease:
 
     def __del__(self) -> None:
         if self._files and self._pid == os.getpid():
+            self._close()  # not unlocked: what runs on the device may hold duplicates until it has ended
             message = f"the lease of {self.device.name} was never released"
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
-            self._close()  # not unlocked: what runs on the device may hold duplicates until it has ended
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a lease is neither copied nor pickled: it would be held twice")

@@ -28,6 +28,7 @@ DEFAULT_DIRECTORY = "/tmp/ostinato-leases"
 
 _SUFFIX = ".lock"
 _MOST_BYTES = 4096
+_LATEST = 1e11  # seconds since 1970 that every calendar can show
 # Whoever made the directory or a file makes it accessible in his next system call; others try again until then.
 _TRIES = 20
 _PAUSE = 0.005
@@ -155,7 +156,7 @@ def _open_directory() -> int:
     """Open the directory, and make it if it is not there."""
     path = lease_directory()
     # Anybody may put a link where the default directory belongs, so it is not followed; who sets the variable may.
-    links = os.O_NOFOLLOW if path == DEFAULT_DIRECTORY else 0
+    links = 0 if os.environ.get(VARIABLE) else os.O_NOFOLLOW
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
         os.chmod(path, 0o1777)  # whatever the umask; sticky, so that only its owner can remove a file
@@ -243,8 +244,10 @@ def _read(file: int, identity: str) -> Holder:
     try:
         record = json.loads(os.pread(file, _MOST_BYTES, 0).partition(b"\n")[0])
         pid, started, since = int(record["pid"]), int(record["started"]), float(record["since"])
+        if pid <= 0 or not 0 <= since <= _LATEST:
+            return Holder(identity)
         command = "".join(c if c.isprintable() else "?" for c in str(record["command"]))
-        return Holder(identity, pid, command, since, pid > 0 and _started(pid) == started)
+        return Holder(identity, pid, command, since, _started(pid) == started)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return Holder(identity)
 
