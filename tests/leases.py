@@ -139,7 +139,7 @@ def contend(witness: str, seed: int, rounds: int) -> list[str]:
 
 
 def in_child(function: Callable[[], Any], user: int | None = None) -> Any:
-    """Return what a function returns in a forked child, as `user` if this is root; an exception as its type and text."""
+    """Return what a function returns in a forked child, as `user` if this is root; an exception as type and text."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
