@@ -104,7 +104,7 @@ def described(row: Row, config: str, description: str) -> dict[str, Any]:
         "run": row.run,
         "phase": row.phase,
         "device": None if row.device is None else json.loads(row.device),
-        "host": row.host,
+        "host": json.loads(row.host),
         "time": row.time,
         "op": json.loads(row.op),
         "status": row.status,
@@ -134,6 +134,9 @@ def restored(value: object) -> tuple[Row, str, str]:
     for name in ("run", "workspace", "contended"):
         if not 0 <= value[name] <= LARGEST:
             raise ValueError(f"{name!r} is {value[name]!r}")
+    for name in ("candidate", "source", "phase"):
+        if not value[name].isascii():
+            raise ValueError(f"{name!r} is {value[name]!r}")
     if not all(isinstance(sample, int | float) and not isinstance(sample, bool) for sample in value["samples"]):
         raise ValueError("'samples' holds something else than numbers")
     fields = {**value, "device": value["model"]}
@@ -143,7 +146,7 @@ def restored(value: object) -> tuple[Row, str, str]:
         run=value["run"],
         phase=value["phase"],
         device=None if value["device"] is None else text(value["device"]),
-        host=value["host"],
+        host=text(value["host"]),
         time=float(value["time"]),
         op=text(value["op"]),
         status=Status(value["status"]).value,
@@ -151,7 +154,7 @@ def restored(value: object) -> tuple[Row, str, str]:
         workspace=value["workspace"],
         message=text(value["message"]),
         contended=value["contended"],
-        allowed=value["allowed"],
+        allowed=None if value["allowed"] is None else float(value["allowed"]),
     )
     return row, canonical(value["config"]), canonical(value["description"])
 

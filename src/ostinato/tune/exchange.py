@@ -89,7 +89,7 @@ def _read(path: Path) -> Iterator[tuple[Row, str, str]]:
                     yield restored(value)
                 elif value != _HEADER:
                     raise ValueError(f"it begins with {_start(value)}, not with {json.dumps(_HEADER)}")
-        except (ValueError, RecursionError) as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             raise TuningError(f"{path}, line {max(number, 1)}: {error}") from error
         if number == 0:
             raise TuningError(f"{path} is empty; a file of attempts begins with {json.dumps(_HEADER)}")

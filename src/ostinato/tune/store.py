@@ -146,7 +146,7 @@ class Search:
     def __init__(self, store: Store, contexts: Mapping[str, Context]) -> None:
         self._store = store
         self._contexts = dict(contexts)
-        self._host = os.uname().nodename
+        self._host = text(os.uname().nodename)
         self._answers: dict[Code, list[Row]] = {}
         self._others: dict[str, set[tuple[Context, Code]]] | None = None  # what is there besides, by config
         self._used: dict[str, int] = {}  # the run that each candidate's result is from
