@@ -160,7 +160,7 @@ def restored(value: object) -> tuple[Row, str, str]:
 
 
 def packed(samples: Sequence[float]) -> bytes:
-    return struct.pack(f"<{len(samples)}d", *samples)
+    return struct.pack(f"<{len(samples)}d", *map(float, samples))
 
 
 def _unpacked(samples: bytes) -> tuple[float, ...]:
