@@ -39,7 +39,7 @@ class Calls:
     finished
         Called with a task, its outcome, and when it began.
     returned
-        Called with tasks that never began, because a task before them ended the worker.
+        Called with tasks that never began, and whether the first of them may be why the worker ended.
     lost
         Called with the reason when the reaper cannot go on.
     """
@@ -52,7 +52,7 @@ class Calls:
         environment: Mapping[str, str],
         memory: int | None,
         finished: Callable[[Task, Outcome, float], None],
-        returned: Callable[[list[Task]], None],
+        returned: Callable[[list[Task], bool], None],
         lost: Callable[[str], None],
     ) -> None:
         self._loop = loop
@@ -125,12 +125,6 @@ class Calls:
         if self._worker is not None:
             self._worker.send({"type": "forget"})
 
-    def serve(self, finished: Callable[[Task, Outcome, float], None], returned: Callable[[list[Task]], None]) -> None:
-        """Serve another search."""
-        assert not self._tasks
-        self._finished = finished
-        self._returned = returned
-
     def sweep(self) -> bool:
         """Kill everything that the worker started; return whether it is all gone soon."""
         if self._worker is not None:
@@ -185,7 +179,9 @@ class Calls:
 
     def _heard(self, message: Message) -> None:
         kind = message.get("type")
-        if kind == "hello":
+        if kind == "bye":
+            self._killing = "leaves"  # by itself, and nobody who waits is to blame
+        elif kind == "hello":
             self._ready = True
             self._failed_starts = 0
             self._moment = self._loop.now()
@@ -215,11 +211,12 @@ class Calls:
             self._failed_starts += 1
             if self._failed_starts == _STARTS or isinstance(event, NotStarted):
                 raise TuningError(f"a worker process cannot be started: {_how(event)}\n{printed}".rstrip())
+        known = self._began or bool(killing)
         if tasks and self._began and killing != "stale":
             task = tasks.pop(0)
             self._finished(task, self._verdict(task, event, killing, printed), self._moment)
         if tasks:
-            self._returned(tasks)
+            self._returned(tasks, not known)
 
     def _verdict(self, task: Task, event: Ended, killing: str, printed: str) -> Outcome:
         """What became of the task that the worker died of."""

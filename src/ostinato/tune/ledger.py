@@ -82,6 +82,16 @@ class Ledger:
             )
             yield trial, Outcome(Status.OK, ops), self._final_device
 
+    def revived(self) -> list[Trial]:
+        """Return those that were cut and would not be by what is known now: the store's, or where a rival failed."""
+        return [
+            self._trials[candidate]
+            for candidate, results in self._results.items()
+            if any(
+                result.status is Status.RACED and not self._race.cut((candidate, op)) for op, result in results.items()
+            )
+        ]
+
     def trial(self, candidate: str) -> Trial:
         """Return the trial of a candidate by its id."""
         return self._trials[candidate]

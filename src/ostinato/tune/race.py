@@ -158,6 +158,12 @@ class Race:
         """Return the time in ns that a candidate on this device has to beat; None if there is none yet."""
         return self._bound(self._speeds.place(device))
 
+    def cut(self, entry: EntryKey) -> bool:
+        """Return whether what was measured of an entry would have it cut by what is known now."""
+        screened = self._screened[entry]
+        bound = self._bound(screened.place)
+        return bound is not None and cut(screened.ordered, bound)
+
     def finalists(self) -> list[EntryKey]:
         """Return who is due in the present round of the final, in order; nobody if all is decided.
 
@@ -209,11 +215,7 @@ class Race:
 
     def _field(self) -> list[EntryKey]:
         """Return the finalists: the best that were not cut, and the default."""
-        rivals = []
-        for entry, screened in self._screened.items():
-            bound = self._bound(screened.place)
-            if entry != self.default and (bound is None or not cut(screened.ordered, bound)):
-                rivals.append(entry)
+        rivals = [entry for entry in self._screened if entry != self.default and not self.cut(entry)]
         rivals.sort(key=lambda entry: (self._time(entry), self._preference(entry)))
         if self.default in self._screened:
             return [self.default, *rivals[: _FIELD - 1]]

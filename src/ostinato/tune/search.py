@@ -99,6 +99,7 @@ class Search:
         self._unchecked: deque[tuple[Trial, Outcome, str]] = deque()
         self._checking: dict[str, tuple[Outcome, str]] = {}
         self._contended: dict[str, Trial] = {}  # to be measured once more, when the others are through
+        self._twice: set[str] = set()
         self._running = 0
         self._turn_outcome: Outcome | None = None
         self._anchor_id = anchor
@@ -130,11 +131,7 @@ class Search:
             self._dispatch()
             if self._running or self._unbuilt or self._unchecked or self._ready or self._intake.open:
                 self._turn()
-            elif again := [trial for trial in self._contended.values() if trial.tries == 0]:
-                for trial in again:
-                    trial.tries = 1
-                self._ready.extend(again)
-            else:
+            elif not self._once_more():
                 return
 
     def build(self, trials: Sequence[Trial]) -> None:
@@ -168,6 +165,17 @@ class Search:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def _once_more(self) -> bool:
+        """Have those measured again whose first result cannot stand; return whether there are any."""
+        if self._stopped:
+            return False
+        trials = [*self._contended.values(), *self._ledger.revived()]
+        again = [trial for trial in trials if trial.candidate.id not in self._twice]
+        self._twice.update(trial.candidate.id for trial in again)
+        for trial in again:
+            (self._unbuilt if self._needs_build(trial) else self._ready).append(trial)
+        return bool(again)
+
     def _pull(self) -> None:
         for _ in range(_PULLS):
             waiting = len(self._ready) + len(self._unbuilt)
@@ -178,7 +186,11 @@ class Search:
             trial = self._intake.next()
             if trial is None:
                 return
-            stored = self._known.find(trial)
+            try:
+                stored = self._known.find(trial)
+            except OSError as error:  # a file that it stands for cannot be read
+                self._enter(trial, Outcome(Status.INVALID, (), str(error)), None)
+                continue
             if stored is not None:
                 self._enter(trial, stored[1], stored[0], cached=True)
                 continue
@@ -312,10 +324,10 @@ class Search:
         else:
             self._keep(trial, outcome, device)
 
-    def _returned(self, slot: Slot, tasks: list[Task]) -> None:
-        """Take back tasks that had not begun; the first of them may be why their worker ended."""
+    def _returned(self, slot: Slot, tasks: list[Task], blamed: bool) -> None:
+        """Take back tasks that had not begun; if `blamed`, the first of them may be why their worker ended."""
         self._running -= len(tasks)
-        tasks[0].trial.tries += 1
+        tasks[0].trial.tries += blamed
         for task in reversed(tasks):
             trial = task.trial
             if task.what in ("final", "anchor"):
@@ -375,7 +387,7 @@ class Search:
             return
         self._stopped = why
         waiting = [*self._unbuilt, *self._ready, *(trial for trial, _, _ in self._unchecked)]
-        for trial in (*waiting, *(trial for trial in self._contended.values() if trial.tries == 0)):
+        for trial in (*waiting, *(trial for name, trial in self._contended.items() if name not in self._twice)):
             self._cancel(trial)
         for queue in (self._unbuilt, self._ready, self._unchecked, self._contended):
             queue.clear()

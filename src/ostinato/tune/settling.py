@@ -24,8 +24,9 @@ def settle(search: Search, race: Race, ledger: Ledger, known: Known) -> tuple[Re
         return (ties[0] if ties else None), ties
     decided = _final(search, race, ledger)
     entries = list(race.verdict().ties)
+    measured = list(ledger.settled())
     if decided:
-        for trial, outcome, device in ledger.settled():
+        for trial, outcome, device in measured:
             known.add(trial, outcome, device)
         known.set_verdict([list(entry) for entry in entries], about)
     ties = tuple(ledger.result(*entry) for entry in entries)

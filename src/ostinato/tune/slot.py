@@ -17,7 +17,7 @@ from ostinato.tune.trial import Task
 __all__ = ["Finished", "Returned", "Slot"]
 
 Finished = Callable[["Slot", Task, Outcome, float], None]
-Returned = Callable[["Slot", list[Task]], None]
+Returned = Callable[["Slot", list[Task], bool], None]
 
 
 class Slot:
@@ -48,7 +48,8 @@ class Slot:
         self._reapers: list[Reaper] = []
 
     def serve(self, finished: Finished, returned: Returned) -> None:
-        """Serve a search: it is told outcomes and when each began, and gets back tasks that never began."""
+        """Serve a search: it is told outcomes and when each began, and gets back tasks that never
+        began, with whether the first of them may be why."""
         self._finished = finished
         self._returned = returned
 
@@ -86,7 +87,7 @@ class Slot:
                 environment={**os.environ, **self._environment},
                 memory=self._memory,
                 finished=self._told,
-                returned=lambda tasks: self._returned(self, tasks),
+                returned=lambda tasks, blamed: self._returned(self, tasks, blamed),
                 lost=self._lose,
             )
         self._calls.start(task)
