@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from ostinato.tune.candidate import Command
 from ostinato.tune.command import CommandRun
@@ -16,13 +15,6 @@ from ostinato.tune.status import Status
 from ostinato.tune.trial import Task
 
 __all__ = ["Commands"]
-
-_OF_BUILDS = {
-    Status.HANG_KILLED: Status.COMPILE_TIMEOUT,
-    Status.CRASH: Status.COMPILE_ERROR,
-    Status.INVALID: Status.COMPILE_ERROR,
-    Status.BAD_OUTPUT: Status.COMPILE_ERROR,
-}
 
 
 class Commands:
@@ -88,8 +80,6 @@ class Commands:
         assert task is not None
         if outcome.status is Status.DEVICE_LOST:
             self._lost(outcome.message)
-        if task.what == "build":
-            outcome = replace(outcome, status=_OF_BUILDS.get(outcome.status, outcome.status))
         if self._simulated is None or outcome.status is not Status.OK:
             self._finish(outcome)
             return

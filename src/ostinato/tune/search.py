@@ -28,6 +28,14 @@ from ostinato.tune.trial import Task, Trial
 
 __all__ = ["Search"]
 
+_OF_BUILDS = {
+    Status.HANG_KILLED: Status.COMPILE_TIMEOUT,
+    Status.CRASH: Status.COMPILE_ERROR,
+    Status.INVALID: Status.COMPILE_ERROR,
+    Status.OOM: Status.COMPILE_ERROR,
+    Status.BAD_OUTPUT: Status.COMPILE_ERROR,
+}
+
 _TRIES = 3  # of a candidate whose worker or device went away without its doing
 _AHEAD = 32  # candidates that wait for each device, so that quick ones never wait for the loop
 _PULLS = 256  # candidates that are taken up between two looks at what has arrived
@@ -305,7 +313,8 @@ class Search:
                 trial.built()
                 self._ready.append(trial)
             else:
-                self._keep(trial, outcome, None)
+                status = _OF_BUILDS.get(outcome.status, outcome.status)
+                self._keep(trial, Outcome(status, (), outcome.message), None)
         elif task.what == "check":
             measured, device = self._checking.pop(trial.candidate.id)
             self._keep(trial, measured if outcome.status is Status.OK else _wrong(measured, outcome), device)

@@ -46,8 +46,11 @@ class Tasks:
         self._op = op
         self._key = key
         self._verify = verify
-        self._policy = dataclasses.asdict(policy)
-        self._turn = dataclasses.asdict(turn)
+        # Sampling ends well before the limit of time does: only what hangs reaches that.
+        self._policy, self._turn = (
+            dataclasses.asdict(dataclasses.replace(each, max_seconds=min(each.max_seconds, seconds / 2)))
+            for each in (policy, turn)
+        )
         self._seconds = seconds
         self._memory = memory
 
