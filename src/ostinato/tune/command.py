@@ -7,15 +7,15 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from ostinato.tune.loop import Loop, Timer
 from ostinato.tune.outcome import OpOutcome, Outcome, death
-from ostinato.tune.protocol import Reading
 from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 from ostinato.tune.status import Status
 from ostinato.tune.wording import one_line
 
-__all__ = ["PAUSES", "SHORTAGES", "CommandRun", "Kept"]
+__all__ = ["PAUSES", "SHORTAGES", "CommandRun", "Kept", "Reading"]
 
 SHORTAGES = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS})
 """Errors of a launch that say nothing about the command: it is tried again."""
@@ -29,6 +29,16 @@ _MOST_PRINTED = 64 << 20
 _KEPT = 1 << 16
 _QUOTED = 300
 _OUT_OF_MEMORY = re.compile(r"bad_alloc|MemoryError|out of memory|cannot allocate memory", re.IGNORECASE)
+
+
+class Reading(Protocol):
+    """Takes what a command reports: an `ostinato.tune.protocol.Reading`, or the like."""
+
+    @property
+    def problem(self) -> str: ...
+    def reported(self, data: bytes) -> None: ...
+    def printed(self, data: bytes) -> None: ...
+    def finish(self, died: tuple[Status, str] | None = None) -> tuple[OpOutcome, ...]: ...
 
 
 class Kept:
