@@ -1,4 +1,4 @@
-"""Where the C header of native tasks is."""
+"""Where the C headers of native tasks and of profilers are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["get_include"]
 
 
 def get_include() -> str:
-    """Return the directory that holds ``ostinato.h``.
+    """Return the directory that holds ``ostinato.h`` and ``ostinato_report.h``.
 
     Examples
     --------

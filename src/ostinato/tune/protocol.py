@@ -150,7 +150,7 @@ class Reading:
                 self._object(line, "is no JSON object")
             return
         try:
-            message = json.loads(line.decode())
+            message = json.loads(line.decode("utf-8", "replace"))
         except (ValueError, RecursionError):  # UnicodeDecodeError among them
             self._object(line, "is no JSON object")
             return
