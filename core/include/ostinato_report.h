@@ -205,8 +205,13 @@ static inline int ost_report_result(const char *op, const char *status, double n
 
 /* For runs without a tuner: prints the line that older tools read, which the tuner understands too. */
 static inline void ost_report_print(const char *op, double ns, uint64_t workspace) {
-    printf("OP:%s,TIME:%.17g,WS:%llu\n", op, ns / 1e6, (unsigned long long)workspace);
-    fflush(stdout);
+    ost_report_line time = {(char *)malloc(64), 0, 64};
+    ost_report_append_number(&time, ns / 1e6);
+    if (time.text != NULL) {
+        printf("OP:%s,TIME:%.*s,WS:%llu\n", op, (int)time.used, time.text, (unsigned long long)workspace);
+        fflush(stdout);
+    }
+    free(time.text);
 }
 
 #ifdef __cplusplus
