@@ -60,6 +60,14 @@ std::array<Descriptor, 2> take_descriptors() {
     return taken;
 }
 
+// Both ends are built together, so a message is never shorter than what it begins with.
+template <typename Value>
+Value beginning(const std::vector<std::byte>& message) {
+    Value value{};
+    std::memcpy(&value, message.data(), std::min(sizeof value, message.size()));
+    return value;
+}
+
 class Reaper {
 public:
     Reaper(Channel channel, Descriptor tuner, Descriptor signals)
@@ -111,47 +119,50 @@ private:
     }
 
     void obey(Received received) {
-        const auto size = received.message.size();
-        Request request{};
-        if (size < sizeof request) {
+        const auto& message = received.message;
+        if (message.empty()) {
             closed_by_tuner_ = false;
             leave();
             return;
         }
-        std::memcpy(&request, received.message.data(), sizeof request);
-        if (request == Request::setup && size >= sizeof(Setup)) {
-            Setup setup{};
-            std::memcpy(&setup, received.message.data(), sizeof setup);
-            placement_.idle_priority = setup.idle_priority != 0;
-            placement_.core_mask.assign(received.message.begin() + sizeof setup, received.message.end());
-        } else if (request == Request::leases) {
-            if (received.descriptors.empty()) {
-                leases_.clear();
-            }
-            for (Descriptor& lease : received.descriptors) {
-                leases_.push_back(std::move(lease));
-            }
-        } else if (request == Request::spawn && size >= sizeof(Spawn)) {
-            spawn(received);
-        } else if (request == Request::kill) {
-            supervision_.kill(Cause::killed);
-        } else if (request == Request::sweep) {
-            supervision_.sweep();
-        } else if (request == Request::close) {
-            closed_by_tuner_ = true;
-            leave();
+        switch (beginning<Request>(message)) {
+            case Request::setup:
+                placement_.idle_priority = beginning<Setup>(message).idle_priority != 0;
+                placement_.core_mask.assign(message.begin() + sizeof(Setup), message.end());
+                break;
+            case Request::leases:
+                if (received.descriptors.empty()) {
+                    leases_.clear();
+                }
+                for (Descriptor& lease : received.descriptors) {
+                    leases_.push_back(std::move(lease));
+                }
+                break;
+            case Request::spawn:
+                spawn(received);
+                break;
+            case Request::kill:
+                supervision_.kill(Cause::killed);
+                break;
+            case Request::sweep:
+                supervision_.sweep();
+                break;
+            case Request::close:
+                leave();
+                break;
         }
     }
 
     void spawn(const Received& received) {
-        Spawn spawn{};
-        std::memcpy(&spawn, received.message.data(), sizeof spawn);
+        const auto spawn = beginning<Spawn>(received.message);
         if (!received.all_descriptors || received.descriptors.size() != spawn.targets + std::size_t{1}) {
             channel_.say(NotStarted{Event::not_started, EMFILE, Stage::setup});
             return;
         }
-        std::vector<int> targets(spawn.targets);
-        std::memcpy(targets.data(), received.message.data() + sizeof spawn, targets.size() * sizeof(int));
+        std::vector<int> targets;
+        for (std::size_t at = sizeof spawn; targets.size() < spawn.targets; at += sizeof(int)) {
+            std::memcpy(&targets.emplace_back(), received.message.data() + at, sizeof(int));
+        }
         const std::span<const Descriptor> descriptors(received.descriptors);
         Command command(descriptors[0], spawn, std::move(targets), descriptors.subspan(1));
         supervision_.start(command, placement_, spawn);

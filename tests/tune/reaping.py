@@ -19,9 +19,10 @@ def wait_for(reaper: Reaper, *kinds: type) -> list[Event]:
     readable = select.poll()
     readable.register(reaper, select.POLLIN)
     events: list[Event] = []
-    while not any(isinstance(event, kinds) for event in events):
+    while not any(isinstance(event, (*kinds, Lost)) for event in events):
         assert readable.poll(DEADLINE * 1000), f"the reaper says nothing more: {events}"
         events += reaper.read()
+    assert any(isinstance(event, kinds) for event in events), events
     return events
 
 
@@ -32,16 +33,23 @@ def end(reaper: Reaper) -> Exited:
     return last
 
 
+def living(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended; somebody else may have to wait for it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def marked(mark: str) -> set[int]:
     """Living processes that have MARK=mark in their environment, whoever their parent is."""
     found = set()
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             environment = (directory / "environ").read_bytes()
-            state = (directory / "stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-        if f"MARK={mark}".encode() in environment.split(b"\0") and state not in "ZX":
+        if f"MARK={mark}".encode() in environment.split(b"\0") and living(int(directory.name)):
             found.add(int(directory.name))
     return found
 

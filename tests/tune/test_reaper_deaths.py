@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tune.reaping import DEADLINE, eventually, marked
+from ostinato.tune.reaper import Reaper
+from tune.reaping import DEADLINE, eventually, living, marked
 
 TESTS = Path(__file__).parents[1]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(TESTS)}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
 
 # Holds a lease, and runs a command that has left a crowd behind, each in a session of its own.
 TUNER = """
@@ -79,11 +80,34 @@ def test_a_lease_is_free_when_nothing_of_a_killed_tuner_is_left(tmp_path: Path, 
     tuner.kill()
     waiting.join(DEADLINE)
     assert left_behind == set()
-    eventually(lambda: not Path(f"/proc/{reaper}").exists(), "the reaper ends")
+    eventually(lambda: not living(reaper), "the reaper ends")
     if forks:
         os.kill(copy, signal.SIGKILL)  # it was still there, and held copies of everything
     tuner.stdout.close()
     tuner.wait()
+
+
+def test_leases_are_held_until_others_are_given(tmp_path: Path) -> None:
+    def locked(name: str) -> bool:
+        with open(tmp_path / name, "r+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    first, second = (open(tmp_path / name, "w") for name in ("first", "second"))  # noqa: SIM115
+    with Reaper(leases=[first.fileno()]) as reaper:
+        for file in (first, second):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        first.close()
+        assert locked("first")
+        reaper.hold([second.fileno()])
+        second.close()
+        eventually(lambda: not locked("first"), "the first lease is let go")
+        assert locked("second")
+        reaper.hold(())
+        eventually(lambda: not locked("second"), "the second lease is let go")
 
 
 def test_a_tuner_that_becomes_another_program_leaves_nothing_behind(tmp_path: Path) -> None:
