@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,69 @@ def bench(arguments: tuple[str, ...]) -> None:
             f"repository (there is no {script} in {Path.cwd()})"
         )
     sys.exit(_run([os.fspath(script), *arguments], {}))
+
+
+class _NotStarted(click.ClickException):
+    """The search could not begin: a file, a device or the store is wrong."""
+
+    exit_code = 2
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
+@click.option("--devices", help="Names with commas between, such as cpu:0,cpu:1; by default FILE's.")
+@click.option("--resume", is_flag=True, help="Take what the store knows; without it everything is measured anew.")
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Save the report as .html, .json or .csv; may be given several times.",
+)
+@click.option("--store", type=click.Path(dir_okay=False, path_type=Path), help="The store; by default FILE's.")
+@click.option("--budget", type=click.FloatRange(min=0, min_open=True), help="Most seconds; by default FILE's.")
+def tune(
+    file: Path, devices: str | None, resume: bool, reports: tuple[Path, ...], store: Path | None, budget: float | None
+) -> None:
+    """Find the fastest candidate of those that FILE describes, a TOML file (see ostinato.tune.job).
+
+    The exit status is 0 if there is a winner, 1 if no candidate is ok, 2 if the search could not begin.
+    """
+    from ostinato.errors import OstinatoError
+    from ostinato.tune.job import load
+    from ostinato.tune.report import writer
+    from ostinato.tune.run_job import run
+
+    try:
+        for path in reports:
+            writer(path)
+            if not path.absolute().parent.is_dir():
+                raise ValueError(f"cannot save a report as {os.fspath(path)!r}: its directory does not exist")
+    except ValueError as error:
+        raise _NotStarted(str(error)) from error
+    try:
+        report, interrupted = run(load(file), devices, resume=resume, store=store, seconds=budget)
+    except OstinatoError as error:
+        raise _NotStarted(str(error)) from error
+    click.echo(report.table(most=20))
+    click.echo(f"\n{report.why()}")
+    for path in reports:
+        report.save(path)
+        click.echo(f"report: {path}")
+    if interrupted:
+        click.echo("interrupted: --resume goes on from here", err=True)
+        sys.exit(128 + signal.SIGINT)
+    sys.exit(0 if report.best is not None else 1)
+
+
+@main.command()
+def devices() -> None:
+    """List the devices that candidates can be measured on, and who uses them."""
+    from rich.console import Console
+
+    from ostinato.view.devices import show_devices
+
+    show_devices(Console())
 
 
 @main.command(context_settings={"allow_interspersed_args": False})

@@ -11,7 +11,7 @@ from typing import IO, Any
 from ostinato.tune.policy import Policy
 from ostinato.tune.result import Result, Stretch
 
-__all__ = ["Report"]
+__all__ = ["Report", "writer"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,14 +110,31 @@ class Report:
         ValueError
             If the suffix is another.
         """
-        suffix = Path(path).suffix.lower()
-        writers = _writers()
-        if suffix not in writers:
-            raise ValueError(f"cannot save a report as {os.fspath(path)!r}: its suffix is none of {', '.join(writers)}")
         from ostinato.view.files import replacing
 
+        write = writer(path)
         with replacing(path) as draft, open(draft, "w", encoding="utf-8", errors="backslashreplace", newline="") as out:
-            writers[suffix](self, out)
+            write(self, out)
+
+
+def writer(path: str | os.PathLike[str]) -> Callable[[Report, IO[str]], None]:
+    """Return what writes a report to a file of this name.
+
+    Raises
+    ------
+    ValueError
+        If the suffix is not known.
+
+    Examples
+    --------
+    >>> writer("report.csv").__name__
+    'write_csv'
+    """
+    suffix = Path(path).suffix.lower()
+    writers = _writers()
+    if suffix not in writers:
+        raise ValueError(f"cannot save a report as {os.fspath(path)!r}: its suffix is none of {', '.join(writers)}")
+    return writers[suffix]
 
 
 def _writers() -> dict[str, Callable[[Report, IO[str]], None]]:
