@@ -10,6 +10,7 @@ from rich.console import Console
 import ostinato as ost
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.result import Result
+from ostinato.tune.so_far import SoFar
 from ostinato.view.tuning import Display
 
 
@@ -111,3 +112,39 @@ def test_it_is_drawn_on_a_terminal_and_taken_away(monkeypatch):
     for thread in set(threading.enumerate()) - before:
         thread.join(timeout=5)
         assert not thread.is_alive()
+
+
+def test_what_is_so_far_found_is_kept_and_everything_is_told_on():
+    told = []
+
+    class Listener(Progress):
+        pass
+
+    names = [name for name in vars(Progress) if not name.startswith("_")]
+    for name in names:
+        setattr(Listener, name, lambda self, *arguments, name=name: told.append((name, *arguments)))
+    so_far = SoFar(Listener())
+    default, other = candidate(1), candidate(2)
+    results = [
+        Result(candidate=default, op="matmul", status=ost.Status.OK, time_ns=20.0),
+        Result(candidate=other, op="matmul", status=ost.Status.CRASH),
+        Result(candidate=other, op="matmul", status=ost.Status.OK, time_ns=10.0),  # measured again: this one counts
+    ]
+    calls = [
+        ("begin", "matmul", 2),
+        ("waiting", "cpu:0", "another"),
+        ("building", "build:0", default),
+        ("running", "cpu:0", default, "measure"),
+        ("idle", "cpu:0"),
+        ("note", "hello"),
+        *(("ended", result, results[0]) for result in results),
+        ("end", None),
+    ]
+    for name, *arguments in calls:
+        getattr(so_far, name)(*arguments)
+    assert told == calls
+    assert {name for name, *_ in calls} == set(names)
+    report = so_far.report({"n": 1}, ost.Policy(), default)
+    assert report.results == (results[0], results[2])
+    assert (report.op, report.key, report.best, report.default) == ("matmul", {"n": 1}, results[0], results[0])
+    assert report.ties == (results[0],)

@@ -17,7 +17,7 @@ from ostinato.tune.candidate import Call, Candidate, Command
 from ostinato.tune.landscape import Parameter, landscape
 from ostinato.tune.pictures import COLOURS, heat_map, parameter_picture, rank_picture
 from ostinato.tune.status import Status
-from ostinato.tune.summary import named, ranked, sentences, status_counts
+from ostinato.tune.summary import half_width, named, ranked, sentences, status_counts
 from ostinato.tune.table import marks, parameters
 from ostinato.tune.timeline import kind, time_line
 from ostinato.tune.wording import counted, duration, one_line, setting, settings
@@ -160,7 +160,7 @@ def _data(report: Report) -> str:
         column("op", "value", (one_line(result.op) for result in rows))
     column("status", "status", (str(result.status) for result in rows))
     column("time", "time", (result.time_ns for result in rows), "median of the samples")
-    column("±", "percent", map(_half_width, rows), "half the width of the 95 % confidence interval of the median")
+    column("±", "percent", map(half_width, rows), "half the width of the 95 % confidence interval of the median")
     column("x best", "ratio", (result.time_ns / best if best and result.time_ns else None for result in rows))
     column("samples", "count", (len(result.samples) or None for result in rows))
     column("disturbed", "count", (result.contended or None for result in rows), "samples with something else running")
@@ -183,12 +183,6 @@ def _value(config: Mapping[str, Any], name: str) -> str | int | float | None:
     # Beyond 2**53 JavaScript rounds.
     plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 2**53
     return value if plain else setting(value)
-
-
-def _half_width(result: Result) -> float | None:
-    if result.interval_ns is None or not result.time_ns or len(result.samples) < 2:
-        return None
-    return (result.interval_ns[1] - result.interval_ns[0]) / 2 / result.time_ns
 
 
 def _stored(result: Result) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ostinato.tune.report import Report
     from ostinato.tune.result import Result
 
-__all__ = ["Gain", "gain", "named", "ranked", "sentences", "status_counts"]
+__all__ = ["Gain", "gain", "half_width", "named", "ranked", "sentences", "status_counts"]
 
 _FEWEST_SAMPLES = 6  # of fewer, the range covers the median with less than 95 %
 _MOST_TIES = 5
@@ -40,6 +40,13 @@ def gain(report: Report) -> Gain | None:
     if few or best.interval_ns is None or default.interval_ns is None or best.interval_ns[0] <= 0:
         return Gain(ratio, None, None)
     return Gain(ratio, default.interval_ns[0] / best.interval_ns[1], default.interval_ns[1] / best.interval_ns[0])
+
+
+def half_width(result: Result) -> float | None:
+    """Return half the width of the 95 % confidence interval, relative to the median; None if there are few samples."""
+    if result.interval_ns is None or not result.time_ns or len(result.samples) < _FEWEST_SAMPLES:
+        return None
+    return (result.interval_ns[1] - result.interval_ns[0]) / 2 / result.time_ns
 
 
 def status_counts(report: Report) -> dict[Status, int]:

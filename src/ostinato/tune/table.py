@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
-from ostinato.tune.summary import ranked
+from ostinato.tune.summary import half_width, ranked
 from ostinato.tune.wording import duration, one_line, setting
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def _columns(report: Report, shown: list[Result]) -> Iterator[tuple[str, list[st
         yield "op", [one_line(result.op) for result in shown], str.ljust
     yield "status", [str(result.status) for result in shown], str.ljust
     yield "time", ["" if result.time_ns is None else duration(result.time_ns) for result in shown], str.rjust
-    yield "+/-", [_half_width(result) for result in shown], str.rjust
+    widths = [half_width(result) for result in shown]
+    yield "+/-", ["" if width is None else f"{width:.1%}" for width in widths], str.rjust
     yield "x best", [_relative(report, result) for result in shown], str.rjust
     yield "samples", [str(len(result.samples) or "") for result in shown], str.rjust
     yield "workspace", [str(result.workspace or "") for result in shown], str.rjust
@@ -158,12 +159,6 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_strict(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _half_width(result: Result) -> str:
-    if result.interval_ns is None or not result.time_ns or result.interval_ns[0] == result.interval_ns[1]:
-        return ""
-    return f"{(result.interval_ns[1] - result.interval_ns[0]) / 2 / result.time_ns:.1%}"
 
 
 def _relative(report: Report, result: Result) -> str:
