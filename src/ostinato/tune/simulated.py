@@ -48,4 +48,7 @@ def simulated_device(name: str) -> Device:
         simulation = Simulation(**values)
     except ValueError as error:
         raise ValueError(f"{name!r}: {error}") from None
-    return Device(name=name, kind="sim", identities=(identity,), model="simulated", simulation=simulation)
+    # What is declared is what results hold for, as they do for a model of processor; the name is not.
+    said = [f"{parameter}={getattr(simulation, parameter)!r}" for parameter in _PARAMETERS if parameter in values]
+    model = " ".join(["simulated", *said])
+    return Device(name=name, kind="sim", identities=(identity,), model=model, simulation=simulation)
