@@ -75,7 +75,7 @@ class Ledger:
                 samples = self._turns.get((candidate, op))
                 if samples is not None and result.status in (Status.OK, Status.RACED):
                     outcome = OpOutcome(op, Status.OK, tuple(samples), result.workspace, result.message)
-                    results[op] = _result(trial, outcome, self._final_device, cached=result.cached)
+                    results[op] = _result(trial, outcome, result.device, cached=result.cached)
             ops = tuple(
                 OpOutcome(op, each.status, each.samples, each.workspace, each.message, each.contended)
                 for op, each in results.items()
