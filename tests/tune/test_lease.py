@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from leases import Other, in_child, lease_of
 from ostinato.errors import DeviceError
+from ostinato.tune import lease as leasing
 from ostinato.tune import lock_file
 from ostinato.tune.lease import Holder, holders
 
@@ -121,6 +123,34 @@ def test_waiting_ends_when_the_holder_gives_it_back() -> None:
     assert has.is_set()
     assert [holder.pid for holder in told] == [os.getpid()]
     second.release()
+
+
+def test_who_waits_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Holder] = []
+    pauses: list[float] = []
+    first, second = lease_of(["a"]), lease_of(["a"])
+    first.acquire()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 10:
+            first.release()
+
+    monkeypatch.setattr(leasing.time, "sleep", sleep)
+    second.acquire(waiting=told.append)
+    second.release()
+    assert len(told) == 1
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.02, 0.2)
+
+
+def test_a_lock_without_a_name_is_asked_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be that of somebody who only looks, or who is about to give it back."""
+    assert free("a")
+    with (directory / "a.lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr(leasing.time, "sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
+        assert free("a")
 
 
 def test_who_waits_is_told_when_the_holder_is_another() -> None:
@@ -479,6 +509,13 @@ def test_a_file_that_is_removed_while_it_is_locked_is_made_again(
     with lease_of(["a"]):
         assert removed
         assert not free("a")
+    assert opened() == []
+
+
+def test_a_file_that_is_removed_whenever_it_is_made(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock_file.fcntl, "flock", lambda file, how: os.unlink(directory / "a.lock"))
+    with pytest.raises(DeviceError, match="removes it"):
+        lease_of(["a"]).try_acquire()
     assert opened() == []
 
 

@@ -164,7 +164,7 @@ def _open_directory() -> int:
 
 
 def _try_lock(identity: str, name: str, directory: int) -> int | Holder:
-    while True:
+    for _ in range(_TRIES):
         file = _open(name, directory)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode) or os.fstat(file).st_nlink > 1:
@@ -180,6 +180,7 @@ def _try_lock(identity: str, name: str, directory: int) -> int | Holder:
             os.close(file)
             raise
         os.close(file)  # somebody removed it in between: a lock that nobody else can find excludes nobody
+    raise OSError(errno.ESTALE, "somebody removes it whenever it is made")
 
 
 def _open(name: str, directory: int) -> int:
@@ -225,10 +226,8 @@ def _observe(name: str, directory: int) -> Holder | None:
         return None
     try:
         holder = _read(file, unquote(name.removesuffix(_SUFFIX)))
-        if holder.running:
-            return holder
-        # Locking is the only way to find out. It may be in somebody's way for a moment, so nobody takes a lock of which
-        # no running process is known for the last word (see Lease.try_acquire).
+        # Locking is the only way to find out. Where it succeeds, it may be in somebody's way for a moment: nobody takes
+        # a lock of which no running process is known for the last word (see Lease.try_acquire).
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
