@@ -120,6 +120,7 @@ def test_hostile_words_are_shown_and_do_nothing(page, tmp_path):
     shown = page(report)
     assert len(shown.scripts) == 2  # the data and the page's own
     assert shown.count("script") == 2
+    assert not {"<", ">", "&"} & set(shown.scripts[0])
     assert not any(name.startswith("on") for _, attrs in shown.found for name in attrs)
     assert "<script>alert('x')</script> & \"quotes\" \\x1b[31m" in shown.said
     assert [row["message"] for row in rows(shown)] == [None, one_line(evil), one_line(evil)]
@@ -238,6 +239,14 @@ def test_a_parameter_whose_values_are_all_different_does_not_explain_everything(
     assert found[1].share < 0.2
     assert len(found[1].labels) == 40
     assert " to " in found[1].labels[0]
+
+
+def test_a_parameter_whose_values_are_all_different_may_explain_nearly_everything():
+    report = made([{"x": x / 20, "y": x % 2} for x in range(20)], lambda c: 1000.0 * 30 ** c["x"])
+    (x, y) = landscape(report)
+    assert (x.name, y.name) == ("x", "y")
+    assert x.share > 0.8
+    assert y.share == 0
 
 
 def test_several_ops_are_a_parameter():
