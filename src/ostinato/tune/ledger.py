@@ -24,15 +24,18 @@ class Ledger:
         The op of the search: what a candidate is entered under that reported nothing.
     default
         Id of the default candidate: the fastest of its ops is the race's default.
+    alike
+        Whether samples of different devices may be put together.
     race
         Decides between the results.
     progress
         Is told each result.
     """
 
-    def __init__(self, op: str, default: str | None, race: Race, progress: Progress) -> None:
+    def __init__(self, op: str, default: str | None, alike: bool, race: Race, progress: Progress) -> None:
         self._op = op
         self._default = default
+        self._alike = alike
         self._race = race
         self._progress = progress
         self._trials: dict[str, Trial] = {}
@@ -68,13 +71,14 @@ class Ledger:
         self._final_device = device
 
     def settled(self) -> Iterator[tuple[Trial, Outcome, str]]:
-        """Enter the samples of the final as the results of those that were in it; yield what they are now."""
+        """Add the samples of the final to the results of those that were in it; yield what they are now."""
         for candidate in dict.fromkeys(candidate for candidate, _ in self._turns):
             trial, results = self._trials[candidate], self._results[candidate]
             for op, result in results.items():
                 samples = self._turns.get((candidate, op))
                 if samples is not None and result.status in (Status.OK, Status.RACED):
-                    outcome = OpOutcome(op, Status.OK, tuple(samples), result.workspace, result.message)
+                    before = result.samples if self._alike else ()
+                    outcome = OpOutcome(op, Status.OK, (*before, *samples), result.workspace, result.message)
                     results[op] = _result(trial, outcome, result.device, cached=result.cached)
             ops = tuple(
                 OpOutcome(op, each.status, each.samples, each.workspace, each.message, each.contended)

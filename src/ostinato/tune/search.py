@@ -64,6 +64,8 @@ class Search:
         Whether what commands print and write is checked.
     anchor
         Id of the candidate that is measured again and again; None: the first that is ok.
+    alike
+        Whether the devices are all of one model.
     seconds
         Most seconds that the search may take.
     progress
@@ -83,6 +85,7 @@ class Search:
         race: Race,
         checked: bool,
         anchor: str | None,
+        alike: bool,
         seconds: float | None,
         progress: Progress,
     ) -> None:
@@ -111,6 +114,7 @@ class Search:
         self._running = 0
         self._turn_outcome: Outcome | None = None
         self._anchor_id = anchor
+        self._alike = alike
         self._anchor: Trial | None = None
         self._since_anchor = {station.name: 0 for station in stations}
         self._next_lease = 0.0
@@ -381,8 +385,7 @@ class Search:
         if self._anchor is None and wanted and not cached and outcome.status is Status.OK and device is not None:
             self._anchor = trial
             self._race.anchored(device, outcome.ops[0].samples)
-            if len({(station.device.model, station.device.simulation) for station in self._stations}) > 1:
-                # Unlike devices are compared by the anchor, so it is the next on each.
+            if not self._alike:  # they are compared by the anchor, so it is the next on each
                 self._since_anchor = {name: _ANCHOR_EVERY * (name != device) for name in self._since_anchor}
 
     def _cancel(self, trial: Trial) -> None:

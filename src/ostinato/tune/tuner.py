@@ -214,7 +214,8 @@ class Tuner:
             memory=self._memory,
             note=self._progress.note,
         )
-        ledger = Ledger(op, anchor, race, self._progress)
+        alike = len({(device.model, device.simulation) for device in self._devices}) == 1
+        ledger = Ledger(op, anchor, alike, race, self._progress)
         intake = Intake(strategy, default, budget.candidates)
         search = Search(
             loop=self._loop,
@@ -227,6 +228,7 @@ class Tuner:
             race=race,
             checked=verify is not None,
             anchor=anchor,
+            alike=alike,
             seconds=budget.seconds,
             progress=self._progress,
         )
