@@ -414,22 +414,26 @@ def test_p13_a_launch_that_lacks_resources_is_tried_again(delegate, monkeypatch,
 def test_p13_a_launch_for_which_descriptors_are_short_is_tried_again():
     script = f"""{PRELUDE}
 import os, resource, threading
-import ostinato.profiler_runner as pr
+from ostinato.tune import command, command_queue
+command.PAUSES = command_queue.PAUSES = (0.02,) * 500
 delegate = Delegate()
 runner = ProfilerRunner([0], delegate)
 runner.push(says("before"), delegate.add)
 runner.join()
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 3, hard))
-runner.push(says("short"), delegate.add)
-enough = threading.Timer(0.2, resource.setrlimit, (resource.RLIMIT_NOFILE, (hard, hard)))
-enough.start()
-runner.join()
-enough.join()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+for left in range(12):  # runs short in each place where descriptors are needed
+    taken = [os.dup(0) for _ in range(65 - descriptors() - left)]
+    enough = threading.Timer(0.05, lambda: [os.close(fd) for fd in taken])
+    enough.start()
+    runner.push(says(f"short{{left}}"), delegate.add)
+    runner.join()
+    enough.join()
 print(*delegate.ops)
 """
     with python(script) as process:
-        assert process.communicate(timeout=60) == ("before short\n", "")
+        short = " ".join(f"short{left}" for left in range(12))
+        assert process.communicate(timeout=60) == (f"before {short}\n", "")
     assert process.returncode == 0
 
 

@@ -212,11 +212,12 @@ class CommandRun:
             self._timer = self._loop.at(self._loop.now() + PAUSES[self._attempts - 1], self._start)
             return
         if event.errno in SHORTAGES:
-            status, message = Status.CANCELLED, f"cannot be started, after {self._attempts} attempts: {reason}"
+            status, why = Status.CANCELLED, f", after {self._attempts} attempts: {reason}"
         elif event.stage == "chdir":
-            status, message = Status.INVALID, f"cannot be started in {self._cwd!r}: {reason}"
+            status, why = Status.INVALID, f" in {self._cwd!r}: {reason}"
         else:
-            status, message = Status.INVALID, f"cannot be started: {reason}{self._what_is_missing(event)}"
+            status, why = Status.INVALID, f": {reason}{self._what_is_missing(event)}"
+        message = f"{self._words[0]!r} cannot be started{why}"
         # Not at once: who makes a run must know it before it ends.
         self._timer = self._loop.at(self._loop.now(), partial(self._fail, status, message))
 
