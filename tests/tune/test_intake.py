@@ -1,0 +1,95 @@
+"""The intake: which candidate is next, how many are taken, and in which order they are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import ostinato as ost
+from ostinato.tune.intake import Intake
+from ostinato.tune.offers import offers
+
+
+def candidates(*numbers: int) -> list[ost.Candidate]:
+    return [ost.Candidate.call("json:dumps", {"obj": number}) for number in numbers]
+
+
+def taken(intake: Intake) -> list[int]:
+    found = []
+    while (trial := intake.next()) is not None:
+        found.append(trial.candidate.config["obj"])
+    return found
+
+
+def order(intake: Intake, among: list[ost.Candidate]) -> list[int]:
+    number = {candidate.id: candidate.config["obj"] for candidate in among}
+    return [number[name] for name in intake.order]
+
+
+def test_each_is_taken_once_and_reported_as_often_as_offered() -> None:
+    listed = candidates(1, 2, 1, 3, 2)
+    intake = Intake(offers(listed, None), None, None)
+    assert taken(intake) == [1, 2, 3]
+    assert not intake.open
+    assert order(intake, listed) == [1, 2, 1, 3, 2]
+
+
+def test_the_default_comes_first_and_is_reported_in_its_place() -> None:
+    listed = candidates(1, 2, 3)
+    intake = Intake(offers(listed, listed[2]), listed[2], None)
+    assert taken(intake) == [3, 1, 2]
+    assert order(intake, listed) == [1, 2, 3]
+
+
+def test_a_default_that_a_generator_never_offers_is_reported_first() -> None:
+    listed = candidates(1, 2)
+    default = candidates(7)[0]
+    intake = Intake(offers((each for each in listed), default), default, None)
+    assert taken(intake) == [7, 1, 2]
+    assert order(intake, [*listed, default]) == [7, 1, 2]
+
+
+def test_no_more_are_taken_than_may_be_and_the_rest_of_a_list_is_known() -> None:
+    listed = candidates(1, 2, 3, 4)
+    intake = Intake(offers(listed, None), None, 2)
+    assert taken(intake) == [1, 2]
+    assert intake.full
+    assert [trial.candidate.config["obj"] for trial in intake.rest()] == [3, 4]
+    assert order(intake, listed) == [1, 2, 3, 4]
+
+
+def test_a_generator_is_not_drained() -> None:
+    asked = []
+
+    def endless() -> Iterator[ost.Candidate]:
+        number = 0
+        while True:
+            asked.append(number)
+            yield candidates(number)[0]
+            number += 1
+
+    intake = Intake(offers(endless(), None), None, 3)
+    assert taken(intake) == [0, 1, 2]
+    assert list(intake.rest()) == []
+    assert len(asked) <= 3
+
+
+@pytest.mark.parametrize("wrong", ["abc", 7, None, candidates(1)[0]])
+def test_what_offers_no_candidates_is_refused(wrong: object) -> None:
+    with pytest.raises(TypeError):
+        offers(wrong, None)  # type: ignore[arg-type]
+
+
+def test_what_is_no_candidate_is_refused_where_it_comes() -> None:
+    with pytest.raises(TypeError, match="not 7"):
+        offers([*candidates(1), 7], None)  # type: ignore[list-item]
+    intake = Intake(offers(iter([*candidates(1), 7]), None), None, None)  # type: ignore[list-item]
+    intake.next()
+    with pytest.raises(TypeError, match="not 7"):
+        intake.next()
+
+
+def test_a_default_is_one_of_the_candidates() -> None:
+    with pytest.raises(ValueError, match="not one of the candidates"):
+        offers(candidates(1, 2), candidates(3)[0])
