@@ -59,7 +59,9 @@ def mask(ids: Sequence[int | str] | None = None) -> tuple[Device, ...]:
 def _parent() -> tuple[str, str, list[str] | None, list[Gpu]]:
     """Return the kind of GPU, the variable of its mask, the ids that this process may use, and all GPUs."""
     gpus = cuda.host_gpus()
-    if not gpus and hip.host_gpus():
+    # Where no driver answers, the mask that is set says whose it is.
+    masked_for_hip = hip.MASK in os.environ and cuda.MASK not in os.environ
+    if not gpus and (hip.host_gpus() or masked_for_hip):
         amd = hip.runtime_gpus()
         text = hip.runtime_mask()
         if text is None and hip.RUNTIME_MASK in os.environ:
