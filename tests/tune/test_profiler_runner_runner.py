@@ -114,7 +114,7 @@ def test_p1_a_device_is_back_after_a_failed_launch(delegate, tmp_path):
     runner = pr.ProfilerRunner(["0", "1"], delegate)
     for _ in range(3):
         runner.push([MISSING], delegate.add)
-    assert failing(runner).count(MISSING) == 3
+    assert failing(runner).count(f"\n  {MISSING}: ") == 3
     runner.push(meets(tmp_path / "a", tmp_path / "b", "a"), delegate.add)  # these two need both devices at once
     runner.push(meets(tmp_path / "b", tmp_path / "a", "b"), delegate.add)
     runner.join()
@@ -608,7 +608,7 @@ def test_many_commands_on_many_devices(delegate):
     for index in range(120):
         runner.push([MISSING] if index % 10 == 9 else says(f"op{index}", index + 1), delegate.add)
     told = failing(runner)
-    assert told.count(MISSING) == 12
+    assert told.count(f"\n  {MISSING}: ") == 12
     assert delegate.ops == [f"op{index}" for index in range(120) if index % 10 != 9]
 
 
