@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,9 +54,7 @@ def test_everything_of_an_attempt_comes_back(path: Path) -> None:
         add(store, *attempts)
     with Store(path) as store:
         found, missed = find(store)
-    for attempt in attempts:
-        attempt.device = "sim:a"
-    assert (found, missed) == (attempts, None)
+    assert (found, missed) == ([replace(attempt, device="sim:a") for attempt in attempts], None)
 
 
 def test_a_search_finds_what_it_added_itself(path: Path) -> None:
@@ -177,8 +176,21 @@ def test_finals_and_anchors_are_kept_but_not_found(path: Path) -> None:
         with search(store) as now:
             now.add(candidate(), "s", "sim:a", [outcome()], "final")
             now.add(candidate(), "s", "sim:a", [outcome()], "anchor")
+            assert now.find(candidate().id, candidate().config, "s") == (None, None)
         assert find(store) == (None, None)
         assert [attempt["phase"] for attempt in store.attempts()] == ["final", "anchor"]
+
+
+def test_runs_stay_with_their_candidates_over_commits_and_searches(path: Path) -> None:
+    with Store(path) as store:
+        for now in (search(store), search(store)):
+            for tiles in ([1, 2], [2, 3], [3, 1, 4]):
+                for tile in tiles:
+                    now.add(candidate(tile), "s", "sim:a", [outcome(samples=[tile])])
+                now.commit()
+        attempts = list(store.attempts())
+    assert len(attempts) == 14
+    assert all(attempt["samples"] == [attempt["config"]["tile"]] for attempt in attempts)
 
 
 class Stored(NamedTuple):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Protocol
+from typing import Any
 
 from ostinato.tune.canonical import canonical
 from ostinato.tune.database import Code, Row
 from ostinato.tune.key import Context
+from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.status import Status
 
-__all__ = ["LARGEST", "Outcome", "StoredAttempt", "attempt", "described", "packed", "restored", "text"]
+__all__ = ["LARGEST", "StoredAttempt", "attempt", "described", "packed", "restored", "text"]
 
 LARGEST = 2**63 - 1
 """The largest integer that SQLite stores: more bytes than any machine has."""
@@ -48,33 +49,10 @@ text = json.JSONEncoder().encode
 """Returns the JSON of a `str`."""
 
 
-class Outcome(Protocol):
-    """What is stored of one op of a candidate: an `ostinato.tune.outcome.OpOutcome`, or anything like it."""
+@dataclass(frozen=True, slots=True)
+class StoredAttempt(OpOutcome):
+    """What one op of a candidate came to, and on which device; None if it reached none."""
 
-    @property
-    def op(self) -> str: ...
-    @property
-    def status(self) -> Status: ...
-    @property
-    def samples(self) -> Sequence[float]: ...
-    @property
-    def workspace(self) -> int: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def contended(self) -> int: ...
-
-
-@dataclass(slots=True, kw_only=True)
-class StoredAttempt:
-    """What one op of a candidate came to; the attributes are those of `ostinato.Result`."""
-
-    op: str
-    status: Status
-    samples: tuple[float, ...] = field(default=(), repr=False)
-    workspace: int = 0
-    message: str = ""
-    contended: int = 0
     device: str | None = None
 
 

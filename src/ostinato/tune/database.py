@@ -111,10 +111,10 @@ def connect(path: Path) -> sqlite3.Connection:
     StoreError
         If that cannot be done; the message says why, and what to do.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         raise StoreError(f"the store {path} is a directory; name a file in it, such as {path / 'tune.db'}")
-    if not path.parent.is_dir():
-        raise StoreError(f"the store {path} cannot be made: there is no directory {path.parent}")
+    if not os.path.isdir(path.parent):
+        raise StoreError(f"the store {path} cannot be opened: there is no directory {path.parent} for this user")
     with naming(path):
         connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
@@ -326,15 +326,15 @@ def default_path() -> Path:
     """
     chosen = os.environ.get("OSTINATO_CACHE_DIR")
     if chosen:
-        directory = Path(chosen)
+        directory = os.path.abspath(chosen)
     else:
         cache = os.environ.get("XDG_CACHE_HOME", "")
-        directory = (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "ostinato"
+        directory = os.path.join(cache if os.path.isabs(cache) else os.path.expanduser("~/.cache"), "ostinato")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        os.makedirs(directory, exist_ok=True)
     except OSError as error:
         raise StoreError(
             f"the directory {directory} for the store cannot be made ({error.strerror}); name a file with store=, "
             "or a directory in OSTINATO_CACHE_DIR"
         ) from error
-    return directory / "tune.db"
+    return Path(directory, "tune.db")

@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from ostinato.tune import database
-from ostinato.tune.attempt import LARGEST, Outcome, StoredAttempt, attempt, described, packed, text
+from ostinato.tune.attempt import LARGEST, StoredAttempt, attempt, described, packed, text
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import canonical, digest
 from ostinato.tune.database import Code, Row, StoreError
 from ostinato.tune.key import Context, contexts, differing, miss
+from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.status import Status
 
 __all__ = ["Search", "Store", "StoreError", "StoredAttempt"]
@@ -202,7 +203,7 @@ class Search:
         candidate: Candidate,
         source: str,
         device_name: str | None,
-        results: Iterable[Outcome],
+        results: Iterable[OpOutcome],
         phase: Literal["screen", "final", "anchor"] = "screen",
         *,
         timeout: float | None = None,
