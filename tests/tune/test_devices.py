@@ -131,6 +131,13 @@ def test_every_parameter_of_a_simulated_device() -> None:
     assert device.cores is None
 
 
+def test_results_hold_for_what_a_simulated_device_declares() -> None:
+    names = ["sim:a", "sim:a?latency=0", "sim:b?noise=.1&latency=1e-2", "sim:c?latency=0.010&noise=0.1&hang=0"]
+    plain, also, *declared = [devices(name)[0].model for name in names]
+    assert plain == also == "simulated"
+    assert declared == ["simulated latency=0.01 noise=0.1"] * 2
+
+
 @pytest.mark.parametrize(
     "declared",
     [

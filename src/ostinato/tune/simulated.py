@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 from ostinato.tune.device import Device, Simulation
 
@@ -49,6 +49,6 @@ def simulated_device(name: str) -> Device:
     except ValueError as error:
         raise ValueError(f"{name!r}: {error}") from None
     # What is declared is what results hold for, as they do for a model of processor; the name is not.
-    said = [f"{parameter}={getattr(simulation, parameter)!r}" for parameter in _PARAMETERS if parameter in values]
+    said = [f"{parameter}={value!r}" for parameter, value in asdict(simulation).items() if value]
     model = " ".join(["simulated", *said])
     return Device(name=name, kind="sim", identities=(identity,), model=model, simulation=simulation)
