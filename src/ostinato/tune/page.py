@@ -229,7 +229,7 @@ def _pair(report: Report, across: Parameter, down: Parameter) -> Iterator[str]:
         across, down = down, across
     drawn = heat_map(report, across, down)
     ramp = ", ".join(f"rgb({r} {g} {b})" for r, g, b in COLOURS)
-    yield f"<h3>{escape(one_line(across.name))} and {escape(one_line(down.name))}</h3>"
+    yield f"<h3>{escape(one_line(across.name))} across, {escape(one_line(down.name))} down</h3>"
     yield (
         '<p class="about">The two parameters that explain most: for every pair of their values the best time, whatever '
         "the others are. The winner is framed; where the frame is red and dotted, nothing has a time. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ def rank_picture(report: Report) -> str:
             low, high = (scale.place(min(max(value, scale.low), scale.high)) for value in result.interval_ns)
             parts.append(element("line", x1=x, x2=x, y1=low, y2=high, css="interval"))
         group = marked.get(id(result), str(result.status)).partition(",")[0]
-        groups[group if group in groups else "ok"].append(Dot(x, scale.place(time), _title(report, result)))
+        groups[group if group in groups else "ok"].append(Dot(x, scale.place(time), partial(_title, report, result)))
     for css, found in groups.items():
         parts += dots(found, css, 4.5 if css in ("winner", "tie", "default") else 3.0)
     parts.append(text(f"{len(timed)} results with a time, the fastest first", _LEFT, height - 10, css="label"))
@@ -73,7 +74,7 @@ def parameter_picture(report: Report, parameter: Parameter) -> str:
             continue
         least[level] = min(least.get(level, result.time_ns), result.time_ns)
         spread = (index * 0.618034 % 1 - 0.5) * 0.6  # side by side, the same in every run
-        dot = Dot(_LEFT + (level + 0.5 + spread) * step, scale.place(result.time_ns), _title(report, result))
+        dot = Dot(_LEFT + (level + 0.5 + spread) * step, scale.place(result.time_ns), partial(_title, report, result))
         (winner if result is report.best else shown).append(dot)
     parts += dots(shown, "ok faint")
     line = [(_LEFT + (level + 0.5) * step, scale.place(time)) for level, time in sorted(least.items())]
@@ -129,9 +130,8 @@ def heat_map(report: Report, across: Parameter, down: Parameter) -> str:
         parts.append(_below(label, left + (level + 0.5) * wide, floor, slanted))
     for level, label in enumerate(down.labels):
         parts.append(text(_short(label), left - 6, top + (level + 0.5) * tall + 4, text_anchor="end", css="label"))
-    height = floor + (80 if slanted else 34)
-    parts.append(text(f"{_short(across.name)} across, {_short(down.name)} down", left, height - 2, css="label"))
-    return picture(max(right + 70, 420), height + 6, f"best time of {across.name} and {down.name}", *parts)
+    height = floor + (80 if slanted else 26)
+    return picture(max(right + 70, 420), height, f"best time of {across.name} and {down.name}", *parts)
 
 
 def _timed(results: Sequence[Result]) -> list[tuple[Result, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import NamedTuple
 
@@ -60,11 +60,11 @@ def picture(width: float, height: float, described: str, *content: str) -> str:
 
 
 class Dot(NamedTuple):
-    """A dot, and what is shown when it is pointed at."""
+    """A dot, and what says what is shown when it is pointed at."""
 
     x: float
     y: float
-    title: str
+    title: Callable[[], str]
 
 
 def dots(entries: Iterable[Dot], css: str, radius: float = 3.0) -> Iterator[str]:
@@ -72,7 +72,7 @@ def dots(entries: Iterable[Dot], css: str, radius: float = 3.0) -> Iterator[str]
     found = list(entries)
     if len(found) <= _MOST_TITLED:
         for dot in found:
-            title = element("title", escape(dot.title))
+            title = element("title", escape(dot.title()))
             yield element("circle", title, cx=dot.x, cy=dot.y, r=radius, css=css)
         return
     places = dict.fromkeys((round(2 * dot.x) / 2, round(2 * dot.y) / 2) for dot in found)

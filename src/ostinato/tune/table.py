@@ -115,35 +115,33 @@ def write_csv(report: Report, out: IO[str]) -> None:
 def write_json(report: Report, out: IO[str]) -> None:
     """Write everything, with the samples; `best`, `ties` and `default` are places in `results`."""
     places = {id(result): index for index, result in enumerate(report.results)}
-    json.dump(
-        _strict(
+    value = {
+        "op": report.op,
+        "key": report.key,
+        "policy": dataclasses.asdict(report.policy),
+        "seconds": report.seconds,
+        "environment": report.environment,
+        "best": None if report.best is None else places[id(report.best)],
+        "ties": [places[id(result)] for result in report.ties],
+        "default": None if report.default is None else places[id(report.default)],
+        "results": [_described(result) for result in report.results],
+        "stretches": [
             {
-                "op": report.op,
-                "key": report.key,
-                "policy": dataclasses.asdict(report.policy),
-                "seconds": report.seconds,
-                "environment": report.environment,
-                "best": None if report.best is None else places[id(report.best)],
-                "ties": [places[id(result)] for result in report.ties],
-                "default": None if report.default is None else places[id(report.default)],
-                "results": [_described(result) for result in report.results],
-                "stretches": [
-                    {
-                        "where": stretch.where,
-                        "what": stretch.what,
-                        "candidate": None if stretch.candidate is None else stretch.candidate.id,
-                        "begin": stretch.begin,
-                        "end": stretch.end,
-                        "status": stretch.status,
-                    }
-                    for stretch in report.stretches
-                ],
+                "where": stretch.where,
+                "what": stretch.what,
+                "candidate": None if stretch.candidate is None else stretch.candidate.id,
+                "begin": stretch.begin,
+                "end": stretch.end,
+                "status": stretch.status,
             }
-        ),
-        out,
-        allow_nan=False,
-    )
-    out.write("\n")
+            for stretch in report.stretches
+        ],
+    }
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_strict(value), allow_nan=False)
+    out.write(f"{text}\n")
 
 
 def _described(result: Result) -> dict[str, Any]:
