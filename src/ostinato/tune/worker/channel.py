@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ostinato.tune.worker.forked import end_if_forked
 from ostinato.tune.worker.json_text import loads
 
 TYPE_CHECKING = False
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Channel", "moved"]
 
 # Candidates may replace what they find in modules; the worker keeps what it began with.
-_read, _write, _exit, _getpid = os.read, os.write, os._exit, os.getpid
+_read, _write, _exit = os.read, os.write, os._exit
 
 _HIGH = 900
 """Descriptors from here on survive a candidate that closes all small ones."""
@@ -26,7 +27,7 @@ class Channel:
     for two lines.
     """
 
-    __slots__ = ("_held", "_lines", "_reports", "_requests", "_rest", "process")
+    __slots__ = ("_held", "_lines", "_reports", "_requests", "_rest")
 
     def __init__(self, requests: int, reports: int) -> None:
         self._requests = moved(requests)
@@ -35,7 +36,6 @@ class Channel:
         os.dup2(null, 0)
         if null != 0:
             os.close(null)
-        self.process = _getpid()
         self._lines: list[bytes] = []
         self._rest = b""
         self._held = ""
@@ -74,8 +74,7 @@ class Channel:
     def _flush(self) -> None:
         if not self._held:
             return
-        if _getpid() != self.process:  # a candidate forked, and the child came back from it
-            _exit(1)
+        end_if_forked()
         rest = self._held.encode("ascii")
         self._held = ""
         try:

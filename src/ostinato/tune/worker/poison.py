@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["poisoned"]
 
 _DEEPEST = 4
+_LONGEST = 1000  # a longer list holds numbers, not arrays
 
 
 def poisoned(outputs: object, inputs: object) -> None:
@@ -40,5 +41,5 @@ def _arrays(numpy: Any, value: object, depth: int) -> Iterator[Any]:
             inner = value
         elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
             inner = vars(value).values()
-        for item in inner:
+        for item in inner if len(inner) <= _LONGEST else ():
             yield from _arrays(numpy, item, depth - 1)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import time
 
+from ostinato.tune.worker.forked import end_if_forked
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
     from ostinato.tune.stopping import Stopping
-    from ostinato.tune.worker.preemption import Preemption
 
     class Timer(Protocol):
         """What takes samples: of a processor, an accelerator, or a simulated device."""
@@ -19,15 +20,17 @@ if TYPE_CHECKING:
         overhead: float
         resolution: float
 
-        def begin(self, call: Callable[[], Any]) -> None: ...
+        def begin(self, call: Callable[[], Any], single: bool) -> None: ...
 
         def take(self) -> tuple[float, int]: ...
 
 
 __all__ = ["Samples", "sampled"]
 
-_now = time.perf_counter_ns
+_now = time.perf_counter_ns  # candidates may replace what they find in the module
 _RETAKES = 3
+_MOST_PREEMPTED = 0.01  # of a sample
+_MOST_PREEMPTED_IN_ALL = 0.1
 
 
 class Samples:
@@ -40,7 +43,7 @@ class Samples:
     verdict
         ``"enough"``, ``"raced"``, or empty: the time was spent.
     flagged
-        How many of the samples were preempted for more than a hundredth of their time.
+        How many of the samples were preempted for more than a hundredth of their time, after three more tries.
     preempted
         The part of all the time sampled in which something else had the core.
     """
@@ -56,51 +59,64 @@ class Samples:
     @property
     def contended(self) -> bool:
         """Whether so much was disturbed that the samples mean nothing."""
-        return self.flagged * 2 > len(self.ns) and self.preempted > 0.1
+        return self.flagged * 2 > len(self.ns) and self.preempted > _MOST_PREEMPTED_IN_ALL
 
 
 def sampled(
-    timer: Timer, stopping: Stopping, seconds: float, flush: Callable[[], None] | None, preemption: Preemption
+    timer: Timer,
+    stopping: Stopping,
+    seconds: float,
+    waited: Callable[[], int],
+    flush: Callable[[], None] | None = None,
 ) -> Samples:
     """Take samples until `stopping` has enough of them, or `seconds` are spent: at least one.
 
-    A sample that was preempted for more than a hundredth of its time is taken again, up to three times.
+    Parameters
+    ----------
+    timer
+        Takes them; it knows the callable already.
+    stopping
+        Says when there are enough.
+    seconds
+        Limit of time, flushes and repeated samples included. A sample that would end later is not begun.
+    waited
+        Returns for how many ns this thread waited for its core so far. A sample that waited for more than a hundredth
+        of its time is taken again, up to three times.
+    flush
+        Empties the caches before each sample.
     """
     found = Samples()
-    ns = found.ns
-    take, add, waited = timer.take, stopping.add, preemption.waited
+    take, add = timer.take, stopping.add
     total = lost = retakes = 0
     collects = gc.isenabled()
-    if collects:
-        gc.disable()
+    gc.disable()
     try:
-        begin = _now()
-        end = begin + int(seconds * 1e9)
+        end = _now() + int(seconds * 1e9)
         before = waited()
         while True:
             if flush is not None:
                 flush()
                 before = waited()
             sample, whole = take()
+            end_if_forked()
             after = waited()
             delay = after - before
             before = after
-            now = _now()
             total += whole
             lost += delay
-            if delay * 100 > whole:
-                if retakes < _RETAKES and now + whole < end:
+            late = _now() + whole > end
+            if delay > _MOST_PREEMPTED * whole:
+                if retakes < _RETAKES and not late:
                     retakes += 1
                     continue
                 found.flagged += 1
             retakes = 0
-            ns.append(sample)
+            found.ns.append(sample)
             found.verdict = add(sample)
-            # One that would end after the time is spent is not begun.
-            if found.verdict or now + whole > end:
+            if found.verdict or late:
                 break
     finally:
         if collects:
             gc.enable()
-    found.preempted = lost / total if total else 0.0
+    found.preempted = min(lost / total, 1.0) if total else 0.0
     return found

@@ -6,12 +6,12 @@ import os
 import signal
 import time
 
-from ostinato.tune.worker.timers import CpuTimer, timed
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from ostinato.tune.worker.sampling import Timer
 
 __all__ = ["SimulatedTimer"]
 
@@ -21,50 +21,53 @@ _begin = _now()
 
 
 class SimulatedTimer:
-    """Times a callable on the processor, and adds what the device is declared to."""
+    """Times a callable on the processor, and adds what the device is declared to.
 
-    __slots__ = ("_call", "_cpu", "_drift", "_latency", "_noise", "_random", "overhead", "resolution")
+    Making one may end the process, or never return: the device's crashes and hangs, which are always the same for the
+    same candidate.
+    """
 
-    def __init__(self, cpu: CpuTimer, declared: dict[str, Any], candidate: str) -> None:
-        self._cpu = cpu
+    __slots__ = ("_declared", "_gauss", "_latency", "_real", "overhead", "resolution")
+
+    def __init__(self, real: Timer, declared: dict[str, Any], candidate: str) -> None:
+        self._real = real
+        self._declared = declared
         self._latency = round(declared["latency"] * 1e9)
-        self._noise = declared["noise"]
-        self._drift = declared["drift"]
-        self.overhead = cpu.single
-        self.resolution = cpu.resolution
-        crash, hang = declared["crash"], declared["hang"]
-        if self._noise or crash or hang:
+        self.overhead = real.overhead
+        self.resolution = real.resolution
+        if declared["noise"] or declared["crash"] or declared["hang"]:
             from random import Random
 
-            self._random = Random(f"{declared['device']}/{candidate}")
-            if self._random.random() < crash:
+            random = Random(f"{declared['device']}/{candidate}")
+            self._gauss = random.gauss
+            if random.random() < declared["crash"]:
                 os.kill(os.getpid(), signal.SIGSEGV)
-            if self._random.random() < hang:
+            if random.random() < declared["hang"]:
                 while True:
                     signal.pause()
 
-    def begin(self, call: Callable[[], Any]) -> None:
-        """Set what is timed from here on."""
-        self._call = call
+    def begin(self, call: Callable[[], Any], single: bool) -> None:
+        """Set what is timed from here on; the latency is of each call, so there are no batches."""
+        self._real.begin(call, single or self._latency > 0)
 
     def take(self) -> tuple[float, int]:
         """Return the ns of one call, and those that the sample took."""
-        begin = _now()
-        own = timed(self._call)
+        sample, whole = self._real.take()
+        self.overhead = self._real.overhead
         if self._latency:
-            _wait_until(_now() + self._latency)
-        end = _now()
-        sample = max(own - self.overhead, self.resolution) + self._latency
-        if self._drift:
-            sample *= 1 + self._drift * (end - _begin) / 1e9
-        if self._noise:
-            sample *= 1 + self._noise * self._random.gauss(0.0, 1.0)
-        return max(sample, self.resolution), end - begin
+            _wait(self._latency)
+            sample += self._latency
+            whole += self._latency
+        if self._declared["drift"]:
+            sample *= 1 + self._declared["drift"] * (_now() - _begin) / 1e9
+        if self._declared["noise"]:
+            sample *= 1 + self._declared["noise"] * self._gauss(0.0, 1.0)
+        return max(sample, self.resolution), whole
 
 
-def _wait_until(end: int) -> None:
-    left = end - _now() - _SPIN
-    if left > 0:
-        _sleep(left / 1e9)
+def _wait(ns: int) -> None:
+    end = _now() + ns
+    if ns > _SPIN:
+        _sleep((ns - _SPIN) / 1e9)
     while _now() < end:
         pass

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["Tidying"]
 
 _TASKS = "/proc/self/task"
-_LOOK = 0.001  # seconds
+_LOOKS = (0.001, 0.01, 0.1, 0.2)  # seconds: pools of threads may spin for 0.2 s before they sleep
 _BUSY = 0.1  # cores
+
+_clock, _used, _sleep = time.perf_counter, time.process_time, time.sleep
 
 
 class Tidying:
@@ -30,15 +32,15 @@ class Tidying:
         self._threads = _threads()
 
     def tidy(self) -> str:
-        """Put back the directory, the cores, timers and streams; return why this worker must end, or nothing.
+        """Put back directory, cores, timers and streams; return why this worker must end, or nothing.
 
         Threads that a candidate left may wait for work, as those of a pool do, but not run beside the next one.
         """
         try:
             if os.getcwd() != self._directory:
                 os.chdir(self._directory)
-        except OSError as error:
-            return f"the directory {self._directory} is gone: {error.strerror}"
+        except OSError:
+            return f"the directory {self._directory} is gone"
         if os.sched_getaffinity(0) != self._cores:
             os.sched_setaffinity(0, self._cores)
         signal: Any = sys.modules.get("signal")  # without it nothing was set
@@ -48,10 +50,8 @@ class Tidying:
         sys.stdout, sys.stderr = self._streams
         gc.enable()
         threads = _threads()
-        if threads > self._threads:
-            busy = _busy_cores()
-            if busy > _BUSY:
-                return f"a candidate left a thread that runs ({busy:.1f} cores)"
+        if threads > self._threads and all(_busy(look) for look in _LOOKS):
+            return "a candidate left a thread that runs"
         self._threads = threads
         return ""
 
@@ -60,7 +60,8 @@ def _threads() -> int:
     return os.stat(_TASKS).st_nlink
 
 
-def _busy_cores() -> float:
-    begin, used = time.perf_counter(), time.process_time()
-    time.sleep(_LOOK)
-    return (time.process_time() - used) / (time.perf_counter() - begin)
+def _busy(seconds: float) -> bool:
+    """Whether this process computes while this thread sleeps."""
+    begin, used = _clock(), _used()
+    _sleep(seconds)
+    return _used() - used > _BUSY * (_clock() - begin)

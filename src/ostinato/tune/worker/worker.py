@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ostinato.tune.stopping import Stopping
+from ostinato.tune.worker.forked import end_if_forked
 from ostinato.tune.worker.functions import described, found
 from ostinato.tune.worker.json_text import quoted
 from ostinato.tune.worker.poison import poisoned
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ostinato.tune.worker.channel import Channel
-    from ostinato.tune.worker.sampling import Samples
+    from ostinato.tune.worker.cuda import CudaTimer
+    from ostinato.tune.worker.sampling import Samples, Timer
 
 __all__ = ["Worker"]
 
@@ -32,6 +35,7 @@ class Worker:
         self._tidying = Tidying()
         self._preemption = Preemption()
         self._cpu: CpuTimer | None = None
+        self._cuda: CudaTimer | None = None
         self._flush: Callable[[], None] | None = None
         self._kept: dict[str, _Made] = {}
         self._set_up_for: tuple[str, dict[str, Any]] | None = None
@@ -46,7 +50,7 @@ class Worker:
             kind = request["type"]
             if kind == "hello":
                 sys.path[:] = request["path"]
-                channel.answer(f'{{"v":1,"type":"hello","pid":{channel.process}}}\n')
+                channel.answer(f'{{"v":1,"type":"hello","pid":{os.getpid()}}}\n')
                 continue
             if kind == "forget":
                 self._kept.clear()
@@ -56,38 +60,28 @@ class Worker:
             answer = _Answer()
             try:
                 work[kind](request, answer)
-            except MemoryError as error:
-                answer.failed("oom", error)
             except Exception as error:
-                answer.failed(answer.stage, error)
+                answer.failed("oom" if _is_out_of_memory(error) else answer.stage, error)
             except BaseException as error:  # SystemExit and its like: the worker is not the candidate's to end
                 answer.failed("crash", error)
             channel.answer(answer.line(number, op))
             del answer, request
-            damage = self._tidying.tidy()
+            damage = self._tidying.tidy() or self._cuda_damage()
             if damage:
                 channel.answer(f'{{"v":1,"type":"bye","message":{quoted(damage)}}}\n')
                 channel.leave()
 
     def _measure(self, request: dict[str, Any], answer: _Answer) -> None:
-        timer: Any = self._cpu
-        if timer is None:
-            timer = self._cpu = CpuTimer()
         candidate = request["candidate"]
-        if request.get("simulation"):
-            from ostinato.tune.worker.simulated import SimulatedTimer
-
-            timer = SimulatedTimer(timer, request["simulation"], candidate)
-
-        made = self._kept.get(candidate) if request["again"] else None
+        timer = self._timer(request, answer)
+        made = self._kept.pop(candidate, None) if request["again"] else None
         if made is None:
             made = self._make(request)
-        if request["keep"]:
-            self._kept[candidate] = made
         answer.workspace = _workspace(made.call)
 
         answer.stage = "crash"
         outputs = made.call()  # not timed: it may compile, and takes pages and caches from cold
+        end_if_forked()
         check = None
         if request["verify"]:
             answer.stage = "invalid"
@@ -96,22 +90,47 @@ class Worker:
             answer.stage = "crash"
 
         policy = request["policy"]
-        flush = None
-        if policy["cache"] == "cold":
-            flush = self._flush
-            if flush is None:
-                from ostinato.tune.worker.cache import Flusher
-
-                flush = self._flush = Flusher()
-        timer.begin(made.call)
+        flush = self._flusher(timer) if policy["cache"] == "cold" else None
+        timer.begin(made.call, flush is not None)
         stopping = Stopping(policy["rel_ci"], policy["min_samples"], request["bound"], timer.resolution)
-        samples = sampled(timer, stopping, policy["max_seconds"], flush, self._preemption)
-        answer.overhead = timer.overhead
+        samples = sampled(timer, stopping, policy["max_seconds"], self._preemption.waited, flush)
         status = "raced" if samples.verdict == "raced" else "contended" if samples.contended else "ok"
         if check is not None and status == "ok":
             _checked(answer, check, request["key"], made, outputs)
+        if request["keep"]:
+            self._kept[candidate] = made
+        answer.overhead = timer.overhead
         answer.samples = samples
         answer.status = status
+
+    def _timer(self, request: dict[str, Any], answer: _Answer) -> Timer:
+        if request.get("timer") == "cuda":
+            if self._cuda is None:
+                from ostinato.tune.worker.cuda import CudaTimer
+
+                answer.stage = "device_lost"
+                self._cuda = CudaTimer()
+                answer.stage = "invalid"
+            return self._cuda
+        if self._cpu is None:
+            self._cpu = CpuTimer()
+        if request.get("simulation"):
+            from ostinato.tune.worker.simulated import SimulatedTimer
+
+            return SimulatedTimer(self._cpu, request["simulation"], request["candidate"])
+        return self._cpu
+
+    def _flusher(self, timer: Timer) -> Callable[[], None]:
+        if timer is self._cuda:
+            return self._cuda.flush
+        if self._flush is None:
+            from ostinato.tune.worker.cache import Flusher
+
+            self._flush = Flusher()
+        return self._flush
+
+    def _cuda_damage(self) -> str:
+        return "" if self._cuda is None else self._cuda.damage()
 
     def _make(self, request: dict[str, Any]) -> _Made:
         arguments = dict(request["config"])
@@ -174,6 +193,11 @@ class _Answer:
             f'"workspace":{self.workspace},"message":{quoted(self.message)},"preempted":{preempted:.4g},'
             f'"contended":{flagged},"overhead_ns":{self.overhead:.4g}}}\n'
         )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out: the host's, or, as libraries for accelerators have it, the device's."""
+    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "OUT_OF_MEMORY" in str(error)
 
 
 def _prepare(request: dict[str, Any], answer: _Answer) -> None:
