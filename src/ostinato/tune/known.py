@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ostinato.tune.candidate import Call, Candidate
@@ -74,8 +75,8 @@ class Known:
         )
         if attempts is None:
             return None
-        ops = tuple(OpOutcome(a.op, a.status, a.samples, a.workspace, a.message, a.contended) for a in attempts)
-        return attempts[0].device, Outcome(ops[0].status, ops, ops[0].message)
+        first = attempts[0]
+        return first.device, Outcome(first.status, tuple(attempts), first.message)
 
     def _code(self, candidate: Candidate) -> tuple[str, Mapping[str, str]]:
         """Return the digests of what a candidate stands for; files are looked at again after a moment only."""
@@ -91,7 +92,8 @@ class Known:
         """Take down what a trial came to."""
         if self._stored is not None:
             if getattr(trial.candidate, "build", None) is not None:
-                trial.source = self._sources.of(trial.candidate)  # what was built is a file that it stands for
+                with suppress(OSError):  # what was built is a file that it stands for
+                    trial.source = self._sources.of(trial.candidate)
             ops = outcome.ops or (OpOutcome(self._op, outcome.status, message=outcome.message),)
             self._stored.add(
                 trial.candidate, trial.source, device, ops, timeout=self._limit(trial), memory=self._memory
@@ -100,8 +102,8 @@ class Known:
 
     def commit(self, *, last: bool = False) -> None:
         """Write what was taken down; the last time, wait for other processes that write."""
-        self._try(lambda stored: stored.close() if last else stored.commit())
-        self.pending = False
+        done = self._try(lambda stored: stored.close() if last else stored.commit())
+        self.pending = done is False  # another process was writing, and all is kept for the next time
 
     def verdict(self, about: Any) -> Any:
         """Return the verdict over exactly these results, if a final came to one before."""
