@@ -17,7 +17,10 @@ namespace ostinato::reaper {
 namespace {
 
 constexpr std::int64_t millisecond = 1'000'000;
-constexpr std::int64_t between_measurements = 20 * millisecond;
+// Of measurements of memory: as long as it cannot fill up meanwhile.
+constexpr std::int64_t shortest_interval = 20 * millisecond;
+constexpr std::int64_t longest_interval = 200 * millisecond;
+constexpr std::uint64_t fills_at_most = 20;  // bytes in a nanosecond
 constexpr std::int64_t first_pause = millisecond;
 constexpr std::int64_t longest_pause = 100 * millisecond;
 constexpr std::int64_t stuck_after = 5'000 * millisecond;
@@ -45,7 +48,7 @@ void Supervision::start(Command& command, const Placement& placement, const Spaw
     began_ = outcome.began_ns;
     deadline_ = limits.limit_ns == 0 ? -1 : began_ + static_cast<std::int64_t>(limits.limit_ns);
     memory_ = limits.memory;
-    next_measurement_ = memory_ == 0 ? -1 : began_ + between_measurements;
+    next_measurement_ = memory_ == 0 ? -1 : began_ + shortest_interval;
     cause_ = Cause::exit;
     exited_ = {};
     exited_.kind = Event::exited;
@@ -57,9 +60,6 @@ void Supervision::kill(Cause cause) {
         return;
     }
     cause_ = cause;
-    if (sweeping_) {
-        end_sweep();
-    }
     phase_ = Phase::killing;
     // The whole group at one blow, so that what forks fast does not get away. The command has not been waited for, so
     // the number is its own.
@@ -69,12 +69,11 @@ void Supervision::kill(Cause cause) {
 
 void Supervision::sweep() {
     swept_.clear();
+    sweeping_ = true;
     if (phase_ == Phase::running) {
-        sweeping_ = true;
         begin_hunt();
         hunt();
-    } else {
-        // The command is gone, or going with all that it has.
+    } else if (phase_ == Phase::idle) {
         end_sweep();
     }
 }
@@ -86,6 +85,9 @@ void Supervision::look() {
     // Before the limits: who has ended in time has ended in time.
     if (!reap()) {
         phase_ = Phase::idle;
+        if (sweeping_) {
+            end_sweep();
+        }
         channel_.say(exited_);
         return;
     }
@@ -150,10 +152,13 @@ void Supervision::check_limits() {
     if (deadline_ >= 0 && now >= deadline_) {
         kill(Cause::time);
     } else if (next_measurement_ >= 0 && now >= next_measurement_) {
-        if (resident_bytes(memory_) > memory_) {
+        const std::uint64_t resident = resident_bytes(memory_);
+        if (resident > memory_) {
             kill(Cause::memory);
+            return;
         }
-        next_measurement_ = now_ns() + between_measurements;
+        const auto soonest_full = static_cast<std::int64_t>((memory_ - resident) / fills_at_most);
+        next_measurement_ = now_ns() + std::clamp(soonest_full, shortest_interval, longest_interval);
     }
 }
 
@@ -164,7 +169,8 @@ void Supervision::begin_hunt() {
 }
 
 void Supervision::hunt() {
-    const std::vector<pid_t> living = kill_descendants(sweeping_ ? command_ : 0);
+    const bool sparing = phase_ == Phase::running;
+    const std::vector<pid_t> living = kill_descendants(sparing ? command_ : 0);
     const std::int64_t now = now_ns();
     next_hunt_ = now + pause_;
     pause_ = std::min(2 * pause_, longest_pause);
@@ -174,7 +180,7 @@ void Supervision::hunt() {
     }
     if (sweeping_) {
         swept_.insert(living.begin(), living.end());
-        if (living.empty()) {
+        if (living.empty() && sparing) {
             end_sweep();
         }
     }

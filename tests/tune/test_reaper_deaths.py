@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 from pathlib import Path
@@ -108,6 +110,14 @@ def test_leases_are_held_until_others_are_given(tmp_path: Path) -> None:
         assert locked("second")
         reaper.hold(())
         eventually(lambda: not locked("second"), "the second lease is let go")
+
+
+def test_a_reaper_that_is_closed_leaves_the_leases_to_the_tuner(tmp_path: Path) -> None:
+    with open(tmp_path / "lease", "w") as ours, open(tmp_path / "lease", "w") as theirs:
+        fcntl.flock(ours, fcntl.LOCK_EX)
+        Reaper(leases=[ours.fileno()]).close()
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_tuner_that_becomes_another_program_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -217,3 +227,47 @@ with Reaper() as reaper:
     end(reaper)
     assert os.getsid(reaper._pid) == os.getpgid(reaper._pid) == reaper._pid
 """)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("cc") is None, reason="needs root and a C compiler")
+def test_what_cannot_be_killed_is_named_and_waited_for() -> None:
+    # A program that another user owns stands for one that hangs in the kernel: SIGKILL does not reach it.
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        program = Path(name, "program")
+        source = "int main() { char c; return setresuid(0, 0, 0) || write(1, &c, 1) != 1 || read(0, &c, 1); }"
+        subprocess.run(["cc", "-w", "-x", "c", "-", "-o", program], input=source, text=True, check=True)
+        program.chmod(0o4755)
+        told = script(
+            """
+import os, sys
+from ostinato.tune.reaper import Exited, Reaper, Started, Stuck
+from tune.reaping import ENVIRONMENT, living, wait_for
+
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+read, write = os.pipe()
+told, tells = os.pipe()
+reaper = Reaper()
+reaper.spawn([sys.argv[1]], env=ENVIRONMENT, fds={0: read, 1: tells})
+(started,) = wait_for(reaper, Started)
+assert len(os.read(told, 1)) == 1
+reaper.kill()
+reaper.sweep()
+assert wait_for(reaper, Stuck) == [Stuck((started.pid,))]
+try:
+    reaper.close(timeout=0)
+except TimeoutError as error:
+    assert str(error) == f"processes are still there 0 s after SIGKILL: {started.pid}", error
+assert living(started.pid)
+os.close(read)
+os.close(write)
+print(*(type(event).__name__ for event in wait_for(reaper, Exited)))
+reaper.close()
+assert not living(reaper._pid)
+""",
+            str(program),
+        )
+    assert told.split()[:2] == ["Swept", "Exited"]

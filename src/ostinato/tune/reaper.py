@@ -88,7 +88,7 @@ class Lost(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """`Reaper.sweep` is done: so many processes were killed, and none but the command is left."""
+    """`Reaper.sweep` is done: so many processes were killed, and none but the command, if it still runs, is left."""
 
     killed: int
 
@@ -249,7 +249,7 @@ class Reaper:
             self._send(struct.pack("=I", _KILL), ())
 
     def sweep(self) -> None:
-        """Kill all that the command has started, and let the command itself run on; `Swept` follows."""
+        """Kill all that the command has started, and let itself run on; `Swept` follows, before any `Exited`."""
         self._check_owner()
         self._send(struct.pack("=I", _SWEEP), ())
 
