@@ -35,10 +35,14 @@ def _timed(call: Callable[[], Any]) -> int:
 
 def _timed_batch(call: Callable[[], Any], count: int) -> int:
     # The loop is the interpreter's C code: one in Python runs at a speed that depends on what it called before.
-    calls = starmap(call, repeat((), count))
+    arguments = repeat((), count)
+    calls = starmap(call, arguments)
     begin = _now()
     deque(calls, 0)
-    return _now() - begin
+    end = _now()
+    if arguments.__length_hint__():
+        raise RuntimeError("the callable raised StopIteration")  # which ends such a loop like any other
+    return end - begin
 
 
 class CpuTimer:
