@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import ostinato as ost
+from ostinato.tune import source
 from ostinato.tune.source import Sources
 from tune import storing
 
@@ -57,6 +61,35 @@ def test_the_modules_of_the_other_functions_belong_to_it(modules: Path, role: st
     assert before != of(call())
     (modules / "two.py").write_text("changed = True\n")
     assert digest() != before
+
+
+def test_a_file_is_read_again_only_when_it_changed(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_SETTLED", -(10**18))  # as if it had been left alone for long
+    read = []
+    file_digest = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: (read.append(file.name), file_digest(file, name))[1])
+    before = of(call())
+    assert of(call()) == of(call("one:g")) == before
+    assert len(read) == 1
+    (modules / "one.py").write_text("raise SystemExit('replaced')  # 1\n")
+    assert of(call()) != before
+    assert len(read) == 2
+
+
+def test_a_file_that_changed_just_now_is_read_again(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its times may stay the same when it is changed again within one tick of the clock."""
+    now = time.time_ns() + 10**10
+
+    def stat(path: str) -> SimpleNamespace:
+        found = os.lstat(path)
+        names = ("st_mode", "st_dev", "st_ino", "st_size")
+        return SimpleNamespace(**{name: getattr(found, name) for name in names}, st_mtime_ns=now, st_ctime_ns=now)
+
+    before = of(call())
+    monkeypatch.setattr(os, "stat", stat)
+    assert of(call()) == before
+    (modules / "one.py").write_text("raise SystemExit('imported')  # 2\n")
+    assert of(call()) != before
 
 
 def test_what_is_changed_while_a_search_goes_on_is_seen(modules: Path) -> None:
