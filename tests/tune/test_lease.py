@@ -436,6 +436,21 @@ def test_a_file_that_another_user_is_just_making_is_waited_for(monkeypatch: pyte
         assert in_child(lambda: [free("a"), len(tries)], NOBODY) == [True, 3]
 
 
+def test_a_file_that_somebody_makes_at_the_same_time_is_theirs(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system_open = os.open
+
+    def open_second(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & os.O_CREAT and not (directory / "a.lock").exists():
+            (directory / "a.lock").touch(0o640)
+        return system_open(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(lock_file.os, "open", open_second)
+    assert free("a")
+    assert (directory / "a.lock").stat().st_mode & 0o777 == 0o640
+
+
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory", "second name", "device"])
 def test_what_is_no_lock_file_is_refused_and_left_alone(kind: str, directory: Path, tmp_path: Path) -> None:
     directory.mkdir()
