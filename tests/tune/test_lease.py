@@ -442,8 +442,8 @@ def test_a_file_that_somebody_makes_at_the_same_time_is_theirs(
     system_open = os.open
 
     def open_second(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if flags & os.O_CREAT and not (directory / "a.lock").exists():
-            (directory / "a.lock").touch(0o640)
+        if flags & os.O_CREAT:
+            os.close(system_open(directory / "a.lock", flags, 0o640))
         return system_open(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(lock_file.os, "open", open_second)
