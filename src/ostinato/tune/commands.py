@@ -16,6 +16,8 @@ from ostinato.tune.trial import Task
 
 __all__ = ["Commands"]
 
+_CRASH = (Status.CRASH, "the simulated device crashed")
+
 
 class Commands:
     """Runs tasks as command lines under a reaper; the parameters are those of `ostinato.tune.calls.Calls`."""
@@ -65,7 +67,7 @@ class Commands:
             ended=self._ended,
         )
         if self._simulated is not None and self._simulated.crashes(candidate.id):
-            self._run.kill(Status.CRASH, "the simulated device crashed")
+            self._run.kill(*_CRASH)
 
     def cancel(self) -> None:
         """Kill what runs; it ends as cancelled."""
@@ -84,6 +86,9 @@ class Commands:
             self._finish(outcome)
             return
         candidate, end = task.trial.candidate.id, self._loop.now() + self._simulated.latency
+        if self._simulated.crashes(candidate):  # it ended before it was killed
+            self._finish(Outcome(_CRASH[0], (), _CRASH[1]))
+            return
         if self._simulated.hangs(candidate) or end > self._moment + task.seconds:
             end = self._moment + task.seconds
             outcome = Outcome(Status.HANG_KILLED, (), f"still running after {task.seconds:g} s, killed")
