@@ -36,9 +36,9 @@ class SimulatedTimer:
         self.overhead = real.overhead
         self.resolution = real.resolution
         if declared["noise"] or declared["crash"] or declared["hang"]:
-            from random import Random
+            import random
 
-            random = Random(f"{declared['device']}/{candidate}")
+            random.seed(f"{declared['device']}/{candidate}")
             self._gauss = random.gauss
             if random.random() < declared["crash"]:
                 os.kill(os.getpid(), signal.SIGSEGV)

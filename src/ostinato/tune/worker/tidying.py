@@ -7,6 +7,8 @@ import os
 import sys
 import time
 
+from ostinato.tune.worker.channel import moved
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -18,36 +20,40 @@ _LOOKS = (0.001, 0.01, 0.1, 0.2)  # seconds: pools of threads may spin for 0.2 s
 _BUSY = 0.1  # cores
 
 _clock, _used, _sleep = time.perf_counter, time.process_time, time.sleep
+_dup2 = os.dup2
 
 
 class Tidying:
     """Remembers how the worker was, and puts that back after a candidate."""
 
-    __slots__ = ("_cores", "_directory", "_streams", "_threads")
+    __slots__ = ("_copies", "_cores", "_directory", "_streams", "_threads")
 
     def __init__(self) -> None:
         self._cores = os.sched_getaffinity(0)
         self._directory = os.getcwd()
         self._streams = sys.stdout, sys.stderr
+        self._copies = [moved(os.dup(number)) for number in range(3)]
         self._threads = _threads()
 
     def tidy(self) -> str:
-        """Put back directory, cores, timers and streams; return why this worker must end, or nothing.
+        """Put back directory, cores, streams and timers; return why this worker must end, or nothing.
 
         Threads that a candidate left may wait for work, as those of a pool do, but not run beside the next one.
         """
         try:
             if os.getcwd() != self._directory:
                 os.chdir(self._directory)
-        except OSError:
-            return f"the directory {self._directory} is gone"
+            for number, copy in enumerate(self._copies):
+                _dup2(copy, number)
+        except OSError as error:
+            return f"a candidate left this process without its directory or descriptors: {error.strerror}"
+        sys.stdout, sys.stderr = self._streams
         if os.sched_getaffinity(0) != self._cores:
             os.sched_setaffinity(0, self._cores)
         signal: Any = sys.modules.get("signal")  # without it nothing was set
         if signal is not None:
             for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
                 signal.setitimer(timer, 0)
-        sys.stdout, sys.stderr = self._streams
         gc.enable()
         threads = _threads()
         if threads > self._threads and all(_busy(look) for look in _LOOKS):

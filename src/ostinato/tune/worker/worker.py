@@ -61,7 +61,7 @@ class Worker:
             try:
                 work[kind](request, answer)
             except Exception as error:
-                answer.failed("oom" if _is_out_of_memory(error) else answer.stage, error)
+                answer.failed(answer.stage, error)
             except BaseException as error:  # SystemExit and its like: the worker is not the candidate's to end
                 answer.failed("crash", error)
             channel.answer(answer.line(number, op))
@@ -181,9 +181,13 @@ class _Answer:
         self.samples: Samples | None = None
 
     def failed(self, status: str, error: BaseException) -> None:
-        self.status = status
-        # Surrogates have no place in what is stored.
+        # Lone surrogates have no place in what is stored.
         self.message = described(error).encode("utf-8", "replace").decode("utf-8")
+        # The host's memory, or, as libraries for accelerators have it, the device's.
+        full = (
+            isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "OUT_OF_MEMORY" in self.message
+        )
+        self.status = "oom" if full else status
 
     def line(self, number: int, op: str) -> str:
         found = self.samples
@@ -193,11 +197,6 @@ class _Answer:
             f'"workspace":{self.workspace},"message":{quoted(self.message)},"preempted":{preempted:.4g},'
             f'"contended":{flagged},"overhead_ns":{self.overhead:.4g}}}\n'
         )
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out: the host's, or, as libraries for accelerators have it, the device's."""
-    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "OUT_OF_MEMORY" in str(error)
 
 
 def _prepare(request: dict[str, Any], answer: _Answer) -> None:
@@ -248,6 +247,8 @@ def _takes_argument(function: Callable[..., Any]) -> bool:
 
 def _workspace(call: object) -> int:
     said = getattr(call, "workspace", 0)
-    if said is None or isinstance(said, bool) or callable(said):
+    if said is None or callable(said):
         return 0
-    return int(said.__index__())
+    if not hasattr(said, "__index__") or said < 0:
+        raise TypeError(f"workspace is a number of bytes, not {said!r}")
+    return int(said)
