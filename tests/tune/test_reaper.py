@@ -133,6 +133,7 @@ def test_what_cannot_start_says_why_and_costs_nothing(reaper: Reaper, tmp_path: 
     assert not_started(reaper, "true", cwd=str(tmp_path / "none")) == (errno.ENOENT, "chdir")
     assert not_started(reaper, "true", cwd=str(plain)) == (errno.ENOTDIR, "chdir")
     assert not_started(reaper, "true", fds={10**9: 1}) == (errno.EINVAL, "setup")
+    assert Path(f"/proc/{reaper._pid}/task/{reaper._pid}/children").read_text() == ""
     assert run(reaper, "true").status == 0
 
 
