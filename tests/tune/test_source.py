@@ -63,6 +63,10 @@ def test_the_modules_of_the_other_functions_belong_to_it(modules: Path, role: st
     assert digest() != before
 
 
+def test_another_check_in_the_same_module_is_another_digest(modules: Path) -> None:
+    assert of(call(), verify="two:g") != of(call(), verify="two:h")
+
+
 def test_a_file_is_read_again_only_when_it_changed(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "_SETTLED", -(10**18))  # as if it had been left alone for long
     read = []
@@ -76,20 +80,30 @@ def test_a_file_is_read_again_only_when_it_changed(modules: Path, monkeypatch: p
     assert len(read) == 2
 
 
+def test_a_change_that_hides_behind_the_old_time_is_seen(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_SETTLED", -(10**18))
+    before, times = of(call()), (modules / "one.py").stat()
+    (modules / "one.py").write_text("raise SystemExit('imported')  # 2\n")
+    os.utime(modules / "one.py", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert of(call()) != before
+
+
 def test_a_file_that_changed_just_now_is_read_again(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its times may stay the same when it is changed again within one tick of the clock."""
-    now = time.time_ns() + 10**10
+    monkeypatch.setattr(source, "_SETTLED", 10**18)  # as if all this took no time
+    now = time.time_ns() - 10**9
 
     def stat(path: str) -> SimpleNamespace:
         found = os.lstat(path)
         names = ("st_mode", "st_dev", "st_ino", "st_size")
         return SimpleNamespace(**{name: getattr(found, name) for name in names}, st_mtime_ns=now, st_ctime_ns=now)
 
-    before = of(call())
-    monkeypatch.setattr(os, "stat", stat)
-    assert of(call()) == before
-    (modules / "one.py").write_text("raise SystemExit('imported')  # 2\n")
-    assert of(call()) != before
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", stat)
+        before = of(call())
+        (modules / "one.py").write_text("raise SystemExit('imported')  # 2\n")
+        after = of(call())
+    assert after != before
 
 
 def test_what_is_changed_while_a_search_goes_on_is_seen(modules: Path) -> None:
@@ -100,8 +114,9 @@ def test_what_is_changed_while_a_search_goes_on_is_seen(modules: Path) -> None:
 
 
 def test_a_module_that_appears_is_seen_by_the_next_search(modules: Path) -> None:
-    before = of(call("later:f"))
+    before, times = of(call("later:f")), modules.stat()
     (modules / "later.py").write_text("f = None\n")
+    os.utime(modules, ns=(times.st_atime_ns, times.st_mtime_ns))  # as if within one tick of the clock
     assert of(call("later:f")) != before
 
 
