@@ -24,17 +24,17 @@ from ostinato.errors import TuningError
 from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Swept
 from tune.reaping import ENVIRONMENT, end, eventually, living, marked, wait_for
 
-# Commands whose processes are counted say so when all are there.
+# Leaves a daemon behind, says when it is there, and ends after the next line.
 DAEMON = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        print("there", flush=True)
         time.sleep(1000)
     os._exit(0)
 os.wait()
+print("there", flush=True)
 sys.stdin.readline()
 """
 
