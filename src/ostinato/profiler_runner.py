@@ -318,17 +318,20 @@ class _Backlog:
         self._timeout = float(timeout)
         self._queue = CommandQueue(mask(None if devices is None else list(devices)))
         self._entries: deque[_Entry] = deque()
+        self._environment: dict[str, str] = {}
         self._lock = threading.Lock()
         self._joined_by: int | None = None
         weakref.finalize(self, self._queue.abandon)
 
     def push(self, command: Command, what: Any, return_ops: Sequence[str] | None = None) -> None:
         words = _words(command)
+        if self._environment != os.environ:  # mostly the same for thousands of commands
+            self._environment = dict(os.environ)
         here = None
         with suppress(FileNotFoundError):  # removed: then the command is in it like we are
             here = os.getcwd()
         profile = Profile()
-        job = Job(words, profile, env=dict(os.environ), cwd=here, seconds=self._timeout)
+        job = Job(words, profile, env=self._environment, cwd=here, seconds=self._timeout)
         entry = _Entry(what, words, return_ops, profile, job)
         self._entries.append(entry)
         try:
@@ -377,7 +380,7 @@ def _judged(entry: _Entry) -> tuple[Found, str]:
     outcome = entry.job.outcome
     assert outcome is not None
     if outcome.status is not Status.OK:
-        return None, outcome.message
+        return None, f"{'timeout: ' if outcome.status is Status.HANG_KILLED else ''}{outcome.message}"
     result = entry.profile.result(entry.return_ops)
     if result is None:
         return None, f"reported {', '.join(entry.profile.ops)}, and nothing of {entry.return_ops!r}"

@@ -243,7 +243,7 @@ class CommandRun:
         if self._printed <= _MOST_PRINTED:
             self._pipes[fd](data)
         elif self._verdict is None:
-            self.kill(Status.BAD_OUTPUT, f"printed more than {_MOST_PRINTED >> 20} MiB, killed")
+            self.kill(Status.BAD_OUTPUT, f"printed more than {_MOST_PRINTED >> 20} MiB, and was killed")
         return len(data) or _END
 
     def _take_stdout(self, data: bytes) -> None:
@@ -292,9 +292,9 @@ class CommandRun:
         elif verdict is not None and (event.cause == "killed" or verdict[0] is Status.BAD_OUTPUT):
             self._fail(*verdict)
         elif event.cause == "time":
-            self._fail(Status.HANG_KILLED, f"still running after {self._seconds:g} s, killed")
+            self._fail(Status.HANG_KILLED, f"still running after {self._seconds:g} s, and was killed")
         elif event.cause == "memory":
-            self._fail(Status.OOM, f"took more than {self._memory} bytes, killed")
+            self._fail(Status.OOM, f"took more than {self._memory} bytes, and was killed")
         elif event.status:
             last = self.stderr.last_line() or self.stdout.last_line()
             lacked = self._memory is not None and _OUT_OF_MEMORY.search(self.stderr.text())

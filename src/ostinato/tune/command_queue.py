@@ -134,8 +134,6 @@ class CommandQueue:
             loop.watch(signal.fileno(), signal.clear)
             with self._lock:
                 self._signal = signal
-            for seat in self._seats:
-                seat.begin()
             while self._turn(loop):
                 loop.turn()
         except BaseException as error:
@@ -165,12 +163,14 @@ class CommandQueue:
                     job = self._waiting.popleft() if self._waiting else None
                 if job is not None:
                     seat.start(loop, job)
-            if not seat.busy and not self._waiting:
-                seat.close()
         with self._lock:
             if all(seat.lost for seat in self._seats):
                 self._end_waiting("no device is left: " + "; ".join(seat.lost for seat in self._seats))
-            if self._waiting or any(seat.busy for seat in self._seats):
+        for seat in self._seats:
+            if not seat.busy and not self._waiting:
+                seat.close()
+        with self._lock:
+            if self._waiting or any(seat.busy or seat.stuck for seat in self._seats):
                 return True
             self._thread = self._signal = None
             return False
@@ -202,15 +202,13 @@ class _Seat:
     def busy(self) -> bool:
         return self._job is not None
 
-    def begin(self) -> None:
-        """Forget what kept the device from being opened before; what is stuck on it is known to `open`."""
-        if self._reaper is None:
-            self.lost = ""
+    @property
+    def stuck(self) -> bool:
+        """Whether something runs there that could not be killed."""
+        return bool(self.lost) and self._reaper is not None
 
     def open(self, loop: Loop) -> bool:
         """Lease the device: whether it is ours. If not, this is to be called again after a turn of the loop."""
-        if self.lost and self._reaper is not None and any(isinstance(event, Exited) for event in self._reaper.read()):
-            self.lost = ""  # what could not be killed is gone after all
         if self._rest is not None or self.lost:
             return False
         if self._reaper is not None:
@@ -224,8 +222,7 @@ class _Seat:
             self._reaper = Reaper(leases=self._lease.files, cores=self._device.cores)
         except (OSError, OstinatoError) as error:
             self._lease.release()
-            cause = error if isinstance(error, OSError) else error.__cause__
-            if isinstance(cause, OSError) and cause.errno in SHORTAGES and self._failed < len(PAUSES):
+            if _is_shortage(error) and self._failed < len(PAUSES):
                 self._pause(loop, PAUSES[self._failed])
                 self._failed += 1
             else:
@@ -237,6 +234,7 @@ class _Seat:
 
     def start(self, loop: Loop, job: Job) -> None:
         assert self._reaper is not None
+        self._loop = loop
         self._job = job
         self._run = CommandRun(
             loop,
@@ -261,10 +259,15 @@ class _Seat:
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
-        if self.lost and self._reaper is not None:
-            return  # something still runs there, so nobody may have it
+        if self.stuck:
+            return  # so nobody may have it
+        self.lost = ""
         if self._reaper is not None:
-            self._reaper.close()
+            try:
+                self._reaper.close()
+            except TimeoutError as error:
+                self.lost = str(error)  # and so nobody may have the device
+                return
             self._reaper = None
         self._lease.release()
 
@@ -274,8 +277,7 @@ class _Seat:
         run, self._run = self._run, None
         if run is not None:
             run.close()
-        with suppress(OSError):  # TimeoutError: it goes on as the reaper's
-            self.close()
+        self.close()
         if job is not None:
             job.end(Outcome(Status.DEVICE_LOST, (), reason))
 
@@ -285,10 +287,20 @@ class _Seat:
         job, self._job = self._job, None
         run, self._run = self._run, None
         if isinstance(run.event, Stuck):
+            assert self._reaper is not None
             self.lost = outcome.message
+            self._loop.watch(self._reaper.fileno(), self._look)
         elif isinstance(run.event, Lost):
             self.close()  # the next job gets another reaper
         job.end(outcome)
+
+    def _look(self) -> None:
+        """See whether what was stuck is gone."""
+        assert self._reaper is not None
+        if any(isinstance(event, Exited | Lost) for event in self._reaper.read()):
+            self._loop.forget(self._reaper.fileno())
+            self.lost = ""
+            self.close()
 
     def _pause(self, loop: Loop, seconds: float) -> None:
         def over() -> None:
@@ -317,13 +329,18 @@ class _Signal:
         os.close(self._fd)
 
 
+def _is_shortage(error: Exception) -> bool:
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in SHORTAGES
+
+
 def _patiently(make: Callable[[], T]) -> T:
     """Make something that takes a descriptor, which may be short."""
     for pause in PAUSES:
         try:
             return make()
         except OSError as error:
-            if error.errno not in SHORTAGES:
+            if not _is_shortage(error):
                 raise
         time.sleep(pause)
     return make()
