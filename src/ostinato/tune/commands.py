@@ -77,6 +77,14 @@ class Commands:
             self._rest.cancel()
             self._finish(Outcome(Status.CANCELLED, ()))
 
+    def close(self) -> None:
+        """Forget what runs; closing the reaper ends it."""
+        if self._run is not None:
+            self._run.close()
+        if self._rest is not None:
+            self._rest.cancel()
+        self._run = self._task = self._rest = None
+
     def _ended(self, outcome: Outcome) -> None:
         task, self._run = self._task, None
         assert task is not None

@@ -121,6 +121,12 @@ class Lease:
             for file in files:
                 lock_file.unlock(file)
 
+    def abandon(self) -> None:
+        """Close the descriptors without unlocking: whoever has duplicates holds the device, until they are gone too."""
+        files, self._files = self._files, ()
+        for file in files:
+            os.close(file)
+
     def __enter__(self) -> Lease:
         self.acquire()
         return self
@@ -131,7 +137,7 @@ class Lease:
 
     def __del__(self) -> None:
         if self._files and self._pid == os.getpid():
-            self._close()  # not unlocked: what runs on the device may hold duplicates until it has ended
+            self.abandon()  # not unlocked: what runs on the device may hold duplicates until it has ended
             message = f"the lease of {self.device.name} was never released"
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
@@ -167,16 +173,11 @@ class Lease:
                 "another Lease here"
             )
 
-    def _close(self) -> None:
-        files, self._files = self._files, ()
-        for file in files:
-            os.close(file)
-
 
 def _forget_all() -> None:
     """In a forked child: drop the copies of the parent's descriptors, which would keep its devices when it dies."""
     for lease in list(_held):
-        lease._close()
+        lease.abandon()
     _held.clear()
     _files_change.release()
 

@@ -176,6 +176,11 @@ class Reaper:
         return self._socket.fileno()
 
     @property
+    def pid(self) -> int:
+        """Process number of the reaper: everything on its device descends from it."""
+        return self._pid
+
+    @property
     def running(self) -> bool:
         """Whether a command was spawned whose end `read` has not returned yet."""
         return self._running

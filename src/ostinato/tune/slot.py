@@ -50,6 +50,7 @@ class Slot:
     def serve(self, finished: Finished, returned: Returned) -> None:
         """Serve a search: it is told outcomes and when each began, and gets back tasks that never
         began, with whether the first of them may be why."""
+        self.lost = ""  # whatever still runs since then holds the lease
         self._finished = finished
         self._returned = returned
 
@@ -118,11 +119,16 @@ class Slot:
         return self._calls is None or self._calls.sweep()
 
     def close(self) -> None:
-        """End whatever runs."""
+        """End whatever runs; `lost` says so if something cannot be ended."""
         if self._calls is not None:
             self._calls.close()
+        if self._commands is not None:
+            self._commands.close()
         for reaper in self._reapers:
-            reaper.close()
+            try:
+                reaper.close()
+            except TimeoutError as error:
+                self.lost = str(error)
         self._calls = self._commands = None
         self._reapers.clear()
 

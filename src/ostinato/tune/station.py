@@ -6,11 +6,15 @@ import dataclasses
 from typing import Any
 
 from ostinato.tune.device import Device
+from ostinato.tune.foreign import ForeignProcesses, descendants
 from ostinato.tune.lease import Lease
 from ostinato.tune.loop import Loop
+from ostinato.tune.outcome import Outcome
 from ostinato.tune.reaper import Reaper
 from ostinato.tune.simulated_command import SimulatedCommands
 from ostinato.tune.slot import Slot
+from ostinato.tune.status import Status
+from ostinato.tune.trial import Task
 
 __all__ = ["Station"]
 
@@ -31,6 +35,7 @@ class Station(Slot):
         self.device = device
         self.lease = Lease(device)
         self.leased = False
+        self._foreign = ForeignProcesses(device)
         self.measuring: dict[str, Any] = {}
         """What a worker must know of the device."""
         if device.simulation is not None:
@@ -65,8 +70,23 @@ class Station(Slot):
 
     def close(self) -> None:
         super().close()
-        self.lease.release()
+        if self.lost:
+            self.lease.abandon()  # the reaper holds it until nothing runs there any more
+        else:
+            self.lease.release()
         self.leased = False
+
+    def _told(self, task: Task, outcome: Outcome, began: float) -> None:
+        others = self._foreign.pids(self._ours) if outcome.status is Status.OK else []
+        if others:
+            message = f"computed on {self.name} at the same time: {', '.join(f'process {pid}' for pid in others)}"
+            ops = tuple(dataclasses.replace(op, status=Status.CONTENDED, message=message) for op in outcome.ops)
+            outcome = dataclasses.replace(outcome, status=Status.CONTENDED, ops=ops, message=message)
+        super()._told(task, outcome, began)
+
+    def _ours(self) -> set[int]:
+        """Return the processes that run on the device for us."""
+        return {pid for reaper in self._reapers for pid in descendants(reaper.pid)}
 
     def new_reaper(self) -> Reaper:
         # The reaper holds the lease too: if this process dies, the device is free when everything on it is gone.
