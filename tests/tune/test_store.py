@@ -186,11 +186,14 @@ def test_runs_stay_with_their_candidates_over_commits_and_searches(path: Path) -
         for now in (search(store), search(store)):
             for tiles in ([1, 2], [2, 3], [3, 1, 4]):
                 for tile in tiles:
-                    now.add(candidate(tile), "s", "sim:a", [outcome(samples=[tile])])
+                    now.add(candidate(tile, f"module:f{tile // 3}"), "s", "sim:a", [outcome(samples=[tile])])
                 now.commit()
         attempts = list(store.attempts())
     assert len(attempts) == 14
-    assert all(attempt["samples"] == [attempt["config"]["tile"]] for attempt in attempts)
+    for attempt in attempts:
+        (sample,) = attempt["samples"]
+        assert attempt["config"]["tile"] == sample
+        assert attempt["description"]["factory"] == f"module:f{sample // 3:.0f}"
 
 
 class Stored(NamedTuple):
