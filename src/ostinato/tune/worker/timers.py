@@ -15,6 +15,7 @@ __all__ = ["CpuTimer", "empty", "middle"]
 
 _now = time.perf_counter_ns  # candidates may replace what they find in the module
 _TIMES_OVERHEAD = 20  # of a sample, at least, so that an error in the overhead is a twentieth of it
+_TIMES_WARM = 10  # a first call may take so many times as long as the others, without compiling anything
 
 
 def empty() -> None:
@@ -78,15 +79,18 @@ class CpuTimer:
         """Return the ns of one call, and those that the sample took."""
         if self._count < 2:
             whole = _timed(self._call)
-            if self._count or whole >= _TIMES_OVERHEAD * self._single:
+            shortest = _TIMES_OVERHEAD * self._single
+            if self._count or whole >= _TIMES_WARM * shortest or not self._is_batched(shortest):
                 self._count = 1
                 return max(whole - self._single, self.resolution), whole
-            self._begin_batches(whole)
         whole = _timed_batch(self._call, self._count)
         return max(whole / self._count - self.overhead, self.resolution), whole
 
-    def _begin_batches(self, once: int) -> None:
-        each = max(once - self._single, 0.0) + self._per_call
-        self._count = 1 + int(_TIMES_OVERHEAD * self._single / each)
+    def _is_batched(self, shortest: float) -> bool:
+        once = min(_timed(self._call), _timed(self._call))  # by now its code is in the cache
+        if once >= shortest:
+            return False
+        self._count = 1 + int(shortest / (max(once - self._single, 0.0) + self._per_call))
         self.overhead = self._per_call + self._fixed / self._count
         _timed_batch(self._call, self._count)  # the first is slow: the loop's code comes from memory
+        return True
