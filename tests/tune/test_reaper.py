@@ -353,6 +353,23 @@ time.sleep(0.15)
     assert (exited.status, exited.cause, exited.leftovers) == (0, "exit", 3)
 
 
+def test_memory_lent_to_a_child_counts_once(reaper: Reaper, tmp_path: Path) -> None:
+    # A child that posix_spawn has made runs in its parent's memory until it executes its program; this one waits before.
+    script = """
+import os, sys, time
+os.mkfifo(sys.argv[1])
+if os.fork() == 0:
+    time.sleep(0.15)
+    os._exit(os.open(sys.argv[1], os.O_WRONLY) < 0)
+data = bytearray(100 << 20)
+opening = [(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)]
+os.waitpid(os.posix_spawn("/bin/sh", ["sh", "-c", ":"], {}, file_actions=opening), 0)
+os.wait()
+"""
+    exited = run(reaper, sys.executable, "-c", script, str(tmp_path / "fifo"), memory=180 << 20)
+    assert (exited.status, exited.cause, exited.leftovers) == (0, "exit", 0)
+
+
 def test_sweep_spares_the_command(reaper: Reaper, mark: str) -> None:
     held, kept = os.pipe()
     pid = python(reaper, DAEMON, mark=mark, fds={0: held})
