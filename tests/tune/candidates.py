@@ -260,3 +260,21 @@ def leaving_a_thread():
 def leaving_a_pool():
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     return null()
+
+
+# On the CUDA driver that pretends.
+
+
+def launching(ns):
+    launch = ctypes.CDLL("libcuda.so.1").fake_launch
+    launch.argtypes = [ctypes.c_int64]
+    return lambda: launch(ns)
+
+
+def breaking(raises):
+    def call():
+        ctypes.CDLL("libcuda.so.1").fake_fail(700)
+        if raises:
+            raise RuntimeError("raised")
+
+    return call
