@@ -16,9 +16,9 @@ import pytest
 import ostinato as ost
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("PIL", "matplotlib", "numba")
+EXTRAS = ("PIL", "matplotlib", "numba", "optuna")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-NAMES = ("index", "tutorial", "concepts", "events", "coming_from", "errors")
+NAMES = ("index", "tutorial", "concepts", "events", "tuning", "profilers", "measuring", "coming_from", "errors")
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "core").rglob("*.md"), *(ROOT / "docs").rglob("*.md")]
 MODULES = [
@@ -34,6 +34,15 @@ class Block(NamedTuple):
     language: str
     line: int  # of its first line of text, from 0
     text: str
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What examples write, lease and remember is nobody else's; what they define in files can be imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("OSTINATO_LEASE_DIR", str(tmp_path / "leases"))
+    monkeypatch.setenv("OSTINATO_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def blocks(page: Path) -> Iterator[Block]:

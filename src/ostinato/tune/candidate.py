@@ -103,35 +103,34 @@ class Candidate:
     ) -> Call:
         """Return a candidate that is a Python callable, measured in a worker process.
 
-            Functions are given as ``"package.module:function"``, or as themselves if they can be found that way.
+        Functions are given as ``"package.module:function"``, or as themselves if they can be found that way.
 
-            Parameters
-            ----------
-            factory
-                Gets the configuration as keywords, and returns the callable that is timed.
-            config
-                The configuration.
-            prepare
-                Gets the configuration as keywords, in a process of its own that holds no device; what it returns
-        (anything that can be
-                pickled) reaches the factory as `prepared`.
-            setup
-                Run once per worker, with the `key` of the search if it takes an argument; what it returns reaches the
-                factory as `inputs`.
-            source
-                Files whose contents belong to the candidate besides the factory's module: a change measures it again.
+        Parameters
+        ----------
+        factory
+            Gets the configuration as keywords, and returns the callable that is timed.
+        config
+            The configuration.
+        prepare
+            Gets the configuration as keywords, in a process of its own that holds no device; what it returns (anything
+            that can be pickled) reaches the factory as `prepared`.
+        setup
+            Run once per worker, with the `key` of the search if it takes an argument; what it returns reaches the
+            factory as `inputs`.
+        source
+            Files whose contents belong to the candidate besides the factory's module: a change measures it again.
 
-            Raises
-            ------
-            TypeError, ValueError
-                If an argument is wrong, or a function is defined in ``__main__`` or inside another, where no worker can
-                find it.
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is wrong, or a function is defined in ``__main__`` or inside another, where no worker can
+            find it.
 
-            Examples
-            --------
-            >>> import ostinato as ost
-            >>> ost.Candidate.call("json:dumps", {"obj": [1, 2]}).factory
-            'json:dumps'
+        Examples
+        --------
+        >>> import ostinato as ost
+        >>> ost.Candidate.call("json:dumps", {"obj": [1, 2]}).factory
+        'json:dumps'
         """
         if isinstance(source, str | os.PathLike):
             source = (source,)

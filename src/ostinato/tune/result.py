@@ -65,8 +65,7 @@ class Result:
         Whether the store answered.
     miss
         Why the store could not answer: the name of the field of the key that differs from a stored result of the same
-        op and
-        configuration; None if there was no such result, or if the store answered.
+        op and configuration; None if there was no such result, or if the store answered.
     contended
         How many of the samples were disturbed by something else on the device, after up to three more tries each.
     """

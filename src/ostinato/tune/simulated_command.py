@@ -27,6 +27,7 @@ class SimulatedCommands:
     Examples
     --------
     >>> from ostinato.tune.device import Simulation
+    >>> from ostinato.tune.outcome import OpOutcome
     >>> device = SimulatedCommands("sim:a", Simulation(latency=1e-9), 0.0)
     >>> ran = Outcome(Status.OK, (OpOutcome("sum", Status.OK, (10.0,)),))
     >>> device.crashes("some candidate"), device.slowed("some candidate", ran, 3.0).ops[0].samples

@@ -44,9 +44,8 @@ class Tuner:
     ----------
     devices
         Names: ``"cpu:0"`` is the first usable core and ``"cpu:0-3"`` the first four, ``"cuda:1"`` the second GPU of
-        this
-        process's mask, ``"sim:a?latency=0.01"`` a simulated device. ``"all"``: the GPUs, or every core if there are
-        none.
+        this process's mask, ``"sim:a?latency=0.01"`` a simulated device. ``"all"``: the GPUs, or every core if there
+        are none.
     store
         Path of the store; None: in the user's cache directory, or where ``OSTINATO_CACHE_DIR`` says.
     timeout
@@ -133,18 +132,15 @@ class Tuner:
             What is tuned: part of the key of every stored result, and what a callable's results are called.
         candidates
             The candidates, or a strategy of `ostinato.tune.strategies` that offers them. They are taken one by one,
-            so there
-            may be more than memory holds.
+            so there may be more than memory holds.
         key
             The problem that they are measured on, such as its sizes: part of the key of every stored result.
         default
             One of the candidates: it is measured first, and wins unless another is faster beyond the noise.
         verify
             ``"package.module:check"``, called in the worker as ``check(outputs, key)``, where `outputs` is what the
-            timed
-            callable returned, or for a command an `ostinato.tune.checking.CommandOutputs`. If it returns false or
-            raises,
-            the candidate is a ``wrong_result``.
+            timed callable returned, or for a command an `ostinato.tune.checking.CommandOutputs`. If it returns false
+            or raises, the candidate is a ``wrong_result``.
         budget
             Seconds, or a `Budget`. What it leaves no time for is ``cancelled``.
         anew
