@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,17 +67,19 @@ def _compare(name: str, outputs: object, reference: object, rtol: float, atol: f
         for key, part in reference.items():
             _compare(f"{name}[{key!r}]", outputs[key], part, rtol, atol)
     elif _is_group(reference):
-        if not isinstance(outputs, Sequence) or len(outputs) != len(reference):  # type: ignore[arg-type]
-            raise AssertionError(
-                f"{name} is {_short(outputs)}, but the reference has {len(reference)} parts"  # type: ignore[arg-type]
-            )
-        for index, part in enumerate(reference):  # type: ignore[arg-type]
+        if (
+            not isinstance(outputs, Sequence | np.ndarray)
+            or getattr(outputs, "shape", None) == ()
+            or len(outputs) != len(reference)
+        ):
+            raise AssertionError(f"{name} is {_short(outputs)}, but the reference has {len(reference)} parts")
+        for index, part in enumerate(reference):
             _compare(f"{name}[{index}]", outputs[index], part, rtol, atol)
     else:
         _compare_arrays(name, outputs, reference, rtol, atol)  # type: ignore[arg-type]
 
 
-def _is_group(value: object) -> bool:
+def _is_group(value: object) -> TypeGuard[Sequence[object]]:
     """Whether a value is a list or tuple of several arrays, and not one array written as a list of numbers."""
     return isinstance(value, list | tuple) and not all(isinstance(item, int | float | complex) for item in value)
 
