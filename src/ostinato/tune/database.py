@@ -137,6 +137,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     # opens the file it says at once that it is busy, whatever the timeout.
     _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
     connection.execute("PRAGMA synchronous = NORMAL")  # kill -9 loses nothing; a power cut may lose the last commits
+    # A checkpoint waits for the disk, sometimes for a second, and devices would wait with it: most searches leave it to
+    # the closing of the store.
+    connection.execute("PRAGMA wal_autocheckpoint = 10000")
     with Transaction(connection, _PATIENCE):
         pass  # whether it can be written is known now, not when there is something to lose
 
