@@ -1,17 +1,34 @@
-"""What the tests of the reaper share: waiting for what it says, and looking at processes behind its back."""
+"""What the tests of the reaper share: to run commands, wait for what it says, and look at processes behind its back."""
 
 from __future__ import annotations
 
 import os
 import select
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from ostinato.tune.reaper import Event, Exited, Lost, NotStarted, Reaper
+from ostinato.tune.reaper import Event, Exited, Lost, NotStarted, Reaper, Started
 
 DEADLINE = 60.0
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}
+
+# Leaves a daemon behind, says when it is there, and ends after the next line.
+DAEMON = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(1000)
+    os._exit(0)
+os.wait()
+print("there", flush=True)
+sys.stdin.readline()
+"""
 
 
 def wait_for(reaper: Reaper, *kinds: type) -> list[Event]:
@@ -31,6 +48,44 @@ def end(reaper: Reaper) -> Exited:
     last = wait_for(reaper, Exited, NotStarted, Lost)[-1]
     assert isinstance(last, Exited), last
     return last
+
+
+def run(reaper: Reaper, *argv: str, **given: Any) -> Exited:
+    reaper.spawn(argv, env=given.pop("env", ENVIRONMENT), **given)
+    return end(reaper)
+
+
+def output(reaper: Reaper, *argv: str, **given: Any) -> str:
+    with tempfile.TemporaryFile() as file:
+        exited = run(reaper, *argv, fds={1: file.fileno(), 2: file.fileno()}, **given)
+        file.seek(0)
+        text = file.read().decode()
+    assert exited.status == 0, (exited, text)
+    return text
+
+
+def python(reaper: Reaper, script: str, *, mark: str = "", **given: Any) -> int:
+    """Spawn a script, wait until it has printed a line, and return its process number."""
+    read, write = os.pipe()
+    with open(read) as told:
+        try:
+            environment = ENVIRONMENT | {"MARK": mark}
+            reaper.spawn(
+                [sys.executable, "-c", script], env=environment, fds={1: write} | given.pop("fds", {}), **given
+            )
+        finally:
+            os.close(write)
+        assert told.readline() == "there\n"
+    (started,) = wait_for(reaper, Started)
+    assert isinstance(started, Started)
+    return started.pid
+
+
+def not_started(reaper: Reaper, *argv: str, **given: Any) -> NotStarted:
+    reaper.spawn(argv, env=given.pop("env", ENVIRONMENT), **given)
+    (event,) = wait_for(reaper, NotStarted, Exited)
+    assert isinstance(event, NotStarted)
+    return event
 
 
 def living(pid: int) -> bool:

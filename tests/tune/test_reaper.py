@@ -9,11 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,73 +17,20 @@ from hypothesis import strategies as st
 
 import ostinato
 from ostinato.errors import TuningError
-from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Swept
-from tune.reaping import ENVIRONMENT, end, eventually, living, marked, wait_for
-
-# Leaves a daemon behind, says when it is there, and ends after the next line.
-DAEMON = """
-import os, signal, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        time.sleep(1000)
-    os._exit(0)
-os.wait()
-print("there", flush=True)
-sys.stdin.readline()
-"""
-
-
-@pytest.fixture
-def reaper() -> Iterator[Reaper]:
-    reaper = Reaper()
-    yield reaper
-    reaper.close()
-    assert reaper._lost or reaper._status == 0
-
-
-@pytest.fixture
-def mark() -> str:
-    return uuid.uuid4().hex
-
-
-def run(reaper: Reaper, *argv: str, **given: Any) -> Exited:
-    reaper.spawn(argv, env=given.pop("env", ENVIRONMENT), **given)
-    return end(reaper)
-
-
-def output(reaper: Reaper, *argv: str, **given: Any) -> str:
-    with tempfile.TemporaryFile() as file:
-        exited = run(reaper, *argv, fds={1: file.fileno(), 2: file.fileno()}, **given)
-        file.seek(0)
-        text = file.read().decode()
-    assert exited.status == 0, (exited, text)
-    return text
-
-
-def python(reaper: Reaper, script: str, *, mark: str = "", **given: Any) -> int:
-    """Spawn a script, wait until it has printed a line, and return its process number."""
-    read, write = os.pipe()
-    with open(read) as told:
-        try:
-            environment = ENVIRONMENT | {"MARK": mark}
-            reaper.spawn(
-                [sys.executable, "-c", script], env=environment, fds={1: write} | given.pop("fds", {}), **given
-            )
-        finally:
-            os.close(write)
-        assert told.readline() == "there\n"
-    (started,) = wait_for(reaper, Started)
-    assert isinstance(started, Started)
-    return started.pid
-
-
-def not_started(reaper: Reaper, *argv: str, **given: Any) -> NotStarted:
-    reaper.spawn(argv, env=given.pop("env", ENVIRONMENT), **given)
-    (event,) = wait_for(reaper, NotStarted, Exited)
-    assert isinstance(event, NotStarted)
-    return event
+from ostinato.tune.reaper import Exited, Lost, Reaper, Started
+from tune.reaping import (
+    DAEMON,
+    ENVIRONMENT,
+    end,
+    eventually,
+    living,
+    marked,
+    not_started,
+    output,
+    python,
+    run,
+    wait_for,
+)
 
 
 def test_started_is_told_before_the_end(reaper: Reaper) -> None:
@@ -225,166 +168,6 @@ def test_cores_and_idle_priority_hold_for_commands_only() -> None:
         assert os.sched_getscheduler(reaper._pid) == os.sched_getscheduler(0)
     with Reaper() as reaper:
         assert output(reaper, sys.executable, "-c", script) == f"{os.sched_getaffinity(0)} False\n"
-
-
-def test_at_the_time_limit_all_are_killed(reaper: Reaper, mark: str) -> None:
-    held, kept = os.pipe()
-    python(reaper, DAEMON, mark=mark, fds={0: held}, seconds=0.5)
-    exited = end(reaper)
-    assert marked(mark) == set()
-    assert (exited.status, exited.cause, exited.leftovers) == (-9, "time", 1)
-    assert exited.seconds >= 0.5
-    os.close(held)
-    os.close(kept)
-
-
-def test_what_has_ended_in_time_is_never_a_timeout(reaper: Reaper) -> None:
-    # The reaper looks when the limit has long passed, and finds a command that had ended before.
-    read, write = os.pipe()
-    reaper.spawn(["cat"], env=ENVIRONMENT, fds={0: read}, seconds=0.3)
-    (started,) = wait_for(reaper, Started)
-    assert isinstance(started, Started)
-    limit = time.monotonic() + 0.3
-    os.kill(reaper._pid, signal.SIGSTOP)
-    os.close(read)
-    os.close(write)
-    eventually(lambda: not living(started.pid), "cat ends")
-    in_time = time.monotonic() < limit
-    time.sleep(max(0, limit + 0.01 - time.monotonic()))
-    os.kill(reaper._pid, signal.SIGCONT)
-    exited = end(reaper)
-    assert (exited.status, exited.cause) == (0, "exit") or not in_time
-
-
-def test_kill(reaper: Reaper, mark: str) -> None:
-    reaper.kill()  # nothing runs: nothing happens
-    held, kept = os.pipe()
-    python(reaper, DAEMON, mark=mark, fds={0: held})
-    assert len(marked(mark)) == 2
-    reaper.kill()
-    exited = end(reaper)
-    assert marked(mark) == set()
-    assert (exited.status, exited.cause, exited.leftovers) == (-9, "killed", 1)
-    os.close(held)
-    os.close(kept)
-    assert run(reaper, "true").status == 0
-
-
-def test_what_a_command_leaves_behind_is_killed_when_it_ends(reaper: Reaper, mark: str) -> None:
-    held, kept = os.pipe()
-    python(reaper, DAEMON, mark=mark, fds={0: held})
-    os.close(held)
-    os.write(kept, b"end\n")
-    os.close(kept)
-    exited = end(reaper)
-    assert marked(mark) == set()
-    assert (exited.status, exited.cause, exited.leftovers) == (0, "exit", 1)
-
-
-def test_orphans_that_end_by_themselves_are_no_leftovers(reaper: Reaper) -> None:
-    exited = run(reaper, "sh", "-c", "for i in 1 2 3 4 5; do (true &); done; read line </dev/null; sleep 0.05; exit 0")
-    assert (exited.status, exited.leftovers) == (0, 0)
-
-
-def test_bombs_are_defused(reaper: Reaper, mark: str) -> None:
-    # Every process leaves the group, forks two more until there are 128 at the bottom, and asks not to be ended.
-    script = """
-import os, signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-for _ in range(7):
-    if os.fork() == 0:
-        os.setsid()
-print("there", flush=True)
-time.sleep(1000)
-"""
-    python(reaper, script, mark=mark)
-    reaper.kill()
-    exited = end(reaper)
-    assert marked(mark) == set()
-    assert exited.cause == "killed"
-    # Some were stillborn.
-    assert 1 <= exited.leftovers <= 127
-
-
-def test_endless_bombs_are_defused(reaper: Reaper, mark: str) -> None:
-    # Eight chains: a process that lives for a moment, in a session of its own, after another.
-    script = """
-import os, time
-for _ in range(8):
-    if os.fork() == 0:
-        while True:
-            if os.fork() > 0:
-                os._exit(0)
-            os.setsid()
-print("there", flush=True)
-"""
-    python(reaper, script, mark=mark)
-    exited = end(reaper)
-    assert marked(mark) == set()
-    assert (exited.status, exited.cause) == (0, "exit")
-
-
-def test_memory_of_all_processes_counts(reaper: Reaper, mark: str) -> None:
-    script = """
-import os, time
-os.fork()
-os.fork()
-data = bytearray(60 << 20)
-time.sleep(1000)
-"""
-    environment = ENVIRONMENT | {"MARK": mark}
-    reaper.spawn([sys.executable, "-c", script], env=environment, memory=150 << 20)
-    exited = end(reaper)
-    assert (exited.status, exited.cause) == (-9, "memory")
-    assert exited.max_rss < 150 << 20
-    assert marked(mark) == set()
-
-
-def test_memory_that_processes_share_counts_once(reaper: Reaper) -> None:
-    script = """
-import os, time
-data = bytearray(100 << 20)
-for _ in range(3):
-    if os.fork() == 0:
-        time.sleep(1000)
-time.sleep(0.15)
-"""
-    exited = run(reaper, sys.executable, "-c", script, memory=250 << 20)
-    assert (exited.status, exited.cause, exited.leftovers) == (0, "exit", 3)
-
-
-def test_memory_lent_to_a_child_counts_once(reaper: Reaper, tmp_path: Path) -> None:
-    # A child that posix_spawn has made runs in its parent's memory until it executes its program; this one waits before.
-    script = """
-import os, sys, time
-os.mkfifo(sys.argv[1])
-if os.fork() == 0:
-    time.sleep(0.15)
-    os._exit(os.open(sys.argv[1], os.O_WRONLY) < 0)
-data = bytearray(100 << 20)
-opening = [(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)]
-os.waitpid(os.posix_spawn("/bin/sh", ["sh", "-c", ":"], {}, file_actions=opening), 0)
-os.wait()
-"""
-    exited = run(reaper, sys.executable, "-c", script, str(tmp_path / "fifo"), memory=180 << 20)
-    assert (exited.status, exited.cause, exited.leftovers) == (0, "exit", 0)
-
-
-def test_sweep_spares_the_command(reaper: Reaper, mark: str) -> None:
-    held, kept = os.pipe()
-    pid = python(reaper, DAEMON, mark=mark, fds={0: held})
-    reaper.sweep()
-    assert wait_for(reaper, Swept) == [Swept(1)]
-    assert marked(mark) == {pid}
-    reaper.sweep()
-    assert wait_for(reaper, Swept) == [Swept(0)]
-    os.close(held)
-    os.write(kept, b"end\n")
-    os.close(kept)
-    exited = end(reaper)
-    assert (exited.status, exited.leftovers) == (0, 0)
-    reaper.sweep()
-    assert wait_for(reaper, Swept) == [Swept(0)]
 
 
 def test_usage_is_that_of_the_whole_tree(reaper: Reaper) -> None:
