@@ -20,7 +20,7 @@ _FEWEST = 6
 
 
 class Final:
-    """Rounds in which every finalist has one turn, in an order that rotates and turns round.
+    """Rounds in which every finalist has one turn, in an order that is turned round in every second and rotates.
 
     The median of a turn counts as one observation, however many samples it has, for samples of one turn share what
     disturbs them. What disturbs a whole round (drift, a busy neighbour) is divided out: by how much slower than usual
@@ -64,7 +64,7 @@ class Final:
         """Return who has not had a turn in the present round, in the order of their turns; nobody if it is settled."""
         if self.settled:
             return []
-        shift = self.rounds % len(self.field)
+        shift = self.rounds // 2 % len(self.field)
         order = self.field[shift:] + self.field[:shift]
         if self.rounds % 2:
             order.reverse()
