@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+import ostinato
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ostinato"
 CORE = ROOT / "core"
 
 MAY_NOT_IMPORT = {
-    "events": {"graph", "compile", "runtime", "view", "cli", "demo"},
-    "graph": {"compile", "runtime", "view", "cli", "demo"},
-    "compile": {"runtime", "view", "cli", "demo"},
-    "runtime": {"view", "cli", "demo"},
+    "events": {"graph", "compile", "runtime", "tune", "view", "cli", "demo"},
+    "graph": {"compile", "runtime", "tune", "view", "cli", "demo"},
+    "compile": {"runtime", "tune", "view", "cli", "demo"},
+    "runtime": {"tune", "view", "cli", "demo"},
+    "tune": {"events", "graph", "compile", "runtime", "view", "cli", "demo", "profiler_runner"},
     "view": {"cli", "demo"},
 }
 
@@ -48,6 +53,25 @@ def test_imports_go_along_the_arrows(part: str) -> None:
     for path in (SOURCE / part).rglob("*.py"):
         wrong = imported_at_once(path) & MAY_NOT_IMPORT[part]
         assert not wrong, f"{path.relative_to(ROOT)} imports {', '.join(sorted(wrong))}"
+
+
+def test_a_tuners_worker_starts_with_the_standard_library_only() -> None:
+    """Workers start anew after each crash; and what a candidate imports must not depend on what measures it."""
+    statements = (
+        "import sys",
+        f"sys.path.insert(0, {str(Path(ostinato.__file__).parents[1])!r})",
+        "before = set(sys.modules)",
+        "from ostinato.tune.worker import __main__, channel, worker",
+        "print(*set(sys.modules) - before)",
+    )
+    bare = [sys.executable, "-I", "-S", "-c", "; ".join(statements)]
+    found = subprocess.run(bare, capture_output=True, check=True, text=True, timeout=60).stdout.split()
+    assert "ostinato.tune.worker.worker" in found
+    for name in found:
+        top = name.partition(".")[0]
+        assert top in sys.stdlib_module_names or name == "ostinato" or name.startswith("ostinato.tune"), name
+    # Each of these alone takes longer to import than all that a worker needs.
+    assert not {"ast", "asyncio", "dataclasses", "enum", "inspect", "re", "typing"} & set(found)
 
 
 def test_only_few_files_of_the_core_know_python() -> None:

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
+from ostinato.cores import usable_cores
 from ostinato.errors import ContractError, DeviceError
-from ostinato.runtime.cores import usable_cores
 from ostinato.runtime.spawned import ANYWHERE, SpawnedRun, spawn
 
 if TYPE_CHECKING:

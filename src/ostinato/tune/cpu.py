@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+from ostinato.cores import usable_cores
 from ostinato.errors import DeviceError
-from ostinato.runtime.cores import usable_cores
 from ostinato.tune.device import Device
 
 __all__ = ["cpu_device", "cpu_devices"]
