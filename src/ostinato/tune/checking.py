@@ -63,7 +63,7 @@ def equal_within(outputs: object, reference: object, rtol: float = 1e-7, atol: f
 def _compare(name: str, outputs: object, reference: object, rtol: float, atol: float) -> None:
     if isinstance(reference, Mapping):
         if not isinstance(outputs, Mapping) or outputs.keys() != reference.keys():
-            raise AssertionError(f"{name} is {_short(outputs)}, but the reference is a dict of {sorted(reference)}")
+            raise AssertionError(f"{name} is {_short(outputs)}, but the reference is a dict of {list(reference)}")
         for key, part in reference.items():
             _compare(f"{name}[{key!r}]", outputs[key], part, rtol, atol)
     elif _is_group(reference):
