@@ -177,11 +177,15 @@ def burn():
     until = time.process_time() + 0.1
     while time.process_time() < until:
         pass
+read, write = os.pipe()
 if os.fork() == 0:
-    burn()
+    if os.fork() == 0:
+        burn()  # an orphan
     os._exit(0)
 os.wait()
 burn()
+os.close(write)
+os.read(read, 1)
 """
     assert run(reaper, sys.executable, "-c", script).cpu_ns >= 200_000_000
 

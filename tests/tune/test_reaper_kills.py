@@ -6,10 +6,12 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ostinato.tune.reaper import Reaper, Started, Swept
-from tune.reaping import DAEMON, ENVIRONMENT, end, eventually, living, marked, python, run, wait_for
+from tune.reaping import DAEMON, ENVIRONMENT, end, eventually, marked, python, run, wait_for
 
 
 def test_at_the_time_limit_all_are_killed(reaper: Reaper, mark: str) -> None:
@@ -23,22 +25,43 @@ def test_at_the_time_limit_all_are_killed(reaper: Reaper, mark: str) -> None:
     os.close(kept)
 
 
-def test_what_has_ended_in_time_is_never_a_timeout(reaper: Reaper) -> None:
-    # The reaper looks when the limit has long passed, and finds a command that had ended before.
-    read, write = os.pipe()
-    reaper.spawn(["cat"], env=ENVIRONMENT, fds={0: read}, seconds=0.3)
-    (started,) = wait_for(reaper, Started)
-    assert isinstance(started, Started)
-    limit = time.monotonic() + 0.3
+@contextmanager
+def unattended(reaper: Reaper) -> Iterator[None]:
+    """The reaper learns what happens meanwhile only afterwards, all at once."""
     os.kill(reaper._pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(reaper._pid, signal.SIGCONT)
+
+
+def test_what_has_ended_in_time_is_never_a_timeout(reaper: Reaper, mark: str) -> None:
+    read, write = os.pipe()
+    reaper.spawn(["cat"], env=ENVIRONMENT | {"MARK": mark}, fds={0: read}, seconds=0.3)
     os.close(read)
-    os.close(write)
-    eventually(lambda: not living(started.pid), "cat ends")
-    in_time = time.monotonic() < limit
-    time.sleep(max(0, limit + 0.01 - time.monotonic()))
-    os.kill(reaper._pid, signal.SIGCONT)
+    wait_for(reaper, Started)
+    limit = time.monotonic() + 0.3
+    with unattended(reaper):
+        os.close(write)
+        eventually(lambda: not marked(mark), "cat ends")
+        in_time = time.monotonic() < limit
+        time.sleep(max(0, limit + 0.01 - time.monotonic()))
     exited = end(reaper)
     assert (exited.status, exited.cause) == (0, "exit") or not in_time
+
+
+def test_what_has_ended_was_not_killed(reaper: Reaper, mark: str) -> None:
+    read, write = os.pipe()
+    reaper.spawn(["sh", "-c", "read line; (exit 0 &)"], env=ENVIRONMENT | {"MARK": mark}, fds={0: read})
+    os.close(read)
+    wait_for(reaper, Started)
+    with unattended(reaper):
+        os.write(write, b"\n")
+        eventually(lambda: not marked(mark), "all end")
+        reaper.kill()
+    os.close(write)
+    exited = end(reaper)
+    assert (exited.status, exited.cause, exited.leftovers) == (0, "exit", 0)
 
 
 def test_kill(reaper: Reaper, mark: str) -> None:
