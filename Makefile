@@ -17,7 +17,7 @@ install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-di
 # $(call sanitize,NAME,LIBRARIES,MARKERS): the tests of the runtime, with the sanitizer's library loaded first.
 sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(library)))" PYTHONMALLOC=malloc \
 	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS)
-SANITIZED_TESTS ?= tests/runtime
+SANITIZED_TESTS ?= tests/runtime $(wildcard tests/tune/test_reaper*.py)
 
 .PHONY: demo test soak bench lint format stubs pictures examples docs asan tsan clean
 
