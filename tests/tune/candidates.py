@@ -172,6 +172,14 @@ def silent(outputs, key):
     np.testing.assert_array_equal(outputs, 2 * np.arange(key["n"]))
 
 
+def zero(outputs, key):
+    return 0
+
+
+def no(outputs, key):
+    return np.False_
+
+
 def outraged(outputs, key):
     raise AssertionError("all wrong")
 
@@ -242,6 +250,29 @@ def alarming():
 
 def forking():
     return lambda: os.fork()
+
+
+def forking_once(path):
+    """The child, should it be called again, leaves a file."""
+    parent, first = os.getpid(), True
+
+    def call():
+        nonlocal first
+        if first:
+            first = False
+            os.fork()
+        elif os.getpid() != parent:
+            open(path, "w").close()
+
+    return call
+
+
+def raising_in_a_child():
+    def call():
+        if os.fork() == 0:
+            raise RuntimeError("in the child")
+
+    return call
 
 
 def forking_in_c():

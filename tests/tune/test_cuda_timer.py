@@ -102,7 +102,7 @@ def test_an_error_that_stays_is_named(driver: ctypes.CDLL) -> None:
 def test_a_worker_times_by_events(folder: Path) -> None:
     with Worker(LD_LIBRARY_PATH=str(folder)) as worker:
         result = worker.ask(request("launching", {"ns": 3 * MS}, timer="cuda", policy={"cache": "cold"}))
-        assert (result["status"], result["message"]) == ("ok", "")
+        assert (result["status"], result["message"]) == ("ok", "")  # simulated only so that nothing is contention
         assert min(result["ns"]) > 2 * MS
         assert result["overhead_ns"] > 0
 

@@ -20,12 +20,13 @@ DEADLINE = 60.0
 
 
 def request(factory: str, config: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """A request to measure a function of the module `candidates`."""
+    """A request to measure a function of the module `candidates`, where nothing counts as contention."""
+    simulation = {"device": "sim:a", "latency": 0.0, "noise": 0.0, "drift": 0.0, "crash": 0.0, "hang": 0.0}
     policy = {"cache": "warm", "rel_ci": 1.0, "min_samples": 3, "max_seconds": 10.0} | fields.pop("policy", {})
     return {
         "type": "measure", "id": 1, "op": "op", "candidate": "id", "factory": f"candidates:{factory}",
         "config": config or {}, "key": {}, "setup": None, "prepared": None, "verify": None, "policy": policy,
-        "bound": None, "again": False, "keep": False, "memory": None, **fields,
+        "bound": None, "simulation": simulation, "again": False, "keep": False, "memory": None, **fields,
     }  # fmt: skip
 
 
@@ -37,6 +38,7 @@ class Worker:
         self.reports, theirs_out = os.pipe()
         high_in, high_out = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (theirs_in, theirs_out))
         actions = [(os.POSIX_SPAWN_DUP2, high_in, 3), (os.POSIX_SPAWN_DUP2, high_out, 4)]
+        actions.append((os.POSIX_SPAWN_OPEN, 0, "/dev/zero", os.O_RDONLY, 0))
         self.pid = os.posix_spawn(
             sys.executable, [sys.executable, str(ENTRY)],
             {**os.environ, "OSTINATO_REPORT_FD": "4", **env}, file_actions=actions, setsid=True,
@@ -84,6 +86,14 @@ class Worker:
         assert result is not None
         assert (result["v"], result["type"], result["id"]) == (1, "result", question["id"])
         return result
+
+    def wait_for_children(self) -> None:
+        """Wait until what its candidates forked has ended."""
+        end = time.monotonic() + DEADLINE
+        for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            while "State:\tZ" not in Path(f"/proc/{child}/status").read_text():
+                assert time.monotonic() < end
+                time.sleep(0.001)
 
     def wait(self) -> int:
         """Wait for its end; return its exit status, or minus the signal."""
