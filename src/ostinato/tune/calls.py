@@ -41,7 +41,7 @@ class Calls:
     returned
         Called with tasks that never began, and whether the first of them may be why the worker ended.
     lost
-        Called with the reason when the reaper cannot go on.
+        Called with `Stuck` or `Lost` when the reaper cannot go on.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Calls:
         memory: int | None,
         finished: Callable[[Task, Outcome, float], None],
         returned: Callable[[list[Task], bool], None],
-        lost: Callable[[str], None],
+        lost: Callable[[Stuck | Lost], None],
     ) -> None:
         self._loop = loop
         self._reaper = reaper
@@ -71,9 +71,8 @@ class Calls:
         self._pace = 1.0  # seconds a task, lately
         self._killing = ""
         self._loaded: dict[str, str] = {}
-        self._modules: Mapping[str, str] | None = (
-            None  # of the last task: mostly the same object, and then nothing changed
-        )
+        # Of the last task: mostly the same object, and then nothing changed.
+        self._modules: Mapping[str, str] | None = None
 
     @property
     def busy(self) -> bool:
@@ -206,7 +205,7 @@ class Calls:
         tasks = list(self._tasks)
         self._tasks.clear()
         if isinstance(event, Stuck | Lost):
-            self._lost(_how(event))
+            self._lost(event)
         elif not ready and not killing:
             self._failed_starts += 1
             if self._failed_starts == _STARTS or isinstance(event, NotStarted):

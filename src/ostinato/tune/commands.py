@@ -9,7 +9,7 @@ from ostinato.tune.command import CommandRun
 from ostinato.tune.loop import Loop, Timer
 from ostinato.tune.outcome import Outcome
 from ostinato.tune.protocol import Reading
-from ostinato.tune.reaper import Reaper
+from ostinato.tune.reaper import Lost, Reaper, Stuck
 from ostinato.tune.simulated_command import SimulatedCommands
 from ostinato.tune.status import Status
 from ostinato.tune.trial import Task
@@ -30,7 +30,7 @@ class Commands:
         simulated: SimulatedCommands | None = None,
         *,
         finished: Callable[[Task, Outcome, float], None],
-        lost: Callable[[str], None],
+        lost: Callable[[Stuck | Lost], None],
     ) -> None:
         self._loop = loop
         self._reaper = reaper
@@ -86,10 +86,10 @@ class Commands:
         self._run = self._task = self._rest = None
 
     def _ended(self, outcome: Outcome) -> None:
-        task, self._run = self._task, None
+        task, run, self._run = self._task, self._run, None
         assert task is not None
-        if outcome.status is Status.DEVICE_LOST:
-            self._lost(outcome.message)
+        if run is not None and isinstance(run.event, Stuck | Lost):
+            self._lost(run.event)
         if self._simulated is None or outcome.status is not Status.OK:
             self._finish(outcome)
             return

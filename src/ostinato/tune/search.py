@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ostinato.errors import TuningError
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.intake import Intake
 from ostinato.tune.known import Known
@@ -36,7 +37,7 @@ _OF_BUILDS = {
     Status.BAD_OUTPUT: Status.COMPILE_ERROR,
 }
 
-_TRIES = 3  # of a candidate whose worker or device went away without its doing
+_TRIES = 3  # of a candidate whose worker went away before it began
 _AHEAD = 32  # candidates that wait for each device, so that quick ones never wait for the loop
 _PULLS = 256  # candidates that are taken up between two looks at what has arrived
 _ANCHOR_EVERY = 64  # measurements on a device between two of the anchor
@@ -105,6 +106,7 @@ class Search:
         self._begin = loop.now()
         self._end = math.inf if seconds is None else self._begin + seconds
         self._stopped = ""  # why no more is measured
+        self._left = Status.CANCELLED  # how those end that are left then
         self._unbuilt: deque[Trial] = deque()
         self._ready: deque[Trial] = deque()
         self._unchecked: deque[tuple[Trial, Outcome, str]] = deque()
@@ -139,6 +141,9 @@ class Search:
         while True:
             if self.spent and not self._stopped:
                 self._stop("the budget of time was spent")
+            for slots in (self._stations, self._builders):
+                if not self._stopped and all(slot.lost for slot in slots):
+                    self._stop(f"nothing is left to run on: {slots[0].lost}", Status.DEVICE_LOST)
             self._pull()
             self._dispatch()
             if self._running or self._unbuilt or self._unchecked or self._ready or self._intake.open:
@@ -216,7 +221,12 @@ class Search:
         if trial.scratch is not None:
             return False
         if self._scratch is None:
-            self._scratch = tempfile.mkdtemp(prefix="ostinato-tune-")
+            try:
+                self._scratch = tempfile.mkdtemp(prefix="ostinato-tune-")
+            except OSError as error:
+                raise TuningError(
+                    f"no directory can be made for what candidates build (see TMPDIR): {error}"
+                ) from error
         trial.scratch = os.path.join(self._scratch, trial.candidate.id)
         os.mkdir(trial.scratch)
         return isinstance(candidate, Call) or (isinstance(candidate, Command) and candidate.build is not None)
@@ -327,10 +337,7 @@ class Search:
 
     def _measured(self, trial: Trial, outcome: Outcome, device: str) -> None:
         status = outcome.status
-        if status is Status.DEVICE_LOST and trial.tries < _TRIES and not all(s.lost for s in self._stations):
-            trial.tries += 1
-            self._ready.appendleft(trial)
-        elif status is Status.CONTENDED and trial.candidate.id not in self._contended and not self._stopped:
+        if status is Status.CONTENDED and trial.candidate.id not in self._contended and not self._stopped:
             self._contended[trial.candidate.id] = trial
         elif self._checked and isinstance(trial.candidate, Command) and status is Status.OK and not self._stopped:
             self._unchecked.append((trial, outcome, device))
@@ -389,15 +396,15 @@ class Search:
                 self._since_anchor = {name: _ANCHOR_EVERY * (name != device) for name in self._since_anchor}
 
     def _cancel(self, trial: Trial) -> None:
-        self._enter(trial, Outcome(Status.CANCELLED, (), self._stopped), None)
+        self._enter(trial, Outcome(self._left, (), self._stopped), None)
 
-    def _stop(self, why: str, *, running: bool = True) -> None:
-        """Take in no more candidates, and end what runs; what is left is cancelled."""
+    def _stop(self, why: str, status: Status = Status.CANCELLED, *, running: bool = True) -> None:
+        """Take in no more candidates, and end what runs; what is left ends with this status."""
         for trial in self._intake.rest():
-            self._enter(trial, Outcome(Status.CANCELLED, (), why), None)
+            self._enter(trial, Outcome(status, (), why), None)
         if not running:
             return
-        self._stopped = why
+        self._stopped, self._left = why, status
         waiting = [*self._unbuilt, *self._ready, *(trial for trial, _, _ in self._unchecked)]
         for trial in (*waiting, *(trial for name, trial in self._contended.items() if name not in self._twice)):
             self._cancel(trial)

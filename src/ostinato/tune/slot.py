@@ -10,7 +10,7 @@ from ostinato.tune.candidate import Command
 from ostinato.tune.commands import Commands
 from ostinato.tune.loop import Loop
 from ostinato.tune.outcome import Outcome
-from ostinato.tune.reaper import Reaper
+from ostinato.tune.reaper import Lost, Reaper, Stuck
 from ostinato.tune.simulated_command import SimulatedCommands
 from ostinato.tune.trial import Task
 
@@ -120,17 +120,7 @@ class Slot:
 
     def close(self) -> None:
         """End whatever runs; `lost` says so if something cannot be ended."""
-        if self._calls is not None:
-            self._calls.close()
-        if self._commands is not None:
-            self._commands.close()
-        for reaper in self._reapers:
-            try:
-                reaper.close()
-            except TimeoutError as error:
-                self.lost = str(error)
-        self._calls = self._commands = None
-        self._reapers.clear()
+        self._reset()
 
     def new_reaper(self) -> Reaper:
         """Return a reaper for what runs here."""
@@ -144,5 +134,21 @@ class Slot:
     def _told(self, task: Task, outcome: Outcome, began: float) -> None:
         self._finished(self, task, outcome, began)
 
-    def _lose(self, reason: str) -> None:
-        self.lost = reason
+    def _lose(self, event: Stuck | Lost) -> None:
+        if isinstance(event, Stuck):
+            self.lost = f"processes {', '.join(map(str, event.pids))} cannot be killed"
+        else:
+            self._reset()  # another reaper serves as well: what the old one ran died with it
+
+    def _reset(self) -> None:
+        if self._calls is not None:
+            self._calls.close()
+        if self._commands is not None:
+            self._commands.close()
+        for reaper in self._reapers:
+            try:
+                reaper.close()
+            except TimeoutError as error:
+                self.lost = str(error)
+        self._calls = self._commands = None
+        self._reapers.clear()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -104,6 +105,7 @@ class Tuner:
         self._devices = devices_named(devices)
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self._thread = 0  # that runs a search
         self._store = Store(store)
         self._loop = Loop()
         self._stations = [Station(self._loop, device, memory=memory) for device in self._devices]
@@ -171,7 +173,7 @@ class Tuner:
             raise TypeError(f"default is a Candidate, not {default!r}")
         check = None if verify is None else importable_name("verify", verify)
         strategy = offers(candidates, default)
-        with self._lock:
+        with self._alone():
             self._check()
             return self._search(op, problem, strategy, default, check, budget or Budget(), anew)
 
@@ -179,7 +181,7 @@ class Tuner:
         """End the workers and close the store; once more does nothing."""
         if self._process != os.getpid():
             return
-        with self._lock:
+        with self._alone():
             if self._closed:
                 return
             self._closed = True
@@ -256,6 +258,18 @@ class Tuner:
             known.commit(last=True)
             search.close()
             self._progress.end(report)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other threads out; a search that calls its own tuner is refused."""
+        if self._thread == threading.get_ident():
+            raise RuntimeError("a search of this tuner is running in this thread: it cannot wait for itself")
+        with self._lock:
+            self._thread = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._thread = 0
 
     def _check(self) -> None:
         if self._process != os.getpid():

@@ -30,7 +30,7 @@ class Tidying:
 
     def __init__(self) -> None:
         self._cores = os.sched_getaffinity(0)
-        self._directory = os.getcwd()
+        self._directory = _directory()
         self._streams = sys.stdout, sys.stderr
         self._copies = [moved(os.dup(number)) for number in range(3)]
         self._threads = _threads()
@@ -41,7 +41,7 @@ class Tidying:
         Threads that a candidate left may wait for work, as those of a pool do, but not run beside the next one.
         """
         try:
-            if os.getcwd() != self._directory:
+            if self._directory is not None and _directory() != self._directory:
                 os.chdir(self._directory)
             for number, copy in enumerate(self._copies):
                 _dup2(copy, number)
@@ -60,6 +60,14 @@ class Tidying:
             return "a candidate left a thread that runs"
         self._threads = threads
         return ""
+
+
+def _directory() -> str | None:
+    """Return the current directory; None if it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 def _threads() -> int:
