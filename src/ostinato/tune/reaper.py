@@ -12,8 +12,6 @@ leaves behind. What it promises:
 from __future__ import annotations
 
 import array
-import errno
-import fcntl
 import os
 import select
 import signal
@@ -21,12 +19,10 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
-import ostinato
-from ostinato.errors import TuningError
+from ostinato.tune.reaper_process import above_standard, start_process
 
 __all__ = ["Exited", "Lost", "NotStarted", "Reaper", "Started", "Stuck", "Swept"]
 
@@ -152,9 +148,9 @@ class Reaper:
         self._stuck: tuple[int, ...] = ()
         self._status: int | None = None
         mask = _core_mask(cores)
-        ours, theirs = (_above_standard(end.detach()) for end in socket.socketpair(type=socket.SOCK_SEQPACKET))
+        ours, theirs = (above_standard(end.detach()) for end in socket.socketpair(type=socket.SOCK_SEQPACKET))
         try:
-            self._pid, self._pidfd = _start(theirs)
+            self._pid, self._pidfd = start_process(theirs)
         except BaseException:
             os.close(ours)
             raise
@@ -354,54 +350,6 @@ class Reaper:
         # Somebody may have waited for all children of this process.
         with suppress(ChildProcessError):
             self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-
-def _start(control: int) -> tuple[int, int]:
-    """Start a reaper; return its process number and a descriptor of its process."""
-    program = _program()
-    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-        raise TuningError("this kernel does not list the children of processes (CONFIG_PROC_CHILDREN)")
-    us = _above_standard(_process_descriptor(os.getpid()))
-    try:
-        # An environment of its own: LD_PRELOAD and the like are meant for commands. A session of its own: so is Ctrl-C.
-        actions = [(os.POSIX_SPAWN_DUP2, control, 0), (os.POSIX_SPAWN_DUP2, us, 1)]
-        pid = os.posix_spawn(program, [program], {}, file_actions=actions, setsid=True)
-    finally:
-        os.close(us)
-    try:
-        return pid, _above_standard(_process_descriptor(pid))
-    except BaseException:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        raise
-
-
-def _process_descriptor(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid)
-    except OSError as error:
-        if error.errno == errno.ENOSYS:
-            raise TuningError("this kernel has no descriptors of processes; Linux 5.3 and newer do") from error
-        raise
-
-
-def _above_standard(fd: int) -> int:
-    """Move a descriptor to a number that no program takes for its standard input, output or error."""
-    if fd > 2:
-        return fd
-    try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
-    finally:
-        os.close(fd)
-
-
-def _program() -> str:
-    # An editable installation keeps it beside the compiled module, not beside the Python files.
-    for directory in ostinato.__path__:
-        path = Path(directory, "bin", "ostinato-reaper")
-        if path.is_file():
-            return str(path)
-    raise TuningError("bin/ostinato-reaper is not installed beside the package; install Ostinato again")
 
 
 def _core_mask(cores: frozenset[int] | None) -> bytes:
