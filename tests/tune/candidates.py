@@ -252,14 +252,14 @@ def forking():
     return lambda: os.fork()
 
 
-def forking_once(path):
-    """The child, should it be called again, leaves a file."""
-    parent, first = os.getpid(), True
+def forking_once(path, at):
+    """The child of the call `at`, should it be called again, leaves a file."""
+    parent, count = os.getpid(), 0
 
     def call():
-        nonlocal first
-        if first:
-            first = False
+        nonlocal count
+        count += 1
+        if count == at:
             os.fork()
         elif os.getpid() != parent:
             open(path, "w").close()

@@ -182,6 +182,7 @@ def test_a_bad_line_whose_op_is_unknown_is_quoted():
 def test_text_that_no_database_takes_is_replaced():
     outcome = only(b'{"v":1,"type":"result","op":"\\ud800","status":"oom","message":"\\udfff"}\n')
     assert (outcome.op, outcome.message) == ("?", "?")
+    assert only(b'{"v":1,"type":"result","op":"\xff","ns":1}\n').op == "\N{REPLACEMENT CHARACTER}"
     (outcome,) = outcomes(b"", printed=b"OP:\xff,TIME:1,WS:0\n")
     assert outcome.op == "\N{REPLACEMENT CHARACTER}"
 
@@ -227,6 +228,12 @@ def test_what_is_no_number_is_a_bad_line_with_its_name(time):
         [],
         [BadLine(f"OP:a,TIME:{time},WS:0", f"the time {time!r} is no number", "a")],
     )
+
+
+@pytest.mark.parametrize("workspace", ["-1", "1.5", "", "٣", "9" * 30, "many"])
+def test_what_is_no_number_of_bytes_is_a_bad_line(workspace: str) -> None:
+    (good, (bad,)) = read_lines(f"OP:a,TIME:1,WS:{workspace}")
+    assert (good, bad.op, bad.reason) == ([], "a", f"the workspace {workspace!r} is no number of bytes")
 
 
 def test_the_name_ends_at_the_last_time():

@@ -244,8 +244,9 @@ def test_children_that_come_back_end(worker: Worker, factory: str) -> None:
     worker.wait_for_children()
 
 
-def test_a_child_is_not_called_again(worker: Worker, tmp_path: Path) -> None:
-    assert worker.ask(request("forking_once", {"path": str(tmp_path / "called")}))["status"] == "ok"
+@pytest.mark.parametrize("at", [1, 2], ids=["not timed", "timed"])
+def test_a_child_is_not_called_again(worker: Worker, tmp_path: Path, at: int) -> None:
+    assert worker.ask(request("forking_once", {"path": str(tmp_path / "called"), "at": at}))["status"] == "ok"
     worker.wait_for_children()
     assert list(tmp_path.glob("called")) == []
 
