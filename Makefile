@@ -12,6 +12,8 @@ export PIP_NO_INPUT = 1
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find core -name '*.cpp' -o -name '*.h')
 CXX_FILES := $(shell find core benchmarks tests -name '*.cpp' -o -name '*.h' -o -name '*.c')
+# A comma in an argument of call would end the argument.
+COMMA := ,
 # $(call install,VENV,EXTRA,OPTIONS): builds in place; the build tree stays, so that the next one compiles only what changed.
 install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-dir=$(1)/cmake $(3) -e '.[$(2)]' && touch $@
 # $(call sanitize,NAME,LIBRARIES,MARKERS): the tests of the runtime, with the sanitizer's library loaded first.
@@ -77,7 +79,7 @@ clean:
 	$(call install,.venv,$*)
 
 build/asan/installed-sanitizer: build/asan/made $(SOURCES)
-	$(call install,build/asan,sanitizer,-Ccmake.build-type=RelWithDebInfo -Ccmake.define.OSTINATO_SANITIZE=address,undefined)
+	$(call install,build/asan,sanitizer,-Ccmake.build-type=RelWithDebInfo -Ccmake.define.OSTINATO_SANITIZE=address$(COMMA)undefined)
 
 build/tsan/installed-sanitizer: build/tsan/made $(SOURCES)
 	$(call install,build/tsan,sanitizer,-Ccmake.build-type=RelWithDebInfo -Ccmake.define.OSTINATO_SANITIZE=thread)
