@@ -213,6 +213,13 @@ def test_cold_samples_are_single_calls(worker: Worker) -> None:
     assert cold["overhead_ns"] != warm["overhead_ns"]
 
 
+def test_the_noise_of_a_simulated_device_is_other_noise_each_time(worker: Worker) -> None:
+    """With the same in each turn of a final, one of two equally fast candidates would surely win."""
+    noisy = {"device": "sim:a", "latency": 0.002, "noise": 0.2, "drift": 0.0, "crash": 0.0, "hang": 0.0}
+    first, second = (worker.ask(request("null", simulation=noisy))["ns"][:3] for _ in range(2))
+    assert max(abs(one / other - 1) for one, other in zip(first, second, strict=True)) > 0.02
+
+
 # What candidates leave behind.
 
 

@@ -18,6 +18,7 @@ __all__ = ["SimulatedTimer"]
 _now, _sleep = time.perf_counter_ns, time.sleep
 _SPIN = 60_000  # ns: a sleep ends late by up to this, so the rest is spent awake
 _begin = _now()
+_made = 0
 
 
 class SimulatedTimer:
@@ -39,12 +40,16 @@ class SimulatedTimer:
             import random
 
             random.seed(f"{declared['device']}/{candidate}")
-            self._gauss = random.gauss
             if random.random() < declared["crash"]:
                 os.kill(os.getpid(), signal.SIGSEGV)
             if random.random() < declared["hang"]:
                 while True:
                     signal.pause()
+            # Other noise each time: with the same in every turn of a final, one of two equals would always win.
+            global _made
+            _made += 1
+            random.seed(f"{declared['device']}/{candidate}/{_made}")
+            self._gauss = random.gauss
 
     def begin(self, call: Callable[[], Any], single: bool) -> None:
         """Set what is timed from here on; the latency is of each call, so there are no batches."""
