@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ostinato.tune.stopping import HOPELESS, interval, median
+from ostinato.tune.stopping import hopeless, interval, median
 
 __all__ = ["ROUNDS", "EntryKey", "Final"]
 
@@ -25,8 +25,8 @@ class Final:
     The median of a turn counts as one observation, however many samples it has, for samples of one turn share what
     disturbs them. What disturbs a whole round (drift, a busy neighbour) is divided out: by how much slower than usual
     the middle half of the finalists were in it. From the sixth round on, who has a confidence interval (95 %, by order
-    statistics) above that of another is beaten and has no more turns; from the second, who took half as long again as
-    another, or longer, in every round.
+    statistics) above that of another is beaten and has no more turns; before, who is `hopeless` beside another in every
+    round.
 
     It is settled when one is left, when all that are left are equal within the precision asked for, or after `ROUNDS`.
 
@@ -47,7 +47,7 @@ class Final:
     >>> a, b = ("a", "matmul"), ("b", "matmul")
     >>> final = Final([a, b], 0.01)
     >>> while due := final.due():
-    ...     final.turn(due[0], [1.0 if due[0] == a else 1.2])
+    ...     final.turn(due[0], [1.0 if due[0] == a else 1.1])
     >>> final.rounds, final.standing
     (6, [('a', 'matmul')])
     """
@@ -111,8 +111,7 @@ class Final:
         }
 
     def _judge(self) -> None:
-        if self.rounds >= 2:
-            self.standing = self._not_hopeless()
+        self.standing = self._not_hopeless()
         if self.rounds >= _FEWEST:
             times = self.times()
             least = min(times[entry][2] for entry in self.standing)
@@ -124,11 +123,12 @@ class Final:
 
     def _not_hopeless(self) -> list[EntryKey]:
         observed = self._observed()
+        times = hopeless(self.rounds)
         return [
             entry
             for entry in self.standing
             if not any(
-                all(mine > HOPELESS * others for mine, others in zip(observed[entry], observed[other], strict=True))
+                all(mine > times * others for mine, others in zip(observed[entry], observed[other], strict=True))
                 for other in self.standing
             )
         ]

@@ -54,21 +54,20 @@ class Race:
     """Which candidates are cut, which are measured again, and which has won.
 
     In the screening every candidate is measured once, somewhere, some time. Whoever is measured gets a bound along and
-    is cut as soon as it is surely slower. In the final the eight that look best, and the default, are measured in
-    turn; see `Final`.
+    is cut as soon as it is surely slower (`cut`). In the final the eight that look best, the default among them however
+    it looks, are measured in turn; see `Final`.
 
     The bound is the least upper confidence bound of a median so far, plus the precision asked for. Where it comes from
     another device, or from before the device's last anchor, it is widened by what the anchors leave open.
 
     How surely: the fastest of all is cut with a probability of at most 1/20 + M/128, where M is the number of others
     that are as fast as it is; the default policy's seven samples are what 128 stands for. Both terms are for the
-    worst, where the others are so close that it makes no difference who wins: of a candidate that is faster than the
-    bound in a fraction q of its samples, at most (1 - q)^5 are cut where that is small. 1/20 is the level of a test
-    that may be made after each sample (`stopping.cut`); 1/128 is the chance that all of seven samples of a candidate
-    are below its median, so that it sets too low a bound. Not covered, because no small number of samples could: a
-    candidate whose first two samples both take half as long again as those of another. It is cut, so this assumes that
-    nothing disturbs two samples in a row so much. Samples are taken to be independent, which is why the final looks
-    at turns, not samples.
+    worst, where the others are so close that it makes no difference who wins: a candidate is cut far more seldom if a
+    good part of its samples is below the bound. 1/20 is the level of a test that may be made after each sample
+    (`lower_rank`); 1/128 is the chance that all of seven samples of a candidate are below its median, so that it sets
+    too low a bound. Two things are assumed: that no noise makes the first samples `hopeless`, and that samples are
+    independent. A candidate that something slows down for as long as it is measured is cut, as it would be misjudged
+    by any number of samples in a row. The final therefore measures in turns.
 
     Whoever was cut by the bound of a candidate that failed later is in the race again.
 
@@ -138,11 +137,11 @@ class Race:
         self._screened[entry] = screened
         self._final = None
         bound = upper(screened.ordered)
-        if bound < self._uppers.get(place, math.inf):
+        if bound < self._uppers.setdefault(place, math.inf):
             self._uppers[place] = bound
             self._bounds.clear()
 
-    def failed(self, entry: EntryKey, status: str = "") -> None:
+    def failed(self, entry: EntryKey) -> None:
         """Take an entry out of the race: it failed in the screening or in the final, which then starts anew."""
         if entry in self._screened:
             self._forget(entry)
@@ -185,15 +184,22 @@ class Race:
     def verdict(self) -> Verdict:
         """Return who won, by what is known: the final if its result can be read already, or else the screening.
 
-        Among those that cannot be told apart the default wins, then who needs less workspace, then the smaller id.
+        Among those that cannot be told apart the default wins. Without it, of those that are as fast as the fastest
+        within the precision asked for, who needs less workspace wins, then the smaller id.
         """
-        final = self._final
-        standing = final.standing if final is not None and final.decides else self._leaders()
-        ties = tuple(sorted(standing, key=self._preference))
-        return Verdict(ties[0] if ties else None, ties)
+        if self._final is not None and self._final.decides:
+            times, standing = self._final.times(), self._final.standing
+        else:
+            times = self._times()
+            least = min((high for _, _, high in times.values()), default=math.inf)
+            standing = [entry for entry, (low, _, _) in times.items() if low <= least]
+        limit = min((times[entry][1] for entry in standing), default=math.inf) * (1 + self.policy.rel_ci)
 
-    def _preference(self, entry: EntryKey) -> tuple[bool, int, EntryKey]:
-        return entry != self.default, self._screened[entry].workspace, entry
+        def preference(entry: EntryKey) -> tuple[bool, bool, int, EntryKey]:
+            return entry != self.default, times[entry][1] > limit, self._screened[entry].workspace, entry
+
+        ties = tuple(sorted(standing, key=preference))
+        return Verdict(ties[0] if ties else None, ties)
 
     def _forget(self, entry: EntryKey) -> None:
         place = self._screened.pop(entry).place
@@ -209,27 +215,24 @@ class Race:
             self._bounds[place] = least * (1 + self.policy.rel_ci) if least < math.inf else None
         return self._bounds[place]
 
-    def _time(self, entry: EntryKey) -> float:
-        screened = self._screened[entry]
-        return median(screened.ordered) / self._speeds.factor(screened.place)
-
     def _field(self) -> list[EntryKey]:
         """Return the finalists: the best that were not cut, and the default."""
+        times = self._times()
         rivals = [entry for entry in self._screened if entry != self.default and not self.cut(entry)]
-        rivals.sort(key=lambda entry: (self._time(entry), self._preference(entry)))
+        rivals.sort(key=lambda entry: (times[entry][1], entry))
         if self.default in self._screened:
             return [self.default, *rivals[: _FIELD - 1]]
         return rivals[:_FIELD]
 
-    def _leaders(self) -> list[EntryKey]:
-        """Return who is not surely slower than another, by the screening."""
-        intervals = {}
+    def _times(self) -> dict[EntryKey, tuple[float, float, float]]:
+        """Return of each entry the median, between the ends of its interval, as the fastest device would take."""
+        factors = {place: self._speeds.factor(place) for place in self._uppers}
+        times = {}
         for entry, screened in self._screened.items():
-            factor = self._speeds.factor(screened.place)
+            factor = factors[screened.place]
             low, high = interval(screened.ordered)
-            intervals[entry] = low / factor, high / factor
-        least = min((high for _, high in intervals.values()), default=math.inf)
-        return [entry for entry, (low, _) in intervals.items() if low <= least]
+            times[entry] = low / factor, median(screened.ordered) / factor, high / factor
+        return times
 
 
 def _checked(samples: Sequence[float]) -> list[float]:

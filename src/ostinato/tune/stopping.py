@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from bisect import insort
 
-__all__ = ["HOPELESS", "MOST_SAMPLES", "Stopping", "cut", "interval", "lower_rank", "median", "rank", "upper"]
+__all__ = ["MOST_SAMPLES", "Stopping", "cut", "hopeless", "interval", "lower_rank", "median", "rank", "upper"]
 
 MOST_SAMPLES = 10_000
 """More say nothing new: the interval of so many is an eightieth of their standard deviation wide on either side."""
 
-HOPELESS = 1.5
-"""A candidate is cut after two samples, if both are this many times the bound."""
+_HOPELESS = (math.inf, math.inf, 1.5, 1.25, 1.15)
 
 _LEVEL = 1 / 20
 """Probability at most that a candidate is cut that is as fast as its bound, however often one looks."""
@@ -107,17 +106,25 @@ def _stake(below: int, n: int) -> float:
 def cut(ordered: list[float], bound: float) -> bool:
     """Return whether sorted samples say that their median is above a bound; may be asked after every sample.
 
-    If it is not, the answer is yes after some sample with a probability of at most 1/20; and where the first two
-    samples are both `HOPELESS` times the bound, which no statistics covers.
+    If it is not, the answer is yes after some sample with a probability of at most 1/20; and where the first samples
+    are `hopeless`.
 
     Examples
     --------
     >>> cut([10.1, 10.2, 10.2, 10.4], 10.0), cut([10.1, 10.2, 10.2, 10.4, 10.5], 10.0), cut([16.0, 17.0], 10.0)
     (False, True, True)
     """
-    n = len(ordered)
-    r = lower_rank(n)
-    return (r > 0 and ordered[r - 1] > bound) or (n > 1 and ordered[0] > HOPELESS * bound)
+    r = lower_rank(len(ordered))
+    return ordered[r - 1] > bound if r else ordered[0] > hopeless(len(ordered)) * bound
+
+
+def hopeless(n: int) -> float:
+    """Return how many times the bound all of n samples are of a candidate that need not be measured further.
+
+    Before there are five samples, no statistics allows to cut. This assumes instead that nothing makes two samples in
+    a row half as long again, three longer by a quarter, or four by 15 %.
+    """
+    return _HOPELESS[min(n, len(_HOPELESS) - 1)]
 
 
 def upper(ordered: list[float]) -> float:
