@@ -87,3 +87,13 @@ def test_tolerances() -> None:
     equal_within(np.uint8(0), np.uint8(255), atol=255)  # no difference of theirs wraps around
     with pytest.raises(AssertionError):
         equal_within(np.uint8(0), np.uint8(255), atol=1)
+
+
+@pytest.mark.parametrize("at", [(0, 0), (299, 399), (150, 7)])
+def test_a_difference_is_found_anywhere_in_large_arrays(at: tuple[int, int]) -> None:
+    reference = np.arange(120_000, dtype=np.float32).reshape(400, 300).T  # compared in pieces
+    equal_within(reference.copy(), reference)
+    output = reference.copy()
+    output[at] = -1
+    with pytest.raises(AssertionError, match=rf"1 of 120000 elements differ; most at \({at[0]}, {at[1]}\): -1.0"):
+        equal_within(output, reference)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 __all__ = ["CommandOutputs", "equal_within"]
+
+_PIECE = 1 << 14  # elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +94,10 @@ def _compare_arrays(name: str, outputs: ArrayLike, reference: ArrayLike, rtol: f
         if not np.array_equal(actual, wanted):
             raise AssertionError(f"{name} is {_short(actual)}, but the reference {_short(wanted)}")
         return
-    # Integers of 64 bits, and their differences, have no place in a double, but in an extended one they have. It takes
-    # ten times as long, though, and twice the memory, so others are compared as doubles.
-    integers = any(array.dtype.kind in "iu" and array.dtype.itemsize == 8 for array in (actual, wanted))
-    exact = np.result_type(actual, wanted, np.longdouble if integers else np.float64)
-    a, b = actual.astype(exact, copy=False), wanted.astype(exact, copy=False)
-    with np.errstate(invalid="ignore", over="ignore"):
-        away = np.abs(a - b)
-        close = np.isfinite(b) & (away <= atol + rtol * np.abs(b))
-        if close.all():
-            return
-        close |= (a == b) | (np.isnan(a) & np.isnan(b))
-        if close.all():
-            return
-        away = np.where(close, -1, np.where(np.isnan(away), np.inf, away))
+    if all(_close(a, b, rtol, atol)[0].all() for a, b in _pieces(actual, wanted)):
+        return
+    close, away = _close(actual, wanted, rtol, atol)
+    away = np.where(close, -1, np.where(np.isnan(away), np.inf, away))
     worst = np.unravel_index(int(np.argmax(away)), away.shape)
     place = tuple(int(index) for index in worst)
     count = int(close.size - np.count_nonzero(close))
@@ -113,6 +105,27 @@ def _compare_arrays(name: str, outputs: ArrayLike, reference: ArrayLike, rtol: f
         f"{name}: {count} of {close.size} elements differ; most at {place}: {actual[worst]}, "
         f"but the reference has {wanted[worst]}"
     )
+
+
+def _pieces(actual: np.ndarray, wanted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Cut two arrays along their first axis, so that what is computed of a piece stays in the cache."""
+    actual, wanted = np.atleast_1d(actual, wanted)
+    rows = max(1, _PIECE * len(actual) // max(1, actual.size))
+    for begin in range(0, len(actual), rows):
+        yield actual[begin : begin + rows], wanted[begin : begin + rows]
+
+
+def _close(actual: np.ndarray, wanted: np.ndarray, rtol: float, atol: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return where two arrays are close, and how far they are from each other."""
+    # Integers of 64 bits, and their differences, have no place in a double, but in an extended one they have. That
+    # takes ten times as long, though.
+    integers = any(array.dtype.kind in "iu" and array.dtype.itemsize == 8 for array in (actual, wanted))
+    exact = np.result_type(actual, wanted, np.longdouble if integers else np.float64)
+    a, b = actual.astype(exact, copy=False), wanted.astype(exact, copy=False)
+    with np.errstate(invalid="ignore", over="ignore"):
+        away = np.abs(a - b)
+        close = np.isfinite(b) & (away <= atol + rtol * np.abs(b))
+        return close | (a == b) | (np.isnan(a) & np.isnan(b)), away
 
 
 def _short(value: object) -> str:
