@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ostinato.tune import protocol
 from ostinato.tune.old_lines import BadLine, OldLine, OldLines, nameless, read_lines
 from ostinato.tune.protocol import Lines, Reading
 from ostinato.tune.status import Status
@@ -195,6 +196,26 @@ def test_no_garbage_raises(pieces):
         reading.printed(b"OP:" + piece)
     reading.finish()
     reading.finish(CRASH)
+
+
+@pytest.mark.parametrize("line", [b"{}", b"{", b"garbage", b'{"v":1}', b'{"v":1,"type":"start","op":"a"}'])
+def test_a_flood_of_reports_is_not_read_to_its_end(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_MOST_LINES", 1000)
+    reading = Reading()
+    for _ in range(100):
+        reading.reported((line + b"\n") * 100)
+    reading.reported(said(result("late", ns=1)))
+    assert "late" not in [outcome.op for outcome in reading.finish()]
+
+
+def test_a_flood_of_old_lines_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_MOST_LINES", 1000)
+    reading = Reading()
+    reading.printed(b"loading\n" * 5000 + b"OP:early,TIME:1,WS:0\n")
+    for _ in range(100):
+        reading.printed(b"OP:\n" * 100)
+    reading.printed(b"OP:late,TIME:1,WS:0\n")
+    assert [outcome.op for outcome in reading.finish()] == ["early"]
 
 
 names = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1)

@@ -312,11 +312,15 @@ def test_a_latency_is_really_waited_for() -> None:
     assert (ns, whole) == (2_001_000.0, 2_001_000)
 
 
-def test_noise_is_of_the_declared_size_and_the_same_for_the_same_candidate() -> None:
-    noisy = simulate(noise=0.1, count=2000)
-    assert noisy == simulate(noise=0.1, count=2000)
-    assert noisy != simulate("another", noise=0.1, count=2000)
-    assert noisy != simulate(device="sim:b", noise=0.1, count=2000)
+def test_noise_is_of_the_declared_size_and_other_noise_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    noises = []
+    for _ in range(2):  # so does a search that is made again
+        monkeypatch.setattr(simulated, "_numbers", itertools.count())
+        noises.append([simulate(device=device, noise=0.1, count=2000) for device in ("sim:a", "sim:a", "sim:b")])
+    assert noises[0] == noises[1]
+    noisy, again, elsewhere = noises[0]
+    assert noisy != again
+    assert noisy != elsewhere
     assert np.mean(noisy) == pytest.approx(1000, rel=0.01)
     assert np.std(noisy) == pytest.approx(100, rel=0.1)
     assert min(simulate(noise=5.0)) == 0.0  # the resolution: no time is negative

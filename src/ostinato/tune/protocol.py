@@ -14,7 +14,7 @@ __all__ = ["Lines", "Reading"]
 
 _LONGEST_LINE = 1 << 20
 _MOST_SAMPLES = 100_000  # of one op; what comes after says nothing new
-_MOST_OPS = 100_000
+_MOST_LINES = 200_000  # so that a flood of them costs the search half a second, and no minutes
 _LONGEST_MESSAGE = 2000
 
 
@@ -64,7 +64,8 @@ class _Op:
 class Reading:
     """Reads what one run of a command reports, piece by piece, and says in the end what became of each op.
 
-    Old lines on stdout count only if nothing came on the report descriptor. What makes no sense costs its op only.
+    Old lines on stdout count only if nothing came on the report descriptor. What makes no sense costs its op only. Of
+    each way of reporting, 200 000 lines are read.
 
     Parameters
     ----------
@@ -98,18 +99,25 @@ class Reading:
         self._op = op
         self._iterations = iterations
         self._report, self._stdout = Lines(), OldLines()
+        self._messages = self._old_lines = 0
         self._reported: dict[str, _Op] = {}
         self._printed: dict[str, _Op] = {}
 
     def reported(self, data: bytes) -> None:
         """Take what came on the report descriptor."""
-        for line in self._report.feed(data):
-            self._take_message(line)
+        if self._messages < _MOST_LINES:
+            lines = self._report.feed(data)
+            self._messages += len(lines)
+            for line in lines:
+                self._take_message(line)
 
     def printed(self, data: bytes) -> None:
         """Take what came on stdout."""
-        for line in self._stdout.feed(data):
-            self._take_old_line(line)
+        if self._old_lines < _MOST_LINES:
+            lines = self._stdout.feed(data)
+            self._old_lines += len(lines)
+            for line in lines:
+                self._take_old_line(line)
 
     def finish(self, died: tuple[Status, str] | None = None) -> tuple[OpOutcome, ...]:
         """Return what became of each op, in the order in which they were named.
@@ -164,8 +172,8 @@ class Reading:
         if not isinstance(name, str) or not name:
             self._object(line, 'has no name as its "op"')
             return
-        op = self._named(self._reported, _clean(name))
-        if op is not None and kind != "start":
+        op = _named(self._reported, _clean(name))
+        if kind != "start":
             problem = _extend(op.samples, message.get("ns")) if kind == "sample" else _end(op, message)
             op.problem = op.problem or problem
 
@@ -173,9 +181,7 @@ class Reading:
         if not line.op:
             self._object(line[0].encode(), "is not OP:name,TIME:ms,WS:bytes")
             return
-        op = self._named(self._printed, line.op)
-        if op is None:
-            return
+        op = _named(self._printed, line.op)
         op.status = op.status or Status.OK
         if isinstance(line, BadLine):
             op.problem = op.problem or line.reason
@@ -186,11 +192,12 @@ class Reading:
     def _object(self, line: bytes, what: str) -> None:
         self.problem = self.problem or f"{_shown(line.decode('utf-8', 'replace'))} {what}"
 
-    def _named(self, ops: dict[str, _Op], name: str) -> _Op | None:
-        op = ops.get(name)
-        if op is None and len(ops) < _MOST_OPS:
-            op = ops[name] = _Op()
-        return op
+
+def _named(ops: dict[str, _Op], name: str) -> _Op:
+    op = ops.get(name)
+    if op is None:
+        op = ops[name] = _Op()
+    return op
 
 
 def _end(op: _Op, message: dict[str, Any]) -> str:

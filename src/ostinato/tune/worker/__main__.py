@@ -8,12 +8,10 @@ import sys
 
 def main() -> None:
     """Move the descriptors out of the candidates' reach, learn the tuner's sys.path, and answer until it goes away."""
-    # This file's directory would hide modules of its names; the package's is needed until sys.path is known.
-    root = os.path.dirname(os.path.abspath(__file__))
-    for _ in range(3):
-        root = os.path.dirname(root)
-    sys.path[0] = root
-    # A candidate must not be able to import the worker as __main__.
+    # This file's directory would hide modules of its names; the package's is needed until the tuner's are known.
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
+    sys.path[:] = [root, *(entry for entry in sys.path if os.path.abspath(entry) != here)]
     from ostinato.tune.worker.channel import Channel
     from ostinato.tune.worker.worker import Worker
 

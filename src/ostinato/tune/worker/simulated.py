@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from itertools import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ __all__ = ["SimulatedTimer"]
 _now, _sleep = time.perf_counter_ns, time.sleep
 _SPIN = 60_000  # ns: a sleep ends late by up to this, so the rest is spent awake
 _begin = _now()
-_made = 0
+_numbers = count()
 
 
 class SimulatedTimer:
@@ -37,18 +38,16 @@ class SimulatedTimer:
         self.overhead = real.overhead
         self.resolution = real.resolution
         if declared["noise"] or declared["crash"] or declared["hang"]:
-            import random
+            from random import Random
 
-            random.seed(f"{declared['device']}/{candidate}")
+            random = Random(f"{declared['device']}/{candidate}")
             if random.random() < declared["crash"]:
                 os.kill(os.getpid(), signal.SIGSEGV)
             if random.random() < declared["hang"]:
                 while True:
                     signal.pause()
             # Other noise each time: with the same in every turn of a final, one of two equals would always win.
-            global _made
-            _made += 1
-            random.seed(f"{declared['device']}/{candidate}/{_made}")
+            random.seed(f"{declared['device']}/{candidate}/{next(_numbers)}")
             self._gauss = random.gauss
 
     def begin(self, call: Callable[[], Any], single: bool) -> None:

@@ -83,7 +83,9 @@ class Worker:
         outputs = made.call()  # not timed: it may compile, and takes pages and caches from cold
         end_if_forked()
         check = None
-        if request["verify"]:
+        if not request["verify"]:
+            outputs = None  # their memory may be needed
+        else:
             answer.stage = "invalid"
             check = found(request["verify"])
             outputs = _checked(answer, check, request["key"], made, outputs)
