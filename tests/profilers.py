@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +76,16 @@ def pid_in(path: Path) -> int:
     """The number that a process writes to a file, once it is there."""
     until(lambda: path.exists() and path.read_text().endswith("\n"), f"a line in {path}")
     return int(path.read_text())
+
+
+def interrupt_when_there(path: Path) -> None:
+    """Press Ctrl-C as soon as a process has written to a file."""
+
+    def press() -> None:
+        pid_in(path)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
+
+    threading.Thread(target=press).start()
 
 
 def children() -> set[int]:

@@ -27,23 +27,13 @@ tile_64
 from __future__ import annotations
 
 import logging
-import math
-import os
-import shlex
-import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
+from typing import Any, Protocol
 
 from ostinato.errors import TuningError
-from ostinato.tune.command_queue import CommandQueue, Job
-from ostinato.tune.lease import Holder
-from ostinato.tune.masks import mask
-from ostinato.tune.profile import Found, Profile, ProfileResult, extract_profile_result
-from ostinato.tune.status import Status
-from ostinato.tune.wording import one_line
+from ostinato.tune.backlog import Backlog, Command
+from ostinato.tune.profile import ProfileResult, extract_profile_result
 
 __all__ = [
     "ProfileResult",
@@ -56,11 +46,6 @@ __all__ = [
 ]
 
 _logger = logging.getLogger(__name__)
-_LONGEST_COMMAND = 1000
-_SECONDS_UNTIL_TOLD = 5.0
-_SECONDS_OF_KILLING = 10.0
-
-Command = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class ProfilingError(TuningError, RuntimeError):
@@ -113,7 +98,7 @@ class ProfilerRunner:
         self, devices: Sequence[str | int] | None, postprocessing_delegate: Delegate, timeout: float = 500
     ) -> None:
         self._delegate = postprocessing_delegate
-        self._backlog = _Backlog(devices, timeout)
+        self._backlog = Backlog(devices, timeout)
         self._failures: list[tuple[str, str]] = []
         self._cause: BaseException | None = None
 
@@ -150,8 +135,7 @@ class ProfilerRunner:
             try:
                 self._deliver()
             except KeyboardInterrupt:
-                self._backlog.stop()
-                self._deliver()
+                self._deliver(self._backlog.stop())
                 raise
             except BaseException:
                 self._backlog.stop()
@@ -168,8 +152,8 @@ class ProfilerRunner:
         if error is not None:
             raise error from cause
 
-    def _deliver(self) -> None:
-        for callback, command, result, reason in self._backlog.ended():
+    def _deliver(self, most: int | None = None) -> None:
+        for callback, command, result, reason in islice(self._backlog.ended(), most):
             if result is None:
                 self._failures.append((command, reason))
                 continue
@@ -222,7 +206,7 @@ class Runner:
             raise ValueError(f"no device to profile {op_name} on")
         self.failures: dict[Hashable, str] = {}
         self._name = op_name
-        self._backlog = _Backlog(devs, timeout)
+        self._backlog = Backlog(devs, timeout)
         self._indices: set[Hashable] = set()
         self._results: list[tuple[Hashable, Any]] = []
 
@@ -292,115 +276,3 @@ def process_task(task: Any) -> None:
 def process_return(task: Any) -> tuple[Any, Any]:
     """Return a task's index and its result."""
     return task._idx, task._ret
-
-
-class _Entry(NamedTuple):
-    what: Any
-    words: list[str]
-    return_ops: Sequence[str] | None
-    profile: Profile
-    job: Job
-
-    @property
-    def command(self) -> str:
-        text = one_line(shlex.join(self.words))
-        return text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND]}..."
-
-
-class _Backlog:
-    """Commands that were pushed and whose ends were not told."""
-
-    def __init__(self, devices: Sequence[str | int] | None, timeout: float) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-            raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
-        if not 0 < timeout < math.inf:
-            raise ValueError(f"timeout is positive and finite, not {timeout!r}")
-        self._timeout = float(timeout)
-        self._queue = CommandQueue(mask(None if devices is None else list(devices)))
-        self._entries: deque[_Entry] = deque()
-        self._environment: dict[str, str] = {}
-        self._lock = threading.Lock()
-        self._joined_by: int | None = None
-        weakref.finalize(self, self._queue.abandon)
-
-    def push(self, command: Command, what: Any, return_ops: Sequence[str] | None = None) -> None:
-        words = _words(command)
-        if self._environment != os.environ:  # mostly the same for thousands of commands
-            self._environment = dict(os.environ)
-        here = None
-        with suppress(FileNotFoundError):  # removed: then the command is in it like we are
-            here = os.getcwd()
-        profile = Profile()
-        job = Job(words, profile, env=self._environment, cwd=here, seconds=self._timeout)
-        entry = _Entry(what, words, return_ops, profile, job)
-        self._entries.append(entry)
-        try:
-            self._queue.push(job)
-        except BaseException:
-            self._entries.remove(entry)
-            raise
-
-    @contextmanager
-    def joined(self) -> Iterator[None]:
-        """For one thread at a time, and once."""
-        self._queue.check_process()
-        if self._joined_by == threading.get_ident():
-            raise RuntimeError("join was called from a callback, which it waits for")
-        with self._lock:
-            self._joined_by = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._joined_by = None
-
-    def ended(self) -> Iterator[tuple[Any, str, Found, str]]:
-        """Wait for each command in the order of the pushes; what it was pushed with, its words, result, and reason."""
-        while self._entries:
-            entry = self._entries[0]
-            self._wait(entry.job)
-            self._entries.popleft()
-            yield entry.what, entry.command, *_judged(entry)
-
-    def stop(self) -> None:
-        """Kill what runs and cancel what does not; `ended` then waits for nothing."""
-        self._queue.cancel()
-        for entry in self._entries:
-            entry.job.wait(_SECONDS_OF_KILLING)
-
-    def _wait(self, job: Job) -> None:
-        told: set[Holder] = set()
-        while job.wait(_SECONDS_UNTIL_TOLD) is None:
-            for holder in set(self._queue.holders()) - told:
-                _logger.warning("waiting for %s, held by %s", holder.identity, holder)
-                told.add(holder)
-
-
-def _judged(entry: _Entry) -> tuple[Found, str]:
-    """Return the result of a command that has ended, or None and why there is none."""
-    outcome = entry.job.outcome
-    assert outcome is not None
-    if outcome.status is not Status.OK:
-        return None, f"{'timeout: ' if outcome.status is Status.HANG_KILLED else ''}{outcome.message}"
-    result = entry.profile.result(entry.return_ops)
-    if result is None:
-        return None, f"reported {', '.join(entry.profile.ops)}, and nothing of {entry.return_ops!r}"
-    for bad in entry.profile.bad:
-        _logger.warning("%s: left out: %s", entry.command, one_line(bad))
-    return result, ""
-
-
-def _words(command: Command) -> list[str]:
-    if isinstance(command, str | os.PathLike):
-        command = [command]
-    if not isinstance(command, Sequence):
-        raise TypeError(f"a command is the path of a program, or a list of it and its arguments, not {command!r}")
-    words = []
-    for word in command:
-        if not isinstance(word, str | os.PathLike):
-            raise TypeError(f"the command {command!r} holds {word!r}, which is no str")
-        words.append(os.fspath(word))
-    if not words or not words[0]:
-        raise ValueError(f"the command {command!r} has no program")
-    if any("\0" in word for word in words):
-        raise ValueError(f"the command {command!r} holds a null character")
-    return words

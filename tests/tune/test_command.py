@@ -195,6 +195,16 @@ def test_what_cannot_be_started(bench, tmp_path):
     script.chmod(0o755)
     assert "interpreter" in bench.run([str(script)]).message
     assert bench.run(["no-such-program"], env={"PATH": str(tmp_path)}).status is Status.INVALID
+    assert "environment" in bench.run(["/bin/true"], env={"": "nameless"}).message
+
+
+def test_what_cannot_be_started_is_not_tried_again(bench):
+    run = bench.start(["/nonexistent/program"])
+    while run.event is None:
+        bench.loop.turn(1)
+    assert bench.loop.turn(0) is None  # its end is due at once
+    assert run.outcome is not None
+    bench.finish(run)
 
 
 def test_path_cwd_and_environment_are_those_given(bench, tmp_path):

@@ -167,6 +167,32 @@ def test_a_mistake_of_the_thread_makes_nobody_wait(monkeypatch, tmp_path):
     assert run(queue, job(says("op"))) == [Status.OK]
 
 
+def test_the_reaper_holds_the_lease_too(monkeypatch):
+    given = []
+
+    class Noting(Reaper):
+        def __init__(self, *, leases, **options):
+            given.append([os.readlink(f"/proc/self/fd/{file}") for file in leases])
+            super().__init__(leases=leases, **options)
+
+    monkeypatch.setattr(command_queue, "Reaper", Noting)
+    assert run(CommandQueue([device("a")]), job(says("op"))) == [Status.OK]
+    ((file,),) = given
+    assert file.endswith("/a.lock")
+
+
+def test_a_cancellation_at_the_end_is_none_of_the_next_jobs():
+    queue = CommandQueue([device("a")])
+    for _ in range(50):
+        ended = job(["/bin/true"])
+        queue.push(ended)
+        ended.wait(60)
+        queue.cancel()  # while the thread ends
+        while queue._thread is not None:
+            pass
+        assert run(queue, job(["/bin/echo", line("op")])) == [Status.OK]
+
+
 def test_cancelling(tmp_path):
     queue = CommandQueue([device("a")])
     queue.cancel()  # nothing

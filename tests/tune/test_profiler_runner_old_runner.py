@@ -12,7 +12,20 @@ from types import SimpleNamespace
 import pytest
 
 import ostinato.profiler_runner as pr
-from profilers import MASKS, MISSING, children, descriptors, line, meets, pid_in, runs, says, sh, until
+from profilers import (
+    MASKS,
+    MISSING,
+    children,
+    descriptors,
+    interrupt_when_there,
+    line,
+    meets,
+    pid_in,
+    runs,
+    says,
+    sh,
+    until,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -158,6 +171,19 @@ def test_r10_a_byte_that_is_no_text_costs_no_results(runner):
     runner.push("only bytes", sh(r'printf "\377\377"'))
     assert runner.pull() == [("good", ("good", 1.0, 0)), ("bytes", ("bytes", 1.0, 0))]
     assert set(runner.failures) == {"only bytes"}
+
+
+def test_ctrl_c_kills_what_runs_and_keeps_what_had_ended(runner, tmp_path):
+    runner.push("ended", says("ended"))
+    runner.push("runs", sh('echo $$ > "$1"; trap "" INT; sleep 600; sleep 600', tmp_path / "pid"))
+    runner.push("waits", says("waits"))
+    interrupt_when_there(tmp_path / "pid")
+    with pytest.raises(KeyboardInterrupt):
+        runner.join()
+    assert not runs(pid_in(tmp_path / "pid"))
+    assert runner.pull() == [("ended", ("ended", 1.0, 0))]
+    assert list(runner.failures) == ["runs", "waits"]
+    assert all("cancelled" in reason for reason in runner.failures.values())
 
 
 @pytest.mark.parametrize("printed", ["TIME:0.5 WS:64", "WS:64\nTIME:0.5\nTIME:0.75"])

@@ -22,6 +22,7 @@ from profilers import (
     Delegate,
     children,
     descriptors,
+    interrupt_when_there,
     line,
     meets,
     pid_in,
@@ -192,9 +193,9 @@ def test_p6_a_callback_that_raises_is_told_and_costs_only_its_result(delegate):
     runner = pr.ProfilerRunner([0], delegate)
     runner.push(says("refused"), refuses)
     runner.push(says("good"), delegate.add)
-    told = failing(runner)
-    assert "refused" in told
-    assert "ValueError: no such algorithm" in told
+    with pytest.raises(TuningError, match=r"refused.*ValueError: no such algorithm") as caught:
+        runner.join()
+    assert isinstance(caught.value.__cause__, ValueError)
     assert delegate.postprocessed == [[("good", 1.0, 0)]]
 
 
@@ -474,6 +475,28 @@ def test_p14_ctrl_c_kills_what_runs_and_keeps_the_results(tmp_path):
     assert "added queued" not in out
     assert lines[-1].count("ProfileResult") == 2
     assert (process.returncode, err) == (0, "")
+
+
+def test_p14_results_that_had_ended_are_delivered_at_ctrl_c(delegate, tmp_path):
+    def more(result, delegate):
+        delegate.add(result, delegate)
+        runner.push(says("more"), more)  # no end of it, if Ctrl-C waited for these
+
+    runner = pr.ProfilerRunner(["0", "1"], delegate)
+    runner.push(sh('sleep 600 & echo $! > "$1"; wait', tmp_path / "hangs"), delegate.add)
+    runner.push(says("ended"), more)
+    runner.push(sh('echo $$ > "$1"; sleep 600; sleep 600', tmp_path / "last"), delegate.add)
+    interrupt_when_there(tmp_path / "last")
+    with pytest.raises(KeyboardInterrupt):
+        runner.join()
+    assert delegate.ops == ["ended"]
+    assert not delegate.postprocessed
+    assert not runs(pid_in(tmp_path / "hangs"))
+    runner._backlog.stop()
+    with pytest.raises(TuningError) as caught:
+        runner.join()
+    assert len(caught.value.failures) >= 2
+    assert len(delegate.postprocessed) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

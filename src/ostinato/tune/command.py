@@ -200,23 +200,27 @@ class CommandRun:
             )
         except OSError as error:
             self._not_started(NotStarted(error.errno or 0, "fork"))
+        except ValueError as error:  # such as an environment that no process can have
+            self._refuse(Status.INVALID, f": {error}")
         finally:
             for fd in theirs.values():
                 os.close(fd)
 
     def _not_started(self, event: NotStarted) -> None:
         self.event = event
-        self._close_pipes()
         reason = os.strerror(event.errno)
         if event.errno in SHORTAGES and self._attempts <= len(PAUSES):
+            self._close_pipes()
             self._timer = self._loop.at(self._loop.now() + PAUSES[self._attempts - 1], self._start)
-            return
-        if event.errno in SHORTAGES:
-            status, why = Status.CANCELLED, f", after {self._attempts} attempts: {reason}"
+        elif event.errno in SHORTAGES:
+            self._refuse(Status.CANCELLED, f", after {self._attempts} attempts: {reason}")
         elif event.stage == "chdir":
-            status, why = Status.INVALID, f" in {self._cwd!r}: {reason}"
+            self._refuse(Status.INVALID, f" in {self._cwd!r}: {reason}")
         else:
-            status, why = Status.INVALID, f": {reason}{self._what_is_missing(event)}"
+            self._refuse(Status.INVALID, f": {reason}{self._what_is_missing(event)}")
+
+    def _refuse(self, status: Status, why: str) -> None:
+        self._close_pipes()
         message = f"{self._words[0]!r} cannot be started{why}"
         # Not at once: who makes a run must know it before it ends.
         self._timer = self._loop.at(self._loop.now(), partial(self._fail, status, message))

@@ -94,10 +94,7 @@ class CommandQueue:
         """Kill what runs, and end what waits, as cancelled."""
         self.check_process()
         with self._lock:
-            waiting, self._waiting = self._waiting, deque()
             self._cancelled = self._thread is not None
-        for job in waiting:
-            job.end(Outcome(Status.CANCELLED, (), "cancelled before it began"))
         self._wake()
 
     def abandon(self) -> None:
@@ -142,7 +139,7 @@ class CommandQueue:
             for seat in self._seats:
                 seat.give_up(reason)
             with self._lock:
-                self._end_waiting(reason)
+                self._end_waiting(Status.DEVICE_LOST, reason)
                 self._thread = self._signal = None
             raise
         finally:
@@ -152,20 +149,18 @@ class CommandQueue:
     def _turn(self, loop: Loop) -> bool:
         """Bring jobs and devices together; say whether there is anything to wait for."""
         with self._lock:
-            cancelled, self._cancelled = self._cancelled, False
-            if self._abandoned:
-                self._waiting.clear()
+            cancelled, self._cancelled = self._cancelled or self._abandoned, False
+            if cancelled:
+                self._end_waiting(Status.CANCELLED, "cancelled before it began")
         for seat in self._seats:
-            if cancelled or self._abandoned:
+            if cancelled:
                 seat.cancel()
             while not seat.busy and self._waiting and seat.open(loop):
-                with self._lock:
-                    job = self._waiting.popleft() if self._waiting else None
-                if job is not None:
-                    seat.start(loop, job)
+                seat.start(loop, self._waiting.popleft())
         with self._lock:
             if all(seat.lost for seat in self._seats):
-                self._end_waiting("no device is left: " + "; ".join(seat.lost for seat in self._seats))
+                reasons = "; ".join(seat.lost for seat in self._seats)
+                self._end_waiting(Status.DEVICE_LOST, f"no device is left: {reasons}")
         for seat in self._seats:
             if not seat.busy and not self._waiting:
                 seat.close()
@@ -173,12 +168,12 @@ class CommandQueue:
             if self._waiting or any(seat.busy or seat.stuck for seat in self._seats):
                 return True
             self._thread = self._signal = None
+            self._cancelled = False
             return False
 
-    def _end_waiting(self, reason: str) -> None:
-        for job in self._waiting:
-            job.end(Outcome(Status.DEVICE_LOST, (), reason))
-        self._waiting.clear()
+    def _end_waiting(self, status: Status, message: str) -> None:
+        while self._waiting:
+            self._waiting.popleft().end(Outcome(status, (), message))
 
 
 class _Seat:
@@ -313,6 +308,7 @@ class _Signal:
     """Wakes a loop, from any thread and from finalizers."""
 
     def __init__(self) -> None:
+        self._fd = -1
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
@@ -326,7 +322,8 @@ class _Signal:
             os.eventfd_read(self._fd)
 
     def __del__(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 def _is_shortage(error: Exception) -> bool:
