@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 
@@ -309,3 +310,21 @@ def breaking(raises):
             raise RuntimeError("raised")
 
     return call
+
+
+def only_one():
+    """Refuses to be made while a callable that it made before is still there."""
+    global last
+    if last is not None and last() is not None:
+        raise ValueError("the one before is still in memory")
+    call = Null()
+    last = weakref.ref(call)
+    return call
+
+
+last = None
+
+
+class Null:
+    def __call__(self):
+        pass

@@ -46,6 +46,9 @@ class Scripted:
         self._waited += delay
         return sample, int(sample)
 
+    def end(self) -> None:
+        pass
+
     def waited(self) -> int:
         return self._waited
 

@@ -245,6 +245,13 @@ def test_streams_and_timers_are_put_back(worker: Worker) -> None:
     assert worker.ask(request("sleeping", {"seconds": 0.03}))["status"] == "ok"  # three times and once more
 
 
+@pytest.mark.parametrize("simulation", [None, request("null")["simulation"]], ids=["core", "simulated"])
+def test_a_callable_is_gone_before_the_next_is_made(worker: Worker, simulation: object) -> None:
+    for _ in range(3):
+        result = worker.ask(request("only_one", simulation=simulation))
+        assert (result["message"], result["ns"] != []) == ("", True)
+
+
 @pytest.mark.parametrize("factory", ["forking", "forking_in_c"])
 def test_children_that_come_back_end(worker: Worker, factory: str) -> None:
     assert worker.ask(request(factory, id=4))["id"] == 4

@@ -80,6 +80,10 @@ class CudaTimer:
         ns = (whole if self._escapes else events) / self._count - self.overhead
         return max(ns, self.resolution), int(whole)
 
+    def end(self) -> None:
+        """Forget the callable: what it holds would be in memory beside the next one's."""
+        self._call = empty
+
     def flush(self) -> None:
         """Write a buffer of twice the size of the L2 cache; the next call waits for that on the device."""
         if not self._buffer.value:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
         def take(self) -> tuple[float, int]: ...
 
+        def end(self) -> None: ...
+
 
 __all__ = ["Samples", "sampled"]
 
@@ -116,6 +118,7 @@ def sampled(
             if found.verdict or late:
                 break
     finally:
+        timer.end()
         if collects:
             gc.enable()
     found.preempted = min(lost / total, 1.0) if total else 0.0

@@ -68,6 +68,10 @@ class SimulatedTimer:
             sample *= 1 + self._declared["noise"] * self._gauss(0.0, 1.0)
         return max(sample, self.resolution), whole
 
+    def end(self) -> None:
+        """Forget the callable."""
+        self._real.end()
+
 
 def _wait(ns: int) -> None:
     end = _now() + ns

@@ -86,6 +86,10 @@ class CpuTimer:
         whole = _timed_batch(self._call, self._count)
         return max(whole / self._count - self.overhead, self.resolution), whole
 
+    def end(self) -> None:
+        """Forget the callable: what it holds would be in memory beside the next one's."""
+        self._call = empty
+
     def _is_batched(self, shortest: float) -> bool:
         once = min(_timed(self._call), _timed(self._call))  # by now its code is in the cache
         if once >= shortest:
