@@ -10,6 +10,7 @@ from itertools import count
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
     from typing import Any
 
     from ostinato.tune.worker.sampling import Timer
@@ -20,6 +21,7 @@ _now, _sleep = time.perf_counter_ns, time.sleep
 _SPIN = 60_000  # ns: a sleep ends late by up to this, so the rest is spent awake
 _begin = _now()
 _numbers = count()
+_random: Random | None = None
 
 
 class SimulatedTimer:
@@ -37,18 +39,16 @@ class SimulatedTimer:
         self._latency = round(declared["latency"] * 1e9)
         self.overhead = real.overhead
         self.resolution = real.resolution
-        if declared["noise"] or declared["crash"] or declared["hang"]:
-            from random import Random
-
-            random = Random(f"{declared['device']}/{candidate}")
+        if declared["crash"] or declared["hang"]:
+            random = _seeded(f"{declared['device']}/{candidate}")
             if random.random() < declared["crash"]:
                 os.kill(os.getpid(), signal.SIGSEGV)
             if random.random() < declared["hang"]:
                 while True:
                     signal.pause()
+        if declared["noise"]:
             # Other noise each time: with the same in every turn of a final, one of two equals would always win.
-            random.seed(f"{declared['device']}/{candidate}/{next(_numbers)}")
-            self._gauss = random.gauss
+            self._gauss = _seeded(f"{declared['device']}/{candidate}/{next(_numbers)}").gauss
 
     def begin(self, call: Callable[[], Any], single: bool) -> None:
         """Set what is timed from here on; the latency is of each call, so there are no batches."""
@@ -71,6 +71,17 @@ class SimulatedTimer:
     def end(self) -> None:
         """Forget the callable."""
         self._real.end()
+
+
+def _seeded(text: str) -> Random:
+    """Return the module's own random numbers, begun anew: making others takes longer than a short candidate."""
+    global _random
+    if _random is None:
+        from random import Random
+
+        _random = Random()
+    _random.seed(text)
+    return _random
 
 
 def _wait(ns: int) -> None:
