@@ -146,9 +146,9 @@ class Search:
                     self._stop(f"nothing is left to run on: {slots[0].lost}", Status.DEVICE_LOST)
             self._pull()
             self._dispatch()
-            if self._running or self._unbuilt or self._unchecked or self._ready or self._intake.open:
+            if self._running or self._unbuilt or self._unchecked or self._ready:
                 self._turn()
-            elif not self._once_more():
+            elif not self._intake.open and not self._once_more():
                 return
 
     def build(self, trials: Sequence[Trial]) -> None:
@@ -184,7 +184,7 @@ class Search:
 
     def _once_more(self) -> bool:
         """Have those measured again whose first result cannot stand; return whether there are any."""
-        if self._stopped:
+        if self._stopped or (not self.measured and self._known.verdict(self._race.default) is not None):
             return False
         trials = [*self._contended.values(), *self._ledger.revived()]
         again = [trial for trial in trials if trial.candidate.id not in self._twice]
