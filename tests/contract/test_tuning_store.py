@@ -52,6 +52,15 @@ def test_an_unchanged_search_costs_nothing(tuner, prog, lines):
     assert [tie.candidate for tie in again.ties] == [tie.candidate for tie in first.ties]
 
 
+def test_a_thousand_candidates_are_found_again(tuner, module):
+    name = module("def factory(n):\n    return int\n")
+    candidates = [ost.Candidate.call(f"{name}:factory", {"n": n}) for n in range(1000)]
+    first = tuner().tune("op", candidates)
+    again = tuner().tune("op", candidates)
+    assert all(result.cached for result in again.results)
+    assert facts(again) == facts(first)
+
+
 def test_the_same_tuner_asks_the_store_too(tuner, prog, lines):
     session = tuner()
     session.tune("op", [command([prog, "1"])])
