@@ -11,7 +11,7 @@ export PIP_NO_INPUT = 1
 
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find core -name '*.cpp' -o -name '*.h')
-CXX_FILES := $(shell find core benchmarks tests -name '*.cpp' -o -name '*.h' -o -name '*.c')
+CXX_FILES := $(shell find core benchmarks examples tests -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # A comma in an argument of call would end the argument.
 COMMA := ,
 # $(call install,VENV,EXTRA,OPTIONS): builds in place; the build tree stays, so that the next one compiles only what changed.
@@ -57,6 +57,7 @@ pictures: .venv/installed-demo
 
 examples: .venv/installed-test
 	for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example" || exit 1; done
+	for example in examples/*/tune.py; do echo "== $$example"; $(BIN)/python "$$example" --quick || exit 1; done
 
 docs: .venv/installed-docs
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
