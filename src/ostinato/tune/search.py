@@ -174,7 +174,7 @@ class Search:
             for station in self._stations:
                 if station.leased and not station.lost:
                     return station
-            self._turn()
+            self._turn(leasing=True)
         return None
 
     def close(self) -> None:
@@ -285,11 +285,11 @@ class Search:
             names = "; ".join(f"{name} is leased by {holder}" for name, holder in holders.items())
             logging.getLogger("ostinato").warning("tuning waits for a device: %s", names)
 
-    def _turn(self) -> None:
+    def _turn(self, *, leasing: bool = False) -> None:
         """Wait for the next thing that happens, and see to limits of time."""
         now = self._loop.now()
         moment = self._end if not self._stopped else math.inf
-        if self._next_lease > now and self._ready:
+        if self._next_lease and (self._ready or leasing):  # also if that moment has passed since the last try
             moment = min(moment, self._next_lease)
         if self._known.pending:
             if now >= self._next_commit:
