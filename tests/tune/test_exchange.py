@@ -28,6 +28,7 @@ OUTCOMES = st.builds(
     workspace=st.integers(0, 2**63 - 1),
     message=TEXTS,
     contended=st.integers(0, 9),
+    overhead_ns=st.floats(0, 1e6),
 )
 RUNS = st.tuples(
     TEXTS,

@@ -42,6 +42,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "workspace": int,
     "message": str,
     "contended": int,
+    "overhead_ns": (int, float),
     "allowed": (int, float, NoneType),
 }
 
@@ -65,6 +66,7 @@ def attempt(row: Row) -> StoredAttempt:
         workspace=row.workspace,
         message=json.loads(row.message),
         contended=row.contended,
+        overhead_ns=row.overhead,
         device=None if row.device is None else json.loads(row.device),
     )
 
@@ -90,6 +92,7 @@ def described(row: Row, config: str, description: str) -> dict[str, Any]:
         "workspace": row.workspace,
         "message": json.loads(row.message),
         "contended": row.contended,
+        "overhead_ns": row.overhead,
         "allowed": row.allowed,
     }
 
@@ -132,6 +135,7 @@ def restored(value: object) -> tuple[Row, str, str]:
         workspace=value["workspace"],
         message=text(value["message"]),
         contended=value["contended"],
+        overhead=float(value["overhead_ns"]),
         allowed=None if value["allowed"] is None else float(value["allowed"]),
     )
     return row, canonical(value["config"]), canonical(value["description"])

@@ -241,6 +241,7 @@ def _outcome(task: Task, message: Message) -> Outcome:
             workspace=int(message.get("workspace", 0)),
             message=str(message.get("message", "")),
             contended=int(message.get("contended", 0)),
+            overhead_ns=float(message.get("overhead_ns", 0.0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         return Outcome(Status.BAD_OUTPUT, (), f"the worker's report makes no sense: {error}")

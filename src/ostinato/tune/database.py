@@ -41,7 +41,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             context INTEGER NOT NULL REFERENCES context, candidate INTEGER NOT NULL REFERENCES candidate,
             run INTEGER NOT NULL, phase TEXT NOT NULL, device TEXT, host TEXT NOT NULL, time REAL NOT NULL,
             op TEXT NOT NULL, status TEXT NOT NULL, samples BLOB NOT NULL, workspace INTEGER NOT NULL,
-            message TEXT NOT NULL, contended INTEGER NOT NULL, allowed REAL
+            message TEXT NOT NULL, contended INTEGER NOT NULL, overhead REAL NOT NULL, allowed REAL
         )""",
         "CREATE INDEX attempt_of_context ON attempt (context)",
         "CREATE TABLE verdict (runs TEXT PRIMARY KEY, verdict TEXT NOT NULL, time REAL NOT NULL) WITHOUT ROWID",
@@ -100,6 +100,7 @@ class Row(NamedTuple):
     workspace: int
     message: str
     contended: int
+    overhead: float
     allowed: float | None
 
 
@@ -292,7 +293,7 @@ def put(
         ((new[code], *code, *texts) for code, texts in candidates.items()),
     )
     connection.executemany(
-        "INSERT INTO attempt VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO attempt VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         ((contexts[row[0]], new.get(row[1]) or known[row[1]], *row[2:]) for row in attempts),
     )
     connection.executemany("INSERT OR REPLACE INTO verdict VALUES (?, ?, ?)", verdicts)
@@ -311,15 +312,15 @@ def rows(connection: sqlite3.Connection, operation: str | None = None) -> Iterat
     """Yield all attempts, oldest first, each with its candidate's config and description."""
     found = connection.execute(
         "SELECT c.operation, c.key, c.device, c.driver, c.versions, c.policy, k.candidate, k.source, a.run, a.phase,"
-        " a.device, a.host, a.time, a.op, a.status, a.samples, a.workspace, a.message, a.contended, a.allowed,"
-        " k.config, k.description"
+        " a.device, a.host, a.time, a.op, a.status, a.samples, a.workspace, a.message, a.contended, a.overhead,"
+        " a.allowed, k.config, k.description"
         " FROM attempt a JOIN context c ON c.id = a.context JOIN candidate k ON k.id = a.candidate"
         + ("" if operation is None else " WHERE c.operation = ?")
         + " ORDER BY a.id",
         () if operation is None else (operation,),
     )
     for values in found:
-        yield Row(Context(*values[:6]), Code(*values[6:8]), *values[8:20]), values[20], values[21]
+        yield Row(Context(*values[:6]), Code(*values[6:8]), *values[8:21]), values[21], values[22]
 
 
 def default_path() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.progress import Progress
@@ -78,13 +79,9 @@ class Ledger:
                 samples = self._turns.get((candidate, op))
                 if samples is not None and result.status in (Status.OK, Status.RACED):
                     before = result.samples if self._alike else ()
-                    outcome = OpOutcome(op, Status.OK, (*before, *samples), result.workspace, result.message)
+                    outcome = replace(_outcome(result), status=Status.OK, samples=(*before, *samples))
                     results[op] = _result(trial, outcome, result.device, cached=result.cached)
-            ops = tuple(
-                OpOutcome(op, each.status, each.samples, each.workspace, each.message, each.contended)
-                for op, each in results.items()
-            )
-            yield trial, Outcome(Status.OK, ops), self._final_device
+            yield trial, Outcome(Status.OK, tuple(map(_outcome, results.values()))), self._final_device
 
     def revived(self) -> list[Trial]:
         """Return those that were cut and would not be by what is known now: the store's, or where a rival failed."""
@@ -118,6 +115,18 @@ def _time(result: Result) -> float:
     return float("inf") if result.time_ns is None else result.time_ns
 
 
+def _outcome(result: Result) -> OpOutcome:
+    return OpOutcome(
+        op=result.op,
+        status=result.status,
+        samples=result.samples,
+        workspace=result.workspace,
+        message=result.message,
+        contended=result.contended,
+        overhead_ns=result.overhead_ns,
+    )
+
+
 def _result(trial: Trial, op: OpOutcome, device: str | None, *, cached: bool) -> Result:
     ordered = sorted(op.samples)
     return Result(
@@ -133,4 +142,5 @@ def _result(trial: Trial, op: OpOutcome, device: str | None, *, cached: bool) ->
         cached=cached,
         miss=trial.miss,
         contended=op.contended,
+        overhead_ns=op.overhead_ns,
     )

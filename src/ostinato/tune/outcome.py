@@ -20,6 +20,7 @@ class OpOutcome:
     workspace: int = 0
     message: str = ""
     contended: int = 0
+    overhead_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

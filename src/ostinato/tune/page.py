@@ -311,6 +311,8 @@ def _observed(report: Report) -> Iterator[str]:
                 f"{counted(number, 'time')} on {one_line(where)}" for where, number in sorted(turns.items())
             )
             yield f"{purpose} {places}."
+    if overheads := sorted(result.overhead_ns for result in report.results if result.overhead_ns):
+        yield f"From each sample the time of an empty call was subtracted: at most {duration(overheads[-1])}."
     disturbed = [result for result in report.results if result.contended]
     if disturbed:
         samples = sum(result.contended for result in disturbed)

@@ -68,6 +68,8 @@ class Result:
         op and configuration; None if there was no such result, or if the store answered.
     contended
         How many of the samples were disturbed by something else on the device, after up to three more tries each.
+    overhead_ns
+        Time of an empty call in ns, which was subtracted from each sample; 0 for commands, which measure themselves.
     """
 
     candidate: Candidate
@@ -82,3 +84,4 @@ class Result:
     cached: bool = False
     miss: str | None = None
     contended: int = 0
+    overhead_ns: float = 0.0

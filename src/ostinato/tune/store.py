@@ -252,6 +252,7 @@ class Search:
                 min(result.workspace, LARGEST),
                 text(result.message),
                 result.contended,
+                result.overhead_ns,
                 memory if result.status == Status.OOM else timeout if result.status in _TIMED_OUT else None,
             )
             for result in results
@@ -352,7 +353,7 @@ class Search:
                 runs: defaultdict[int, list[Row]] = defaultdict(list)
                 for values in connection.execute(
                     "SELECT k.id, k.candidate, k.source, a.run, a.phase, a.device, a.host, a.time, a.op, a.status,"
-                    " a.samples, a.workspace, a.message, a.contended, a.allowed"
+                    " a.samples, a.workspace, a.message, a.contended, a.overhead, a.allowed"
                     " FROM attempt a JOIN candidate k ON k.id = a.candidate"
                     " WHERE a.context = ? AND a.phase = 'screen' ORDER BY a.id",
                     (number,),

@@ -87,6 +87,7 @@ _FIXED: dict[str, Callable[[Result], object]] = {
     "cached": lambda result: json.dumps(result.cached),
     "miss": lambda result: result.miss,
     "contended": lambda result: result.contended,
+    "overhead_ns": lambda result: result.overhead_ns,
 }
 
 
