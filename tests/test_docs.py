@@ -2,8 +2,10 @@
 
 import doctest
 import importlib
+import os
 import pkgutil
 import re
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -64,23 +66,41 @@ def run_doctest(test: doctest.DocTest) -> None:
     assert not report, "".join(report)
 
 
+def run_console(page: Path, block: Block) -> None:
+    """Run the commands of a `console` block, each behind "$ "; what follows one is what it prints."""
+    for command, wanted in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
+        ran = subprocess.run(command, shell=True, check=False, capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, f"{page.name}:{block.line}: {command}\n{ran.stdout}{ran.stderr}"
+        if not doctest.OutputChecker().check_output(wanted, ran.stdout, FLAGS):
+            pytest.fail(f"{page.name}:{block.line}: {command} printed\n{ran.stdout}")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python` blocks are executed and `pycon` blocks are doctests, in one namespace a page."""
-    monkeypatch.chdir(tmp_path)
+def test_code_of_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that begin with the name of a file are written to it, whatever their language.
+
+    All other `python` blocks are executed, `pycon` blocks are doctests, in one namespace a page, and so are `console`
+    blocks, of the shell.
+    """
     module = types.ModuleType(f"page_{page.stem}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     for block in blocks(page):
-        if block.language == "python":
+        file = re.match(r"(?:#|//|/\*) (\w+\.\w+)(?: \*/)?\n", block.text)
+        if file is not None:
+            Path(file[1]).write_text(block.text)
+            importlib.invalidate_caches()
+        elif block.language == "python":
             exec(compile("\n" * block.line + block.text, str(page), "exec"), module.__dict__)
         elif block.language == "pycon":
             parser = doctest.DocTestParser()
             run_doctest(parser.get_doctest(block.text, module.__dict__, page.name, str(page), block.line))
+        elif block.language == "console":
+            run_console(page, block)
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_examples_in_docstrings(name: str) -> None:
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
