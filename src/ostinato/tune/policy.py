@@ -18,7 +18,7 @@ class Policy:
     ----------
     cache
         ``"warm"``: samples follow each other. ``"cold"``: before each sample a buffer as large as the last-level
-        cache is written.
+        cache is written, of 64 MiB if that is larger; on a GPU, of twice its L2 cache.
     rel_ci
         Sampling ends when the confidence interval of the median is at most this part of the median on either side.
     min_samples
