@@ -193,6 +193,47 @@ def test_a_command_is_spelled_out(page):
     assert "As a command: './mat mul' --tile=8" in page(reports.report([result])).said
 
 
+def test_a_command_that_is_built_is_spelled_out_with_its_build(page):
+    result = reports.result({"tile": 8})
+    result.candidate = ost.Candidate.command(
+        ["{scratch}/a"], {"tile": 8}, build=["c++", "-DT={tile}", "-o", "{scratch}/a", "a b.cpp"]
+    )
+    said = page(reports.report([result])).said
+    assert "Built by: c++ -DT=8 -o SCRATCH/a 'a b.cpp'" in said
+    assert "As a command: SCRATCH/a" in said
+
+
+def test_a_call_is_spelled_out_with_what_it_is_given(page):
+    result = reports.result({})
+    result.candidate = ost.Candidate.call("json:dumps", {"obj": 1}, setup="json:loads")
+    assert "As a call: json:dumps(obj=1, inputs=json:loads(...))" in page(reports.report([result])).said
+
+
+def test_how_calls_are_sampled_is_not_said_of_commands(page):
+    call, command = reports.result({"tile": 8}), reports.result({"tile": 8})
+    command.candidate = ost.Candidate.command(["./matmul"], {"tile": 8})
+    assert "what they measured themselves" in page(reports.report([command])).said
+    assert "with at least" not in page(reports.report([command])).said
+    assert "what they measured themselves" not in page(reports.report([call])).said
+    assert "with at least" in page(reports.report([call])).said
+
+
+def test_what_differs_is_said_unless_it_is_the_problem(page):
+    assert "source differed" in page(reports.report([reports.result({"tile": 8}, miss="source")])).said
+    assert "differed" not in page(reports.report([reports.result({"tile": 8}, miss="key")])).said
+
+
+@pytest.mark.parametrize("what", ["start", "build", "check", "measure", "anchor", "final"])
+def test_all_that_keeps_a_device_busy_has_a_colour_and_is_explained(page, tmp_path, what):
+    result = reports.result({"tile": 8})
+    shown = page(
+        reports.report([result], stretches=[Stretch("cpu:0", what, result.candidate, 0.0, 1.0, ost.Status.OK)])
+    )
+    assert shown.count("rect", f"k-{what}") == 1
+    assert shown.count("span", f"k-{what}") == 1
+    assert f"rect.k-{what} {{ fill: var(--{what}); }}" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_pages_of_thousands_stay_small(page, tmp_path):
     shown = page(reports.search(3000, devices=4))
     assert sum(tag in ("circle", "rect", "path", "text", "line") for tag, _ in shown.found) < 3000

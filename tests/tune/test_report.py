@@ -30,8 +30,8 @@ def test_why_names_the_winner_its_gain_its_ties_and_how_the_others_ended(small):
         "The winner is tile=32: 1 us a call, between 900 ns and 1.1 us with 95 % confidence (8 samples, on cpu:0).",
         # 0.9 * 3000 / (1.1 * 1000) and 1.1 * 3000 / (0.9 * 1000)
         "It is 3 times as fast as the default, tile=8: 3 us; between 2.45 and 3.67 times with 90 % confidence.",
-        "1 other cannot be told from it by these measurements: tile=64 (1.01 us). Among ties the default wins, then "
-        "what needs less workspace.",
+        "1 other cannot be told from it by these measurements: tile=64 (1.01 us). Among ties the default wins, then of "
+        "those equally fast what needs less workspace.",
         "4 candidates in 0 ns.",
         "Results: 3 ok, 1 crash.",
     ]
@@ -46,7 +46,7 @@ def test_few_samples_are_no_ground_for_confidence():
 
 def test_the_default_may_be_the_winner_or_have_failed(small):
     small.default = small.best
-    assert "It is the default: nothing that was tried is faster." in small.why()
+    assert "It is the default: nothing that was tried is faster beyond the noise." in small.why()
     small.default = small.results[1]
     assert "The default, tile=128, is no match: it ended as crash." in small.why()
 
@@ -177,3 +177,9 @@ def test_csv_of_nothing_has_its_heading(tmp_path):
 
 def test_a_report_is_public():
     assert ost.Report is type(reports.report([]))
+
+
+def test_results_of_a_command_without_parameters_are_named_by_their_ops():
+    fast, slow = reports.result({}, op="gemm_a", ns=10.0), reports.result({}, op="gemm_b", ns=20.0)
+    said = reports.report([fast, slow]).why()
+    assert said.startswith("The winner is gemm_a: ")

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +14,7 @@ from html import escape
 from importlib.resources import files
 from typing import IO, TYPE_CHECKING, Any
 
-from ostinato.tune.candidate import Call, Candidate, Command
+from ostinato.tune.candidate import Call, Command
 from ostinato.tune.landscape import Parameter, landscape
 from ostinato.tune.pictures import COLOURS, heat_map, parameter_picture, rank_picture
 from ostinato.tune.status import Status
@@ -46,6 +47,7 @@ MEANINGS = {
 _WORKINGS = {
     "start": "a worker starts",
     "build": "a candidate is built",
+    "check": "what a candidate left is checked",
     "measure": "a candidate is measured",
     "anchor": "the anchor is measured again",
     "final": "a finalist is measured again",
@@ -97,8 +99,7 @@ def _verdict(report: Report) -> Iterator[str]:
     yield f'<div class="card verdict{found}">'
     yield from (f"<p>{escape(sentence)}</p>" for sentence in sentences(report))
     if report.best is not None:
-        what = "command" if isinstance(report.best.candidate, Command) else "call"
-        yield f'<p class="dim">As a {what}: <code>{escape(_spelled(report.best.candidate))}</code></p>'
+        yield from (f'<p class="dim">{what}: <code>{escape(line)}</code></p>' for what, line in _spelled(report.best))
     counts = status_counts(report)
     if counts:
         shares = (f'<span class="k-{status}" style="flex-grow: {number}"></span>' for status, number in counts.items())
@@ -107,13 +108,18 @@ def _verdict(report: Report) -> Iterator[str]:
     yield "</div>"
 
 
-def _spelled(candidate: Candidate) -> str:
+def _spelled(best: Result) -> Iterator[tuple[str, str]]:
+    """How the winner is had without the tuner."""
+    candidate = best.candidate
     if isinstance(candidate, Command):
-        return one_line(
-            " ".join(word if re.fullmatch(r"[\w./=:+,@%-]+", word) else repr(word) for word in candidate.words)
-        )
-    name = candidate.factory if isinstance(candidate, Call) else ""
-    return one_line(f"{name}({', '.join(f'{name}={value!r}' for name, value in candidate.config.items())})")
+        if candidate.build is not None:
+            yield "Built by", one_line(shlex.join(candidate.filled(candidate.build, "SCRATCH")))
+        yield "As a command", one_line(shlex.join(candidate.filled(candidate.argv, "SCRATCH")))
+    elif isinstance(candidate, Call):
+        arguments = [f"{name}={value!r}" for name, value in candidate.config.items()]
+        given = {"prepared": candidate.prepare, "inputs": candidate.setup}
+        arguments += [f"{name}={function}(...)" for name, function in given.items() if function is not None]
+        yield "As a call", one_line(f"{candidate.factory}({', '.join(arguments)})")
 
 
 def _legend(entries: Iterable[tuple[str, str]]) -> str:
@@ -186,7 +192,12 @@ def _value(config: Mapping[str, Any], name: str) -> str | int | float | None:
 
 
 def _stored(result: Result) -> str:
-    return "answered" if result.cached else f"{one_line(result.miss)} differed" if result.miss else ""
+    return "answered" if result.cached else f"{one_line(str(result.miss))} differed" if _surprises(result) else ""
+
+
+def _surprises(result: Result) -> bool:
+    """Whether the store might have been expected to answer; not for another problem."""
+    return result.miss not in (None, "key")
 
 
 def _message(message: str, longest: int) -> str:
@@ -281,18 +292,21 @@ def _failures(report: Report) -> Iterator[str]:
 def _measured(report: Report) -> Iterator[str]:
     policy = report.policy
     yield "<h2>How it was measured</h2>"
-    cache = (
-        "Calls followed each other, with warm caches."
-        if policy.cache == "warm"
-        else "Before each sample a buffer as large as the last-level cache was written, so caches were cold."
-    )
-    yield f"<p>Each candidate had its device for itself. {cache}</p>"
-    yield (
-        "<p>A candidate was sampled until the 95 % confidence interval of its median was within "
-        f"{100 * policy.rel_ci:g} % of the median on either side, with at least "
-        f"{counted(policy.min_samples, 'sample')}, for at most {duration(policy.max_seconds * 1e9)}; candidates that "
-        "could no longer win were cut before.</p>"
-    )
+    yield "<p>Each candidate had its device for itself.</p>"
+    if any(isinstance(result.candidate, Command) for result in report.results):
+        yield "<p>What commands reported is what they measured themselves.</p>"
+    if any(isinstance(result.candidate, Call) for result in report.results):
+        cache = (
+            "Calls followed each other, with warm caches."
+            if policy.cache == "warm"
+            else "Before each sample a buffer as large as the last-level cache was written, so caches were cold."
+        )
+        yield (
+            f"<p>{cache} A candidate was sampled until the 95 % confidence interval of its median was within "
+            f"{100 * policy.rel_ci:g} % of the median on either side, with at least "
+            f"{counted(policy.min_samples, 'sample')}, for at most {duration(policy.max_seconds * 1e9)}; candidates "
+            "that could no longer win were cut before.</p>"
+        )
     yield from (f"<p>{escape(sentence)}</p>" for sentence in _observed(report))
     if report.environment:
         yield "<h3>The results hold for</h3>"
@@ -320,7 +334,7 @@ def _observed(report: Report) -> Iterator[str]:
             f"{counted(samples, 'sample')} of {counted(len(disturbed), 'result')} were kept though something else on "
             "the device disturbed them, and up to three more tries."
         )
-    misses = Counter(result.miss for result in report.results if result.miss)
+    misses = Counter(str(result.miss) for result in report.results if _surprises(result))
     for miss, number in misses.most_common():
         yield f"The store had {counted(number, 'result')} that could not be used, since {one_line(miss)} differed."
 

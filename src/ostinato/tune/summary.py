@@ -71,7 +71,10 @@ def ranked(report: Report) -> list[Result]:
 
 def named(report: Report, result: Result) -> str:
     """Return the configuration of a result, with its op if it is another than the search's."""
-    return settings(result.candidate.config) + (f" ({one_line(result.op)})" if result.op != report.op else "")
+    if result.op == report.op:
+        return settings(result.candidate.config)
+    op = one_line(result.op)
+    return f"{settings(result.candidate.config)} ({op})" if result.candidate.config else op
 
 
 def sentences(report: Report) -> list[str]:
@@ -102,7 +105,7 @@ def _default(report: Report, best: Result) -> list[str]:
     if default is None:
         return []
     if default is best:
-        return ["It is the default: nothing that was tried is faster."]
+        return ["It is the default: nothing that was tried is faster beyond the noise."]
     if default.time_ns is None:
         return [f"The default, {named(report, default)}, is no match: it ended as {default.status}."]
     found = gain(report)
@@ -122,7 +125,7 @@ def _ties(report: Report, best: Result) -> list[str]:
     more = f"; and {len(others) - _MOST_TIES} more" if len(others) > _MOST_TIES else ""
     return [
         f"{counted(len(others), 'other')} cannot be told from it by these measurements: {shown}{more}. Among ties the "
-        "default wins, then what needs less workspace."
+        "default wins, then of those equally fast what needs less workspace."
     ]
 
 
