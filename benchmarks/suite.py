@@ -25,6 +25,7 @@ from benchmarks import (
     profiling,
     python_tasks,
     submitting,
+    tuning,
     unchained,
 )
 from benchmarks.context import Context
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "unchained": ("Memory over unchained runs and spawned tasks", unchained.run),
     "compile": ("Capture and compile", compile_cost.run),
     "irregular": ("Irregular durations", irregular.run),
+    "tuning": ("The tuner", tuning.run),
     "python": ("Empty Python tasks", python_tasks.run),
 }
 
