@@ -142,7 +142,7 @@ class TestOptuna:
     @settings(max_examples=10, deadline=None)
     @given(spaces, st.randoms(use_true_random=False))
     def test_it_goes_on_whatever_it_is_told_and_whenever(self, space, rng):
-        strategy = Optuna(space, made, 100)
+        strategy = Optuna(space, made, 1000)
         running, offered = [], []
         while (candidate := strategy.ask()) is not None:
             offered.append(candidate.config)
