@@ -24,9 +24,15 @@ _dup2 = os.dup2
 
 
 class Tidying:
-    """Remembers how the worker was, and puts that back after a candidate."""
+    """Remembers how the worker was, and puts that back after a candidate.
 
-    __slots__ = ("_copies", "_cores", "_directory", "_streams", "_threads")
+    Attributes
+    ----------
+    path
+        Directories that modules must be found in.
+    """
+
+    __slots__ = ("_copies", "_cores", "_directory", "_modules", "_streams", "_threads", "_variables", "path")
 
     def __init__(self) -> None:
         self._cores = os.sched_getaffinity(0)
@@ -34,12 +40,19 @@ class Tidying:
         self._streams = sys.stdout, sys.stderr
         self._copies = [moved(os.dup(number)) for number in range(3)]
         self._threads = _threads()
+        self._modules, self._variables = len(sys.modules), len(os.environ)
+        self.path = frozenset(sys.path)
 
     def tidy(self) -> str:
         """Put back directory, cores, streams and timers; return why this worker must end, or nothing.
 
         Threads that a candidate left may wait for work, as those of a pool do, but not run beside the next one.
         """
+        # What candidates add here is theirs to add; what they take away others would be blamed for.
+        modules, variables = len(sys.modules), len(os.environ)
+        if modules < self._modules or variables < self._variables or not self.path.issubset(sys.path):
+            return "a candidate took modules, variables or directories of modules away"
+        self._modules, self._variables = modules, variables
         try:
             if self._directory is not None and _directory() != self._directory:
                 os.chdir(self._directory)

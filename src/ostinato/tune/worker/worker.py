@@ -50,6 +50,7 @@ class Worker:
             kind = request["type"]
             if kind == "hello":
                 sys.path[:] = request["path"]
+                self._tidying.path = frozenset(sys.path)
                 channel.answer(f'{{"v":1,"type":"hello","pid":{os.getpid()}}}\n')
                 continue
             if kind == "forget":
