@@ -252,11 +252,15 @@ class Search:
 
     def _feed(self, station: Station, share: int) -> bool:
         """Give a device something to do; return whether it took it."""
-        if not self._ready or not station.room(isinstance(self._ready[0].candidate, Call), share):
+        if not self._ready:
             return False
-        if self._anchor is not None and self._since_anchor[station.name] >= _ANCHOR_EVERY:
+        anchor = self._anchor if self._since_anchor[station.name] >= _ANCHOR_EVERY else None
+        # The anchor may be a command where the next is a call, which could be sent ahead.
+        if not station.room(isinstance((anchor or self._ready[0]).candidate, Call), share):
+            return False
+        if anchor is not None:
             self._since_anchor[station.name] = 0
-            self._start(station, self._tasks.measure(self._anchor, station, None, "anchor"))
+            self._start(station, self._tasks.measure(anchor, station, None, "anchor"))
         else:
             self._since_anchor[station.name] += 1
             bound = self._race.bound(station.name)
