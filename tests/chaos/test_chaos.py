@@ -1,0 +1,20 @@
+"""A small chaos; `make chaos` runs the whole of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from chaos.run import Chaos, Size
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")), reason="no C compiler")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_small_chaos(tmp_path: Path, seed: int) -> None:
+    chaos = Chaos(Size(candidates=150, simulated=6, kills=3, seed=seed), tmp_path)
+    chaos.run()
+    assert chaos.faults == []
