@@ -89,7 +89,9 @@ class Commands:
         task, run, self._run = self._task, self._run, None
         assert task is not None
         if run is not None and isinstance(run.event, Stuck | Lost):
+            self._finish(outcome)
             self._lost(run.event)
+            return
         if self._simulated is None or outcome.status is not Status.OK:
             self._finish(outcome)
             return

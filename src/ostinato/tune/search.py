@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import shutil
-import tempfile
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ostinato.errors import TuningError
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.intake import Intake
 from ostinato.tune.known import Known
@@ -21,6 +18,7 @@ from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.progress import Progress
 from ostinato.tune.race import Race
 from ostinato.tune.result import Stretch
+from ostinato.tune.scratch import Scratch
 from ostinato.tune.slot import Slot
 from ostinato.tune.station import Station
 from ostinato.tune.status import Status
@@ -122,7 +120,7 @@ class Search:
         self._next_lease = 0.0
         self._warned = False
         self._next_commit = 0.0
-        self._scratch: str | None = None
+        self._scratch = Scratch()
         for slot in (*stations, *builders):
             slot.serve(self._finished, self._returned)
 
@@ -179,8 +177,7 @@ class Search:
 
     def close(self) -> None:
         """Remove what the candidates wrote to their directories."""
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.remove()
 
     def _once_more(self) -> bool:
         """Have those measured again whose first result cannot stand; return whether there are any."""
@@ -220,15 +217,7 @@ class Search:
             return False
         if trial.scratch is not None:
             return False
-        if self._scratch is None:
-            try:
-                self._scratch = tempfile.mkdtemp(prefix="ostinato-tune-")
-            except OSError as error:
-                raise TuningError(
-                    f"no directory can be made for what candidates build (see TMPDIR): {error}"
-                ) from error
-        trial.scratch = os.path.join(self._scratch, trial.candidate.id)
-        os.mkdir(trial.scratch)
+        trial.scratch = self._scratch.directory(trial.candidate.id)
         return isinstance(candidate, Call) or (isinstance(candidate, Command) and candidate.build is not None)
 
     def _dispatch(self) -> None:

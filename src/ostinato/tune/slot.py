@@ -45,7 +45,7 @@ class Slot:
         self._simulated: SimulatedCommands | None = None
         self._calls: Calls | None = None
         self._commands: Commands | None = None
-        self._reapers: list[Reaper] = []
+        self._reapers: dict[str, Reaper] = {}
 
     def serve(self, finished: Finished, returned: Returned) -> None:
         """Serve a search: it is told outcomes and when each began, and gets back tasks that never
@@ -68,30 +68,15 @@ class Slot:
 
     def start(self, task: Task) -> None:
         """Do `task`, after those that were started before."""
-        if task.request is None:
+        if task.request is not None:
+            if self._calls is None:
+                self._calls = self._new_calls()
+            self._calls.start(task)
+        else:
             assert isinstance(task.trial.candidate, Command)
             if self._commands is None:
-                self._commands = Commands(
-                    self._loop,
-                    self._reaper(),
-                    self._memory,
-                    self._simulated,
-                    finished=self._told,
-                    lost=self._lose,
-                )
+                self._commands = self._new_commands()
             self._commands.start(task, task.trial.candidate, {**os.environ, **self._environment})
-            return
-        if self._calls is None:
-            self._calls = Calls(
-                self._loop,
-                self._reaper(),
-                environment={**os.environ, **self._environment},
-                memory=self._memory,
-                finished=self._told,
-                returned=lambda tasks, blamed: self._returned(self, tasks, blamed),
-                lost=self._lose,
-            )
-        self._calls.start(task)
 
     def deadline(self) -> float:
         """When `expire` must be called; infinity if there is no need."""
@@ -120,35 +105,60 @@ class Slot:
 
     def close(self) -> None:
         """End whatever runs; `lost` says so if something cannot be ended."""
-        self._reset()
+        self._drop_calls()
+        self._drop_commands()
 
     def new_reaper(self) -> Reaper:
         """Return a reaper for what runs here."""
         # What is built must not disturb what is measured on the same processors.
         return Reaper(idle_priority=True)
 
-    def _reaper(self) -> Reaper:
-        self._reapers.append(self.new_reaper())
-        return self._reapers[-1]
+    def _new_calls(self) -> Calls:
+        self._reapers["calls"] = self.new_reaper()
+        return Calls(
+            self._loop,
+            self._reapers["calls"],
+            environment={**os.environ, **self._environment},
+            memory=self._memory,
+            finished=self._told,
+            returned=lambda tasks, blamed: self._returned(self, tasks, blamed),
+            lost=lambda event: self._lose(event, self._drop_calls),
+        )
+
+    def _new_commands(self) -> Commands:
+        self._reapers["commands"] = self.new_reaper()
+        return Commands(
+            self._loop,
+            self._reapers["commands"],
+            self._memory,
+            self._simulated,
+            finished=self._told,
+            lost=lambda event: self._lose(event, self._drop_commands),
+        )
 
     def _told(self, task: Task, outcome: Outcome, began: float) -> None:
         self._finished(self, task, outcome, began)
 
-    def _lose(self, event: Stuck | Lost) -> None:
+    def _lose(self, event: Stuck | Lost, drop: Callable[[], None]) -> None:
         if isinstance(event, Stuck):
             self.lost = f"processes {', '.join(map(str, event.pids))} cannot be killed"
         else:
-            self._reset()  # another reaper serves as well: what the old one ran died with it
+            drop()  # another reaper serves as well: what this one ran died with it
 
-    def _reset(self) -> None:
+    def _drop_calls(self) -> None:
         if self._calls is not None:
             self._calls.close()
+            self._calls = None
+            self._close_reaper("calls")
+
+    def _drop_commands(self) -> None:
         if self._commands is not None:
             self._commands.close()
-        for reaper in self._reapers:
-            try:
-                reaper.close()
-            except TimeoutError as error:
-                self.lost = str(error)
-        self._calls = self._commands = None
-        self._reapers.clear()
+            self._commands = None
+            self._close_reaper("commands")
+
+    def _close_reaper(self, role: str) -> None:
+        try:
+            self._reapers.pop(role).close()
+        except TimeoutError as error:
+            self.lost = str(error)

@@ -49,7 +49,7 @@ class Station(Slot):
         holder = self.lease.try_acquire()
         self.leased = holder is None
         if self.leased:
-            for reaper in self._reapers:
+            for reaper in self._reapers.values():
                 reaper.hold(self.lease.files)
         return str(holder or "")
 
@@ -63,7 +63,7 @@ class Station(Slot):
         if self.lost or self.busy or self.device.kind not in ("cpu", "sim") or not self.sweep():
             self.close()
             return
-        for reaper in self._reapers:
+        for reaper in self._reapers.values():
             reaper.hold(())
         self.lease.release()
         self.leased = False
@@ -86,7 +86,7 @@ class Station(Slot):
 
     def _ours(self) -> set[int]:
         """Return the processes that run on the device for us."""
-        return {pid for reaper in self._reapers for pid in descendants(reaper.pid)}
+        return {pid for reaper in self._reapers.values() for pid in descendants(reaper.pid)}
 
     def new_reaper(self) -> Reaper:
         # The reaper holds the lease too: if this process dies, the device is free when everything on it is gone.
