@@ -36,7 +36,8 @@ def main(argv: list[str] | None = None) -> int:
         ost.Candidate.call(stencil.heat, config, prepare=stencil.compile_ahead, setup=stencil.plate)
         for config in space(size, options.quick)
     ]
-    with ost.Tuner(options.devices) as tuner:
+    policy = ost.Policy(rel_ci=0.02, max_seconds=0.5)  # a call takes long: few samples, of which each says much
+    with ost.Tuner(options.devices, policy=policy) as tuner:
         report = tuner.tune("heat", candidates, key={"size": size}, default=candidates[-1], verify=stencil.same)
     print(report.table(most=10))
     print(f"\n{report.why()}")

@@ -163,6 +163,24 @@ def test_a_build_reports_nothing(bench):
     assert bench.run(sh("echo 'x.c:1: error' >&2; exit 1"), reading=None).message == "exit status 1: x.c:1: error"
 
 
+def test_what_a_compiler_says_is_told_whole_its_first_error_first(bench):
+    warned = (
+        "printf 'In file x.h:\\nx.c:1: warning: w\\nx.c:2: error: e\\n  v\\ncompilation terminated.\\n' >&2; exit 1"
+    )
+    assert bench.run(sh(warned), reading=None).message.split("\n") == [
+        "exit status 1: x.c:2: error: e",  # and then all of it
+        "In file x.h:",
+        "x.c:1: warning: w",
+        "x.c:2: error: e",
+        "  v",
+        "compilation terminated.",
+    ]
+    long = bench.run(sh("seq 100000 >&2; exit 1"), reading=None).message
+    assert long.startswith("exit status 1: 100000\n1\n2\n")
+    assert long.endswith("\n100000")
+    assert len(long) < 5000
+
+
 def test_limit_of_time(bench, tmp_path):
     words = sh(f'echo "$1"; echo $$ > {tmp_path / "pid"}; trap "" TERM; sleep 600; sleep 600', line("a"))
     outcome = bench.run(words, seconds=0.1)

@@ -28,6 +28,8 @@ _END = -1
 _MOST_PRINTED = 64 << 20
 _KEPT = 1 << 16
 _QUOTED = 300
+_LONGEST_COMPLAINT = 4000
+_ERROR = re.compile(r"\b(error|undefined reference|not found|no such file)\b", re.IGNORECASE)
 _OUT_OF_MEMORY = re.compile(r"bad_alloc|MemoryError|out of memory|cannot allocate memory", re.IGNORECASE)
 
 
@@ -301,6 +303,8 @@ class CommandRun:
             self._fail(Status.OOM, f"took more than {self._memory} bytes, and was killed")
         elif event.status:
             last = self.stderr.last_line() or self.stdout.last_line()
+            if self._reading is None:
+                last = _complaint(self.stderr.text().strip() or self.stdout.text().strip())
             lacked = self._memory is not None and _OUT_OF_MEMORY.search(self.stderr.text())
             message = f"{death(event.status)}{': ' if last else ''}{last}"
             self._fail(Status.OOM if lacked else Status.CRASH, message)
@@ -337,6 +341,17 @@ class CommandRun:
         ended = self._ended
         self.close()
         ended(self.outcome)
+
+
+def _complaint(text: str) -> str:
+    """Return what a compiler said, with its first error in the first line; of a long text the beginning and the end."""
+    lines = text.split("\n")
+    error = next((line for line in lines if _ERROR.search(line)), lines[-1]).strip()
+    if len(lines) == 1:
+        return one_line(error[:_LONGEST_COMPLAINT])
+    if len(text) > _LONGEST_COMPLAINT:
+        text = f"{text[: _LONGEST_COMPLAINT // 2]}\n...\n{text[-_LONGEST_COMPLAINT // 2 :]}"
+    return f"{one_line(error[:_QUOTED])}\n{text}"
 
 
 def _nobody(outcome: Outcome) -> None:
