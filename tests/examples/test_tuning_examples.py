@@ -125,3 +125,15 @@ def test_help_and_length(example, path, capsys):
     for file in path.parent.glob("*.[pct]*"):
         assert len(file.read_text().splitlines()) <= 130, file
     assert f"({path.parent.name})" in (EXAMPLES / "README.md").read_text()
+
+
+def test_matmul_that_no_compiler_takes_is_told_with_the_error(example, tmp_path):
+    shutil.copytree(EXAMPLES / "tune_matmul", tmp_path / "tune_matmul")
+    with open(tmp_path / "tune_matmul" / "matmul.cpp", "a") as source:
+        source.write("#error this machine is too small\n")
+    job = load(tmp_path / "tune_matmul" / "matmul.toml")
+    with ost.Tuner("sim:matmul") as tuner:
+        report = tuner.tune(job.op, [job.default], key=job.key, default=job.default)
+    assert [result.status for result in report.results] == ["compile_error"]
+    assert report.results[0].message.partition("\n")[0].endswith("error: #error this machine is too small")
+    assert [(stretch.what, stretch.status) for stretch in report.stretches] == [("build", "compile_error")]

@@ -59,7 +59,7 @@ def parameter_picture(report: Report, parameter: Parameter) -> str:
         return ""
     width, height, top = 494.0, 260.0, 12.0 + _STRIP
     labels = _thinned(parameter.labels, width - _LEFT - _RIGHT)
-    bottom = 34.0 if all(len(label) <= 5 for label in labels) else 78.0
+    bottom = 34.0 if all(len(label) <= 5 for label in labels) else 92.0
     scale = _time_scale(timed, height - bottom, top)
     step = (width - _LEFT - _RIGHT) / len(parameter.labels)
     parts = [*_time_axis(scale, _LEFT, width - _RIGHT)]

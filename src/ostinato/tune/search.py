@@ -301,9 +301,8 @@ class Search:
     def _finished(self, slot: Slot, task: Task, outcome: Outcome, began: float) -> None:
         self._running -= 1
         trial = task.trial
-        self.stretches.append(
-            Stretch(slot.name, task.what, trial.candidate, began - self._begin, self.seconds, outcome.status)
-        )
+        status = _OF_BUILDS.get(outcome.status, outcome.status) if task.what == "build" else outcome.status
+        self.stretches.append(Stretch(slot.name, task.what, trial.candidate, began - self._begin, self.seconds, status))
         if not slot.busy:
             self._progress.idle(slot.name)
         if task.what == "final":
@@ -320,7 +319,6 @@ class Search:
                 trial.built()
                 self._ready.append(trial)
             else:
-                status = _OF_BUILDS.get(outcome.status, outcome.status)
                 self._keep(trial, Outcome(status, (), outcome.message), None)
         elif task.what == "check":
             measured, device = self._checking.pop(trial.candidate.id)
