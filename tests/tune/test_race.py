@@ -350,6 +350,15 @@ def test_the_final_has_eight_at_most_and_the_default():
     assert with_times(times).finalists() == [entry(index) for index in range(8)]
 
 
+def test_the_median_decides_who_comes_into_the_final_not_luck():
+    race = new()
+    for index in range(8):
+        race.measured(entry(index), "cpu:0", [9.0, 10.0, 11.0])
+    race.measured(entry(8), "cpu:0", [5.0, 10.5, 10.5])  # once fast by chance
+    race.measured(entry(9), "cpu:0", [9.9, 9.9, 50.0])  # once slow
+    assert sorted(race.finalists()) == [*map(entry, range(7)), entry(9)]
+
+
 @pytest.mark.parametrize("default", [None, A])
 def test_there_is_no_final_of_one(default):
     race = with_times({A: 10.0, B: 30.0}, default=default)
