@@ -71,7 +71,7 @@ def test_many_ways_to_end_in_one_search(tuner, module, script):
         call("sleeping", {"seconds": 0.001}): "ok",
     }
     policy = ost.Policy(rel_ci=1e-6, min_samples=40, max_seconds=1)
-    session = tuner(timeout=2, memory=1 << 30, policy=policy)
+    session = tuner(timeout=3, memory=400 << 20, policy=policy)
     report = session.tune("op", list(expected), verify=f"{name}:check")
     found = {result.candidate: str(result.status) for result in report.results}
     raced = next(candidate for candidate, status in expected.items() if status == "raced")
