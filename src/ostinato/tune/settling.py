@@ -44,8 +44,8 @@ def _final(search: Search, race: Race, ledger: Ledger) -> bool:
     search.build([ledger.trial(candidate) for candidate, _ in due])
     station = search.lease()
     failures = 0
-    # It may take as long as all that was measured before, or as a dozen candidates may.
-    end = search.seconds + max(search.seconds, 12 * race.policy.max_seconds)
+    # It may take as long as all that was measured before, or as two candidates may.
+    end = search.seconds + max(search.seconds, 2 * race.policy.max_seconds)
     while station is not None and failures < _REPEATS and (due := race.finalists()):
         if search.spent or search.seconds > end:
             break

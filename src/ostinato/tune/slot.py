@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 
 from ostinato.tune.calls import Calls
@@ -46,10 +47,13 @@ class Slot:
         self._calls: Calls | None = None
         self._commands: Commands | None = None
         self._reapers: dict[str, Reaper] = {}
+        self._surroundings: object = None  # of the worker
 
     def serve(self, finished: Finished, returned: Returned) -> None:
         """Serve a search: it is told outcomes and when each began, and gets back tasks that never
         began, with whether the first of them may be why."""
+        if self._calls is not None and self._surroundings != _surroundings():
+            self._drop_calls()  # a worker of an earlier search has the surroundings of then
         self.lost = ""  # whatever still runs since then holds the lease
         self._finished = finished
         self._returned = returned
@@ -68,7 +72,7 @@ class Slot:
 
     def start(self, task: Task) -> None:
         """Do `task`, after those that were started before."""
-        if task.request is not None:
+        if task.request:
             if self._calls is None:
                 self._calls = self._new_calls()
             self._calls.start(task)
@@ -115,6 +119,7 @@ class Slot:
 
     def _new_calls(self) -> Calls:
         self._reapers["calls"] = self.new_reaper()
+        self._surroundings = _surroundings()
         return Calls(
             self._loop,
             self._reapers["calls"],
@@ -162,3 +167,12 @@ class Slot:
             self._reapers.pop(role).close()
         except TimeoutError as error:
             self.lost = str(error)
+
+
+def _surroundings() -> object:
+    """What a worker has of this process as it is now: environment, current directory, path of modules."""
+    try:
+        directory = os.getcwd()
+    except FileNotFoundError:
+        directory = ""
+    return dict(os.environ), directory, list(sys.path)

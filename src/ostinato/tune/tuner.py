@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from ostinato.tune.settling import settle
 from ostinato.tune.slot import Slot
 from ostinato.tune.source import Sources
 from ostinato.tune.station import Station
-from ostinato.tune.store import Store
+from ostinato.tune.store import Store, StoreError
 from ostinato.tune.tasks import Tasks
 
 __all__ = ["Tuner"]
@@ -48,7 +49,8 @@ class Tuner:
         this process's mask, ``"sim:a?latency=0.01"`` a simulated device. ``"all"``: the GPUs, or every core if there
         are none.
     store
-        Path of the store; None: in the user's cache directory, or where ``OSTINATO_CACHE_DIR`` says.
+        Path of the store; None: in the user's cache directory, or where ``OSTINATO_CACHE_DIR`` says, and if that cannot be
+        written, nothing is remembered.
     timeout
         Seconds that a candidate may take: to be built, and again to be measured.
     memory
@@ -66,7 +68,7 @@ class Tuner:
     DeviceError
         If a device is not there.
     TuningError
-        If the store cannot be used.
+        If the store that `store` names cannot be used.
 
     Examples
     --------
@@ -106,7 +108,7 @@ class Tuner:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._thread = 0  # that runs a search
-        self._store = Store(store)
+        self._store = _store(store)
         self._loop = Loop()
         self._stations = [Station(self._loop, device, memory=memory) for device in self._devices]
         self._builders = [
@@ -188,7 +190,8 @@ class Tuner:
             for slot in (*self._stations, *self._builders):
                 slot.close()
             self._loop.close()
-            self._store.close()
+            if self._store is not None:
+                self._store.close()
 
     def _search(
         self,
@@ -203,9 +206,12 @@ class Tuner:
         anchor = None if default is None else default.id
         race = Race(default=None, policy=self._policy)
         there = environment(self._devices)
+        stored = None
+        if self._store is not None:
+            stored = self._store.search(op, key, there, dataclasses.asdict(self._policy))
         known = Known(
             op,
-            self._store.search(op, key, there, dataclasses.asdict(self._policy)),
+            stored,
             Sources(verify),
             answers=not anew,
             seconds=self._timeout,
@@ -289,3 +295,14 @@ class Tuner:
     def __repr__(self) -> str:
         names = ", ".join(device.name for device in self._devices)
         return f"<Tuner on {names}{', closed' if self._closed else ''}>"
+
+
+def _store(path: str | os.PathLike[str] | None) -> Store | None:
+    """Open the store; where nobody asked for one and there is no room for it, go on without."""
+    try:
+        return Store(path)
+    except StoreError as error:
+        if path is not None:
+            raise
+        logging.getLogger("ostinato").warning("%s; nothing will be remembered (give store= a path)", error)
+        return None

@@ -212,7 +212,8 @@ def _prepare(request: dict[str, Any], answer: _Answer) -> None:
     import pickle
 
     answer.stage = "compile_error"
-    value = found(request["prepare"])(**request["config"])
+    prepare = found(request["prepare"])
+    value = prepare() if _parameters(prepare) == [] else prepare(**request["config"])
     with open(request["save"], "wb") as file:
         pickle.dump(value, file, pickle.HIGHEST_PROTOCOL)
 
@@ -245,13 +246,19 @@ def _judge(check: Callable[..., Any], outputs: object, key: dict[str, Any]) -> N
 
 
 def _takes_argument(function: Callable[..., Any]) -> bool:
-    from inspect import Parameter, signature
+    """Whether it may be called with one positional argument."""
+    kinds = _parameters(function)
+    return kinds is None or any(kind != "KEYWORD_ONLY" for kind in kinds)
+
+
+def _parameters(function: Callable[..., Any]) -> list[str] | None:
+    """Return the kinds of a function's parameters; None if nobody can tell."""
+    from inspect import signature
 
     try:
-        parameters = signature(function).parameters.values()
+        return [parameter.kind.name for parameter in signature(function).parameters.values()]
     except (TypeError, ValueError):
-        return True
-    return any(parameter.kind is not Parameter.KEYWORD_ONLY for parameter in parameters)
+        return None
 
 
 def _workspace(call: object) -> int:
