@@ -646,3 +646,11 @@ def test_a_candidate_that_can_no_longer_win_is_cut(tuner, module):
     assert report.results[1].status == "raced"
     assert len(report.results[1].samples) < 30
     assert all(tie is not report.results[1] for tie in report.ties)
+
+
+def test_preparing_may_take_no_arguments(tuner, module):
+    name = module(
+        "def prepare():\n    return 7\n\ndef factory(n, prepared):\n    assert prepared == 7\n    return int\n"
+    )
+    result = only(tuner().tune("op", [call(f"{name}:factory", {"n": 1}, prepare=f"{name}:prepare")]))
+    assert result.status == "ok", result.message

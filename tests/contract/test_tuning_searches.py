@@ -332,3 +332,29 @@ def test_a_worker_has_no_part_in_the_users_environment(tuner, module, monkeypatc
         monkeypatch.setenv("OF_MINE", value)
         result = only(tuner().tune("op", [ost.Candidate.call(f"{name}:factory", {"expected": value})]))
         assert result.status == "ok", result.message
+
+
+def test_what_changes_here_reaches_a_later_search(tuner, module, tmp_path, monkeypatch):
+    """A tuner keeps its workers, but not what they were started with."""
+    name = module(
+        """
+        import os
+
+        def factory(expected):
+            assert os.environ["OF_MINE"] == expected, os.environ["OF_MINE"]
+            assert os.path.basename(os.getcwd()) == expected, os.getcwd()
+            return int
+        """
+    )
+    session = tuner()
+    for value in ("one", "two"):
+        (tmp_path / value).mkdir()
+        monkeypatch.chdir(tmp_path / value)
+        monkeypatch.setenv("OF_MINE", value)
+        result = only(session.tune("op", [ost.Candidate.call(f"{name}:factory", {"expected": value})]))
+        assert result.status == "ok", result.message
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "comes_late.py").write_text("def factory():\n    return int\n")
+    monkeypatch.syspath_prepend(tmp_path / "late")
+    result = only(session.tune("op", [ost.Candidate.call("comes_late:factory")]))
+    assert result.status == "ok", result.message

@@ -425,3 +425,13 @@ def test_a_folder_is_no_store(tuner, prog, tmp_path):
 def test_wrong_stores(store):
     with pytest.raises((TypeError, ValueError)):
         ost.Tuner(["sim:a"], store=store)
+
+
+def test_without_a_home_nothing_is_remembered(tuner, prog, caplog, monkeypatch):
+    monkeypatch.setenv("OSTINATO_CACHE_DIR", "/proc/nowhere")
+    with caplog.at_level("WARNING"):
+        assert only(tuner().tune("op", [command([prog, "1"])])).status == "ok"
+    assert "/proc/nowhere" in caplog.text
+    assert not only(tuner().tune("op", [command([prog, "1"])])).cached
+    with pytest.raises(ost.TuningError):
+        ost.Tuner(["sim:a"], store="/proc/nowhere/store.db")
