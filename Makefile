@@ -21,7 +21,7 @@ sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(
 	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS)
 SANITIZED_TESTS ?= tests/runtime $(wildcard tests/tune/test_reaper*.py)
 
-.PHONY: demo test soak bench lint format stubs pictures examples docs asan tsan clean
+.PHONY: demo test soak chaos bench lint format stubs pictures examples docs asan tsan clean
 
 demo: .venv/installed-demo
 	$(BIN)/ostinato demo
@@ -33,6 +33,10 @@ test: .venv/installed-test
 soak: .venv/installed-test
 	OSTINATO_STRESS_SECONDS=600 OSTINATO_MORE_EXAMPLES=10 $(BIN)/python -m pytest -q -o faulthandler_timeout=1200 \
 		tests/stress tests/test_equivalence.py
+
+# A search of ten thousand candidates on 66 devices, many of them bad, killed fifty times: some minutes.
+chaos: .venv/installed-test
+	PYTHONPATH=tests $(BIN)/python -m chaos.run
 
 bench: .venv/installed-bench
 	$(BIN)/ostinato bench

@@ -36,6 +36,16 @@ STALL_SECONDS = 60.0
 FINAL = ("ok", "raced", "crash", "hang_killed", "bad_output")
 """What the store answers: no candidate of ours ends in another way that stands."""
 
+CHECKS = {
+    "leases held twice": ("lease held twice", "witnessed: overlap", "still leased"),
+    "candidates without a lease": ("witnessed: unleased",),
+    "orphans": ("orphan",),
+    "committed results lost": ("committed", "the store", "the search made again measured"),
+    "wrong winners": ("wrong winner", "the search made again has"),
+    "wrong results": ("wrong result", "witnessed: wrong"),
+}
+"""Rows of the table, and how the faults begin that they count."""
+
 
 class Size(NamedTuple):
     """How much of it."""
@@ -113,8 +123,11 @@ class Chaos:
         self.random = Random(size.seed)
         self.table: dict[str, Any] = {}
         self.rest: list[tuple[int, dict[str, str]]] = []  # after each kill: the life, and all that was committed
+        self.kills: Counter[str] = Counter()
+        self.stopped = 0
         simulated = [f"sim:c{n:02}?noise=0.01{'&drift=0.0002' * (n % 8 == 7)}" for n in range(size.simulated)]
         cores = [f"cpu:{n}" for n in range(min(2, len(os.sched_getaffinity(0))))]
+        self.real = len(cores)
         for name in ("leases", "witnesses", "temporary", "cache"):
             (directory / name).mkdir()
         given = {
@@ -140,12 +153,13 @@ class Chaos:
             for number, (kind, moment) in enumerate(moments):
                 following = self._start(processes, str(number + 1))
                 self._live(life, kind, moment)
-                stopped = bool(self.random.getrandbits(1))
+                stopped = bool(number % 2)
                 answer = observer.ask(kill=life.process.pid, life=life.name, stopped=stopped)
                 if life.process.wait() != -signal.SIGKILL:
                     self.faults.append(f"life {life.name} ended before it was killed: {life.process.returncode}")
                 self.rest.append((number, answer["statuses"]))
-                self.table[f"kills {kind}"] = self.table.get(f"kills {kind}", 0) + 1
+                self.kills[kind] += 1
+                self.stopped += stopped
                 life = following
             again = self._start(processes, str(len(moments) + 1))
             self._live(life, "end", 0)
@@ -282,38 +296,33 @@ class Chaos:
                 entered.setdefault(life, set()).add(int(words[2]))
             elif kind == "again":
                 excepted.setdefault(life, set()).add(int(words[2]))
-        repeated: Counter[str] = Counter()
         for killed, statuses in self.rest:
             for life in map(str, range(killed + 1, last + 2)):
                 for number in entered.get(life, set()) - excepted.get(life, set()):
                     status = statuses.get(str(number))
                     if status in FINAL and status != "raced":
                         self.faults.append(f"committed and measured again: {number} ({status}), in life {life}")
-                    repeated[str(status)] += 1
-        lives = sum(len(numbers) for life, numbers in entered.items() if life.isdigit())
         self.table["candidates begun"] = kinds["enter"]
-        self.table["begun once more after a kill"] = lives - self.size.candidates
+        begun = Counter(
+            number for life in entered if life.isdigit() for number in entered[life] - excepted.get(life, set())
+        )
+        self.table["begun again in a later life"] = sum(times - 1 for times in begun.values())
         self.table["children left behind"] = kinds["left"]
 
     def show(self) -> None:
+        """Print the table, and what was wrong."""
         faults = Counter(what.fault for what in self.parts)
         runs = Counter(what.runs for what in self.parts)
+        kills = [f"{count} {kind}" for kind, count in self.kills.items()]
         rows: dict[str, Any] = {
             "candidates": f"{self.size.candidates} ({runs['call']} callables, {runs['command']} commands)",
             "of which bad": ", ".join(f"{faults[name]} {name}" for name in FAULTS),
-            "devices": f"{self.size.simulated} simulated, {min(2, len(os.sched_getaffinity(0)))} real",
+            "devices": f"{self.size.simulated} simulated, {self.real} real",
+            "kills": f"{self.kills.total()} ({', '.join(kills)}), {self.stopped} of them stopped before",
             **self.table,
+            **{name: sum(fault.startswith(kinds) for fault in self.faults) for name, kinds in CHECKS.items()},
+            "faults in all": len(self.faults),
         }
-        checks = {
-            "device leased twice": ("lease", "witnessed: overlap", "witnessed: unleased", "still leased"),
-            "orphans": ("orphan",),
-            "committed and lost": ("committed", "the store", "the search made again measured"),
-            "wrong winner": ("wrong winner", "the search made again has"),
-            "wrong result": ("wrong result", "witnessed: wrong"),
-        }
-        for name, prefixes in checks.items():
-            rows[name] = sum(fault.startswith(prefixes) for fault in self.faults)
-        rows["faults in all"] = len(self.faults)
         width = max(map(len, rows))
         for name, value in rows.items():
             print(f"{name:<{width}}  {value}")
