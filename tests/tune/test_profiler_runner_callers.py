@@ -63,3 +63,13 @@ def test_g3_a_candidate_that_threw_does_not_win_with_time_0(sentinel, caplog):
     assert pr.extract_profile_result(lines, ["threw"]) == (None, True)
     (warning,) = caplog.records
     assert "threw" in warning.getMessage()  # what was left out is told
+
+
+def test_many_that_threw_are_told_in_one_line(caplog):
+    runner = pr.Runner([0], "conv")
+    lines = [line(f"threw{index}", 0) for index in range(1000)]
+    runner.push(0, ["/usr/bin/printf", "%s\n", *lines, line("good", 4)])
+    assert runner.pull() == [(0, ("good", 4.0, 0))]
+    (warning,) = caplog.records
+    assert "threw0: " in warning.getMessage()
+    assert "999 more" in warning.getMessage()

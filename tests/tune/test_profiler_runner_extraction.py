@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ostinato.profiler_runner as pr
-from ostinato import Candidate
+from ostinato import Candidate, Status
 from ostinato.profiler_runner import ProfileResult, extract_profile_result
 from ostinato.tune.command import CommandRun
 from ostinato.tune.loop import Loop
+from ostinato.tune.profile import Profile
 from ostinato.tune.protocol import Reading
 from ostinato.tune.reaper import Reaper
 from profilers import MASKS, Delegate, line, sh
@@ -107,6 +108,10 @@ def test_x4_of_nameless_times_the_least_is_taken():
     assert extract_profile_result("TIME:3") == (("", 3, 0), False)
 
 
+def test_x4_a_broken_line_is_not_made_good_by_what_else_is_printed():
+    assert extract_profile_result(f"{line('a', 'nan')}\nTIME:3\n") == FAILED
+
+
 def test_x4_return_ops_always_gives_a_list():
     result, failed = extract_profile_result("TIME:3 WS:1\nTIME:2\n", return_ops=["a"])
     assert (result, failed) == ([("", 2, 1)], False)
@@ -143,6 +148,27 @@ def test_x5_a_line_cut_by_a_kill_is_not_read():
     with pytest.raises(RuntimeError, match="SIGKILL"):
         runner.join()
     assert delegate.results == []
+
+
+def test_x5_a_last_line_without_its_end_is_read_if_all_went_well():
+    runner = pr.Runner(["0"], "op")
+    runner.push("whole", ["/usr/bin/printf", line("whole", 2, 10)])
+    assert runner.pull() == [("whole", ("whole", 2.0, 10))]
+
+
+def test_x5_nothing_that_a_killed_command_said_is_a_result():
+    profile = Profile()
+    profile.printed(f"{line('a')}\n{line('cut')}".encode())
+    assert profile.finish((Status.CRASH, "killed by SIGKILL")) == ()
+    assert profile.result(None) is None
+
+
+def test_lines_without_end_take_no_memory_without_end():
+    profile = Profile()
+    piece = f"{line('a')}\n".encode() * 5000
+    for _ in range(60):
+        profile.printed(piece)
+    assert len(profile.finish()) <= 205_000
 
 
 def test_x6_a_report_says_status_samples_and_message():

@@ -645,6 +645,19 @@ def test_the_environment_of_the_push_counts(delegate, monkeypatch):
     assert delegate.ops == ["pushed", "pushed"]
 
 
+def test_the_working_directory_of_the_push_counts(delegate, monkeypatch, tmp_path):
+    program = tmp_path / "profiler"
+    program.write_text(f'#!/bin/sh\necho "{line("here")}"\n')
+    program.chmod(0o755)
+    runner = pr.ProfilerRunner([0], delegate)
+    monkeypatch.chdir(tmp_path)
+    runner.push(sh('sleep 0.05; echo "$1"', line("first")), delegate.add)
+    runner.push(["./profiler"], delegate.add)
+    monkeypatch.chdir("/")
+    runner.join()
+    assert delegate.ops == ["first", "here"]
+
+
 def test_a_lease_held_elsewhere_is_waited_for_outside_the_limit_of_time(delegate, tmp_path):
     other = pr.ProfilerRunner(["0"], delegate)
     other.push(sh('echo $$ > "$1"; sleep 0.4; echo "$2"', tmp_path / "pid", line("first")), delegate.add)

@@ -132,8 +132,10 @@ def _judged(entry: _Entry) -> tuple[Found, str]:
     result = entry.profile.result(entry.return_ops)
     if result is None:
         return None, f"reported {', '.join(entry.profile.ops)}, and nothing of {entry.return_ops!r}"
-    for bad in entry.profile.bad:
-        _logger.warning("%s: left out: %s", entry.command, one_line(bad))
+    bad = entry.profile.bad
+    if bad:
+        more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
+        _logger.warning("%s: left out: %s%s", entry.command, one_line(bad[0]), more)
     return result, ""
 
 

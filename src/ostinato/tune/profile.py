@@ -14,6 +14,8 @@ from ostinato.tune.status import Status
 
 __all__ = ["Profile", "ProfileResult", "extract_profile_result"]
 
+_MOST_LINES = 200_000  # so that who prints them without end takes no memory without end
+
 
 class ProfileResult(NamedTuple):
     """What a profiler said of one op. Results order by duration: the least is the fastest.
@@ -117,7 +119,8 @@ class Profile:
 
     def printed(self, data: bytes) -> None:
         self._text.add(data)
-        self._lines += self._old_lines.feed(data)
+        if len(self._lines) < _MOST_LINES:
+            self._lines += self._old_lines.feed(data)
 
     def finish(self, died: tuple[Status, str] | None = None) -> tuple[OpOutcome, ...]:
         """Return what became of each op; of a command that died, nothing."""
