@@ -49,8 +49,8 @@ class Tuner:
         this process's mask, ``"sim:a?latency=0.01"`` a simulated device. ``"all"``: the GPUs, or every core if there
         are none.
     store
-        Path of the store; None: in the user's cache directory, or where ``OSTINATO_CACHE_DIR`` says, and if that cannot be
-        written, nothing is remembered.
+        Path of the store; None: in the user's cache directory, or where ``OSTINATO_CACHE_DIR`` says, and if that cannot
+        be written, nothing is remembered.
     timeout
         Seconds that a candidate may take: to be built, and again to be measured.
     memory
@@ -304,5 +304,5 @@ def _store(path: str | os.PathLike[str] | None) -> Store | None:
     except StoreError as error:
         if path is not None:
             raise
-        logging.getLogger("ostinato").warning("%s; nothing will be remembered (give store= a path)", error)
+        logging.getLogger("ostinato").warning("%s; until then nothing is remembered", error)
         return None
