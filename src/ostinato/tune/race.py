@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from ostinato.tune.bounds import Bounds
 from ostinato.tune.final import ROUNDS, EntryKey, Final
 from ostinato.tune.policy import Policy
 from ostinato.tune.speeds import Place, Speeds
@@ -105,8 +106,7 @@ class Race:
         )
         self._speeds = Speeds()
         self._screened: dict[EntryKey, _Screened] = {}
-        self._uppers: dict[Place, float] = {}
-        self._bounds: dict[Place, float | None] = {}
+        self._bounds = Bounds(self._speeds)
         self._final: Final | None = None
 
     @property
@@ -136,10 +136,7 @@ class Race:
         screened = _Screened(place, _checked(samples), workspace)
         self._screened[entry] = screened
         self._final = None
-        bound = upper(screened.ordered)
-        if bound < self._uppers.setdefault(place, math.inf):
-            self._uppers[place] = bound
-            self._bounds.clear()
+        self._bounds.measured(entry, place, upper(screened.ordered))
 
     def failed(self, entry: EntryKey) -> None:
         """Take an entry out of the race: it failed in the screening or in the final, which then starts anew."""
@@ -149,7 +146,7 @@ class Race:
     def anchored(self, device: str, samples: Sequence[float]) -> None:
         """Note samples of the anchor: one candidate, the same for all devices, measured from time to time on each."""
         self._speeds.anchored(device, _checked(samples))
-        self._bounds.clear()
+        self._bounds.anchored(device)
         if self._final is not None and not self._final.rounds:
             self._final = None
 
@@ -202,18 +199,12 @@ class Race:
         return Verdict(ties[0] if ties else None, ties)
 
     def _forget(self, entry: EntryKey) -> None:
-        place = self._screened.pop(entry).place
-        left = [upper(other.ordered) for other in self._screened.values() if other.place == place]
-        self._uppers[place] = min(left, default=math.inf)
-        self._bounds.clear()
+        self._bounds.forget(entry, self._screened.pop(entry).place)
         self._final = None
 
     def _bound(self, place: Place) -> float | None:
-        if place not in self._bounds:
-            carried = [self._speeds.carried(bound, there, place) for there, bound in self._uppers.items()]
-            least = min((bound for bound in carried if bound is not None), default=math.inf)
-            self._bounds[place] = least * (1 + self.policy.rel_ci) if least < math.inf else None
-        return self._bounds[place]
+        least = self._bounds.at(place)
+        return least * (1 + self.policy.rel_ci) if least < math.inf else None
 
     def _field(self) -> list[EntryKey]:
         """Return the finalists: the best that were not cut, and the default."""
@@ -226,7 +217,7 @@ class Race:
 
     def _times(self) -> dict[EntryKey, tuple[float, float, float]]:
         """Return of each entry the median, between the ends of its interval, as the fastest device would take."""
-        factors = {place: self._speeds.factor(place) for place in self._uppers}
+        factors = {place: self._speeds.factor(place) for place in {each.place for each in self._screened.values()}}
         times = {}
         for entry, screened in self._screened.items():
             factor = factors[screened.place]

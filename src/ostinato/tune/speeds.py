@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from ostinato.tune.stopping import interval, median
 
-__all__ = ["Place", "Speeds"]
+__all__ = ["UNEVEN", "Place", "Speeds"]
 
-_UNEVEN = 1.05
+UNEVEN = 1.05
 """A device that is x times slower for the anchor is taken to be x times slower for every candidate within 5 %."""
 
 
@@ -65,15 +65,6 @@ class Speeds:
         """Return between which values the anchor's median lay at a place; None if it was not measured there."""
         around = self._around(place)
         return (min(anchor.low for anchor in around), max(anchor.high for anchor in around)) if around else None
-
-    def carried(self, bound: float, measured: Place, place: Place) -> float | None:
-        """Return the upper bound at `place` that follows from one at `measured`; None if nothing relates the places."""
-        if measured == place:
-            return bound
-        here, there = self.scale(place), self.scale(measured)
-        if here is None or there is None:
-            return None
-        return bound * here[1] / there[0] * (_UNEVEN if measured.device != place.device else 1.0)
 
     @property
     def factors(self) -> dict[str, float]:
