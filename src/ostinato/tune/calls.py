@@ -97,7 +97,6 @@ class Calls:
         if self._worker is None:
             self._start_worker()
         assert self._worker is not None
-        assert task.request is not None
         self._worker.send(task.request)
 
     def deadline(self) -> float:
@@ -122,7 +121,7 @@ class Calls:
     def forget(self) -> None:
         """Drop the callables that the worker keeps."""
         if self._worker is not None:
-            self._worker.send({"type": "forget"})
+            self._worker.send('{"type":"forget"}')
 
     def sweep(self) -> bool:
         """Kill everything that the worker started; return whether it is all gone soon."""
@@ -167,11 +166,6 @@ class Calls:
             ended=self._ended,
         )
 
-    @staticmethod
-    def _id(task: Task) -> int:
-        assert task.request is not None
-        return int(task.request["id"])
-
     def _next(self) -> None:
         self._moment = self._loop.now()
         self._began = False
@@ -184,7 +178,7 @@ class Calls:
             self._ready = True
             self._failed_starts = 0
             self._moment = self._loop.now()
-        elif self._tasks and message.get("id") == self._id(self._tasks[0]):
+        elif self._tasks and message.get("id") == self._tasks[0].number:
             if kind == "start":
                 self._began = True
             elif kind == "result":

@@ -7,12 +7,12 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from numbers import Integral, Real
 from string import Formatter
 from typing import Any
 
-from ostinato.tune.canonical import digest, plain
+from ostinato.tune.canonical import canonical, hashed, plain
 
 __all__ = ["Call", "Candidate", "Command", "importable_name"]
 
@@ -112,8 +112,8 @@ class Candidate:
         config
             The configuration.
         prepare
-            Gets the configuration as keywords, in a process of its own that holds no device; what it returns (anything
-            that can be pickled) reaches the factory as `prepared`.
+            Gets the configuration as keywords, or nothing if it takes nothing, in a process of its own that holds no
+            device; what it returns (anything that can be pickled) reaches the factory as `prepared`.
         setup
             Run once per worker, with the `key` of the search if it takes an argument; what it returns reaches the
             factory as `inputs`.
@@ -147,12 +147,26 @@ class Candidate:
         )
 
     @cached_property
+    def config_text(self) -> str:
+        """The configuration as canonical text."""
+        return canonical(self.config)
+
+    @cached_property
     def id(self) -> str:
-        return digest(self.described())
+        return hashed(self.config_text + self.shared_text)
 
     def described(self) -> dict[str, Any]:
         """Return everything about the candidate as a plain value."""
+        return {"config": self.config, **self.shared()}
+
+    def shared(self) -> dict[str, Any]:
+        """Return everything but the configuration: what most candidates of a search share."""
         raise NotImplementedError
+
+    @property
+    def shared_text(self) -> str:
+        """What is shared, as canonical text."""
+        return canonical(self.shared())
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -184,10 +198,9 @@ class Command(Candidate):
         values = {"scratch": scratch, **self.config}
         return tuple(_text("the command", _filled(word, values)) for word in words)
 
-    def described(self) -> dict[str, Any]:
+    def shared(self) -> dict[str, Any]:
         return {
             "kind": "command",
-            "config": self.config,
             "argv": list(self.argv),
             "env": dict(self.env),
             "cwd": self.cwd,
@@ -205,15 +218,21 @@ class Call(Candidate):
     setup: str | None
     source: tuple[str, ...]
 
-    def described(self) -> dict[str, Any]:
-        return {
-            "kind": "call",
-            "config": self.config,
-            "factory": self.factory,
-            "prepare": self.prepare,
-            "setup": self.setup,
-            "source": list(self.source),
-        }
+    def shared(self) -> dict[str, Any]:
+        return _shared(self.factory, self.prepare, self.setup, self.source)
+
+    @property
+    def shared_text(self) -> str:
+        return _shared_text(self.factory, self.prepare, self.setup, self.source)
+
+
+def _shared(factory: str, prepare: str | None, setup: str | None, source: tuple[str, ...]) -> dict[str, Any]:
+    return {"kind": "call", "factory": factory, "prepare": prepare, "setup": setup, "source": list(source)}
+
+
+@lru_cache(maxsize=64)
+def _shared_text(factory: str, prepare: str | None, setup: str | None, source: tuple[str, ...]) -> str:
+    return canonical(_shared(factory, prepare, setup, source))
 
 
 def _filled(word: str, values: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["canonical", "digest", "plain"]
+__all__ = ["canonical", "digest", "hashed", "plain"]
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -62,4 +62,9 @@ def canonical(value: object) -> str:
 
 def digest(value: object) -> str:
     """Return the first 128 bits of the SHA-256 of a plain value's canonical text, in hexadecimal."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]
+    return hashed(canonical(value))
+
+
+def hashed(text: str) -> str:
+    """Return the first 128 bits of the SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

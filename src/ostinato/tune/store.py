@@ -153,7 +153,6 @@ class Search:
         self._used: dict[str, int] = {}  # the run that each candidate's result is from
         self._known: dict[Code, int] = {}  # the numbers of stored candidates
         self._candidates: dict[Code, tuple[str, str]] = {}  # those that wait to be stored: config and description
-        self._description: tuple[dict[str, Any], str] = {}, canonical({})  # the last: mostly that of the next, too
         self._rows: list[Row] = []
         self._verdicts: list[tuple[str, str, float]] = []
         self._load()
@@ -231,11 +230,7 @@ class Search:
             context, device = self._contexts[device_name], text(device_name)
         code = Code(candidate.id, source)
         if code not in self._known and code not in self._candidates:
-            description = candidate.described()
-            config = canonical(description.pop("config"))
-            if description != self._description[0]:
-                self._description = description, canonical(description)
-            self._candidates[code] = config, self._description[1]
+            self._candidates[code] = candidate.config_text, candidate.shared_text
         run, now = int.from_bytes(os.urandom(8)) >> 1, time.time()
         rows = [
             Row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from typing import Any
 
 from ostinato.tune.candidate import Call, Command
@@ -15,6 +16,7 @@ __all__ = ["Tasks"]
 
 # Numbers of requests: never the same twice in a process, since a worker serves several searches.
 _numbers = itertools.count(1)
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Tasks:
@@ -53,31 +55,34 @@ class Tasks:
         )
         self._seconds = seconds
         self._memory = memory
+        self._shared: dict[tuple[str, str, str | None, bool], str] = {}
 
     def build(self, trial: Trial) -> Task:
         """Build a command, or prepare a call."""
         candidate = trial.candidate
-        request = None
-        if isinstance(candidate, Call):
-            request = {
-                "type": "prepare",
-                "id": next(_numbers),
-                "prepare": candidate.prepare,
-                "config": candidate.config,
-                "save": trial.save_path,
-            }
-        return Task(trial, "build", self._op, self._seconds, request)
+        if not isinstance(candidate, Call):
+            return Task(trial, "build", self._op, self._seconds)
+        number = next(_numbers)
+        request = {
+            "type": "prepare",
+            "id": number,
+            "prepare": candidate.prepare,
+            "config": candidate.config,
+            "save": trial.save_path,
+        }
+        return Task(trial, "build", self._op, self._seconds, number, _encode(request))
 
     def check(self, trial: Trial, stdout: str) -> Task:
         """Check what a command printed and wrote."""
+        number = next(_numbers)
         request = {
             "type": "check",
-            "id": next(_numbers),
+            "id": number,
             "verify": self._verify,
             "key": self._key,
             "outputs": {"stdout": stdout, "scratch": trial.scratch},
         }
-        return Task(trial, "check", self._op, self._seconds, request)
+        return Task(trial, "check", self._op, self._seconds, number, _encode(request))
 
     def measure(self, trial: Trial, station: Station, bound: float | None, what: str) -> Task:
         """Measure a trial; a turn of the final takes few samples, and the callable is kept for the next."""
@@ -85,23 +90,30 @@ class Tasks:
         if isinstance(candidate, Command):
             return Task(trial, what, self._op, candidate.timeout or self._seconds)
         assert isinstance(candidate, Call)
-        final = what == "final"
-        request = {
-            "type": "measure",
-            "id": next(_numbers),
-            "op": self._op,
-            "candidate": candidate.id,
-            "factory": candidate.factory,
-            "config": candidate.config,
-            "key": self._key,
-            "setup": candidate.setup,
-            "prepared": trial.prepared,
-            "verify": self._verify,
-            "policy": self._turn if final else self._policy,
-            "bound": bound,
-            "again": final,
-            "keep": final,
-            "memory": self._memory,
-        }
-        request |= station.measuring
-        return Task(trial, what, self._op, self._seconds, request)
+        number, prepared = next(_numbers), "null" if trial.prepared is None else _encode(trial.prepared)
+        # The rest is the same for thousands of candidates.
+        rest = self._rest(candidate, station, what == "final")
+        request = (
+            f'{{"type":"measure","id":{number},"candidate":"{candidate.id}","config":{candidate.config_text},'
+            f'"prepared":{prepared},"bound":{"null" if bound is None else repr(bound)},{rest}'
+        )
+        return Task(trial, what, self._op, self._seconds, number, request)
+
+    def _rest(self, candidate: Call, station: Station, final: bool) -> str:
+        """Return the JSON of what requests share, from the first name on."""
+        about = station.name, candidate.factory, candidate.setup, final
+        if about not in self._shared:
+            request = {
+                "op": self._op,
+                "factory": candidate.factory,
+                "key": self._key,
+                "setup": candidate.setup,
+                "verify": self._verify,
+                "policy": self._turn if final else self._policy,
+                "again": final,
+                "keep": final,
+                "memory": self._memory,
+                **station.measuring,
+            }
+            self._shared[about] = _encode(request)[1:]
+        return self._shared[about]

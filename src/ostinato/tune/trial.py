@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ostinato.tune.candidate import Call, Candidate
 
@@ -68,12 +67,13 @@ class Task:
         What a command calls the op if it does not say.
     seconds
         Limit of time.
-    request
-        What a worker is told; None for a command.
+    number, request
+        What a worker is told, as JSON, and the number that it answers with; an empty text for a command.
     """
 
     trial: Trial
     what: str
     op: str
     seconds: float
-    request: dict[str, Any] | None = None
+    number: int = 0
+    request: str = ""

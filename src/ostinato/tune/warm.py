@@ -22,7 +22,7 @@ _ENTRY = os.fspath(Path(__file__).with_name("worker") / "__main__.py")
 _REQUESTS, _REPORTS = 3, 4
 _TAIL = 4096
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder().decode
+_decode = json.JSONDecoder().raw_decode
 _LONGEST = 1 << 26
 
 
@@ -90,11 +90,11 @@ class WarmWorker:
         loop.watch(self._reports, self._read_reports)
         loop.watch(self._output, self._read_output)
         self._watched = {self._reports, self._output}
-        self.send({"type": "hello", "path": sys.path})
+        self.send(_encode({"type": "hello", "path": sys.path}))
 
-    def send(self, request: Message) -> None:
-        """Send a request; what the pipe has no room for waits here."""
-        self._waiting += _encode(request).encode()
+    def send(self, request: str) -> None:
+        """Send a request, a line of JSON; what the pipe has no room for waits here."""
+        self._waiting += request.encode()
         self._waiting += b"\n"
         if not self._blocked and not self._due:
             self._due = True
@@ -147,11 +147,11 @@ class WarmWorker:
                 self._partial = ""
             for line in lines:
                 try:
-                    message = _decode(line)
+                    message, end = _decode(line)
                 except ValueError:
-                    message = None
+                    continue
                 # A candidate may have found the descriptor and written to it; what it wrote counts for nothing.
-                if isinstance(message, dict):
+                if isinstance(message, dict) and end == len(line):
                     self._heard(message)
             if len(data) < 1 << 16:
                 return
