@@ -241,3 +241,12 @@ def test_a_program_that_may_only_be_executed_has_a_digest() -> None:
         found = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, timeout=60)
     assert found.returncode == 0, found.stderr
     assert len(found.stdout.strip()) == 32
+
+
+def test_files_that_the_kernel_makes_up_are_not_read():
+    uptime = ost.Candidate.command(["cat", "/proc/uptime"])
+    assert Sources().of(ost.Candidate.command(["cat", "/proc/kmsg"]))  # reading it would wait
+    before, text = Sources().of(uptime), Path("/proc/uptime").read_text()
+    while Path("/proc/uptime").read_text() == text:
+        time.sleep(0.001)
+    assert Sources().of(uptime) == before

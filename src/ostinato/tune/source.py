@@ -77,7 +77,7 @@ class Sources:
         """
         parts = []
         if isinstance(candidate, Call):
-            functions = candidate.factory, candidate.setup, self._verify
+            functions = candidate.factory, candidate.prepare, candidate.setup, self._verify
             parts = [("module " + name, self._module(name)) for name in _modules(functions)]
             parts += [("file " + path, _required(path, candidate)) for path in candidate.source]
         elif self._verify is not None:
@@ -88,9 +88,6 @@ class Sources:
         if self._verify is not None:
             yield "verify", self._verify
         yield from self.imported(candidate).items()
-        if isinstance(candidate, Call):
-            for name in _modules((candidate.prepare,)):
-                yield "prepare " + name, self._module(name)
         if isinstance(candidate, Command):
             yield from self._words(candidate, candidate.words)
             if candidate.build is not None:
@@ -174,6 +171,8 @@ def _content(path: str) -> str | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
+    if not status.st_size:
+        return "empty"  # or made up by the kernel when it is read, as in /proc: different each time, or without end
     signature = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     path = os.path.abspath(path)
     known = _contents.get(path)
