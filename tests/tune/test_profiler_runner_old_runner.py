@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import ostinato as ost
 import ostinato.profiler_runner as pr
 from profilers import (
     MASKS,
@@ -220,6 +221,17 @@ def test_r13_a_command_that_takes_too_long_is_a_failure_that_is_told(caplog):
     assert runner.pull() == []
     assert "0.1 s" in runner.failures["cc"]
     assert len(caplog.records) == 1  # once
+
+
+@pytest.mark.parametrize(
+    ("build", "status"), [("sleep 600 & sleep 600", "compile_timeout"), ("exit 1", "compile_error")]
+)
+def test_r13_a_build_that_fails_is_told(tmp_path, build, status):
+    candidate = ost.Candidate.command(["/bin/echo", line("op")], build=sh(build), timeout=0.2)
+    with ost.Tuner("sim:a", store=tmp_path / "tune.db", progress=False) as tuner:
+        report = tuner.tune("op", [candidate])
+    assert [result.status for result in report.results] == [status]
+    assert report.best is None
 
 
 def test_r14_the_exit_status_counts(runner):
