@@ -16,7 +16,7 @@ import ostinato as ost
 def space(size: int, quick: bool) -> ost.Space:
     whole = size - 2  # without the edge
     rows, columns, steps = (
-        ([64, whole], [256, whole], [1, 8]) if quick else ([16, 64, 256, whole], [256, 1024, whole], [1, 4, 8])
+        ([64, whole], [whole], [1, 8]) if quick else ([16, 64, 256, whole], [256, 1024, whole], [1, 4, 8])
     )
     return ost.Space(
         {"rows": rows, "columns": columns, "steps": steps},

@@ -74,7 +74,7 @@ def test_stencil_is_tuned_and_every_plate_is_right(example, capsys):
     pytest.importorskip("numba", reason="needs the extra numba")
     assert example("tune_stencil").main(["--quick"]) == 0
     out = capsys.readouterr().out
-    assert "5 candidates" in out
+    assert "3 candidates" in out
     assert "wrong_result" not in out
     assert "default" in out
 
