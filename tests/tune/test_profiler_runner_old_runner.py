@@ -227,8 +227,8 @@ def test_r13_a_command_that_takes_too_long_is_a_failure_that_is_told(caplog):
     ("build", "status"), [("sleep 600 & sleep 600", "compile_timeout"), ("exit 1", "compile_error")]
 )
 def test_r13_a_build_that_fails_is_told(tmp_path, build, status):
-    candidate = ost.Candidate.command(["/bin/echo", line("op")], build=sh(build), timeout=0.2)
-    with ost.Tuner("sim:a", store=tmp_path / "tune.db", progress=False) as tuner:
+    candidate = ost.Candidate.command(["/bin/echo", line("op")], build=sh(build))
+    with ost.Tuner("sim:a", store=tmp_path / "tune.db", timeout=0.5, progress=False) as tuner:
         report = tuner.tune("op", [candidate])
     assert [result.status for result in report.results] == [status]
     assert report.best is None

@@ -527,6 +527,7 @@ def test_p14_what_is_no_longer_referred_to_is_killed(delegate, tmp_path):
 
 
 @pytest.mark.forks
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_p14_a_fork_of_the_user_harms_nobody(delegate, tmp_path):
     runner = pr.ProfilerRunner([0], delegate)
     runner.push(
