@@ -654,3 +654,23 @@ def test_preparing_may_take_no_arguments(tuner, module):
     )
     result = only(tuner().tune("op", [call(f"{name}:factory", {"n": 1}, prepare=f"{name}:prepare")]))
     assert result.status == "ok", result.message
+
+
+def test_functions_that_changed_are_taken_anew(tuner, module):
+    """Also by workers that have run them before, for one tuner and in one search after the other."""
+    prepares = module("def prepare():\n    return 1\n")
+    sets_up = module("def setup():\n    return 1\n")
+    checks = module("def check(outputs, key):\n    return outputs == (1, 1, 1)\n")
+    name = module("def factory(prepared, inputs):\n    return lambda: (1, prepared, inputs)\n")
+    candidate = call(f"{name}:factory", prepare=f"{prepares}:prepare", setup=f"{sets_up}:setup")
+    session = tuner()
+    assert only(session.tune("op", [candidate], verify=f"{checks}:check")).status == "ok"
+    module("def check(outputs, key):\n    return outputs == (20, 20, 20)\n", checks)
+    assert only(session.tune("op", [candidate], verify=f"{checks}:check")).status == "wrong_result"
+    module("def prepare():\n    return 20\n", prepares)
+    assert only(session.tune("op", [candidate], verify=f"{checks}:check")).status == "wrong_result"
+    module("def setup():\n    return 20\n", sets_up)
+    assert only(session.tune("op", [candidate], verify=f"{checks}:check")).status == "wrong_result"
+    module("def factory(prepared, inputs):\n    return lambda: (20, prepared, inputs)\n", name)
+    result = only(session.tune("op", [candidate], verify=f"{checks}:check"))
+    assert result.status == "ok", result.message
