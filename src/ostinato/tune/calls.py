@@ -186,6 +186,8 @@ class Calls:
                 task = self._tasks.popleft()
                 self._next()
                 self._pace = 0.5 * (self._pace + self._moment - began)
+                if message.get("status") == "no_check":
+                    raise TuningError(f"what verify names cannot be used as a check: {message.get('message')}")
                 self._finished(task, _outcome(task, message), began)
 
     def _ended(self, event: Ended) -> None:

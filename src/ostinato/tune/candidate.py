@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from string import Formatter
 from typing import Any
 
+from ostinato.include_path import get_include
 from ostinato.tune.canonical import canonical, hashed, plain
 
 __all__ = ["Call", "Candidate", "Command", "importable_name"]
@@ -53,10 +54,10 @@ class Candidate:
         ----------
         argv
             The program and its arguments; no shell. ``{name}`` stands for the configuration's value of that name, and
-            ``{scratch}`` for a directory of the candidate's own, which exists from its build to its end. An argument
-            is filled as by `str.format`, so ``{{`` and ``}}`` stand for braces, if all its braces mean that; in any
-            other, such as one that holds JSON or a shell's function, braces around something else than a name stay
-            as they are.
+            ``{scratch}`` for a directory of the candidate's own, which exists from its build to its end, and
+            ``{include}`` for that of ``ostinato_report.h``. An argument is filled as by `str.format`, so ``{{`` and
+            ``}}`` stand for braces, if all its braces mean that; in any other, such as one that holds JSON or a shell's
+            function, braces around something else than a name stay as they are.
         config
             The configuration.
         env
@@ -194,8 +195,8 @@ class Command(Candidate):
             self.filled(words, "{scratch}")
 
     def filled(self, words: tuple[str, ...], scratch: str) -> tuple[str, ...]:
-        """Return words with what ``{name}`` and ``{scratch}`` stand for."""
-        values = {"scratch": scratch, **self.config}
+        """Return words with what ``{name}``, ``{scratch}`` and ``{include}`` stand for."""
+        values = {"scratch": scratch, "include": get_include(), **self.config}
         return tuple(_text("the command", _filled(word, values)) for word in words)
 
     def shared(self) -> dict[str, Any]:

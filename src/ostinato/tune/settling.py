@@ -7,7 +7,6 @@ from ostinato.tune.ledger import Ledger
 from ostinato.tune.race import EntryKey, Race
 from ostinato.tune.result import Result
 from ostinato.tune.search import Search
-from ostinato.tune.status import Status
 
 __all__ = ["settle"]
 
@@ -44,17 +43,18 @@ def _final(search: Search, race: Race, ledger: Ledger) -> bool:
     search.build([ledger.trial(candidate) for candidate, _ in due])
     station = search.lease()
     failures = 0
-    # It may take as long as all that was measured before, or as two candidates may.
-    end = search.seconds + max(search.seconds, 2 * race.policy.max_seconds)
+    # It may take as long as all that was measured before, or as one candidate may.
+    end = search.seconds + max(search.seconds, race.policy.max_seconds)
     while station is not None and failures < _REPEATS and (due := race.finalists()):
         if search.spent or search.seconds > end:
             break
-        outcome = search.measure(ledger.trial(due[0][0]), station, "final")
-        if outcome is not None and outcome.status is Status.OK:
-            failures = 0
-        elif outcome is None or not outcome.status.final:
-            failures += 1
-            station = search.lease() if station.lost else station
+        trial = ledger.trial(due[0][0])
+        search.build([trial])  # who has come in for one that failed may have to be built
+        if race.finalists() != due:
+            continue
+        search.measure(trial, station, "final")
+        failures = failures + 1 if race.finalists()[:1] == due[:1] else 0
+        station = search.lease() if station.lost else station
     if station is not None:
         station.forget()
-    return not search.spent
+    return station is not None and failures < _REPEATS and not search.spent

@@ -84,7 +84,12 @@ def sentences(report: Report) -> list[str]:
     if report.best is None:
         said = ["No candidate is ok, so there is no winner."]
     else:
-        said = [_winner(report, report.best), *_default(report, report.best), *_ties(report, report.best)]
+        said = [
+            _winner(report, report.best),
+            *_default(report, report.best),
+            *_ties(report, report.best),
+            *_order(report, report.best),
+        ]
     return [*said, _all(report)]
 
 
@@ -94,6 +99,20 @@ def _winner(report: Report, best: Result) -> str:
         low, high = best.interval_ns
         said += f", between {duration(low)} and {duration(high)} with 95 % confidence"
     return f"{said} ({counted(len(best.samples), 'sample')}{_where(best)})."
+
+
+def _order(report: Report, best: Result) -> list[str]:
+    """Say why a time may be less than the winner's."""
+    if all(_nanoseconds(result) >= _nanoseconds(best) for result in report.results if result.status is Status.OK):
+        return []
+    return [
+        "Times that are less than the winner's are no contradiction: the best were compared round by round, so that "
+        "what disturbs a round counts for all of them alike, and among ties the default and less workspace come first."
+    ]
+
+
+def _nanoseconds(result: Result) -> float:
+    return float("inf") if result.time_ns is None else result.time_ns
 
 
 def _where(result: Result) -> str:

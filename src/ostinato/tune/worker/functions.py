@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["described", "found"]
 
 _found: dict[str, Any] = {}
-_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # all of the package
 _LONGEST = 2000
 
 

@@ -87,8 +87,9 @@ class Worker:
         if not request["verify"]:
             outputs = None  # their memory may be needed
         else:
-            answer.stage = "invalid"
+            answer.stage = "no_check"  # the search's fault, not the candidate's
             check = found(request["verify"])
+            answer.stage = "invalid"
             outputs = _checked(answer, check, request["key"], made, outputs)
             answer.stage = "crash"
 
@@ -99,7 +100,7 @@ class Worker:
         # A simulated device is nobody's core: who else computes there is no matter.
         waited = _never if request.get("simulation") else self._preemption.waited
         samples = sampled(timer, stopping, policy["max_seconds"], waited, flush)
-        status = "raced" if samples.verdict == "raced" else "contended" if samples.contended else "ok"
+        status = "contended" if samples.contended else "raced" if samples.verdict == "raced" else "ok"
         if check is not None and status == "ok":
             _checked(answer, check, request["key"], made, outputs)
         if request["keep"]:
@@ -223,6 +224,7 @@ def _check(request: dict[str, Any], answer: _Answer) -> None:
 
     from ostinato.tune.checking import CommandOutputs
 
+    answer.stage = "no_check"
     check = found(request["verify"])
     outputs = request["outputs"]
     answer.stage = "wrong_result"
