@@ -98,7 +98,7 @@ def test_others_take_over_from_a_lost_device(gone):
 
 def test_a_reaper_that_is_killed_is_replaced(tmp_path):
     queue = CommandQueue([device("a")])
-    killed = job(sh('echo $$ > "$1"; kill -KILL $PPID; sleep 600; sleep 600', tmp_path / "pid"))
+    killed = job(sh('echo $$ > "$1"; kill -KILL $PPID; exec sleep 600', tmp_path / "pid"))
     assert run(queue, killed, job(says("next"))) == [Status.DEVICE_LOST, Status.OK]
     assert "SIGKILL" in killed.outcome.message
     until(lambda: not runs(pid_in(tmp_path / "pid")), "the command is gone with its reaper")
