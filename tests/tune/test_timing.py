@@ -259,11 +259,12 @@ def test_flushing_writes_all_of_the_buffer() -> None:
 # Poison.
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c16", "i8", "u1", "?", "S3", "M8[s]", "f8,i4"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c16", "i8", "u1", "?", "S3", "U3", "M8[s]", "f8,i4"])
 def test_every_element_of_an_output_is_overwritten(dtype: str) -> None:
     array = np.zeros((3, 4), dtype)[:, ::2]
     poisoned(array, None)
     assert not np.any(array == np.zeros((), dtype))
+    assert repr(array)
     assert array.dtype.kind not in "fc" or np.isnan(array).all()
 
 
@@ -293,6 +294,19 @@ def test_what_cannot_be_overwritten_is_left() -> None:
     poisoned([frozen, objects, loop], None)
     assert frozen.tolist() == [0, 0]
     assert objects.tolist() == [None, 1]
+
+
+def test_arrays_that_mind_what_is_assigned_are_overwritten_all_the_same() -> None:
+    class Metres(np.ndarray):  # type: ignore[type-arg]
+        def __setitem__(self, key: object, value: object) -> None:
+            raise TypeError("no length")
+
+    lengths = np.zeros(2).view(Metres)
+    masked = np.ma.masked_array([1.0, 2.0], mask=[False, True])
+    poisoned([lengths, masked], None)
+    assert np.isnan(lengths).all()
+    assert np.isnan(masked.data).all()
+    assert masked.mask.tolist() == [False, True]
 
 
 # Simulated devices.

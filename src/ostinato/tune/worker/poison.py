@@ -24,10 +24,13 @@ def poisoned(outputs: object, inputs: object) -> None:
     for array in _arrays(numpy, outputs, _DEEPEST):
         if not array.flags.writeable or any(numpy.may_share_memory(array, other) for other in kept):
             continue
+        memory = array.view(numpy.ndarray)  # units and masks have opinions on what is assigned to them
         if array.dtype.kind in "fc":
-            array[...] = numpy.nan
+            memory[...] = numpy.nan
+        elif array.dtype.kind == "U":
+            memory[...] = "\ufffd" * (array.itemsize // 4)  # text that is none raises where it is looked at
         elif not array.dtype.hasobject:
-            array[...] = numpy.frombuffer(b"\xa5" * array.itemsize, array.dtype)[0]
+            memory[...] = numpy.frombuffer(b"\xa5" * array.itemsize, array.dtype)[0]
 
 
 def _arrays(numpy: Any, value: object, depth: int) -> Iterator[Any]:
