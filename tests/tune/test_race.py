@@ -384,7 +384,7 @@ def test_of_ties_the_default_wins_then_less_workspace_then_the_smaller_id():
 def test_less_workspace_does_not_make_up_for_more_than_the_precision():
     race = new(rel_ci=0.01)
     for key, workspace in {A: 0, B: 1, C: 2}.items():
-        race.measured(key, "cpu:0", [10.0] * 7, workspace)
+        race.measured(key, "cpu:0", [10.0, 10.1] * 4, workspace)
     times = {A: 10.3, B: 10.05, C: 10.0}
     taken = dict.fromkeys(times, 0)
     while due := race.finalists():
@@ -394,8 +394,16 @@ def test_less_workspace_does_not_make_up_for_more_than_the_precision():
     assert race.verdict() == Verdict(B, (B, C, A))
 
 
+def test_who_always_takes_the_same_number_of_ns_is_not_asked_again():
+    race = with_times({A: 10.0, B: 10.0, C: 10.0}, samples=1)
+    assert race.finalists() == []
+    assert race.verdict() == Verdict(A, (A, B, C))
+    race = with_times({A: 10.0, B: 10.0, C: 10.1}, samples=1)
+    assert len(race.finalists()) == 3
+
+
 def test_one_that_fails_in_the_final_is_out_and_the_others_begin_anew():
-    race = with_times({A: 10.0, B: 10.0, C: 10.0})
+    race = with_times({A: 10.0, B: 10.01, C: 10.02})
     for _ in range(4):
         for key in race.finalists():
             race.final(key, [{A: 10.0, B: 10.5, C: 9.0}[key]])
@@ -405,7 +413,7 @@ def test_one_that_fails_in_the_final_is_out_and_the_others_begin_anew():
 
 
 def test_all_may_fail_in_the_final():
-    times = {entry(index): 10.0 for index in range(12)}
+    times = {entry(index): 10.0 + index / 1000 for index in range(12)}
     race = with_times(times, default=A)
     last = ended(race, times, failing=times).best  # against whom there is nobody left to be measured
     assert last not in (None, A)
