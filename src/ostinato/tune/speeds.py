@@ -43,11 +43,13 @@ class Speeds:
 
     def __init__(self) -> None:
         self._anchors: dict[str, list[_Anchor]] = {}
+        self._scales: dict[Place, tuple[float, float] | None] = {}
 
     def anchored(self, device: str, samples: Sequence[float]) -> None:
         """Note that the anchor was measured on a device."""
         ordered = sorted(samples)
         low, high = interval(ordered)
+        self._scales.pop(self.place(device), None)  # of all places, this is the one that the anchor ends
         self._anchors.setdefault(device, []).append(_Anchor(low, median(ordered), high))
 
     def place(self, device: str) -> Place:
@@ -63,8 +65,11 @@ class Speeds:
 
     def scale(self, place: Place) -> tuple[float, float] | None:
         """Return between which values the anchor's median lay at a place; None if it was not measured there."""
-        around = self._around(place)
-        return (min(anchor.low for anchor in around), max(anchor.high for anchor in around)) if around else None
+        if place not in self._scales:
+            around = self._around(place)
+            scale = (min(anchor.low for anchor in around), max(anchor.high for anchor in around)) if around else None
+            self._scales[place] = scale
+        return self._scales[place]
 
     @property
     def factors(self) -> dict[str, float]:
