@@ -336,3 +336,11 @@ def alone(path, number):
             raise RuntimeError("something else runs on this device")
 
     return call
+
+
+def dying_once(path):
+    """Ends its process unless a file is there, and leaves it."""
+    if not os.path.exists(path):
+        open(path, "w").close()
+        os._exit(1)
+    return None

@@ -47,9 +47,9 @@ class Intake:
 
     def next(self) -> Trial | None:
         """Return the next trial; None if there is none, now or ever: `open` tells."""
-        if self._default is not None and not self._taken:
+        if self.open and self._default is not None and not self._taken:
             return self._trial(self._default)
-        while not self.full:
+        while self.open and not self.full:
             candidate = self._strategy.ask()
             if candidate is None:
                 break

@@ -93,6 +93,10 @@ class Ledger:
             )
         ]
 
+    def knows(self, trial: Trial) -> bool:
+        """Return whether anything is entered of a trial's candidate."""
+        return trial.candidate.id in self._results
+
     def trial(self, candidate: str) -> Trial:
         """Return the trial of a candidate by its id."""
         return self._trials[candidate]

@@ -116,6 +116,7 @@ class Search:
         self._anchor_id = anchor
         self._alike = alike
         self._anchor: Trial | None = None
+        self._anchor_op = ""
         self._since_anchor = {station.name: 0 for station in stations}
         self._next_lease = 0.0
         self._warned = False
@@ -137,11 +138,7 @@ class Search:
     def run(self) -> None:
         """Measure until there are no more candidates, or the budget is spent."""
         while True:
-            if self.spent and not self._stopped:
-                self._stop("the budget of time was spent")
-            for slots in (self._stations, self._builders):
-                if not self._stopped and all(slot.lost for slot in slots):
-                    self._stop(f"nothing is left to run on: {slots[0].lost}", Status.DEVICE_LOST)
+            self._stop_if_due()
             self._pull()
             self._dispatch()
             if self._running or self._unbuilt or self._unchecked or self._ready:
@@ -153,6 +150,7 @@ class Search:
         """Build what is needed to measure these once more, as those that the store answered."""
         self._unbuilt.extend(trial for trial in trials if self._needs_build(trial))
         while self._unbuilt or self._running:
+            self._stop_if_due()
             self._dispatch()
             self._turn()
             self._ready.clear()
@@ -162,6 +160,7 @@ class Search:
         self._turn_outcome = None
         self._start(station, self._tasks.measure(trial, station, None, what))
         while self._running:
+            self._stop_if_due()
             self._turn()
         return self._turn_outcome
 
@@ -178,6 +177,15 @@ class Search:
     def close(self) -> None:
         """Remove what the candidates wrote to their directories."""
         self._scratch.remove()
+
+    def _stop_if_due(self) -> None:
+        if self._stopped:
+            return
+        lost = next((slots for slots in (self._stations, self._builders) if all(slot.lost for slot in slots)), None)
+        if self.spent:
+            self._stop("the budget of time was spent")
+        elif lost:
+            self._stop(f"nothing is left to run on: {lost[0].lost}", Status.DEVICE_LOST)
 
     def _once_more(self) -> bool:
         """Have those measured again whose first result cannot stand; return whether there are any."""
@@ -222,7 +230,7 @@ class Search:
 
     def _dispatch(self) -> None:
         for builder in self._builders:
-            if builder.busy:
+            if builder.busy or builder.lost:
                 continue
             if self._unchecked:
                 trial, outcome, device = self._unchecked.popleft()
@@ -308,8 +316,8 @@ class Search:
         if task.what == "final":
             self._turned(trial, outcome, slot.name)
         elif task.what == "anchor":
-            for op in outcome.ops[:1]:
-                if op.status is Status.OK:
+            for op in outcome.ops:
+                if op.op == self._anchor_op and op.status is Status.OK:
                     self._race.anchored(slot.name, op.samples)
         elif self._stopped and (task.what == "build" or outcome.status is not Status.OK):
             self._checking.pop(trial.candidate.id, None)
@@ -330,8 +338,11 @@ class Search:
         status = outcome.status
         if status is Status.CONTENDED and trial.candidate.id not in self._contended and not self._stopped:
             self._contended[trial.candidate.id] = trial
-        elif self._checked and isinstance(trial.candidate, Command) and status is Status.OK and not self._stopped:
-            self._unchecked.append((trial, outcome, device))
+        elif self._checked and isinstance(trial.candidate, Command) and status is Status.OK:
+            if self._stopped:  # nobody checks it any more
+                self._cancel(trial)
+            else:
+                self._unchecked.append((trial, outcome, device))
         else:
             self._keep(trial, outcome, device)
 
@@ -343,17 +354,18 @@ class Search:
             trial = task.trial
             if task.what in ("final", "anchor"):
                 continue
-            outcome, device = self._checking.pop(trial.candidate.id, (None, slot.name))
+            checking = self._checking.pop(trial.candidate.id, None)
             if self._stopped:
                 self._cancel(trial)
             elif trial.tries > _TRIES:
+                device = slot.name if isinstance(slot, Station) else None
                 self._keep(
                     trial, Outcome(Status.CRASH, (), "its worker died before it could begin, again and again"), device
                 )
             elif task.what == "build":
                 self._unbuilt.appendleft(trial)
-            elif outcome is not None:
-                self._unchecked.appendleft((trial, outcome, device))
+            elif checking is not None:
+                self._unchecked.appendleft((trial, *checking))
             else:
                 self._ready.appendleft(trial)
 
@@ -381,13 +393,15 @@ class Search:
             self._intake.tell(result)
         wanted = self._anchor_id in (None, trial.candidate.id)
         if self._anchor is None and wanted and not cached and outcome.status is Status.OK and device is not None:
-            self._anchor = trial
-            self._race.anchored(device, outcome.ops[0].samples)
+            op = next(op for op in outcome.ops if op.status is Status.OK)
+            self._anchor, self._anchor_op = trial, op.op
+            self._race.anchored(device, op.samples)
             if not self._alike:  # they are compared by the anchor, so it is the next on each
                 self._since_anchor = {name: _ANCHOR_EVERY * (name != device) for name in self._since_anchor}
 
     def _cancel(self, trial: Trial) -> None:
-        self._enter(trial, Outcome(self._left, (), self._stopped), None)
+        if not self._ledger.knows(trial):  # what was found before stands
+            self._enter(trial, Outcome(self._left, (), self._stopped), None)
 
     def _stop(self, why: str, status: Status = Status.CANCELLED, *, running: bool = True) -> None:
         """Take in no more candidates, and end what runs; what is left ends with this status."""

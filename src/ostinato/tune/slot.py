@@ -52,7 +52,9 @@ class Slot:
     def serve(self, finished: Finished, returned: Returned) -> None:
         """Serve a search: it is told outcomes and when each began, and gets back tasks that never
         began, with whether the first of them may be why."""
-        if self._calls is not None and self._surroundings != _surroundings():
+        if self.lost:
+            self.close()
+        elif self._calls is not None and self._surroundings != _surroundings():
             self._drop_calls()  # a worker of an earlier search has the surroundings of then
         self.lost = ""  # whatever still runs since then holds the lease
         self._finished = finished
@@ -154,19 +156,21 @@ class Slot:
         if self._calls is not None:
             self._calls.close()
             self._calls = None
-            self._close_reaper("calls")
+        self._close_reaper("calls")
 
     def _drop_commands(self) -> None:
         if self._commands is not None:
             self._commands.close()
             self._commands = None
-            self._close_reaper("commands")
+        self._close_reaper("commands")
 
     def _close_reaper(self, role: str) -> None:
-        try:
-            self._reapers.pop(role).close()
-        except TimeoutError as error:
-            self.lost = str(error)
+        if role in self._reapers:  # also if whoever it was for was never made, or an interrupt came in between
+            try:
+                self._reapers[role].close()
+            except TimeoutError as error:
+                self.lost = str(error)
+            del self._reapers[role]
 
 
 def _surroundings() -> object:

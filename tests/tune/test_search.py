@@ -1,0 +1,173 @@
+"""Searches that end early, start again from the store, or lose a part of what they run on."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ostinato as ost
+from ostinato.tune.candidate import Call, Candidate, Command
+from ostinato.tune.progress import Progress
+from ostinato.tune.reaper import Event, Exited, Reaper, Stuck
+from ostinato.tune.slot import Slot
+
+PATIENCE = 20  # seconds; what must not hang takes a small part of it
+
+
+def null(number: int) -> Call:
+    return ost.Candidate.call("tune.candidates:null", {"number": number})
+
+
+def shell(code: str, **config: object) -> Command:
+    return ost.Candidate.command(["sh", "-c", code], config)
+
+
+# Budgets
+
+
+def test_a_budget_of_time_ends_candidates_without_end(tmp_path: Path) -> None:
+    with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
+        report = tuner.tune("op", (null(number) for number in range(10**9)), budget=0.3)
+    assert report.seconds < PATIENCE
+    assert {result.status for result in report.results} <= {"ok", "raced", "cancelled"}
+
+
+def test_a_default_is_not_begun_when_there_is_no_time(tmp_path: Path) -> None:
+    default = null(0)
+    with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
+        report = tuner.tune("op", iter([default]), default=default, budget=1e-9)
+    assert (report.best, report.default, report.stretches) == (None, None, ())
+
+
+class HoldsUpFinals(Progress):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def running(self, device: str, candidate: Candidate | None, what: str) -> None:
+        if what == "final":
+            self._path.touch()
+
+
+def test_a_budget_of_time_ends_a_turn_of_the_final(tmp_path: Path) -> None:
+    path = tmp_path / "held"
+    script = f"while test -e {path}; do sleep 0.01; done; echo OP:op,TIME:1,WS:0"
+    began, worked = time.monotonic(), time.process_time()
+    with ost.Tuner(["sim:a?noise=0.05"], store=tmp_path / "db", progress=HoldsUpFinals(path)) as tuner:
+        report = tuner.tune("op", [shell(script, n=n) for n in (1, 2)], budget=0.5)
+    assert time.monotonic() - began < PATIENCE
+    assert time.process_time() - worked < 0.4, "it waited without rest"
+    assert [stretch.status for stretch in report.stretches if stretch.what == "final"] == ["cancelled"]
+    assert [result.status for result in report.results] == ["ok", "ok"]
+    assert report.best is not None
+
+
+def test_what_was_cut_in_another_search_stays_known_when_the_budget_ends_before_it_is_measured_again(
+    tmp_path: Path,
+) -> None:
+    with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
+        fast, slow = (ost.Candidate.call("tune.candidates:spinning", {"ns": ns}) for ns in (100_000, 3_000_000))
+        before = tuner.tune("op", [fast, slow]).results[1]
+        (after,) = tuner.tune("op", [slow], budget=1e-3).results
+    assert (before.status, after.status) == ("raced", "raced")
+    assert after.samples == before.samples
+
+
+# Anchors
+
+
+def test_an_anchor_is_an_op_that_was_measured(tmp_path: Path) -> None:
+    command = shell("echo OP:a,TIME:nan,WS:0; echo OP:b,TIME:1,WS:0")
+    with ost.Tuner(["sim:a", "sim:b"], store=tmp_path / "db", progress=False) as tuner:
+        report = tuner.tune("op", [command, *(shell("echo OP:b,TIME:2,WS:{n}", n=n) for n in range(150))])
+    assert [result.status for result in report.results[:2]] == ["bad_output", "ok"]
+    assert any(stretch.what == "anchor" for stretch in report.stretches)
+
+
+# What is built
+
+
+def test_what_was_prepared_before_its_module_changed_is_prepared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "preparing_for_a_search.py"
+    module.write_text("def prepare(workspace):\n    return {'workspace': 1}\n")
+    with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
+        for said in (1, 20):
+            module.write_text(f"def prepare(workspace):\n    return {{'workspace': {said}}}\n")
+            candidate = ost.Candidate.call(
+                "tune.candidates:with_prepared", {"workspace": said}, prepare="preparing_for_a_search:prepare"
+            )
+            (result,) = tuner.tune("op", [candidate]).results
+            assert (result.status, result.workspace) == ("ok", said)
+
+
+def test_who_takes_the_place_of_a_finalist_that_failed_is_built(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    program = f"test -e {broken} && test {{n}} -lt 4 && exit 3; echo OP:op,TIME:1,WS:0"
+    candidates = [
+        ost.Candidate.command(
+            ["sh", "{scratch}/program"], {"n": n}, build=["sh", "-c", f"echo '{program}' > {{scratch}}/program"]
+        )
+        for n in range(10)
+    ]
+    newcomer = shell("echo OP:op,TIME:1,WS:0")
+    # So noisy that there is a final, and of eight of them.
+    with ost.Tuner(["sim:a?noise=0.05"], store=tmp_path / "db", progress=False) as tuner:
+        tuner.tune("op", candidates)
+        broken.touch()
+        report = tuner.tune("op", [newcomer, *candidates])
+    failed = [result for result in report.results if result.status != "ok"]
+    assert failed
+    assert {result.message for result in failed} == {"exit status 3"}
+    assert report.best is not None
+
+
+# What cannot be killed
+
+
+@pytest.fixture
+def one_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What first ends in the compile pool counts as not ended."""
+    real_init, real_read = Reaper.__init__, Reaper.read
+    builders: set[Reaper] = set()
+    first = itertools.count()
+
+    def init(self: Reaper, **arguments: object) -> None:
+        real_init(self, **arguments)  # type: ignore[arg-type]
+        if arguments.get("idle_priority"):
+            builders.add(self)
+
+    def events(self: Reaper) -> Iterator[Event]:
+        for event in real_read(self):
+            if isinstance(event, Exited) and self in builders and next(first) == 0:
+                self._running = True
+                yield Stuck((4711,))
+            else:
+                yield event
+
+    monkeypatch.setattr(Reaper, "__init__", init)
+    monkeypatch.setattr(Reaper, "read", lambda self: list(events(self)))
+
+
+@pytest.mark.usefixtures("one_cannot_be_killed")
+def test_the_rest_of_the_compile_pool_goes_on_without_who_cannot_be_killed(tmp_path: Path) -> None:
+    dies = ost.Candidate.call(
+        "tune.candidates:null", {"path": str(tmp_path / "died")}, prepare="tune.candidates:dying_once"
+    )
+    others = [
+        ost.Candidate.call("tune.candidates:with_prepared", {"workspace": n}, prepare="tune.candidates:prepared_from")
+        for n in range(5)
+    ]
+    with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
+        if len(tuner._builders) == 1:  # a host of one core
+            tuner._builders.append(Slot(tuner._loop, "build:1", environment={}, memory=None))
+        first, *rest = tuner.tune("op", [dies, *others]).results
+        assert (first.status, first.message) == ("device_lost", "processes 4711 cannot be killed")
+        assert {result.status for result in rest} <= {"ok", "raced"}
+        # Another search has all of it again.
+        assert [result.status for result in tuner.tune("op", [dies]).results] == ["ok"]
