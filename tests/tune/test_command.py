@@ -238,7 +238,7 @@ def test_path_cwd_and_environment_are_those_given(bench, tmp_path):
 
 @pytest.mark.parametrize("flood", ["yes", "yes >&2", "yes '{}' >&3", "yes OP:a,TIME:1,WS:2", "cat /dev/zero"])
 def test_output_without_end_is_cut_off_and_not_kept(bench, monkeypatch, flood):
-    monkeypatch.setattr(module, "_MOST_PRINTED", 1 << 20)
+    monkeypatch.setattr(module, "MOST_PRINTED", 1 << 20)
     run = bench.start(sh(flood))
     outcome = bench.finish(run)
     assert (outcome.status, "more than 1 MiB" in outcome.message) == (Status.BAD_OUTPUT, True)

@@ -129,7 +129,6 @@ def said(process):
         ("leaves_a_thread", "ok"),
         ("reads_address_zero", "crash"),
         ("sets_an_alarm", "ok"),
-        ("prints_without_end", "hang_killed"),
     ],
 )
 def test_what_a_callable_does_costs_nobody_else(what, ending):
@@ -176,6 +175,13 @@ def test_more_than_a_command_line_holds():
     assert endings(report) == ["invalid", "invalid", "invalid", "ok"]
     assert all("too long" in result.message for result in report.results[:3])
     assert all(len(result.message) < 10_000 for result in report.results)
+
+
+def test_a_callable_that_prints_without_end():
+    with tuner(timeout=60) as session:
+        report = session.tune("op", [call("good"), call("prints_without_end"), call("good", 1)])
+    assert endings(report) == ["ok", "bad_output", "ok"]
+    assert "64 MiB" in report.results[1].message
 
 
 # Commands

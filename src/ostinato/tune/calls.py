@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from ostinato.errors import TuningError
 from ostinato.tune.loop import Loop
-from ostinato.tune.outcome import OpOutcome, Outcome, death
+from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, death
 from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Stuck
 from ostinato.tune.status import Status
 from ostinato.tune.trial import Task
@@ -163,10 +163,13 @@ class Calls:
             environment=self._environment,
             memory=self._memory,
             heard=self._heard,
+            flooded=self._flooded,
             ended=self._ended,
         )
 
     def _next(self) -> None:
+        if self._worker is not None:
+            self._worker.printed_bytes = 0
         self._moment = self._loop.now()
         self._began = False
 
@@ -189,6 +192,10 @@ class Calls:
                 if message.get("status") == "no_check":
                     raise TuningError(f"what verify names cannot be used as a check: {message.get('message')}")
                 self._finished(task, _outcome(task, message), began)
+
+    def _flooded(self) -> None:
+        if self._began and not self._killing:
+            self._kill("output")
 
     def _ended(self, event: Ended) -> None:
         worker, self._worker = self._worker, None
@@ -221,6 +228,8 @@ class Calls:
             return Outcome(Status.OOM, (), f"took more than {self._memory} bytes, and was killed")
         if killing == "time":
             return Outcome(Status.HANG_KILLED, (), f"still running after {task.seconds:g} s, and was killed")
+        if killing == "output":
+            return Outcome(Status.BAD_OUTPUT, (), f"printed more than {MOST_PRINTED >> 20} MiB, and was killed")
         if killing == "cancel":
             return Outcome(Status.CANCELLED, (), "interrupted")
         last = printed.splitlines()[-1] if printed else ""

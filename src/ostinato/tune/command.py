@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from ostinato.tune.loop import Loop, Timer
-from ostinato.tune.outcome import OpOutcome, Outcome, death
+from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, death
 from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 from ostinato.tune.status import Status
 from ostinato.tune.wording import one_line
@@ -25,7 +25,6 @@ PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
 _REPORT = 3  # a single digit: a shell that is no bash can write to no other
 _PIECE = 1 << 16  # what a pipe holds
 _END = -1
-_MOST_PRINTED = 64 << 20
 _KEPT = 1 << 16
 _QUOTED = 300
 _LONGEST_COMPLAINT = 4000
@@ -246,10 +245,10 @@ class CommandRun:
         except BlockingIOError:
             return 0
         self._printed += len(data)
-        if self._printed <= _MOST_PRINTED:
+        if self._printed <= MOST_PRINTED:
             self._pipes[fd](data)
         elif self._verdict is None:
-            self.kill(Status.BAD_OUTPUT, f"printed more than {_MOST_PRINTED >> 20} MiB, and was killed")
+            self.kill(Status.BAD_OUTPUT, f"printed more than {MOST_PRINTED >> 20} MiB, and was killed")
         return len(data) or _END
 
     def _take_stdout(self, data: bytes) -> None:
@@ -278,7 +277,7 @@ class CommandRun:
                 continue
             for fd in self._pipes:
                 # Whoever wrote there is gone. If strangers were given the descriptor, they are not waited for.
-                while self._printed <= _MOST_PRINTED and self._take(fd) > 0:
+                while self._printed <= MOST_PRINTED and self._take(fd) > 0:
                     pass
             if isinstance(event, NotStarted):
                 self._not_started(event)

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from ostinato.tune.status import Status
 
-__all__ = ["OpOutcome", "Outcome", "death"]
+__all__ = ["MOST_PRINTED", "OpOutcome", "Outcome", "death"]
+
+MOST_PRINTED = 64 << 20
+"""Bytes: a candidate that prints more is killed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.tune.loop import Loop
+from ostinato.tune.outcome import MOST_PRINTED
 from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 
 __all__ = ["Ended", "WarmWorker"]
@@ -39,6 +40,8 @@ class WarmWorker:
         All of the worker's environment.
     heard
         Called with each message of the worker.
+    flooded
+        Called whenever more is printed, once `printed_bytes` is above `MOST_PRINTED`.
     ended
         Called once, when the worker and everything it started are gone; every message it sent was heard before.
     """
@@ -51,16 +54,20 @@ class WarmWorker:
         environment: Mapping[str, str],
         memory: int | None,
         heard: Callable[[Message], None],
+        flooded: Callable[[], None],
         ended: Callable[[Ended], None],
     ) -> None:
         self._loop = loop
         self._reaper = reaper
         self._heard = heard
+        self._flooded = flooded
         self._ended = ended
         self._waiting = bytearray()
         self._blocked = False
         self._due = False
         self._partial = ""
+        self.printed_bytes = 0
+        """How much was written since somebody set this to zero."""
         self.printed = b""
         """The end of what was written to stdout and stderr."""
         self.swept = True
@@ -167,6 +174,9 @@ class WarmWorker:
         if not data:
             self._unwatch(self._output)
         self.printed = (self.printed + data)[-_TAIL:]
+        self.printed_bytes += len(data)
+        if self.printed_bytes > MOST_PRINTED:
+            self._flooded()
 
     def _told(self) -> None:
         for event in self._reaper.read():
