@@ -93,3 +93,34 @@ def test_what_is_no_candidate_is_refused_where_it_comes() -> None:
 def test_a_default_is_one_of_the_candidates() -> None:
     with pytest.raises(ValueError, match="not one of the candidates"):
         offers(candidates(1, 2), candidates(3)[0])
+
+
+@pytest.mark.parametrize("what", [None, "json:dumps", ("./a",)])
+def test_what_is_no_candidate_is_refused_when_it_is_offered(what: object) -> None:
+    intake = Intake(offers(iter([*candidates(1), what, *candidates(2)]), None), None, None)  # type: ignore[list-item]
+    assert intake.next() is not None
+    with pytest.raises(TypeError, match="candidates are"):
+        intake.next()
+
+
+class Strange:
+    """A strategy that offers what is none."""
+
+    def ask(self) -> ost.Candidate:
+        return "json:dumps"  # type: ignore[return-value]
+
+    def tell(self, result: ost.Result) -> None:
+        """Nothing to learn."""
+
+
+def test_what_a_strategy_offers_is_looked_at_too() -> None:
+    with pytest.raises(TypeError, match="candidates are"):
+        Intake(Strange(), None, None).next()
+
+
+def test_nothing_is_taken_after_the_end() -> None:
+    first, second = candidates(1, 2)
+    for default in (None, second):
+        intake = Intake(offers((each for each in (first, second)), default), default, None)
+        assert list(intake.rest()) == []
+        assert intake.next() is None

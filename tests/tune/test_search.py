@@ -13,7 +13,9 @@ import ostinato as ost
 from ostinato.tune.candidate import Call, Candidate, Command
 from ostinato.tune.progress import Progress
 from ostinato.tune.reaper import Event, Exited, Reaper, Stuck
+from ostinato.tune.result import Result
 from ostinato.tune.slot import Slot
+from ostinato.tune.store import Search, StoreError
 
 PATIENCE = 20  # seconds; what must not hang takes a small part of it
 
@@ -171,3 +173,46 @@ def test_the_rest_of_the_compile_pool_goes_on_without_who_cannot_be_killed(tmp_p
         assert {result.status for result in rest} <= {"ok", "raced"}
         # Another search has all of it again.
         assert [result.status for result in tuner.tune("op", [dies]).results] == ["ok"]
+
+
+# Listeners
+
+
+class Bests(Progress):
+    def __init__(self, broken: Path) -> None:
+        self.seen: list[Result | None] = []
+        self._broken = broken
+
+    def running(self, device: str, candidate: Candidate | None, what: str) -> None:
+        if what == "final":
+            self._broken.touch()
+
+    def ended(self, result: Result, best: Result | None) -> None:
+        self.seen.append(best)
+
+
+def test_who_fails_in_the_final_is_the_best_so_far_no_more(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    code = f"test -e {broken} && test {{n}} = 1 && exit 3; echo OP:op,TIME:{{ms}},WS:0"
+    listener = Bests(broken)
+    with ost.Tuner(["sim:a?noise=1e-4"], store=tmp_path / "db", progress=listener) as tuner:
+        report = tuner.tune("op", [shell(code, n=1, ms=1.0), shell(code, n=2, ms=1.2)])
+    assert [result.status for result in report.results] == ["crash", "ok"]
+    assert [best and best.candidate.config["n"] for best in listener.seen] == [1, 1, 2]
+    assert report.best is report.results[1]
+
+
+# The store
+
+
+def test_a_store_that_can_be_read_no_more_costs_what_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreadable(self: Search) -> None:
+        raise StoreError("the store cannot be read")
+
+    monkeypatch.setattr(Search, "_read_others", unreadable)
+    with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
+        report = tuner.tune("op", [shell("echo OP:op,TIME:1,WS:0")])
+    assert report.best is not None
+    assert "cannot be read; the search goes on" in caplog.text

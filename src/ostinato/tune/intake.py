@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ostinato.tune.candidate import Candidate
-from ostinato.tune.offers import Strategy
+from ostinato.tune.offers import Strategy, checked
 from ostinato.tune.result import Result
 from ostinato.tune.trial import Trial
 
@@ -53,7 +53,7 @@ class Intake:
             candidate = self._strategy.ask()
             if candidate is None:
                 break
-            self._offered.append(candidate.id)
+            self._offered.append(checked(candidate).id)
             if candidate.id not in self._taken:
                 return self._trial(candidate)
         self.open = False

@@ -70,9 +70,10 @@ class Known:
         trial.source, trial.modules = self._code(trial.candidate)
         if self._stored is None or not self._answers:
             return None
-        attempts, trial.miss = self._stored.find(
-            trial.candidate.id, trial.candidate.config, trial.source, timeout=self._limit(trial), memory=self._memory
-        )
+        asked = trial.candidate.id, trial.candidate.config, trial.source
+        limit, memory = self._limit(trial), self._memory
+        found = self._try(lambda stored: stored.find(*asked, timeout=limit, memory=memory))
+        attempts, trial.miss = found or (None, None)
         if attempts is None:
             return None
         first = attempts[0]

@@ -54,6 +54,8 @@ class Ledger:
         ops = outcome.ops or (OpOutcome(self._op, outcome.status, message=outcome.message),)
         results = [_result(trial, op, device, cached=cached) for op in ops]
         self._results[candidate] = {result.op: result for result in results}
+        if self._best is not None and self._best.candidate.id == candidate:  # it may have failed in the final
+            self._best = min(self._ok(), key=_time, default=None)
         for result in results:
             if result.status in (Status.OK, Status.RACED) and result.samples:
                 place = f"store:{device}" if cached else str(device)
@@ -92,6 +94,10 @@ class Ledger:
                 result.status is Status.RACED and not self._race.cut((candidate, op)) for op, result in results.items()
             )
         ]
+
+    def _ok(self) -> Iterator[Result]:
+        for results in self._results.values():
+            yield from (result for result in results.values() if result.status is Status.OK)
 
     def knows(self, trial: Trial) -> bool:
         """Return whether anything is entered of a trial's candidate."""

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.result import Result
 
-__all__ = ["Offered", "Strategy", "offers"]
+__all__ = ["Offered", "Strategy", "checked", "offers"]
 
 
 @runtime_checkable
@@ -33,13 +33,10 @@ class Offered:
 
     def __init__(self, candidates: Iterable[Candidate]) -> None:
         self.total = len(candidates) if isinstance(candidates, Sized) else None
-        self._candidates: Iterator[Candidate] = iter(candidates)
+        self._candidates = map(checked, candidates)
 
     def ask(self) -> Candidate | None:
-        candidate = next(self._candidates, None)
-        if candidate is not None and not isinstance(candidate, Candidate):
-            raise TypeError(f"candidates are Candidate.command(...) or Candidate.call(...), not {candidate!r}")
-        return candidate
+        return next(self._candidates, None)
 
     def tell(self, result: Result) -> None:
         pass
@@ -47,6 +44,19 @@ class Offered:
     def rest(self) -> Iterator[Candidate]:
         """Yield what is left, if it is known to end."""
         return self._candidates if self.total is not None else iter(())
+
+
+def checked(candidate: object) -> Candidate:
+    """Return a candidate.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if not isinstance(candidate, Candidate):
+        raise TypeError(f"candidates are Candidate.command(...) or Candidate.call(...), not {candidate!r}")
+    return candidate
 
 
 def offers(candidates: Iterable[Candidate] | Strategy, default: Candidate | None) -> Strategy:
@@ -64,10 +74,7 @@ def offers(candidates: Iterable[Candidate] | Strategy, default: Candidate | None
     if isinstance(candidates, str | bytes | Candidate) or not isinstance(candidates, Iterable):
         raise TypeError(f"candidates are several, or a strategy, not {candidates!r}")
     if isinstance(candidates, Sized):
-        listed = list(candidates)
-        for candidate in listed:
-            if not isinstance(candidate, Candidate):
-                raise TypeError(f"candidates are Candidate.command(...) or Candidate.call(...), not {candidate!r}")
+        listed = list(map(checked, candidates))
         if default is not None and default not in listed:
             raise ValueError(f"default {default!r} is not one of the candidates")
         candidates = listed

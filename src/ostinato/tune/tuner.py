@@ -184,8 +184,6 @@ class Tuner:
         if self._process != os.getpid():
             return
         with self._alone():
-            if self._closed:
-                return
             self._closed = True
             for slot in (*self._stations, *self._builders):
                 slot.close()
