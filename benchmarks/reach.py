@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks import before, fixed_costs, ported_chain, python_tasks, submitting
+from benchmarks import (
+    before,
+    fixed_costs,
+    ported_chain,
+    python_tasks,
+    submitting,
+    tuning_devices,
+    tuning_races,
+    tuning_rates,
+    tuning_waits,
+)
 from benchmarks.measure import Row
 from benchmarks.native import HAND, LOOP, ONE, TITLES, TWO
 
@@ -87,6 +97,44 @@ def _before(rows: Sequence[Row]) -> list[Target]:
     return found
 
 
+def _tuning(rows: Sequence[Row]) -> list[Target]:
+    """What the tuner costs, and what its races spare."""
+    median = {
+        (row.unit, row.case, row.contestant): row.median for row in rows if row.benchmark == tuning_rates.BENCHMARK
+    }
+    if not median:
+        return []
+    rates, waits, races = tuning_rates, tuning_waits, tuning_races
+    calls = {who: value for (unit, case, who), value in median.items() if (unit, case) == (rates.UNIT, rates.CALLS)}
+    found = [
+        Target(f"{rates.CALLS}, {rates.EIGHT}", 1e6 / calls[rates.EIGHT], 10_000, False, " a second"),
+        Target(f"{rates.CALLS}: {rates.PYTHON} to {rates.EIGHT}", calls[rates.PYTHON] / calls[rates.EIGHT], 10, False),
+    ]
+    for case in (waits.SLEEPERS, waits.SLEEPERS_AGAIN):
+        measured, least, start = (median["ms", case, part] for part in (waits.MEASURED, waits.IDEAL, waits.START))
+        whole = 1e3 * waits.CANDIDATES * waits.SECONDS / waits.DEVICES
+        found += [
+            Target(f"{case}: {waits.MEASURED} to {waits.IDEAL}", measured / least, 1.05),
+            Target(f"{case}: {waits.MEASURED} to {whole:g} ms and start", measured / (whole + start), 1.05),
+        ]
+    call, command, worker = (median["ms", waits.HANG, who] for who in (waits.CALL, waits.COMMAND, waits.WORKER))
+    found += [
+        Target(f"{waits.HANG}, callable, less {waits.WORKER}", call - worker, 50, unit=" ms"),
+        Target(f"{waits.HANG}, {waits.COMMAND}", command, 50, unit=" ms"),
+    ]
+    for case in (waits.NEVER, waits.EVERY):
+        found.append(Target(f"{waits.BUSY}, {case}", median[waits.SHARE, case, waits.BUSY], 2, unit=" % of a core"))
+    two, one = ((tuning_devices.UNIT, tuning_devices.SCREENED, who) for who in (tuning_devices.TWO, tuning_devices.ONE))
+    if two in median:
+        found.append(Target(f"{tuning_devices.SCREENED}: 2 cores to 1", median[two] / median[one], 1.8, False))
+    spaces = {case for unit, case, _ in median if unit == races.SAMPLES}
+    spent = {case: median[races.SAMPLES, case, races.RACE] / median[races.SAMPLES, case, races.LIKE] for case in spaces}
+    if spent:
+        case = max(spent, key=spent.__getitem__)
+        found.append(Target(f"samples of a race to {races.LIKE}, worst space ({case})", spent[case], 1 / 3))
+    return found
+
+
 def targets(rows: Sequence[Row]) -> list[Target]:
     """The targets whose benchmarks ran."""
     median = {(row.benchmark, row.case, row.contestant): row.median for row in rows}
@@ -134,4 +182,4 @@ def targets(rows: Sequence[Row]) -> list[Target]:
             found.append(
                 Target(f"memory, {row.case} of {row.contestant}: growth after 1000", row.median, 64, unit=" KiB")
             )
-    return found + _outside(rows, median) + _before(rows)
+    return found + _outside(rows, median) + _before(rows) + _tuning(rows)

@@ -15,6 +15,7 @@ _TITLES = {
     "metg": "Smallest effective grain, ns",
     "fixed": "Fixed costs, ns",
     "irregular": "Irregular durations, efficiency of two threads",
+    "tuning": "The tuner",
     "python": "Empty Python tasks, ns a task",
     "compile": "Capture and compile",
     "submit": "Calls of submit alone, ns",
@@ -46,8 +47,12 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
             rows = [row for row in run["results"] if row["benchmark"] == benchmark]
             if benchmark == "metg":
                 rows = [row for row in rows if row["case"].startswith("METG")]
-            if rows:
-                lines += ["", f"### {title}{suffix}", "", *_table(rows)]
+            # Rows of several units are tables of their own where the title names no unit.
+            units = dict.fromkeys(row["unit"] for row in rows) if benchmark == "tuning" else {None: None}
+            for unit in units if rows else ():
+                own = [row for row in rows if unit in (None, row["unit"])]
+                named = title if unit is None else f"{title}, {unit}"
+                lines += ["", f"### {named}{suffix}", "", *_table(own)]
         title = f"### What was set out to be reached: {', '.join(benchmarks)}{suffix}"
         lines += ["", title, "", "| | measured | wanted |", "|---|---|---|"]
         for target in run["targets"]:

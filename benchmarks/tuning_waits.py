@@ -24,7 +24,7 @@ MEASURED, START, IDEAL, FINAL = "measured", "workers start", "least possible", "
 THREADS, POOL = "a process each: sleep 0.05", "ProcessPoolExecutor(8)"
 HANG, HANG_LIMIT = "from a hang's limit to the next candidate of its device", 0.25
 CALL, COMMAND, WORKER = "callable, new worker included", "command", "start of a worker alone"
-BUSY = "tuner and reapers"
+BUSY, SHARE = "tuner and reapers", "% of a core"
 NEVER, EVERY = "8 sim devices, calls of 10 ms", "8 sim devices, calls of 10 ms, limit of memory"
 
 _numbers = itertools.count()
@@ -165,4 +165,4 @@ def run(context: Context, directory: Path) -> None:
     rounds, count = (1, 40) if context.quick else (3, 240)
     for case, memory in ((NEVER, None), (EVERY, 1 << 32)):
         shares = {BUSY: lambda memory=memory: _share(directory, count, memory)}
-        context.rows += take(BENCHMARK, case, "% of a core", shares, rounds=rounds)
+        context.rows += take(BENCHMARK, case, SHARE, shares, rounds=rounds)
