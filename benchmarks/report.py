@@ -16,6 +16,7 @@ _TITLES = {
     "fixed": "Fixed costs, ns",
     "irregular": "Irregular durations, efficiency of two threads",
     "tuning": "The tuner",
+    "devices": "One core and two on examples/tune_matmul, candidates a second",
     "python": "Empty Python tasks, ns a task",
     "compile": "Capture and compile",
     "submit": "Calls of submit alone, ns",

@@ -48,6 +48,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "compile": ("Capture and compile", compile_cost.run),
     "irregular": ("Irregular durations", irregular.run),
     "tuning": ("The tuner", tuning.run),
+    "devices": ("One core and two, examples/tune_matmul", tuning.run_devices),
     "python": ("Empty Python tasks", python_tasks.run),
 }
 

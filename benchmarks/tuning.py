@@ -1,4 +1,4 @@
-"""The tuner: candidates per second, what waits cost, its parts, racing, and two devices against one."""
+"""The tuner: candidates per second, what waits cost, its parts, and racing; by itself, two devices against one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ def _own_directories() -> Iterator[Path]:
 
 
 def run(context: Context) -> None:
-    """Measure all of it."""
+    """Measure all but devices."""
     with _own_directories() as directory:
-        for part in (tuning_parts, tuning_rates, tuning_waits, tuning_devices, tuning_races):
+        for part in (tuning_parts, tuning_rates, tuning_waits, tuning_races):
             part.run(context, directory)
+
+
+def run_devices(context: Context) -> None:
+    """Measure one device and two."""
+    with _own_directories() as directory:
+        tuning_devices.run(context, directory)

@@ -13,8 +13,8 @@ from benchmarks.measure import Row
 from benchmarks.peers import Absent
 from ostinato.tune.job import Job, load
 
-BENCHMARK, UNIT = "tuning", "candidates a second"
-SCREENED, WHOLE = "examples/tune_matmul until all were measured", "examples/tune_matmul, the final included"
+BENCHMARK, UNIT = "devices", "candidates a second"
+SCREENED, WHOLE = "until all were measured", "the final included"
 ONE, TWO = "1 core", "2 cores"
 
 _FILE = Path(__file__).parent.parent / "examples" / "tune_matmul" / "matmul.toml"
