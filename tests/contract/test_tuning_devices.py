@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import statistics
+import threading
 import time
 
 import pytest
@@ -356,3 +357,56 @@ def test_a_graphics_processor_is_selected_by_the_environment(tuner, program):
     result = only(session.tune("op", [command(prog)]))
     assert result.status == "ok"
     assert result.op.startswith(("GPU-", "MIG-", "0"))
+
+
+def test_a_budget_ends_waiting_for_a_device(tuner, user, lines, eventually, tmp_path):
+    holder = user(
+        f"""
+        import ostinato as ost
+
+        with ost.Tuner(["sim:a"], progress=False, store={str(tmp_path / "holder.db")!r}, timeout=600) as tuner:
+            tuner.tune("op", [ost.Candidate.command(["sh", "-c", "echo $$ >> {lines.path}; exec sleep 600"])])
+        """
+    )
+    eventually(lines)
+    session = tuner("sim:a")
+    candidates = [command(["echo", "OP:op,TIME:1,WS:0"], {"n": n}) for n in range(3)]
+    report = session.tune("op", candidates, budget=0.5)
+    assert endings(report) == ["cancelled"] * 3
+    assert report.best is None
+    both = tuner(["sim:a", "sim:b"])  # there is another one
+    assert endings(both.tune("op", candidates)) == ["ok"] * 3
+    holder.kill()
+    holder.wait(60)
+    assert endings(session.tune("op", candidates)) == ["ok"] * 3
+
+
+def test_an_interrupt_ends_waiting_for_a_device(tuner, user, lines, eventually, script, tmp_path):
+    wait = script(
+        f"echo $$ >> {lines.path}; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo OP:op,TIME:1,WS:0\n"
+    )
+    waiting = user(
+        f"""
+        import os, signal, time
+        import ostinato as ost
+
+        while not os.path.exists({lines.path!r}):
+            time.sleep(0.01)
+        with ost.Tuner(["sim:a"], progress=False, store={str(tmp_path / "waiting.db")!r}) as tuner:
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            try:
+                tuner.tune("op", [ost.Candidate.command(["echo", "OP:op,TIME:1,WS:0"])])
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+        """
+    )
+    reports = []
+    session = tuner("sim:a")
+    thread = threading.Thread(target=lambda: reports.append(session.tune("op", [command([wait])])))
+    thread.start()
+    output, errors = waiting.communicate(timeout=60)
+    (tmp_path / "go").touch()
+    thread.join(60)
+    assert output.split() == ["interrupted"], errors
+    assert endings(reports[0]) == ["ok"]
