@@ -185,6 +185,14 @@ def outraged(outputs, key):
     raise AssertionError("all wrong")
 
 
+async def never_awaited(outputs, key):
+    return False
+
+
+def leaves(outputs, key):
+    raise SystemExit
+
+
 def printed_42(outputs, key):
     return outputs.stdout == "42\n" and (outputs.scratch / "out").read_text() == "scratch"
 

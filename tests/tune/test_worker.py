@@ -78,6 +78,19 @@ def test_a_check_that_is_not_there_is_nobodys_fault_but_the_searchs(worker: Work
     assert result["message"].startswith("AttributeError: module 'candidates' has no attribute 'nothing_there'")
 
 
+def test_a_check_that_is_no_function_is_nobodys_fault_but_the_searchs(worker: Worker) -> None:
+    result = worker.ask(request("null", verify="candidates:os"))
+    assert (result["status"], result["message"].partition(" (")[0]) == (
+        "no_check",
+        "TypeError: candidates:os is a module, which cannot be called",
+    )
+
+
+@pytest.mark.parametrize("check", ["never_awaited", "leaves"])
+def test_a_check_that_says_nothing_is_no_proof(worker: Worker, check: str) -> None:
+    assert worker.ask(request("null", verify=f"candidates:{check}"))["status"] == "wrong_result"
+
+
 def test_a_message_names_the_last_line_of_the_candidates_own(worker: Worker) -> None:
     message = worker.ask(request("refusing", {"tile": 3}))["message"]
     assert "candidates.py, line " in message

@@ -64,7 +64,7 @@ class Worker:
             except Exception as error:
                 answer.failed(answer.stage, error)
             except BaseException as error:  # SystemExit and its like: the worker is not the candidate's to end
-                answer.failed("crash", error)
+                answer.failed("wrong_result" if answer.stage == "wrong_result" else "crash", error)
             channel.answer(answer.line(number, op))
             del answer, request
             damage = self._tidying.tidy() or self._cuda_damage()
@@ -88,7 +88,7 @@ class Worker:
             outputs = None  # their memory may be needed
         else:
             answer.stage = "no_check"  # the search's fault, not the candidate's
-            check = found(request["verify"])
+            check = _check_of(request)
             answer.stage = "invalid"
             outputs = _checked(answer, check, request["key"], made, outputs)
             answer.stage = "crash"
@@ -225,10 +225,17 @@ def _check(request: dict[str, Any], answer: _Answer) -> None:
     from ostinato.tune.checking import CommandOutputs
 
     answer.stage = "no_check"
-    check = found(request["verify"])
+    check = _check_of(request)
     outputs = request["outputs"]
     answer.stage = "wrong_result"
     _judge(check, CommandOutputs(outputs["stdout"], Path(outputs["scratch"])), request["key"])
+
+
+def _check_of(request: dict[str, Any]) -> Callable[..., Any]:
+    check = found(request["verify"])
+    if not callable(check):
+        raise TypeError(f"{request['verify']} is a {type(check).__name__}, which cannot be called")
+    return check  # type: ignore[no-any-return]
 
 
 def _checked(answer: _Answer, check: Callable[..., Any], key: dict[str, Any], made: _Made, before: object) -> Any:
@@ -243,6 +250,8 @@ def _checked(answer: _Answer, check: Callable[..., Any], key: dict[str, Any], ma
 
 def _judge(check: Callable[..., Any], outputs: object, key: dict[str, Any]) -> None:
     said = check(outputs, key)
+    if hasattr(said, "__await__") or hasattr(said, "__next__"):  # it is true, whatever it would say
+        raise TypeError(f"{check.__name__} returned a {type(said).__name__}: a check is a plain function")
     if said is not None and not said:
         raise AssertionError(f"{check.__name__} returned {said!r}")
 
