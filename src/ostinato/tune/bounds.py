@@ -43,13 +43,14 @@ class Bounds:
         self._uppers: dict[Place, float] = {}  # the least of them
         self._behind: dict[str, float] = {}  # of each device, over the places behind it: the least bound / anchor
         self._least: tuple[float, str] | None = None  # the least of all devices, and whose it is
+        self._found: dict[Place, float] = {}  # what `at` returned since something changed
 
     def measured(self, entry: object, place: Place, bound: float) -> None:
         """Note the upper bound of an entry that was measured just now."""
         self._bounds.setdefault(place, {})[entry] = bound
         if bound < self._uppers.get(place, math.inf):
             self._uppers[place] = bound
-            self._least = None
+            self._changed()
 
     def forget(self, entry: object, place: Place) -> None:
         """Take back what was measured of an entry."""
@@ -60,16 +61,21 @@ class Bounds:
         last = self._speeds.place(place.device).epoch
         behind = (self._over_anchor(Place(place.device, epoch)) for epoch in range(last))
         self._behind[place.device] = min(behind, default=math.inf)
-        self._least = None
+        self._changed()
 
     def anchored(self, device: str) -> None:
         """Note that the anchor was measured on a device: what was measured there before lies behind it."""
         passed = Place(device, self._speeds.place(device).epoch - 1)
         self._behind[device] = min(self._behind.get(device, math.inf), self._over_anchor(passed))
-        self._least = None
+        self._changed()
 
     def at(self, place: Place) -> float:
         """Return the least bound at a place; infinity if there is none."""
+        if place not in self._found:
+            self._found[place] = self._at(place)
+        return self._found[place]
+
+    def _at(self, place: Place) -> float:
         own = self._uppers.get(place, math.inf)
         scale = self._speeds.scale(place)
         if scale is None:
@@ -80,6 +86,10 @@ class Bounds:
         if place.device != device:
             least = min(self._of(place.device), least * UNEVEN)
         return min(own, scale[1] * least)
+
+    def _changed(self) -> None:
+        self._least = None
+        self._found.clear()
 
     def _of(self, device: str) -> float:
         """Return the least of a device's bounds, each divided by the least time of the anchor where it is from."""

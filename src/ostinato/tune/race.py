@@ -230,9 +230,9 @@ class Race:
 
 
 def _checked(samples: Sequence[float]) -> list[float]:
-    ordered = sorted(max(sample, _SHORTEST) for sample in samples)
+    ordered = sorted(samples)
     if not ordered:
         raise ValueError("no samples; an entry without any has failed")
-    if not all(math.isfinite(sample) for sample in ordered) or min(samples) < 0:
+    if not all(map(math.isfinite, ordered)) or ordered[0] < 0:
         raise ValueError(f"times are finite and not negative, not {list(samples)}")
-    return ordered
+    return ordered if ordered[0] >= _SHORTEST else [max(sample, _SHORTEST) for sample in ordered]
