@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -23,6 +22,7 @@
 #include "channel.h"
 #include "clock.h"
 #include "command.h"
+#include "leases.h"
 #include "messages.h"
 #include "supervision.h"
 
@@ -79,10 +79,7 @@ public:
             supervision_.look();
         }
         if (tuner_is_gone()) {
-            for (const Descriptor& lease : leases_) {
-                // Explicitly: a process forked from the tuner may hold a copy, which would keep the lock.
-                ::flock(lease.number(), LOCK_UN);
-            }
+            leases_.unlock();
         }
     }
 
@@ -132,10 +129,10 @@ private:
                 break;
             case Request::leases:
                 if (received.descriptors.empty()) {
-                    leases_.clear();
+                    leases_.let_go();
                 }
                 for (Descriptor& lease : received.descriptors) {
-                    leases_.push_back(std::move(lease));
+                    leases_.add(std::move(lease));
                 }
                 break;
             case Request::spawn:
@@ -180,7 +177,7 @@ private:
 
     Channel channel_;
     Descriptor tuner_, signals_;
-    std::vector<Descriptor> leases_;
+    Leases leases_;
     Placement placement_;
     Supervision supervision_{channel_};
     bool leaving_ = false;

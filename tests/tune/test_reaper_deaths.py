@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -87,6 +88,44 @@ def test_a_lease_is_free_when_nothing_of_a_killed_tuner_is_left(tmp_path: Path, 
         os.kill(copy, signal.SIGKILL)  # it was still there, and held copies of everything
     tuner.stdout.close()
     tuner.wait()
+
+
+TUNER_OF_TWO = """
+import fcntl, os, sys, time
+from ostinato.tune.reaper import Reaper
+
+lease = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.flock(lease, fcntl.LOCK_EX)
+reapers = [Reaper(leases=[lease]) for _ in range(2)]
+copy = os.fork()
+if copy:
+    print(copy, *(reaper._pid for reaper in reapers), flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("slower", [0, 1])
+def test_a_lease_is_free_when_the_slower_of_two_reapers_is_through(tmp_path: Path, slower: int) -> None:
+    path = tmp_path / "lease"
+    command = [sys.executable, "-c", TUNER_OF_TWO, str(path)]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as tuner:
+        assert tuner.stdout is not None
+        copy, *reapers = map(int, tuner.stdout.readline().split())
+        try:
+            os.kill(reapers[slower], signal.SIGSTOP)
+            tuner.kill()
+            eventually(lambda: not living(reapers[1 - slower]), "the other reaper ends")
+            with open(path, "r+") as lease:
+                with pytest.raises(BlockingIOError):
+                    fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.kill(reapers[slower], signal.SIGCONT)
+                fcntl.flock(lease, fcntl.LOCK_EX)
+            eventually(lambda: not living(reapers[slower]), "the slower one ends")
+        finally:
+            os.kill(copy, signal.SIGKILL)  # it was still there, and held the lease's descriptor
+            for reaper in reapers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(reaper, signal.SIGCONT)
 
 
 def test_leases_are_held_until_others_are_given(tmp_path: Path) -> None:
