@@ -92,11 +92,15 @@ def test_a_lease_is_free_when_nothing_of_a_killed_tuner_is_left(tmp_path: Path, 
 
 TUNER_OF_TWO = """
 import fcntl, os, sys, time
-from ostinato.tune.reaper import Reaper
+from ostinato.tune.reaper import Reaper, Started
+from tune.reaping import ENVIRONMENT, wait_for
 
 lease = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 fcntl.flock(lease, fcntl.LOCK_EX)
 reapers = [Reaper(leases=[lease]) for _ in range(2)]
+for reaper in reapers:
+    reaper.spawn(["sleep", "1000"], env=ENVIRONMENT)
+    wait_for(reaper, Started)
 copy = os.fork()
 if copy:
     print(copy, *(reaper._pid for reaper in reapers), flush=True)
