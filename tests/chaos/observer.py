@@ -198,20 +198,13 @@ class Observer:
             while state(pid) not in "TZ":
                 time.sleep(0.0005)
             self.look_at_store()
-        else:
-            self.look_at_store()
         os.kill(pid, signal.SIGKILL)
         while state(pid) not in "ZX":
             time.sleep(0.0005)
         self.killed[life] = time.monotonic()
         if stopped:
             self.look_at_copy()
-        committed = sorted({int(what.split()[0]) for _, what in self.seen.values()})
-        final = {}
-        for identity in sorted(self.seen):
-            number, status = self.seen[identity][1].split()
-            final[number] = status
-        return {"committed": len(committed), "statuses": final}
+        return {"statuses": dict(self.seen[identity][1].split() for identity in sorted(self.seen))}
 
     def end(self) -> dict[str, Any]:
         """The last look: all must be there, and all processes gone."""

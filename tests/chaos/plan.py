@@ -9,7 +9,7 @@ from functools import cache
 from random import Random
 from typing import NamedTuple
 
-SECONDS = 3.0
+SECONDS = 5.0
 """What a candidate may take: each needs milliseconds, but of cores that dozens share."""
 
 FASTEST = 200_000

@@ -114,6 +114,6 @@ def test_rows_that_go_or_change(
 def test_a_kill_is_noted_with_all_that_was_committed(watcher: Observer, store: sqlite3.Connection) -> None:
     with Idle(watcher.directory, "3") as process:
         for stopped in (True, False):
-            assert watcher.kill(process.pid, "3", stopped) == {"committed": 1, "statuses": {"7": "ok"}}
+            assert watcher.kill(process.pid, "3", stopped) == {"statuses": {"7": "ok"}}
         watcher.look_at_processes()
     assert (watcher.faults, watcher.waiting) == ([], False)
