@@ -99,12 +99,17 @@ def _before(rows: Sequence[Row]) -> list[Target]:
 
 def _devices(median: dict[tuple[str, str, str], float]) -> list[Target]:
     """Two cores against one, until the last candidate was measured: the final is on one device whatever there is."""
-    two, one = (
-        (tuning_devices.BENCHMARK, tuning_devices.SCREENED, who) for who in (tuning_devices.TWO, tuning_devices.ONE)
-    )
-    if two not in median:
-        return []
-    return [Target("examples/tune_matmul, candidates a second: 2 cores to 1", median[two] / median[one], 1.8, False)]
+    at = tuning_devices.BENCHMARK, tuning_devices.SCREENED
+    return [
+        Target(
+            f"candidates a second: {tuning_devices.TWO} to {one}",
+            median[*at, tuning_devices.TWO] / median[*at, one],
+            1.8,
+            False,
+        )
+        for one in (tuning_devices.ONE, tuning_devices.ALONE)
+        if (*at, one) in median
+    ]
 
 
 def _tuning(rows: Sequence[Row]) -> list[Target]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import ostinato as ost
@@ -15,7 +17,9 @@ from ostinato.tune.job import Job, load
 
 BENCHMARK, UNIT = "devices", "candidates a second"
 SCREENED, WHOLE = "until all were measured", "the final included"
-ONE, TWO = "1 core", "2 cores"
+TWO = "2 devices, 2 cores"
+ONE = "1 device, the other core builds"
+ALONE = "1 device, 1 core that builds too"
 
 _FILE = Path(__file__).parent.parent / "examples" / "tune_matmul" / "matmul.toml"
 _numbers = itertools.count()
@@ -33,17 +37,31 @@ def _rates(job: Job, devices: list[str], directory: Path, most: int | None) -> d
     return {SCREENED: len(candidates) / screened, WHOLE: len(candidates) / report.seconds}
 
 
+@contextmanager
+def _bound_to(cores: set[int]) -> Iterator[None]:
+    """Use no other cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def run(context: Context, directory: Path) -> None:
     """Search with one device and with two."""
-    if len(os.sched_getaffinity(0)) < 2:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
         context.absent.append(Absent(SCREENED, "it needs two cores"))
         return
     job = load(_FILE)
     sys.path[:0] = [path for path in job.path if path not in sys.path]
-    most, rounds = (12, 1) if context.quick else (None, 3)
+    most, rounds = (12, 1) if context.quick else (32, 3)
     samples: dict[tuple[str, str], list[float]] = {}
     for _ in range(rounds):
-        for name, devices in ((TWO, ["cpu:0", "cpu:1"]), (ONE, ["cpu:0"])):
-            for case, rate in _rates(job, devices, directory, most).items():
-                samples.setdefault((case, name), []).append(rate)
+        for name, devices, used in ((TWO, 2, 2), (ONE, 1, 2), (ALONE, 1, 1)):
+            with _bound_to(set(cores[:used])):
+                names = [f"cpu:{number}" for number in range(devices)]
+                for case, rate in _rates(job, names, directory, most).items():
+                    samples.setdefault((case, name), []).append(rate)
     context.rows += [Row(BENCHMARK, case, name, UNIT, tuple(taken), ONE) for (case, name), taken in samples.items()]
