@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 
 import pytest
@@ -358,3 +359,25 @@ def test_what_changes_here_reaches_a_later_search(tuner, module, tmp_path, monke
     monkeypatch.syspath_prepend(tmp_path / "late")
     result = only(session.tune("op", [ost.Candidate.call("comes_late:factory")]))
     assert result.status == "ok", result.message
+
+
+def test_nothing_is_left_on_the_disk(tuner, module, tmp_path, monkeypatch):
+    """What candidates build and prepare is removed, also that of candidates that fail and of searches that raise."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    name = module("def prepare(n):\n    return n\n\ndef factory(n, prepared):\n    return {1: int}[n]\n")
+    candidates = [ost.Candidate.call(f"{name}:factory", {"n": n}, prepare=f"{name}:prepare") for n in (1, 2)]
+    build = ["sh", "-c", "mkdir {scratch}/folder && echo OP:op,TIME:1,WS:0 > {scratch}/folder/{n}"]
+    candidates += [command(["cat", "{scratch}/folder/1"], {"n": n}, build=build) for n in (1, 2)]
+    candidates += [command(["true"], build=["sh", "-c", "touch {scratch}/file; exit 1"])]
+    session = tuner(["sim:a", "sim:b"])
+    report = session.tune("op", candidates)
+    assert endings(report) == ["ok", "invalid", "ok", "crash", "compile_error"], [r.message for r in report.results]
+
+    def raising():
+        yield from (command(["sleep", "9"], {"n": n}, build=["touch", "{scratch}/file"]) for n in range(3))
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        session.tune("another op", raising())
+    assert os.listdir(tmp_path / "temporary") == []
