@@ -32,7 +32,7 @@ def _leased() -> list[str]:
             target = os.readlink(f"/proc/{parent}/fd/{name}")
             if target.startswith(_LEASES):
                 with open(f"/proc/{parent}/fdinfo/{name}") as file:
-                    if "lock:" in file.read():
+                    if "FLOCK" in file.read():
                         found.append(target.removeprefix(_LEASES))
         except FileNotFoundError:
             continue

@@ -41,7 +41,7 @@ static int locked(int pid, const char *name) {
     ssize_t length = read(file, text, sizeof text - 1);
     close(file);
     text[length > 0 ? length : 0] = '\0';
-    return strstr(text, "lock:") != NULL;
+    return strstr(text, "FLOCK") != NULL;
 }
 
 /* The process that locked a file. */
