@@ -80,9 +80,12 @@ class _NotStarted(click.ClickException):
 def tune(
     file: Path, devices: str | None, resume: bool, reports: tuple[Path, ...], store: Path | None, budget: float | None
 ) -> None:
-    """Find the fastest candidate of those that FILE describes, a TOML file (see ostinato.tune.job).
+    """Find the fastest candidate of a TOML file.
 
-    The exit status is 0 if there is a winner, 1 if no candidate is ok, 2 if the search could not begin.
+    What may be in FILE is shown by: python -m pydoc ostinato.tune.job
+
+    The exit status is 0 if there is a winner, 1 if no candidate is ok, 2 if the search could not begin, and 130 after
+    Ctrl-C.
     """
     from ostinato.errors import OstinatoError
     from ostinato.tune.job import load
@@ -113,7 +116,7 @@ def tune(
 
 @main.command()
 def devices() -> None:
-    """List the devices that candidates can be measured on, and who uses them."""
+    """List the devices for tuning, and who uses them."""
     from rich.console import Console
 
     from ostinato.view.devices import show_devices

@@ -118,8 +118,8 @@ def test_names_that_are_none(names: str | list[str]) -> None:
         devices(names)
 
 
-@pytest.mark.parametrize("names", [[0], [None], [b"cpu:0"]])
-def test_names_are_text(names: list) -> None:
+@pytest.mark.parametrize("names", [0, None, [0], [None], [b"cpu:0"]])
+def test_names_are_text(names: object) -> None:
     with pytest.raises(TypeError, match="str"):
         devices(names)
 

@@ -146,6 +146,12 @@ MISTAKES = [
     (COMMAND + "[policy]\ncache = 'hot'", '[policy]: cache is "cold" or "warm", not \'hot\''),
     (COMMAND + "[budget]\nseconds = -1", "[budget]: seconds is positive and finite, not -1"),
     ("policy = 3\n" + COMMAND, "policy: is a table, not 3"),
+    (COMMAND.replace("op = ", "ops = "), "op: is missing (is that what 'ops' is meant to be?); it is the name"),
+    (
+        COMMAND.replace("[command]", "[comand]"),
+        "there is either a [command] or a [call] (is that what 'comand' is meant to be?)",
+    ),
+    (COMMAND.replace("argv = ", "args = "), "[command] argv: is missing (is that what 'args' is meant to be?)"),
     (COMMAND + '[call]\nfactory = "a:b"', "there is either a [command] or a [call]"),
     (COMMAND.partition("[command]")[0], "there is either a [command] or a [call]"),
     (COMMAND.replace("{tile}", "{tyle}"), "[command] {tyle} in"),

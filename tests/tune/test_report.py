@@ -54,6 +54,14 @@ def test_the_default_may_be_the_winner_or_have_failed(small):
 def test_nothing_is_ok():
     dead = reports.report([reports.result({"tile": 8}, "crash")])
     assert dead.why() == "No candidate is ok, so there is no winner.\n1 candidate in 0 ns.\nResults: 1 crash."
+    messages = ["exit status 1", "killed by SIGSEGV\n", "killed by SIGSEGV\n", "", ""]
+    results = [reports.result({"tile": tile}, "crash", message=message) for tile, message in enumerate(messages)]
+    assert reports.report(results).why().splitlines()[:2] == [
+        "No candidate is ok, so there is no winner.",
+        "2 of 5 results: killed by SIGSEGV\\n",
+    ]
+    long = reports.report([reports.result({"tile": 8}, "crash", message="x" * 4000)]).why().splitlines()[1]
+    assert long == "1 of 1 result: " + "x" * 297 + "..."
     assert "crash" in dead.table()
     empty = reports.report([])
     assert empty.why() == "No candidate was tried."

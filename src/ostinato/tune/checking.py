@@ -101,9 +101,12 @@ def _compare_arrays(name: str, outputs: ArrayLike, reference: ArrayLike, rtol: f
     worst = np.unravel_index(int(np.argmax(away)), away.shape)
     place = tuple(int(index) for index in worst)
     count = int(close.size - np.count_nonzero(close))
+    unwritten = (
+        " (NaN is also what no call has written since the tuner overwrote it)" if np.isnan(actual[worst]) else ""
+    )
     raise AssertionError(
         f"{name}: {count} of {close.size} elements differ; most at {place}: {actual[worst]}, "
-        f"but the reference has {wanted[worst]}"
+        f"but the reference has {wanted[worst]}{unwritten}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ostinato.tune.cpu import cpu_device, cpu_devices
 from ostinato.tune.cuda import cuda_device, cuda_devices
@@ -48,6 +48,8 @@ def devices(names: str | Sequence[str]) -> tuple[Device, ...]:
     >>> [device.name for device in devices("sim:a?latency=0.01,sim:b")]
     ['sim:a?latency=0.01', 'sim:b']
     """
+    if not isinstance(names, Iterable):
+        raise TypeError(f"devices are named by str, such as 'cpu:0', not {names!r}")
     # A comma within a name is followed by a number, one between names by a kind.
     listed = re.split(r"\s*,\s*(?=[A-Za-z])", names.strip()) if isinstance(names, str) else list(names)
     for name in listed:

@@ -40,7 +40,9 @@ A job file is TOML. Paths in it are relative to it, and so is where commands run
     [budget]                                   # see Budget
     seconds = 600
 
-Only ``op``, ``[space]`` and either ``[command]`` or ``[call]`` are needed.
+Only ``op``, ``[space]`` and either ``[command]`` or ``[call]`` are needed. What is in ``where`` are
+expressions as in Python: parameters, numbers, strings, lists; arithmetic, comparisons, ``in``, ``and``, ``or``,
+``not``; and abs, len, max, min.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ class _Table:
         self._known.append(key)
         if key not in self._values:
             if default is ...:
-                raise self.wrong(key, f"is missing; it is {described}")
+                raise self.wrong(key, f"is missing{self.meant(key)}; it is {described}")
             return default
         value = self._values.pop(key)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -184,6 +186,11 @@ class _Table:
         """Return those of some keys that are there, with their values as they are."""
         self._known += keys
         return {key: self._values.pop(key) for key in self._known if key in self._values}
+
+    def meant(self, *keys: str) -> str:
+        """Return which key that is there, and means nothing, may be one of these that are not."""
+        near = [found for key in keys for found in get_close_matches(key, self._values, 1)]
+        return f" (is that what {near[0]!r} is meant to be?)" if near else ""
 
     def rest(self) -> dict[str, Any]:
         """Return all that is left, whatever its names."""
@@ -269,7 +276,8 @@ def _values(value: Any) -> list[Any]:
 
 def _maker(top: _Table, directory: Path, space: Space) -> tuple[Callable[[dict[str, Any]], Candidate], list[str]]:
     if ("command" in top) == ("call" in top):
-        raise _WrongError("there is either a [command] or a [call], which says what the candidates are")
+        near = "" if "command" in top else top.meant("command", "call")
+        raise _WrongError(f"there is either a [command] or a [call]{near}, which says what the candidates are")
     if "command" in top:
         table = top.table("command")
         argv, build = table.words("argv"), table.words("build", None)

@@ -16,6 +16,7 @@ __all__ = ["Gain", "gain", "half_width", "named", "ranked", "sentences", "status
 
 _FEWEST_SAMPLES = 6  # of fewer, the range covers the median with less than 95 %
 _MOST_TIES = 5
+_LONGEST_MESSAGE = 300
 
 
 class Gain(NamedTuple):
@@ -82,7 +83,7 @@ def sentences(report: Report) -> list[str]:
     if not report.results:
         return ["No candidate was tried."]
     if report.best is None:
-        said = ["No candidate is ok, so there is no winner."]
+        said = ["No candidate is ok, so there is no winner.", *_failure(report)]
     else:
         said = [
             _winner(report, report.best),
@@ -99,6 +100,19 @@ def _winner(report: Report, best: Result) -> str:
         low, high = best.interval_ns
         said += f", between {duration(low)} and {duration(high)} with 95 % confidence"
     return f"{said} ({counted(len(best.samples), 'sample')}{_where(best)})."
+
+
+def _failure(report: Report) -> list[str]:
+    """Say what is wrong with most of the results, where none is ok."""
+    messages = Counter(result.message for result in report.results if result.message)
+    return [
+        f"{count} of {counted(len(report.results), 'result')}: {_short(one_line(message))}"
+        for message, count in messages.most_common(1)
+    ]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 3]}..."
 
 
 def _order(report: Report, best: Result) -> list[str]:
