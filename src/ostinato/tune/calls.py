@@ -69,6 +69,7 @@ class Calls:
         self._began = False
         self._moment = 0.0
         self._pace = 1.0  # seconds a task, lately
+        self._window = 1  # tasks that may wait here, at this pace
         self._killing = ""
         self._loaded: dict[str, str] = {}
         # Of the last task: mostly the same object, and then nothing changed.
@@ -85,7 +86,7 @@ class Calls:
             return True
         if self._killing or not self._ready:
             return False
-        return waiting < min(most, next((ahead for limit, ahead in _WINDOWS if self._pace < limit), 1))
+        return waiting < self._window and waiting < most
 
     def start(self, task: Task) -> None:
         """Run `task`, after those that were started before."""
@@ -189,6 +190,7 @@ class Calls:
                 task = self._tasks.popleft()
                 self._next()
                 self._pace = 0.5 * (self._pace + self._moment - began)
+                self._window = next((ahead for limit, ahead in _WINDOWS if self._pace < limit), 1)
                 if message.get("status") == "no_check":
                     raise TuningError(f"what verify names cannot be used as a check: {message.get('message')}")
                 self._finished(task, _outcome(task, message), began)

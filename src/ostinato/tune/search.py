@@ -302,7 +302,7 @@ class Search:
         moment = min([moment, *(slot.deadline() for slot in slots)])
         self._loop.turn(None if moment == math.inf else max(0.0, moment - now))
         now = self._loop.now()
-        for slot in slots:
+        for slot in slots if now >= moment else ():
             if slot.deadline() <= now:
                 slot.expire()
 
