@@ -234,8 +234,13 @@ class Transaction:
         self.begun = self.committed = False
 
     def __enter__(self) -> None:
+        self._roll_back()  # what an interrupt left open at a moment when nobody could know
         self._connection.execute(f"PRAGMA busy_timeout = {int(self._wait * 1000)}")
-        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException:  # an interrupt that came while it waited is raised when it has begun
+            self._roll_back()
+            raise
         self.begun = True
 
     def __exit__(
@@ -249,8 +254,11 @@ class Transaction:
             self.committed = not self._connection.in_transaction  # it came before the COMMIT, or after
             raise
         finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
 
 def put(

@@ -117,9 +117,9 @@ class Lease:
         """Give the device back, duplicates of the descriptors notwithstanding; nothing happens if it is not held."""
         with _files_change:
             self._check_process()
-            files, self._files = self._files, ()
-            for file in files:
+            for file in self._files:
                 lock_file.unlock(file)
+            self.abandon()  # only now: after an interrupt it can be released once more
 
     def abandon(self) -> None:
         """Close the descriptors without unlocking: whoever has duplicates holds the device, until they are gone too."""
@@ -165,6 +165,7 @@ class Lease:
             finally:
                 for file in taken:
                     lock_file.unlock(file)
+                    os.close(file)
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():

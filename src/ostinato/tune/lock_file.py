@@ -96,11 +96,10 @@ def try_lock(identity: str) -> int | Holder:
 
 
 def unlock(file: int) -> None:
-    """Take the holder's name out and unlock, for every duplicate of the descriptor; close it."""
+    """Take the holder's name out and unlock, for every duplicate of the descriptor."""
     with contextlib.suppress(OSError):  # a file of another user that may only be read
         os.ftruncate(file, 0)
     fcntl.flock(file, fcntl.LOCK_UN)
-    os.close(file)
 
 
 def write_holder(file: int) -> None:

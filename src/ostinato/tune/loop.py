@@ -71,6 +71,11 @@ class Loop:
             if call is not None:
                 call()
 
+    def clear(self) -> None:
+        """Forget everything: also what nobody will, because an interrupt came between a `watch` and what it was for."""
+        self.close()
+        self._selector = selectors.DefaultSelector()
+
     def close(self) -> None:
         self._selector.close()
         self._timers.clear()

@@ -56,9 +56,11 @@ class Scratch:
     def remove(self) -> None:
         """Remove everything that was made."""
         if self._top is not None:
-            shutil.rmtree(self._top, ignore_errors=True)
-            os.close(self._lock)
-            self._top = None
+            try:
+                shutil.rmtree(self._top, ignore_errors=True)
+            finally:  # what an interrupt leaves is removed by the next search
+                self._top = None
+                os.close(self._lock)
 
 
 def _made() -> tuple[Path, int]:

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -115,6 +115,7 @@ class Tuner:
             Slot(self._loop, f"build:{number}", environment={}, memory=None)
             for number in range(len(os.sched_getaffinity(0)))
         ]
+        self._clean = True  # nothing of an earlier search is left to be ended
         self._closed = False
 
     def tune(
@@ -185,8 +186,7 @@ class Tuner:
             return
         with self._alone():
             self._closed = True
-            for slot in (*self._stations, *self._builders):
-                slot.close()
+            self._clear()
             self._loop.close()
             if self._store is not None:
                 self._store.close()
@@ -201,6 +201,8 @@ class Tuner:
         budget: Budget,
         anew: bool,
     ) -> Report:
+        if not self._clean:  # an interrupt came while the last search was being ended
+            self._clear()
         anchor = None if default is None else default.id
         race = Race(default=None, policy=self._policy)
         there = environment(self._devices)
@@ -235,6 +237,7 @@ class Tuner:
             progress=self._progress,
         )
         report = None
+        self._clean = False
         self._progress.begin(op, getattr(strategy, "total", None))
         try:
             search.run()
@@ -253,15 +256,23 @@ class Tuner:
             )
             for station in self._stations:
                 station.release()
+            self._clean = True
             return report
         except BaseException:
-            for slot in (*self._stations, *self._builders):
-                slot.close()
+            self._clear()
             raise
         finally:
-            known.commit(last=True)
-            search.close()
-            self._progress.end(report)
+            with ExitStack() as last:  # each of them, whatever becomes of those before it
+                last.callback(self._progress.end, report)
+                last.callback(search.close)
+                last.callback(known.commit, last=True)
+
+    def _clear(self) -> None:
+        """End whatever runs, and wait for nothing any more."""
+        for slot in (*self._stations, *self._builders):
+            slot.close()
+        self._loop.clear()
+        self._clean = True
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -194,13 +194,13 @@ class WarmWorker:
         self._loop.forget(fd)
 
     def _close(self) -> None:
-        if self._requests < 0:
+        requests, self._requests = self._requests, -1  # first: nothing is closed twice, whenever an interrupt comes
+        if requests < 0:
             return
         for fd in list(self._watched):
             self._unwatch(fd)
         if self._blocked:
-            self._loop.forget(self._requests)
+            self._loop.forget(requests)
         self._loop.forget(self._reaper.fileno())
-        for fd in (self._requests, self._reports, self._output):
+        for fd in (requests, self._reports, self._output):
             os.close(fd)
-        self._requests = -1
