@@ -20,7 +20,7 @@ def run(context: Context, directory: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
     import racing
 
-    races = 5 if context.quick else 50
+    races = 10 if context.quick else 100
     for space in racing.recorded():
         case = f"{space.name}, {len(space.configs)} configurations"
         ways = {RACE: [space.race(seed) for seed in range(races)]}
