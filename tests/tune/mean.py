@@ -18,6 +18,10 @@ def good(n):
     return lambda: None
 
 
+def sleeps(n):
+    return lambda: time.sleep(0.1)
+
+
 def refuses(text):
     raise ValueError(text)
 
@@ -83,6 +87,15 @@ def ruins_the_interpreter(n):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
     return call
+
+
+def is_nice(n):
+    return lambda: os.nice(1)
+
+
+def as_important_as_ever(n):
+    assert os.getpriority(os.PRIO_PROCESS, 0) == os.getpriority(os.PRIO_PROCESS, os.getppid())
+    return lambda: None
 
 
 def forgets_all_modules(n):

@@ -142,6 +142,12 @@ def test_what_a_callable_does_costs_nobody_else(what, ending):
     assert all(sample > 0.01 for result in report.results for sample in result.samples)  # not what was claimed
 
 
+def test_priorities_are_not_handed_down():
+    candidates = [call("as_important_as_ever", 1), call("is_nice"), call("as_important_as_ever", 2)]
+    with tuner() as session:
+        assert endings(session.tune("op", candidates)) == ["ok", "ok", "ok"]
+
+
 @pytest.mark.parametrize("devices", [["sim:a"], ["sim:a", "sim:b"]], ids=len)
 def test_who_kills_the_reaper_costs_nobody_else(devices):
     candidates = [call("good"), call("kills_its_parent", 1), call("good", 1), call("kills_its_parent", 2), echo(9)]
@@ -371,6 +377,26 @@ def test_a_forked_child_keeps_nothing_alive(tmp_path):
     finally:
         os.kill(child, signal.SIGKILL)
         process.communicate()
+
+
+def test_a_search_that_is_stopped_for_a_while_blames_nobody():
+    """Its time limits end while it is stopped, but what runs does so in time."""
+    process = user(
+        """
+        with tuner(timeout=1.5) as session:
+            say(os.getpid())
+            argv = ["sh", "-c", "sleep 0.1; echo OP:op,TIME:{n},WS:0"]
+            candidates = [ost.Candidate.command(argv, {"n": n}) for n in range(1, 5)]
+            candidates += [call("sleeps", n) for n in range(8)]
+            say(endings(session.tune("op", candidates)))
+        """
+    )
+    process.stdout.readline()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    process.send_signal(signal.SIGCONT)
+    assert said(process) == [" ".join(["ok"] * 12)]
 
 
 @pytest.mark.parametrize("what", ["tune", "close"])

@@ -32,7 +32,17 @@ class Tidying:
         Directories that modules must be found in.
     """
 
-    __slots__ = ("_copies", "_cores", "_directory", "_modules", "_streams", "_threads", "_variables", "path")
+    __slots__ = (
+        "_copies",
+        "_cores",
+        "_directory",
+        "_modules",
+        "_priority",
+        "_streams",
+        "_threads",
+        "_variables",
+        "path",
+    )
 
     def __init__(self) -> None:
         self._cores = os.sched_getaffinity(0)
@@ -41,6 +51,7 @@ class Tidying:
         self._copies = [moved(os.dup(number)) for number in range(3)]
         self._threads = _threads()
         self._modules, self._variables = len(sys.modules), len(os.environ)
+        self._priority = os.getpriority(os.PRIO_PROCESS, 0)
         self.path = frozenset(sys.path)
 
     def tidy(self) -> str:
@@ -53,6 +64,8 @@ class Tidying:
         if modules < self._modules or variables < self._variables or not self.path.issubset(sys.path):
             return "a candidate took modules, variables or directories of modules away"
         self._modules, self._variables = modules, variables
+        if os.getpriority(os.PRIO_PROCESS, 0) != self._priority:
+            return "a candidate changed the priority of this process"
         try:
             if self._directory is not None and _directory() != self._directory:
                 os.chdir(self._directory)
