@@ -352,3 +352,18 @@ def dying_once(path):
         open(path, "w").close()
         os._exit(1)
     return None
+
+
+def forging(times):
+    """Finds the descriptor of its process's reports, and writes to it."""
+
+    def call():
+        line = f'{{"type":"result","id":1,"status":"ok","ns":{times}}}\n'.encode()
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            try:
+                if fd > 2 and os.readlink(f"/proc/self/fd/{fd}").startswith("pipe"):
+                    os.write(fd, line)
+            except OSError:
+                pass
+
+    return call

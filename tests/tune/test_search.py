@@ -216,3 +216,29 @@ def test_a_store_that_can_be_read_no_more_costs_what_it_knows(
         report = tuner.tune("op", [shell("echo OP:op,TIME:1,WS:0")])
     assert report.best is not None
     assert "cannot be read; the search goes on" in caplog.text
+
+
+# Workers
+
+
+@pytest.mark.parametrize("times", ["[]", "[1.0, NaN]", "[Infinity]", "[-1.0, 5.0]", "[0]", '["1e400"]', "[[1]]", "{}"])
+def test_times_that_a_candidate_forged_make_no_sense(
+    times: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ostinato.tune.tasks._numbers", itertools.count(1))
+    candidate = ost.Candidate.call("tune.candidates:forging", {"times": times})
+    with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
+        (result,) = tuner.tune("op", [candidate]).results
+    assert result.status == "bad_output"
+    assert result.message.startswith("the worker's report makes no sense: ")
+
+
+def test_a_worker_of_which_nothing_is_heard_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(1000)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("ostinato.tune.calls._START_SECONDS", 0.1)
+    with (
+        ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner,
+        pytest.raises(ost.TuningError, match=r"cannot be started: nothing was heard of it for 0\.1 s"),
+    ):
+        tuner.tune("op", [null(1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -211,10 +212,11 @@ class Calls:
         self._tasks.clear()
         if isinstance(event, Stuck | Lost):
             self._lost(event)
-        elif not ready and not killing:
+        elif not ready and killing in ("", "time"):
             self._failed_starts += 1
             if self._failed_starts == _STARTS or isinstance(event, NotStarted):
-                raise TuningError(f"a worker process cannot be started: {_how(event)}\n{printed}".rstrip())
+                how = f"nothing was heard of it for {_START_SECONDS:g} s" if killing else _how(event)
+                raise TuningError(f"a worker process cannot be started: {how}\n{printed}".rstrip())
         known = self._began or bool(killing)
         if tasks and self._began and killing != "stale":
             task = tasks.pop(0)
@@ -250,6 +252,9 @@ def _outcome(task: Task, message: Message) -> Outcome:
             contended=int(message.get("contended", 0)),
             overhead_ns=float(message.get("overhead_ns", 0.0)),
         )
+        timed = task.what not in ("build", "check") and op.status in (Status.OK, Status.RACED)
+        if (timed or op.samples) and not (0 < sum(op.samples) < math.inf and min(op.samples) > 0):
+            raise ValueError("its times are not positive and finite")
     except (KeyError, TypeError, ValueError) as error:
         return Outcome(Status.BAD_OUTPUT, (), f"the worker's report makes no sense: {error}")
     return Outcome(op.status, (op,), op.message)
