@@ -9,7 +9,7 @@ from ostinato.tune.command import CommandRun
 from ostinato.tune.loop import Loop, Timer
 from ostinato.tune.outcome import Outcome
 from ostinato.tune.protocol import Reading
-from ostinato.tune.reaper import Lost, Reaper, Stuck
+from ostinato.tune.reaper import Exited, Lost, Reaper, Stuck
 from ostinato.tune.simulated_command import SimulatedCommands
 from ostinato.tune.status import Status
 from ostinato.tune.trial import Task
@@ -96,11 +96,13 @@ class Commands:
             self._finish(outcome)
             return
         candidate, end = task.trial.candidate.id, self._loop.now() + self._simulated.latency
+        # What it took is the reaper's to say: this process may have been stopped meanwhile.
+        left = task.seconds - (run.event.seconds if run is not None and isinstance(run.event, Exited) else 0.0)
         if self._simulated.crashes(candidate):  # it ended before it was killed
             self._finish(Outcome(_CRASH[0], (), _CRASH[1]))
             return
-        if self._simulated.hangs(candidate) or end > self._moment + task.seconds:
-            end = self._moment + task.seconds
+        if self._simulated.hangs(candidate) or self._simulated.latency > left:
+            end = self._loop.now() + left
             outcome = Outcome(Status.HANG_KILLED, (), f"still running after {task.seconds:g} s, killed")
         else:
             outcome = self._simulated.slowed(candidate, outcome, end)
