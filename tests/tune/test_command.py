@@ -356,3 +356,10 @@ def test_kept_is_whole_lines_of_the_beginning_and_the_end():
     assert last.startswith("line")
     assert kept.last_line() == "line 99"
     assert Kept().text() == Kept().last_line() == ""
+
+
+def test_who_prints_much_does_not_wait_for_a_busy_tuner(bench, tmp_path):
+    through = tmp_path / "through"
+    run = bench.start(sh(f"head -c 250000 /dev/zero; echo; echo OP:a,TIME:1,WS:0; touch {through}"))
+    until(through.exists, "it has printed all, though nobody reads")
+    assert bench.finish(run).status is Status.OK

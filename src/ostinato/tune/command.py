@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ostinato.tune.loop import Loop, Timer
 from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, death
+from ostinato.tune.pipes import ROOM, output_pipe
 from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 from ostinato.tune.status import Status
 from ostinato.tune.wording import one_line
@@ -23,7 +24,6 @@ PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds before each further attempt."""
 
 _REPORT = 3  # a single digit: a shell that is no bash can write to no other
-_PIECE = 1 << 16  # what a pipe holds
 _END = -1
 _KEPT = 1 << 16
 _QUOTED = 300
@@ -192,7 +192,7 @@ class CommandRun:
         theirs: dict[int, int] = {}
         try:
             for number, take in ((1, self._take_stdout), (2, self.stderr.add), (_REPORT, self._take_report)):
-                ours, theirs[number] = os.pipe()
+                ours, theirs[number] = output_pipe() if number == 1 else os.pipe()
                 self._pipes[ours] = take
                 os.set_blocking(ours, False)
                 self._loop.watch(ours, partial(self._read, ours))
@@ -241,7 +241,7 @@ class CommandRun:
     def _take(self, fd: int) -> int:
         """Take what a pipe holds now; return how many bytes, `_END` if there will be no more."""
         try:
-            data = os.read(fd, _PIECE)
+            data = os.read(fd, ROOM)
         except BlockingIOError:
             return 0
         self._printed += len(data)

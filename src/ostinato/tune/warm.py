@@ -11,6 +11,7 @@ from typing import Any
 
 from ostinato.tune.loop import Loop
 from ostinato.tune.outcome import MOST_PRINTED
+from ostinato.tune.pipes import ROOM, output_pipe
 from ostinato.tune.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 
 __all__ = ["Ended", "WarmWorker"]
@@ -74,7 +75,7 @@ class WarmWorker:
         """Whether nothing is left that was there at the last `sweep`."""
         requests, self._requests = os.pipe()
         self._reports, reports = os.pipe()
-        self._output, output = os.pipe()
+        self._output, output = output_pipe()
         for fd in (self._requests, self._reports, self._output):
             os.set_blocking(fd, False)
         try:
@@ -168,7 +169,7 @@ class WarmWorker:
         if self._output not in self._watched:
             return
         try:
-            data = os.read(self._output, 1 << 16)
+            data = os.read(self._output, ROOM)
         except BlockingIOError:
             return
         if not data:
