@@ -168,7 +168,7 @@ int main(int argc, char **argv) {
     } else if (WAY("json")) {
         report("{\"v\":1,\"type\":\"result\",\"op\":\n[1,2\n{{{{\n\"\\ud800\n");
     } else if (WAY("flood")) {
-        for (int line = 0; line < 1 << 18; line++)
+        for (int line = 0; line < 1 << 17; line++)
             fputs("yes\n", stdout);
     } else if (!WAY("nothing")) {
         return 96;

@@ -1,6 +1,7 @@
 """The chaos: a search of many bad candidates on many devices, killed again and again, and watched by an observer.
 
-`python -m chaos.run`, or ``make chaos``, is the whole of it. It prints a table, and ends with 1 if anything was wrong.
+`python -m chaos.run [SEED]`, or ``make chaos``, is the whole of it. It prints a table, and ends with 1 if anything was
+wrong.
 
 A search over all candidates runs in a process that is killed with SIGKILL at random moments: while candidates are
 measured, while it starts, and in its final. The next one is ready by then and goes on at once, while what the dead one
@@ -125,6 +126,8 @@ class Chaos:
         self.rest: list[tuple[int, dict[str, str]]] = []  # after each kill: the life, and all that was committed
         self.kills: Counter[str] = Counter()
         self.stopped = 0
+        self._read = 0  # bytes of the log
+        self._count = 0
         simulated = [f"sim:c{n:02}?noise=0.01{'&drift=0.0002' * (n % 8 == 7)}" for n in range(size.simulated)]
         cores = [f"cpu:{n}" for n in range(min(2, len(os.sched_getaffinity(0))))]
         self.real = len(cores)
@@ -231,9 +234,6 @@ class Chaos:
         self._read += len(whole)
         self._count += len(re.findall(rb"^enter \d", whole, re.MULTILINE))
         return self._count
-
-    _read = 0
-    _count = 0
 
     # The verdict.
 
