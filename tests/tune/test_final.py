@@ -66,9 +66,19 @@ def test_twice_as_slow_is_beaten_after_two_rounds():
     final = Final(finalists(3), 0.01)
     for _ in range(2):
         for entry in final.due():
-            final.turn(entry, [2.0 if entry[0] == "1" else 1.0])
+            final.turn(entry, [{"0": 1.0, "1": 2.0, "2": 1.01}[entry[0]]])
     assert final.standing == [("0", "op"), ("2", "op")]
     assert not final.settled
+
+
+def test_what_is_the_same_twice_is_not_asked_again():
+    final = Final(finalists(3), 0.01)
+    for number in range(2):
+        for entry in final.due():
+            final.turn(entry, [1.0 + 1e-5 * number])
+    assert final.settled
+    assert final.decides
+    assert final.standing == finalists(3)
 
 
 def test_once_twice_as_slow_is_not_beaten():
@@ -99,7 +109,7 @@ def test_of_one_turn_the_median_counts_and_more_samples_of_a_round_belong_to_its
         final.turn(first, [1.0, 90.0])
         final.turn(first, [1.0])
         assert final.due() == [second]
-        final.turn(second, [1.0])
+        final.turn(second, [1.005])
     assert final.rounds == 6
     assert final.times()["0", "op"] == (1.0, 1.0, 1.0)
 

@@ -18,6 +18,9 @@ ROUNDS = 15
 _FEWEST = 6
 """Fewest rounds after which intervals are compared: of fewer observations there is none."""
 
+_NOTHING = 0.01
+"""A part of the precision that is neither noise nor a difference."""
+
 
 class Final:
     """Rounds in which every finalist has one turn, in an order that is turned round in every second and rotates.
@@ -28,7 +31,8 @@ class Final:
     statistics) above that of another is beaten and has no more turns; before, who is `hopeless` beside another in every
     round.
 
-    It is settled when one is left, when all that are left are equal within the precision asked for, or after `ROUNDS`.
+    It is settled when one is left, when all that are left are equal within the precision asked for, or after `ROUNDS`;
+    from the second round on if all that was observed of them is the same but for a hundredth of the precision.
 
     How surely: of finalists that are all equally fast, each is beaten with a probability of 1/20 if their noise is
     alike, and of 1/10 at most if it is not. It falls fast where there is a difference, and so where it matters who
@@ -119,6 +123,10 @@ class Final:
             lowest = min(times[entry][0] for entry in self.standing)
             highest = max(times[entry][2] for entry in self.standing)
             self.settled = highest <= lowest * (1 + 2 * self._precision)
+        elif self.rounds >= 2:
+            # There is no noise to speak of, and no difference: simulated devices, programs that print constants.
+            seen = [value for entry in self.standing for value in self._observed()[entry]]
+            self.settled = max(seen) <= min(seen) * (1 + _NOTHING * self._precision)
         self.settled = self.settled or len(self.standing) < 2 or self.rounds == ROUNDS
 
     def _not_hopeless(self) -> list[EntryKey]:

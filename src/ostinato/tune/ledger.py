@@ -83,7 +83,9 @@ class Ledger:
                     before = result.samples if self._alike else ()
                     outcome = replace(_outcome(result), status=Status.OK, samples=(*before, *samples))
                     results[op] = _result(trial, outcome, result.device, cached=result.cached)
-            yield trial, Outcome(Status.OK, tuple(map(_outcome, results.values()))), self._final_device
+            first = next(iter(results.values())).device
+            device = first if self._alike and first is not None else self._final_device
+            yield trial, Outcome(Status.OK, tuple(map(_outcome, results.values()))), device
 
     def revived(self) -> list[Trial]:
         """Return those that were cut and would not be by what is known now: the store's, or where a rival failed."""

@@ -24,6 +24,12 @@ _FIELD = 8
 _TURN = 3
 """Samples of one turn in the final."""
 
+_FEWEST = 6
+"""Samples, of fewer there is no interval."""
+
+_DOUBT = 1.5
+"""How far a time may be off that is known by few samples."""
+
 _SHORTEST = 1e-3
 """ns; what the clock calls nothing at all counts as this, so that ratios exist."""
 
@@ -177,6 +183,11 @@ class Race:
         if self._final is not None:
             self._final.turn(entry, _checked(samples))
 
+    @property
+    def decided(self) -> bool:
+        """Whether the final, if there is one, has come to where its result can be read."""
+        return self._final is None or self._final.settled or self._final.decides
+
     def settled(self) -> bool:
         """Return whether there is nothing to measure again."""
         return not self.finalists()
@@ -190,9 +201,9 @@ class Race:
         if self._final is not None and self._final.decides:
             times, standing = self._final.times(), self._final.standing
         else:
-            times = self._times()
+            times = {entry: self._doubted(entry, *each) for entry, each in self._times().items()}
             least = min((high for _, _, high in times.values()), default=math.inf)
-            standing = [entry for entry, (low, _, _) in times.items() if low <= least]
+            standing = [entry for entry, (low, _, _) in times.items() if low <= least and not self.cut(entry)]
         limit = min((times[entry][1] for entry in standing), default=math.inf) * (1 + self.policy.rel_ci)
 
         def preference(entry: EntryKey) -> tuple[bool, bool, int, EntryKey]:
@@ -200,6 +211,12 @@ class Race:
 
         ties = tuple(sorted(standing, key=preference))
         return Verdict(ties[0] if ties else None, ties)
+
+    def _doubted(self, entry: EntryKey, low: float, middle: float, high: float) -> tuple[float, float, float]:
+        """Widen what is called an interval where there are too few samples for one."""
+        if len(self._screened[entry].ordered) >= _FEWEST:
+            return low, middle, high
+        return low / _DOUBT, middle, high * _DOUBT
 
     def _forget(self, entry: EntryKey) -> None:
         self._bounds.forget(entry, self._screened.pop(entry).place)

@@ -43,10 +43,10 @@ def _final(search: Search, race: Race, ledger: Ledger) -> bool:
     search.build([ledger.trial(candidate) for candidate, _ in due])
     station = search.lease()
     failures = 0
-    # It may take as long as all that was measured before, or as one candidate may.
+    # Once its result can be read, it goes on no longer than all that was measured before took, or one candidate may.
     end = search.seconds + max(search.seconds, race.policy.max_seconds)
     while station is not None and failures < _REPEATS and (due := race.finalists()):
-        if search.spent or search.seconds > end:
+        if search.spent or (search.seconds > end and race.decided):
             break
         trial = ledger.trial(due[0][0])
         search.build([trial])  # who has come in for one that failed may have to be built

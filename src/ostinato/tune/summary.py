@@ -99,7 +99,7 @@ def _winner(report: Report, best: Result) -> str:
     if best.interval_ns is not None and len(best.samples) >= _FEWEST_SAMPLES:
         low, high = best.interval_ns
         said += f", between {duration(low)} and {duration(high)} with 95 % confidence"
-    return f"{said} ({counted(len(best.samples), 'sample')}{_where(best)})."
+    return f"{said} ({counted(len(best.samples), 'sample')}{_where(report, best)})."
 
 
 def _failure(report: Report) -> list[str]:
@@ -129,8 +129,16 @@ def _nanoseconds(result: Result) -> float:
     return float("inf") if result.time_ns is None else result.time_ns
 
 
-def _where(result: Result) -> str:
-    return f", on {one_line(result.device)}" if result.device else ""
+def _where(report: Report, result: Result) -> str:
+    if not result.device:
+        return ""
+    finals = {
+        stretch.where
+        for stretch in report.stretches
+        if stretch.what == "final" and stretch.candidate == result.candidate and stretch.where != result.device
+    }
+    again = f", and in the final on {one_line(finals.pop())}" if finals else ""
+    return f", on {one_line(result.device)}{again}"
 
 
 def _default(report: Report, best: Result) -> list[str]:
