@@ -78,6 +78,25 @@ def test_what_was_cut_in_another_search_stays_known_when_the_budget_ends_before_
     assert after.samples == before.samples
 
 
+class IsSlowToLook(Progress):
+    """Looks at the first command that ended for so long that the others end, and the budget is spent."""
+
+    looked = False
+
+    def idle(self, where: str) -> None:
+        if not self.looked:
+            self.looked = True
+            time.sleep(0.6)
+
+
+def test_what_ended_when_the_budget_did_and_was_not_checked_is_not_ok(tmp_path: Path) -> None:
+    candidates = [shell("sleep {s}; echo OP:op,TIME:1,WS:0", s=s) for s in (0, 0.1)]
+    with ost.Tuner(["sim:a", "sim:b"], store=tmp_path / "db", progress=IsSlowToLook()) as tuner:
+        report = tuner.tune("op", candidates, verify="tune.candidates:no", budget=0.5)
+        assert {result.status for result in report.results} <= {"cancelled", "wrong_result"}
+    assert report.best is None
+
+
 # Anchors
 
 
@@ -163,7 +182,7 @@ def test_the_rest_of_the_compile_pool_goes_on_without_who_cannot_be_killed(tmp_p
     )
     others = [
         ost.Candidate.call("tune.candidates:with_prepared", {"workspace": n}, prepare="tune.candidates:prepared_from")
-        for n in range(5)
+        for n in range(50)
     ]
     with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
         if len(tuner._builders) == 1:  # a host of one core
