@@ -104,14 +104,15 @@ def test_finalists_that_cannot_be_told_apart_are_left_after_the_last_round():
 
 def test_of_one_turn_the_median_counts_and_more_samples_of_a_round_belong_to_its_turn():
     final = Final(finalists(2), 0.01)
-    for _ in range(6):
+    for number in range(6):
         first, second = final.due()
-        final.turn(first, [1.0, 90.0])
-        final.turn(first, [1.0])
+        time = 1.0 + number / 1000
+        final.turn(first, [time, 90.0])
+        final.turn(first, [time])
         assert final.due() == [second]
-        final.turn(second, [1.005])
+        final.turn(second, [time])
     assert final.rounds == 6
-    assert final.times()["0", "op"] == (1.0, 1.0, 1.0)
+    assert final.times()["0", "op"] == pytest.approx((1.0025, 1.0025, 1.0025))
 
 
 def test_turns_of_others_and_after_the_end_change_nothing():
