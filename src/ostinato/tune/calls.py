@@ -68,6 +68,7 @@ class Calls:
         self._failed_starts = 0
         self._tasks: deque[Task] = deque()
         self._began = False
+        self._served = 0  # tasks that the worker has answered
         self._moment = 0.0
         self._pace = 1.0  # seconds a task, lately
         self._window = 1  # tasks that may wait here, at this pace
@@ -79,6 +80,10 @@ class Calls:
     @property
     def busy(self) -> bool:
         return bool(self._tasks)
+
+    def begin(self) -> None:
+        """Begin another search, of which nobody knows how quick its candidates are."""
+        self._pace, self._window = 1.0, 1
 
     def room(self, most: int) -> bool:
         """Whether it takes another task, if it has fewer than `most`; ahead only if tasks were quick lately."""
@@ -158,6 +163,7 @@ class Calls:
 
     def _start_worker(self) -> None:
         self._ready = False
+        self._served = 0
         self._next()
         self._worker = WarmWorker(
             self._loop,
@@ -189,6 +195,7 @@ class Calls:
             elif kind == "result":
                 began = self._moment
                 task = self._tasks.popleft()
+                self._served += 1
                 self._next()
                 self._pace = 0.5 * (self._pace + self._moment - began)
                 self._window = next((ahead for limit, ahead in _WINDOWS if self._pace < limit), 1)
@@ -218,11 +225,21 @@ class Calls:
                 how = f"nothing was heard of it for {_START_SECONDS:g} s" if killing else _how(event)
                 raise TuningError(f"a worker process cannot be started: {how}\n{printed}".rstrip())
         known = self._began or bool(killing)
-        if tasks and self._began and killing != "stale":
+        if tasks and self._began and killing != "stale" and not self._excused(tasks[0], event, killing):
             task = tasks.pop(0)
             self._finished(task, self._verdict(task, event, killing, printed), self._moment)
         if tasks:
             self._returned(tasks, not known)
+
+    def _excused(self, task: Task, event: Ended, killing: str) -> bool:
+        """Whether the worker may have died of what others left in it: memory, or damage. Then a fresh one tells."""
+        died = isinstance(event, Exited) and not killing and (event.cause == "memory" or event.status < 0)
+        if not died or not self._served:
+            return False
+        if task.what == "measure" and task.trial.tries < 2:  # one that kills every worker must not go round for ever
+            task.trial.tries += 1
+            return True
+        return task.what == "final"  # whose turn it is then, at once
 
     def _verdict(self, task: Task, event: Ended, killing: str, printed: str) -> Outcome:
         """What became of the task that the worker died of."""

@@ -11,6 +11,7 @@ from typing import Any
 from ostinato.tune.candidate import Call, Candidate
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.source import Sources
+from ostinato.tune.status import Status
 from ostinato.tune.store import Search, StoreError
 from ostinato.tune.trial import Trial
 
@@ -96,9 +97,9 @@ class Known:
                 with suppress(OSError):  # what was built is a file that it stands for
                     trial.source = self._sources.of(trial.candidate)
             ops = outcome.ops or (OpOutcome(self._op, outcome.status, message=outcome.message),)
-            self._stored.add(
-                trial.candidate, trial.source, device, ops, timeout=self._limit(trial), memory=self._memory
-            )
+            built = outcome.status is not Status.COMPILE_TIMEOUT  # a build has the tuner's limit
+            limit = self._limit(trial) if built else self._seconds
+            self._stored.add(trial.candidate, trial.source, device, ops, timeout=limit, memory=self._memory)
             self.pending = True
 
     def commit(self, *, last: bool = False) -> None:

@@ -56,6 +56,8 @@ class Slot:
             self.close()
         elif self._calls is not None and self._surroundings != _surroundings():
             self._drop_calls()  # a worker of an earlier search has the surroundings of then
+        if self._calls is not None:
+            self._calls.begin()
         self.lost = ""  # whatever still runs since then holds the lease
         self._finished = finished
         self._returned = returned

@@ -54,7 +54,7 @@ class Tuner:
     timeout
         Seconds that a candidate may take: to be built, and again to be measured.
     memory
-        Bytes that a candidate may take, with all processes that it starts; None: no limit.
+        Bytes that a candidate may take while it is measured, with all processes that it starts; None: no limit.
     policy
         How candidates are measured.
     progress
