@@ -18,6 +18,20 @@ def good(n):
     return lambda: None
 
 
+_hoard = []
+
+
+def hoards(n):
+    _hoard.append(b"x" * (60 << 20))
+    return lambda: time.sleep(0.002 * n)
+
+
+def leaves_a_bomb(n):
+    """It goes off when somebody else is measured."""
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGSEGV)).start()
+    return lambda: time.sleep(0.3)
+
+
 def sleeps(n):
     return lambda: time.sleep(0.1)
 

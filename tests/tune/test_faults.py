@@ -148,6 +148,17 @@ def test_priorities_are_not_handed_down():
         assert endings(session.tune("op", candidates)) == ["ok", "ok", "ok"]
 
 
+def test_memory_that_others_left_is_nobodys_fault():
+    with tuner(memory=300 << 20) as session:
+        assert endings(session.tune("op", [call("hoards", n) for n in range(1, 11)])) == ["ok"] * 10
+
+
+def test_damage_that_others_left_is_nobodys_fault():
+    with tuner() as session:
+        candidates = [call("leaves_a_bomb"), *(call("sleeps", n) for n in range(8))]
+        assert endings(session.tune("op", candidates)) == ["ok"] * 9
+
+
 @pytest.mark.parametrize("devices", [["sim:a"], ["sim:a", "sim:b"]], ids=len)
 def test_who_kills_the_reaper_costs_nobody_else(devices):
     candidates = [call("good"), call("kills_its_parent", 1), call("good", 1), call("kills_its_parent", 2), echo(9)]
