@@ -137,7 +137,7 @@ def _tuning(rows: Sequence[Row]) -> list[Target]:
         Target(f"{waits.HANG}, callable, less {waits.WORKER}", call - worker, 50, unit=" ms"),
         Target(f"{waits.HANG}, {waits.COMMAND}", command, 50, unit=" ms"),
     ]
-    for case in (waits.NEVER, waits.EVERY):
+    for case in (waits.SHORT, waits.LONG, waits.LIMITED):
         found.append(Target(f"{waits.BUSY}, {case}", median[waits.SHARE, case, waits.BUSY], 2, unit=" % of a core"))
     spaces = {case for unit, case, _ in median if unit == races.SAMPLES}
     spent = {case: median[races.SAMPLES, case, races.RACE] / median[races.SAMPLES, case, races.LIKE] for case in spaces}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 
 from benchmarks.measure import Row
@@ -22,5 +23,8 @@ def take(
     for number in range(rounds):
         first = number % len(names)
         for name in names[first:] + names[:first]:
+            gc.collect()
+            gc.freeze()  # a contestant's garbage collector looks at what it makes itself, not at other benchmarks'
             samples[name].append(contestants[name]())
+            gc.unfreeze()
     return [Row(benchmark, case, name, unit, tuple(taken), reference) for name, taken in samples.items()]

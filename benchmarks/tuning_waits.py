@@ -25,7 +25,8 @@ THREADS, POOL = "a process each: sleep 0.05", "ProcessPoolExecutor(8)"
 HANG, HANG_LIMIT = "from a hang's limit to the next candidate of its device", 0.25
 CALL, COMMAND, WORKER = "callable, new worker included", "command", "start of a worker alone"
 BUSY, SHARE = "tuner and reapers", "% of a core"
-NEVER, EVERY = "8 sim devices, calls of 10 ms", "8 sim devices, calls of 10 ms, limit of memory"
+SHORT, LONG = "8 sim devices, candidates of 70 ms", "8 sim devices, candidates of 350 ms"
+LIMITED = f"{LONG}, limit of memory"
 
 _numbers = itertools.count()
 
@@ -85,7 +86,7 @@ def _pool() -> float:
 
 
 def _waiting(context: Context, directory: Path) -> None:
-    rounds = 2 if context.quick else 7
+    rounds = 2 if context.quick else 5
     samples: dict[tuple[str, str], list[float]] = {}
     peers: dict[str, Callable[[], float]] = {THREADS: _threads, POOL: _pool}
     for _ in range(rounds):
@@ -147,9 +148,9 @@ def _children_seconds() -> float:
     return seconds
 
 
-def _share(directory: Path, count: int, memory: int | None) -> float:
+def _share(directory: Path, count: int, latency: float, memory: int | None) -> float:
     """Return how much of a core the tuner and its reapers used, in percent, once all workers had started."""
-    names = [f"sim:{number}?latency=0.01" for number in range(DEVICES)]
+    names = [f"sim:{number}?latency={latency}" for number in range(DEVICES)]
     with _tuner(directory, names, memory=memory) as tuner:
         tuner.tune("busy", _empty(2 * DEVICES))
         reapers, begin, used = _children_seconds(), time.perf_counter(), time.process_time()
@@ -162,7 +163,7 @@ def run(context: Context, directory: Path) -> None:
     """Time what waits."""
     _waiting(context, directory)
     _hangs(context, directory)
-    rounds, count = (1, 40) if context.quick else (3, 240)
-    for case, memory in ((NEVER, None), (EVERY, 1 << 32)):
-        shares = {BUSY: lambda memory=memory: _share(directory, count, memory)}
+    rounds, count = (1, 16) if context.quick else (3, 64)
+    for case, latency, memory in ((SHORT, 0.01, None), (LONG, 0.05, None), (LIMITED, 0.05, 1 << 32)):
+        shares = {BUSY: lambda latency=latency, memory=memory: _share(directory, count, latency, memory)}
         context.rows += take(BENCHMARK, case, SHARE, shares, rounds=rounds)
