@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from ostinato.tune import cuda, hip, nvml
+from ostinato.tune.lease import cuda, hip, nvml
 
 _INITIALISED = nvml._initialised.__wrapped__  # keeps nothing for the next test
 

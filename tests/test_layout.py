@@ -25,11 +25,22 @@ MAY_NOT_IMPORT = {
     "view": {"cli", "demo"},
 }
 
+# Of the folders of `tune`, too: leases, processes, races and the store can each be used alone.
+IN_TUNE_MAY_NOT_IMPORT = {
+    "lease": {"process", "slots", "race", "store", "report", "job", "profiling", "search", "tuner"},
+    "process": {"lease", "slots", "race", "store", "report", "job", "profiling", "search", "tuner"},
+    "race": {"lease", "process", "slots", "store", "report", "job", "profiling", "search", "tuner"},
+    "store": {"process", "slots", "race", "report", "job", "profiling", "search", "tuner"},
+    "report": {"lease", "process", "slots", "store", "job", "profiling", "search", "tuner"},
+    "slots": {"store", "race", "report", "job", "profiling", "search", "tuner"},
+}
+
 MOST_LINES = 500
 
 
-def imported_at_once(path: Path) -> set[str]:
+def imported_at_once(path: Path, inside: str = "ostinato.") -> set[str]:
     """Parts that a module imports when it is imported: not inside a function, nor for type checkers only."""
+    depth = inside.count(".")
     found = set()
     waiting: list[ast.AST] = [ast.parse(path.read_text())]
     while waiting:
@@ -45,7 +56,7 @@ def imported_at_once(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
         waiting += ast.iter_child_nodes(node)
-    return {name.split(".")[1] for name in found if name.startswith("ostinato.")}
+    return {name.split(".")[depth] for name in found if name.startswith(inside) and name.count(".") >= depth}
 
 
 @pytest.mark.parametrize("part", MAY_NOT_IMPORT)
@@ -72,6 +83,15 @@ def test_a_tuners_worker_starts_with_the_standard_library_only() -> None:
         assert top in sys.stdlib_module_names or name == "ostinato" or name.startswith("ostinato.tune"), name
     # Each of these alone takes longer to import than all that a worker needs.
     assert not {"ast", "asyncio", "dataclasses", "enum", "inspect", "re", "typing"} & set(found)
+
+
+@pytest.mark.parametrize("part", IN_TUNE_MAY_NOT_IMPORT)
+def test_imports_within_the_tuner_go_along_the_arrows(part: str) -> None:
+    files = sorted((SOURCE / "tune" / part).rglob("*.py"))
+    assert len(files) > 1
+    for path in files:
+        wrong = imported_at_once(path, "ostinato.tune.") & IN_TUNE_MAY_NOT_IMPORT[part]
+        assert not wrong, f"{path.relative_to(ROOT)} imports {', '.join(sorted(wrong))}"
 
 
 def test_only_few_files_of_the_core_know_python() -> None:

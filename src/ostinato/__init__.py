@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ostinato.runtime.run import Run
     from ostinato.tune.candidate import Candidate
     from ostinato.tune.policy import Budget, Policy
-    from ostinato.tune.report import Report
+    from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
     from ostinato.tune.space import Space
     from ostinato.tune.status import Status
@@ -115,7 +115,7 @@ _HOMES = {
     "ostinato.runtime.run": ["Run"],
     "ostinato.tune.candidate": ["Candidate"],
     "ostinato.tune.policy": ["Budget", "Policy"],
-    "ostinato.tune.report": ["Report"],
+    "ostinato.tune.report.report": ["Report"],
     "ostinato.tune.result": ["Result"],
     "ostinato.tune.space": ["Space"],
     "ostinato.tune.status": ["Status"],

@@ -82,15 +82,15 @@ def tune(
 ) -> None:
     """Find the fastest candidate of a TOML file.
 
-    What may be in FILE is shown by: python -m pydoc ostinato.tune.job
+    What may be in FILE is shown by: python -m pydoc ostinato.tune.job.job
 
     The exit status is 0 if there is a winner, 1 if no candidate is ok, 2 if the search could not begin, and 130 after
     Ctrl-C.
     """
     from ostinato.errors import OstinatoError
-    from ostinato.tune.job import load
-    from ostinato.tune.report import writer
-    from ostinato.tune.run_job import run
+    from ostinato.tune.job.job import load
+    from ostinato.tune.job.run_job import run
+    from ostinato.tune.report.report import writer
 
     try:
         for path in reports:

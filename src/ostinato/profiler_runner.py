@@ -32,8 +32,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from ostinato.errors import TuningError
-from ostinato.tune.backlog import Backlog, Command
-from ostinato.tune.profile import ProfileResult, extract_profile_result
+from ostinato.tune.profiling.backlog import Backlog, Command
+from ostinato.tune.profiling.profile import ProfileResult, extract_profile_result
 
 __all__ = [
     "ProfileResult",

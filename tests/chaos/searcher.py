@@ -15,7 +15,7 @@ import ostinato as ost
 from chaos.plan import CLAIMED, SECONDS, Part, part
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.progress import Progress
-from ostinato.tune.report import Report
+from ostinato.tune.report.report import Report
 
 DIRECTORY = Path(os.environ["CHAOS_DIR"])
 RIVAL = "rival"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.tune.reaper import Reaper
+from ostinato.tune.process.reaper import Reaper
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ostinato.tune.reaper import Event, Exited, Lost, NotStarted, Reaper, Started
+from ostinato.tune.process.reaper import Event, Exited, Lost, NotStarted, Reaper, Started
 
 DEADLINE = 60.0
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}

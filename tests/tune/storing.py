@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import ostinato as ost
-from ostinato.tune.device import Device
-from ostinato.tune.key import environment
-from ostinato.tune.store import Search, Store, StoredAttempt
+from ostinato.tune.lease.device import Device
+from ostinato.tune.store.key import environment
+from ostinato.tune.store.store import Search, Store, StoredAttempt
 
 DEVICE = Device(name="sim:a", kind="sim", identities=("sim:a",), model="simulated", driver="1")
 POLICY = {"cache": "warm", "rel_ci": 0.01}

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.tune.device import Device
-from ostinato.tune.exchange import export, load
-from ostinato.tune.store import Store, StoredAttempt
+from ostinato.tune.lease.device import Device
+from ostinato.tune.store.exchange import export, load
+from ostinato.tune.store.store import Store, StoredAttempt
 from tune.storing import candidate, outcome, search
 
 TEXTS = st.text(max_size=5) | st.sampled_from(["it's", 'a"b', "\0", "\n\r\u2028", "\U0001f3bc", "\ud800"])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpus import fake_library, gpu, host
-from ostinato.tune import foreign
-from ostinato.tune.devices import devices
-from ostinato.tune.foreign import ForeignProcesses
+from ostinato.tune.lease import foreign
+from ostinato.tune.lease.devices import devices
+from ostinato.tune.lease.foreign import ForeignProcesses
 
 
 @pytest.fixture

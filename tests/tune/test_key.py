@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.tune.device import Device
-from ostinato.tune.key import Context, contexts, differing, environment, miss
-from ostinato.tune.versions import versions
+from ostinato.tune.lease.device import Device
+from ostinato.tune.store.key import Context, contexts, differing, environment, miss
+from ostinato.tune.store.versions import versions
 
 ORDER = ["source", "device", "driver", "versions", "policy", "key"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from gpus import AMD_CPU, amd_node, host
 from ostinato.errors import DeviceError
-from ostinato.tune.devices import devices
-from ostinato.tune.masks import mask
+from ostinato.tune.lease.devices import devices
+from ostinato.tune.profiling.masks import mask
 
 TWO = {"GPU-aaaa": "H100", "GPU-bbbb": "H100"}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from ostinato.tune.device import Device
-from ostinato.tune.key import environment
-from ostinato.tune.store import Store, StoredAttempt
+from ostinato.tune.lease.device import Device
+from ostinato.tune.store.key import environment
+from ostinato.tune.store.store import Store, StoredAttempt
 from profilers import line, python, sh
 
 GPU = Device(name="cuda:0", kind="cuda", identities=("GPU-1",), model="A100-SXM4-80GB", driver="550.54")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.tune import protocol
-from ostinato.tune.old_lines import BadLine, OldLine, OldLines, nameless, read_lines
-from ostinato.tune.protocol import Lines, Reading
+from ostinato.tune.process import protocol
+from ostinato.tune.process.old_lines import BadLine, OldLine, OldLines, nameless, read_lines
+from ostinato.tune.process.protocol import Lines, Reading
 from ostinato.tune.status import Status
 
 CRASH = (Status.CRASH, "killed by SIGSEGV")

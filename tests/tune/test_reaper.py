@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import ostinato
 from ostinato.errors import TuningError
-from ostinato.tune.reaper import Exited, Lost, Reaper, Started
+from ostinato.tune.process.reaper import Exited, Lost, Reaper, Started
 from tune.reaping import (
     DAEMON,
     ENVIRONMENT,

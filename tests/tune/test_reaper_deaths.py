@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.tune.reaper import Reaper
+from ostinato.tune.process.reaper import Reaper
 from tune.reaping import DEADLINE, eventually, living, marked
 
 TESTS = Path(__file__).parents[1]
@@ -25,7 +25,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.enviro
 # Holds a lease, and runs a command that has left a crowd behind, each in a session of its own.
 TUNER = """
 import fcntl, os, sys, time
-from ostinato.tune.reaper import Reaper, Started
+from ostinato.tune.process.reaper import Reaper, Started
 from tune.reaping import ENVIRONMENT, wait_for
 
 path, mark, forks = sys.argv[1:]
@@ -92,7 +92,7 @@ def test_a_lease_is_free_when_nothing_of_a_killed_tuner_is_left(tmp_path: Path, 
 
 TUNER_OF_TWO = """
 import fcntl, os, sys, time
-from ostinato.tune.reaper import Reaper, Started
+from ostinato.tune.process.reaper import Reaper, Started
 from tune.reaping import ENVIRONMENT, wait_for
 
 lease = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
@@ -175,7 +175,7 @@ def test_nothing_of_the_group_survives_a_killed_reaper() -> None:
     told = script(
         """
 import os, signal, sys
-from ostinato.tune.reaper import Lost, Reaper, Started
+from ostinato.tune.process.reaper import Lost, Reaper, Started
 from tune.reaping import ENVIRONMENT, eventually, marked, wait_for
 
 mark = sys.argv[1]
@@ -199,7 +199,7 @@ reaper.close()
 def test_a_forked_process_cannot_touch_the_reaper() -> None:
     told = script("""
 import os
-from ostinato.tune.reaper import Exited, Reaper
+from ostinato.tune.process.reaper import Exited, Reaper
 from tune.reaping import ENVIRONMENT, end
 
 reaper = Reaper()
@@ -230,7 +230,7 @@ def test_a_process_without_standard_descriptors_can_have_a_reaper(tmp_path: Path
     script(
         """
 import os, sys
-from ostinato.tune.reaper import Reaper
+from ostinato.tune.process.reaper import Reaper
 from tune.reaping import ENVIRONMENT, end
 
 os.closerange(0, 3)
@@ -248,7 +248,7 @@ with Reaper() as reaper:
 def test_somebody_else_may_wait_for_all_children() -> None:
     script("""
 import os, signal
-from ostinato.tune.reaper import Lost, Reaper
+from ostinato.tune.process.reaper import Lost, Reaper
 from tune.reaping import wait_for
 
 reaper = Reaper()
@@ -262,7 +262,7 @@ reaper.close()
 def test_the_reaper_is_not_in_the_session_of_the_tuner() -> None:
     script("""
 import os
-from ostinato.tune.reaper import Reaper
+from ostinato.tune.process.reaper import Reaper
 from tune.reaping import ENVIRONMENT, end
 
 with Reaper() as reaper:
@@ -285,7 +285,7 @@ def test_what_cannot_be_killed_is_named_and_waited_for() -> None:
         told = script(
             """
 import os, sys
-from ostinato.tune.reaper import Exited, Reaper, Started, Stuck
+from ostinato.tune.process.reaper import Exited, Reaper, Started, Stuck
 from tune.reaping import ENVIRONMENT, living, wait_for
 
 os.setgroups([])

@@ -114,7 +114,7 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, small, suffix, monkey
         out.write("half")
         raise RuntimeError("no space")
 
-    monkeypatch.setattr("ostinato.tune.report._writers", lambda: {suffix: fail})
+    monkeypatch.setattr("ostinato.tune.report.report._writers", lambda: {suffix: fail})
     with pytest.raises(RuntimeError):
         small.save(path)
     assert path.read_bytes() == before

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ostinato.errors import TuningError
-from ostinato.tune.scratch import Scratch
+from ostinato.tune.process.scratch import Scratch
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_what_a_killed_search_left_is_removed_and_what_a_living_one_has_is_not(t
     kept = Path(living.directory("a"))
     code = (
         "import os, signal, sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
-        "from ostinato.tune.scratch import Scratch\n"
+        "from ostinato.tune.process.scratch import Scratch\n"
         "print(Scratch().directory('b'), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(temporary)], capture_output=True, text=True, timeout=60)

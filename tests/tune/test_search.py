@@ -11,11 +11,11 @@ import pytest
 
 import ostinato as ost
 from ostinato.tune.candidate import Call, Candidate, Command
+from ostinato.tune.process.reaper import Event, Exited, Reaper, Stuck
 from ostinato.tune.progress import Progress
-from ostinato.tune.reaper import Event, Exited, Reaper, Stuck
 from ostinato.tune.result import Result
-from ostinato.tune.slot import Slot
-from ostinato.tune.store import Search, StoreError
+from ostinato.tune.slots.slot import Slot
+from ostinato.tune.store.store import Search, StoreError
 
 PATIENCE = 20  # seconds; what must not hang takes a small part of it
 
@@ -255,7 +255,7 @@ def test_times_that_a_candidate_forged_make_no_sense(
 def test_a_worker_of_which_nothing_is_heard_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(1000)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr("ostinato.tune.calls._START_SECONDS", 0.1)
+    monkeypatch.setattr("ostinato.tune.slots.calls._START_SECONDS", 0.1)
     with (
         ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner,
         pytest.raises(ost.TuningError, match=r"cannot be started: nothing was heard of it for 0\.1 s"),

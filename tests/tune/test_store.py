@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.tune import store as store_module
 from ostinato.tune.canonical import canonical
-from ostinato.tune.device import Device
-from ostinato.tune.key import miss
-from ostinato.tune.store import Search, Store, StoredAttempt, StoreError
+from ostinato.tune.lease.device import Device
+from ostinato.tune.store import store as store_module
+from ostinato.tune.store.key import miss
+from ostinato.tune.store.store import Search, Store, StoredAttempt, StoreError
 from tune.storing import DEVICE, POLICY, candidate, outcome, search
 
 
@@ -430,7 +430,7 @@ def test_threads_share_a_store(path: Path) -> None:
 WRITER = """if True:
     import sys
     sys.path.insert(0, sys.argv[1])
-    from ostinato.tune.store import Store
+    from ostinato.tune.store.store import Store
     from tune.storing import candidate, outcome, search
     with Store(sys.argv[2]) as store:
         now = search(store)
@@ -459,7 +459,7 @@ def test_a_fork_of_the_user_cannot_use_the_store_and_does_no_harm(path: Path) ->
     script = """if True:
         import os, sys
         sys.path.insert(0, sys.argv[1])
-        from ostinato.tune.store import Store
+        from ostinato.tune.store.store import Store
         from tune.storing import candidate, outcome, search
         store = Store(sys.argv[2])
         now = search(store)

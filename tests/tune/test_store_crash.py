@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.tune.store import Store
+from ostinato.tune.store.store import Store
 from tune.storing import candidate, outcome, search
 
 TESTS = str(Path(__file__).parents[1])
@@ -25,7 +25,7 @@ OPS = 3  # of a run, so that half a run would show
 WRITER = """if True:
     import os, random, sys
     sys.path.insert(0, sys.argv[1])
-    from ostinato.tune.store import Store
+    from ostinato.tune.store.store import Store
     from tune.storing import candidate, outcome, search
     store, rng = Store(sys.argv[2]), random.Random(int(sys.argv[3]))
     now, number = search(store), int(sys.argv[4])
@@ -109,7 +109,7 @@ def test_writers_that_others_outlive_leave_the_store_to_them(tmp_path: Path) -> 
 DYING = """if True:
     import os, signal, sqlite3, sys
     sys.path.insert(0, sys.argv[1])
-    from ostinato.tune.store import Store
+    from ostinato.tune.store.store import Store
     from tune.storing import candidate, outcome, search
 
     class Dying(sqlite3.Connection):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from ostinato.tune import database
-from ostinato.tune.store import Store, StoreError
+from ostinato.tune.store import database
+from ostinato.tune.store.store import Store, StoreError
 from tune import storing
 from tune.storing import candidate, outcome, search
 
@@ -146,7 +146,7 @@ def test_a_cache_directory_that_cannot_be_made_is_named(tmp_path: Path, monkeypa
 AS_ANOTHER_USER = """if True:
     import os, sys
     sys.path.insert(0, sys.argv[1])
-    from ostinato.tune.store import Store, StoreError
+    from ostinato.tune.store.store import Store, StoreError
     if os.geteuid() == 0:
         os.setresuid(65534, 65534, 65534)
     try:
@@ -176,7 +176,7 @@ def test_a_full_disk_loses_nothing_that_was_committed_and_keeps_the_rest(path: P
     script = """if True:
         import resource, sys
         sys.path.insert(0, sys.argv[1])
-        from ostinato.tune.store import Store, StoreError
+        from ostinato.tune.store.store import Store, StoreError
         from tune.storing import candidate, outcome, search
         with Store(sys.argv[2]) as store:
             now = search(store)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostinato.tune.stopping import Stopping
+from ostinato.tune.race.stopping import Stopping
 from ostinato.tune.worker import simulated
 from ostinato.tune.worker.cache import Flusher, last_level_bytes
 from ostinato.tune.worker.poison import poisoned

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import ostinato as ost
 from ostinato.tune.candidate import Command
-from ostinato.tune.device import Device
-from ostinato.tune.devices import devices
-from ostinato.tune.lease import Lease
+from ostinato.tune.lease.device import Device
+from ostinato.tune.lease.devices import devices
+from ostinato.tune.lease.lease import Lease
 
 
 class Held(threading.Thread):

@@ -10,9 +10,9 @@ from typing import Any
 
 from ostinato.tune.candidate import Call, Candidate
 from ostinato.tune.outcome import OpOutcome, Outcome
-from ostinato.tune.source import Sources
 from ostinato.tune.status import Status
-from ostinato.tune.store import Search, StoreError
+from ostinato.tune.store.source import Sources
+from ostinato.tune.store.store import Search, StoreError
 from ostinato.tune.trial import Trial
 
 __all__ = ["Known"]

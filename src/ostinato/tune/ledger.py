@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.progress import Progress
-from ostinato.tune.race import EntryKey, Race
+from ostinato.tune.race.race import EntryKey, Race
+from ostinato.tune.race.stopping import interval, median
 from ostinato.tune.result import Result
 from ostinato.tune.status import Status
-from ostinato.tune.stopping import interval, median
 from ostinato.tune.trial import Trial
 
 __all__ = ["Ledger"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ostinato.tune.candidate import Candidate
-    from ostinato.tune.report import Report
+    from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
 __all__ = ["Progress", "listener"]

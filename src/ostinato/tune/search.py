@@ -13,14 +13,14 @@ from ostinato.tune.candidate import Call, Command
 from ostinato.tune.intake import Intake
 from ostinato.tune.known import Known
 from ostinato.tune.ledger import Ledger
-from ostinato.tune.loop import Loop
 from ostinato.tune.outcome import OpOutcome, Outcome
+from ostinato.tune.process.loop import Loop
+from ostinato.tune.process.scratch import Scratch
 from ostinato.tune.progress import Progress
-from ostinato.tune.race import Race
+from ostinato.tune.race.race import Race
 from ostinato.tune.result import Stretch
-from ostinato.tune.scratch import Scratch
-from ostinato.tune.slot import Slot
-from ostinato.tune.station import Station
+from ostinato.tune.slots.slot import Slot
+from ostinato.tune.slots.station import Station
 from ostinato.tune.status import Status
 from ostinato.tune.tasks import Tasks
 from ostinato.tune.trial import Task, Trial

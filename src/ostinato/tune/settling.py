@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ostinato.tune.known import Known
 from ostinato.tune.ledger import Ledger
-from ostinato.tune.race import EntryKey, Race
+from ostinato.tune.race.race import EntryKey, Race
 from ostinato.tune.result import Result
 from ostinato.tune.search import Search
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.policy import Policy
-from ostinato.tune.station import Station
+from ostinato.tune.slots.station import Station
 from ostinato.tune.trial import Task, Trial
 
 __all__ = ["Tasks"]

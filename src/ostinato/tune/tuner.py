@@ -13,23 +13,23 @@ from typing import Any, Self
 
 from ostinato.tune.candidate import Candidate, importable_name
 from ostinato.tune.canonical import plain
-from ostinato.tune.devices import devices as devices_named
 from ostinato.tune.intake import Intake
-from ostinato.tune.key import environment
 from ostinato.tune.known import Known
+from ostinato.tune.lease.devices import devices as devices_named
 from ostinato.tune.ledger import Ledger
-from ostinato.tune.loop import Loop
 from ostinato.tune.offers import Strategy, offers
 from ostinato.tune.policy import Budget, Policy, positive
+from ostinato.tune.process.loop import Loop
 from ostinato.tune.progress import Progress, listener
-from ostinato.tune.race import Race
-from ostinato.tune.report import Report
+from ostinato.tune.race.race import Race
+from ostinato.tune.report.report import Report
 from ostinato.tune.search import Search
 from ostinato.tune.settling import settle
-from ostinato.tune.slot import Slot
-from ostinato.tune.source import Sources
-from ostinato.tune.station import Station
-from ostinato.tune.store import Store, StoreError
+from ostinato.tune.slots.slot import Slot
+from ostinato.tune.slots.station import Station
+from ostinato.tune.store.key import environment
+from ostinato.tune.store.source import Sources
+from ostinato.tune.store.store import Store, StoreError
 from ostinato.tune.tasks import Tasks
 
 __all__ = ["Tuner"]

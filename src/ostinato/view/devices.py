@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ostinato.errors import DeviceError
-from ostinato.tune.cpu import cpu_devices
-from ostinato.tune.cuda import cuda_devices
-from ostinato.tune.hip import hip_devices
-from ostinato.tune.lock_file import holders, lease_directory
+from ostinato.tune.lease.cpu import cpu_devices
+from ostinato.tune.lease.cuda import cuda_devices
+from ostinato.tune.lease.hip import hip_devices
+from ostinato.tune.lease.lock_file import holders, lease_directory
 
 if TYPE_CHECKING:
     from rich.console import Console

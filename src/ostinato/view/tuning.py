@@ -16,7 +16,7 @@ from ostinato.tune.wording import counted, duration, one_line, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.candidate import Candidate
-    from ostinato.tune.report import Report
+    from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
 __all__ = ["Display"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ostinato.tune.stopping import Stopping
+from ostinato.tune.race.stopping import Stopping
 from ostinato.tune.worker.forked import end_if_forked
 from ostinato.tune.worker.functions import described, found
 from ostinato.tune.worker.json_text import quoted

@@ -1,0 +1,1 @@
+"""Searches that are described by a file."""

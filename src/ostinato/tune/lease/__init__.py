@@ -1,0 +1,1 @@
+"""Devices, by name and by identity, and leases of them."""

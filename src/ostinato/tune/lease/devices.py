@@ -1,0 +1,80 @@
+"""Devices by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from ostinato.tune.lease.cpu import cpu_device, cpu_devices
+from ostinato.tune.lease.cuda import cuda_device, cuda_devices
+from ostinato.tune.lease.device import Device
+from ostinato.tune.lease.hip import hip_device, hip_devices
+from ostinato.tune.lease.simulated import simulated_device
+
+__all__ = ["devices"]
+
+_KINDS: dict[str, Callable[[str], Device]] = {
+    "cpu": cpu_device,
+    "cuda": cuda_device,
+    "hip": hip_device,
+    "sim": simulated_device,
+}
+
+
+def devices(names: str | Sequence[str]) -> tuple[Device, ...]:
+    """Return the devices of these names.
+
+    Parameters
+    ----------
+    names
+        A list of names, or a `str` of one or several with commas between:
+
+        * ``cpu:0``, ``cpu:0-3``, ``cpu:0,2``: cores of this process's affinity mask, counted from 0;
+        * ``cuda:0``: a GPU of the mask ``CUDA_VISIBLE_DEVICES``, counted from 0, or ``cuda:GPU-...``,
+          ``cuda:MIG-...``: by the beginning of its UUID;
+        * ``hip:0``: a GPU of the masks ``ROCR_VISIBLE_DEVICES`` and ``HIP_VISIBLE_DEVICES``, or ``hip:GPU-...``;
+        * ``sim:NAME?latency=0.01&noise=0.1``: a simulated device, with any of the parameters of `Simulation`;
+        * ``all``: the GPUs of this process's masks if there are any, else one device for each usable core.
+
+    Raises
+    ------
+    ValueError
+        If a name means nothing, there are none, or two have something in common.
+    DeviceError
+        If a device is not there.
+
+    Examples
+    --------
+    >>> [device.name for device in devices("sim:a?latency=0.01,sim:b")]
+    ['sim:a?latency=0.01', 'sim:b']
+    """
+    if not isinstance(names, Iterable):
+        raise TypeError(f"devices are named by str, such as 'cpu:0', not {names!r}")
+    # A comma within a name is followed by a number, one between names by a kind.
+    listed = re.split(r"\s*,\s*(?=[A-Za-z])", names.strip()) if isinstance(names, str) else list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise TypeError(f"devices are named by str, not {name!r}")
+    found = [device for name in listed for device in _named(name)]
+    if not found:
+        raise ValueError("no device is named")
+    owners: dict[str, Device] = {}
+    for device in found:
+        for identity in device.identities:
+            other = owners.setdefault(identity, device)
+            if other is not device:
+                both = "twice" if other.name == device.name else f"and {other.name!r}, which have {identity} in common"
+                raise ValueError(f"devices name {device.name!r} {both}")
+    return tuple(found)
+
+
+def _named(name: str) -> list[Device]:
+    if name == "all":
+        return cuda_devices() + hip_devices() or cpu_devices()
+    kind, colon, _ = name.partition(":")
+    if kind not in _KINDS or not colon:
+        raise ValueError(
+            f"{name!r} is no device: they are cpu:0, cpu:0-3, cpu:0,2, cuda:0, cuda:GPU-..., cuda:MIG-..., hip:0, "
+            "hip:GPU-..., sim:NAME and all"
+        )
+    return [_KINDS[kind](name)]

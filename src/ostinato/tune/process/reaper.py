@@ -1,0 +1,388 @@
+"""A small process that runs one command at a time and lets nothing of it remain.
+
+The reaper (`core/reaper/`) is the parent of the command and, as a child subreaper, of every process that the command
+leaves behind. What it promises:
+
+* `Exited` is said only when the command and all its descendants are gone: whatever they held is free.
+* When this process ends, however it ends, the reaper kills them all, waits until they are gone, only then unlocks the
+  leases that it was given, and ends.
+* When the reaper itself is killed, the kernel kills the command, and `Lost` is said.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import signal
+import socket
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+from ostinato.tune.process.reaper_process import above_standard, start_process
+
+__all__ = ["Exited", "Lost", "NotStarted", "Reaper", "Started", "Stuck", "Swept"]
+
+
+class Started(NamedTuple):
+    """The command is running: the program was found and executed."""
+
+    pid: int
+
+
+class NotStarted(NamedTuple):
+    """The command could not be started; nothing runs.
+
+    ``stage`` is what failed: ``"fork"``, ``"setup"`` (its session, cores or descriptors), ``"chdir"`` or ``"exec"``.
+    """
+
+    errno: int
+    stage: Literal["fork", "setup", "chdir", "exec"]
+
+
+class Exited(NamedTuple):
+    """The command has ended, and so has everything that it had started.
+
+    Attributes
+    ----------
+    status
+        Exit status, or minus the number of the signal that ended it.
+    cause
+        ``"exit"``: it ended by itself; ``"time"``, ``"memory"``: killed at that limit; ``"killed"``: by `kill`.
+    leftovers
+        How many other processes, still running when the command ended or was killed, were killed.
+    max_rss
+        Most memory that one of the processes had resident, in bytes.
+    cpu_ns, preemptions
+        Time on processors, and involuntary context switches, of all of them.
+    seconds
+        From the start of the program to its end.
+    """
+
+    status: int
+    cause: Literal["exit", "time", "memory", "killed"]
+    leftovers: int
+    max_rss: int
+    cpu_ns: int
+    preemptions: int
+    seconds: float
+
+
+class Stuck(NamedTuple):
+    """Processes of the command are still there 5 s after SIGKILL; `Exited` follows if they do end."""
+
+    pids: tuple[int, ...]
+
+
+class Lost(NamedTuple):
+    """The reaper itself has ended: its exit status, or minus the number of a signal; None if it is not known."""
+
+    status: int | None
+
+
+class Swept(NamedTuple):
+    """`Reaper.sweep` is done: so many processes were killed, and none but the command, if it still runs, is left."""
+
+    killed: int
+
+
+Event = Started | NotStarted | Exited | Stuck | Swept | Lost
+
+# The messages of core/reaper/messages.h. A message starts with its kind.
+_SETUP, _LEASES, _SPAWN, _KILL, _SWEEP, _CLOSE = range(1, 7)
+_STARTED, _NOT_STARTED, _EXITED, _STUCK, _SWEPT = range(1, 6)
+_SETUP_HEADER = struct.Struct("=II")
+_SPAWN_HEADER = struct.Struct("=IIIIQQ")
+_STAGES: tuple[Literal["fork", "setup", "chdir", "exec"], ...] = ("fork", "setup", "chdir", "exec")
+_CAUSES: tuple[Literal["exit", "time", "memory", "killed"], ...] = ("exit", "time", "memory", "killed")
+_EXITED_FIELDS = struct.Struct("=iIIQQQQ")
+_LONGEST_MESSAGE = 4096
+# The kernel passes at most 253 descriptors with one message.
+_MOST_DESCRIPTORS = 250
+
+
+class Reaper:
+    """Runs one command at a time, and lets nothing of it remain.
+
+    Every method but `close` raises `RuntimeError` in a process forked from the one that made the reaper; there, `close`
+    leaves the reaper and its command alone.
+
+    Parameters
+    ----------
+    leases
+        Descriptors with ``flock`` locks. The reaper holds duplicates, and unlocks them if this process dies, after it
+        has killed the command.
+    cores
+        The cores that commands run on; None: those of this process.
+    idle_priority
+        Whether commands run only while nothing else wants their cores.
+
+    Raises
+    ------
+    TuningError
+        If the reaper's program is missing or the kernel lacks what it needs.
+
+    Examples
+    --------
+    >>> import select
+    >>> with Reaper() as reaper:
+    ...     reaper.spawn(["sh", "-c", "exit 3"], env={"PATH": "/bin:/usr/bin"})
+    ...     events = []
+    ...     while not events or isinstance(events[-1], Started):
+    ...         _ = select.select([reaper], [], [], 60)
+    ...         events += reaper.read()
+    >>> events[-1].status, events[-1].cause, events[-1].leftovers
+    (3, 'exit', 0)
+    """
+
+    def __init__(
+        self, *, leases: Sequence[int] = (), cores: frozenset[int] | None = None, idle_priority: bool = False
+    ) -> None:
+        self._owner = os.getpid()
+        self._running = False
+        self._command_pid = 0
+        self._lost = False
+        self._stuck: tuple[int, ...] = ()
+        self._status: int | None = None
+        mask = _core_mask(cores)
+        ours, theirs = (above_standard(end.detach()) for end in socket.socketpair(type=socket.SOCK_SEQPACKET))
+        try:
+            self._pid, self._pidfd = start_process(theirs)
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        self._socket = socket.socket(fileno=ours)
+        self._send(_SETUP_HEADER.pack(_SETUP, idle_priority) + mask, ())
+        self.hold(leases)
+
+    def hold(self, leases: Sequence[int]) -> None:
+        """Hold these locked files from now on, in place of those held before."""
+        self._check_owner()
+        for start in (None, *range(0, len(leases), _MOST_DESCRIPTORS)):
+            descriptors = () if start is None else leases[start : start + _MOST_DESCRIPTORS]
+            self._send(struct.pack("=I", _LEASES), descriptors)
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when `read` has something to return."""
+        return self._socket.fileno()
+
+    @property
+    def pid(self) -> int:
+        """Process number of the reaper: everything on its device descends from it."""
+        return self._pid
+
+    @property
+    def running(self) -> bool:
+        """Whether a command was spawned whose end `read` has not returned yet."""
+        return self._running
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        fds: Mapping[int, int] | None = None,
+        seconds: float | None = None,
+        memory: int | None = None,
+    ) -> None:
+        """Start a command; `read` says what becomes of it.
+
+        It runs in a session and process group of its own, with default signal dispositions and no signal blocked.
+
+        Parameters
+        ----------
+        argv
+            The program, found along ``PATH`` of `env` unless it has a slash, and its arguments.
+        env
+            The whole environment.
+        cwd
+            Working directory; None: that of this process.
+        fds
+            Its descriptors: number there -> number here. Of 0, 1 and 2, those not given are ``/dev/null``; no other
+            descriptor is open.
+        seconds
+            It is killed when it has not ended so long after its program was executed.
+        memory
+            It is killed when it and its descendants have more bytes resident.
+
+        Raises
+        ------
+        RuntimeError
+            If the last command has not ended, or the reaper is closed or lost.
+        ValueError
+            If an argument cannot be given to a process, such as a string with a zero byte.
+        """
+        self._check_owner()
+        if self._running:
+            raise RuntimeError("the reaper runs one command at a time; wait until the last one has ended")
+        if self._lost or self._socket.fileno() < 0:
+            raise RuntimeError("the reaper is closed or was lost")
+        if not argv:
+            raise ValueError("argv is empty: it needs a program at least")
+        for name, limit in (("seconds", seconds), ("memory", memory)):
+            if limit is not None and not limit > 0:
+                raise ValueError(f"{name} is positive, or None for no limit, not {limit!r}")
+        targets = fds or {}
+        if len(targets) > _MOST_DESCRIPTORS:
+            raise ValueError(f"a command gets at most {_MOST_DESCRIPTORS} descriptors, not {len(targets)}")
+        nanoseconds = 0 if seconds is None else min(max(1, int(min(seconds, 1e9) * 1e9)), 2**62)
+        header = _SPAWN_HEADER.pack(_SPAWN, len(argv), len(env), len(targets), nanoseconds, min(memory or 0, 2**63))
+        # A memory file, because arguments and environment may be longer than a message.
+        words = os.memfd_create("ostinato-command")
+        try:
+            _write(words, _words(argv, env, cwd))
+            self._send(header + array.array("i", targets).tobytes(), [words, *targets.values()])
+        finally:
+            os.close(words)
+        self._running = True
+        self._command_pid = 0
+
+    def kill(self) -> None:
+        """Kill the command and all its descendants; `Exited` follows. Nothing happens if none is running."""
+        self._check_owner()
+        if self._running:
+            self._send(struct.pack("=I", _KILL), ())
+
+    def sweep(self) -> None:
+        """Kill all that the command has started, and let itself run on; `Swept` follows, before any `Exited`."""
+        self._check_owner()
+        self._send(struct.pack("=I", _SWEEP), ())
+
+    def read(self) -> list[Event]:
+        """Return what has happened since the last call, in order; never waits."""
+        self._check_owner()
+        events: list[Event] = []
+        while not self._lost and self._socket.fileno() >= 0:
+            try:
+                message = self._socket.recv(_LONGEST_MESSAGE, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            except ConnectionResetError:
+                continue  # told once when the reaper is gone; what it had said before is still to be read
+            events.append(self._event(message) if message else self._end())
+        return events
+
+    def close(self, timeout: float = 10) -> None:
+        """Kill the command, wait until all of it is gone, and end the reaper. May be called again.
+
+        Raises
+        ------
+        TimeoutError
+            If processes of the command are still there after `timeout` seconds; it names them. The reaper goes on
+            waiting for them, and holds the leases until then.
+        """
+        if self._socket.fileno() < 0:
+            return
+        if os.getpid() != self._owner:
+            self._socket.close()
+            os.close(self._pidfd)
+            return
+        if not self._lost:
+            self._send(struct.pack("=I", _CLOSE), ())
+            if not self._ends_within(timeout):
+                raise TimeoutError(f"processes are still there {timeout:g} s after SIGKILL: {self._remaining()}")
+            self._wait()
+        self._socket.close()
+        os.close(self._pidfd)
+        self._running = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._owner:
+            raise RuntimeError("a reaper serves the process that made it, not one forked from it")
+
+    def _send(self, message: bytes, descriptors: Iterable[int]) -> None:
+        # If the reaper has ended, `read` says so.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self._socket, [message], list(descriptors))
+
+    def _event(self, message: bytes) -> Event:
+        kind, *fields = struct.unpack_from("=Ii", message)
+        if kind == _STARTED:
+            self._command_pid = fields[0]
+            return Started(fields[0])
+        if kind == _STUCK:
+            return Stuck(tuple(array.array("i", message[4:])))
+        if kind == _SWEPT:
+            return Swept(fields[0])
+        self._running = False
+        if kind == _NOT_STARTED:
+            code, stage = struct.unpack_from("=iI", message, 4)
+            return NotStarted(code, _STAGES[stage])
+        status, cause, leftovers, max_rss, cpu_ns, preemptions, ns = _EXITED_FIELDS.unpack_from(message, 4)
+        return Exited(status, _CAUSES[cause], leftovers, max_rss, cpu_ns, preemptions, ns * 1e-9)
+
+    def _end(self) -> Lost:
+        self._lost = True
+        self._wait()
+        if self._running and self._command_pid:
+            # The kernel has killed the command; what it had started in its group has nobody else to do it.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._command_pid, signal.SIGKILL)
+        self._running = False
+        return Lost(self._status)
+
+    def _ends_within(self, seconds: float) -> bool:
+        end = select.poll()
+        end.register(self._pidfd, select.POLLIN)
+        return bool(end.poll(max(0, seconds) * 1000))
+
+    def _remaining(self) -> str:
+        for event in self.read():
+            if isinstance(event, Stuck):
+                self._stuck = event.pids
+        return ", ".join(map(str, self._stuck or [self._command_pid]))
+
+    def _wait(self) -> None:
+        # Somebody may have waited for all children of this process.
+        with suppress(ChildProcessError):
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+
+def _core_mask(cores: frozenset[int] | None) -> bytes:
+    if cores is None:
+        return b""
+    if not cores:
+        raise ValueError("cores is empty: a command needs one at least, or None for no binding")
+    mask = sum(1 << core for core in cores)
+    return mask.to_bytes(-(-mask.bit_length() // 64) * 8, "little")
+
+
+def _words(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> bytes:
+    words = [os.fsencode(word) for word in argv]
+    for name, value in env.items():
+        if not name or "=" in name:
+            raise ValueError(f"not a name of an environment variable: {name!r}")
+        words.append(os.fsencode(name) + b"=" + os.fsencode(value))
+    words.append(_directory(cwd))
+    for word in words:
+        if b"\0" in word:
+            raise ValueError(f"a zero byte in {word!r}: a process cannot be given it")
+    return b"\0".join(words) + b"\0"
+
+
+def _directory(cwd: str | None) -> bytes:
+    try:
+        here = os.getcwdb()
+    except FileNotFoundError:
+        here = b"."  # it was removed: then the reaper, which is still in it, stays there
+    return here if cwd is None else os.path.join(here, os.fsencode(cwd))
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,1 @@
+"""What `ostinato.profiler_runner` is made of, besides leases and reapers."""

@@ -1,0 +1,1 @@
+"""Who is cut, who is measured again, and who wins: values in, values out."""

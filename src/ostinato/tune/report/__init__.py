@@ -1,0 +1,1 @@
+"""What a search found, in sentences, tables, pictures and one page."""

@@ -1,0 +1,144 @@
+"""What a search found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from ostinato.tune.policy import Policy
+from ostinato.tune.result import Result, Stretch
+
+__all__ = ["Report", "writer"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What a search found.
+
+    Attributes
+    ----------
+    op, key
+        What was tuned.
+    policy
+        How it was measured.
+    best
+        The winner, one of `results`; None if no candidate is ok.
+    ties
+        What cannot be told from the winner by these measurements, the winner first.
+    results
+        One entry per candidate and op, in the order of the candidates.
+    default
+        The default's entry; None if there is no default or it reported nothing.
+    seconds
+        Duration of the search.
+    stretches
+        When which device was busy with what.
+    environment
+        Devices, drivers and library versions that the results hold for.
+
+    Examples
+    --------
+    >>> import ostinato as ost
+    >>> slow, fast = (
+    ...     ost.Result(
+    ...         candidate=ost.Candidate.call("json:dumps", {"obj": "x" * n}),
+    ...         op="dumps",
+    ...         status=ost.Status.OK,
+    ...         time_ns=n * 250.0,
+    ...         samples=(n * 250.0,),
+    ...     )
+    ...     for n in (6, 4)
+    ... )
+    >>> report = ost.Report(
+    ...     op="dumps", key={}, policy=ost.Policy(), best=fast, ties=(fast,), results=(slow, fast), default=slow
+    ... )
+    >>> print(report.why())
+    The winner is obj=xxxx: 1 us a call (1 sample).
+    It is 1.5 times as fast as the default, obj=xxxxxx: 1.5 us; there are too few samples to say how sure that is.
+    2 candidates in 0 ns.
+    Results: 2 ok.
+    >>> print(report.table())
+             obj     status    time  x best  samples
+    winner   xxxx    ok        1 us       1        1
+    default  xxxxxx  ok      1.5 us     1.5        1
+    """
+
+    op: str
+    key: dict[str, Any]
+    policy: Policy
+    best: Result | None
+    ties: tuple[Result, ...]
+    results: tuple[Result, ...]
+    default: Result | None = None
+    seconds: float = 0.0
+    stretches: tuple[Stretch, ...] = field(default=(), repr=False)
+    environment: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def why(self) -> str:
+        """Return in a few sentences what was found, and how sure it is."""
+        from ostinato.tune.report.summary import sentences, status_counts
+
+        counts = ", ".join(f"{number} {status}" for status, number in status_counts(self).items())
+        return "\n".join([*sentences(self), *([f"Results: {counts}."] if counts else [])])
+
+    def table(self, most: int | None = None) -> str:
+        """Return a table of the results: the winner, its ties, the others by time, then the failures.
+
+        Parameters
+        ----------
+        most
+            How many rows to show; None: all.
+        """
+        from ostinato.tune.report.table import table
+
+        return table(self, most)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report to a file: whole, or not at all.
+
+        Parameters
+        ----------
+        path
+            Where; the suffix says what: ``.json`` has everything, ``.csv`` one row per result, and ``.html`` is a page
+            that opens without a network.
+
+        Raises
+        ------
+        ValueError
+            If the suffix is another.
+        """
+        from ostinato.view.files import replacing
+
+        write = writer(path)
+        with replacing(path) as draft, open(draft, "w", encoding="utf-8", errors="backslashreplace", newline="") as out:
+            write(self, out)
+
+
+def writer(path: str | os.PathLike[str]) -> Callable[[Report, IO[str]], None]:
+    """Return what writes a report to a file of this name.
+
+    Raises
+    ------
+    ValueError
+        If the suffix is not known.
+
+    Examples
+    --------
+    >>> writer("report.csv").__name__
+    'write_csv'
+    """
+    suffix = Path(path).suffix.lower()
+    writers = _writers()
+    if suffix not in writers:
+        raise ValueError(f"cannot save a report as {os.fspath(path)!r}: its suffix is none of {', '.join(writers)}")
+    return writers[suffix]
+
+
+def _writers() -> dict[str, Callable[[Report, IO[str]], None]]:
+    from ostinato.tune.report.page import write_page
+    from ostinato.tune.report.table import write_csv, write_json
+
+    return {".json": write_json, ".csv": write_csv, ".html": write_page}

@@ -1,0 +1,185 @@
+"""What a report says in a few sentences: the winner, what it gains, its ties, and what became of the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ostinato.tune.status import Status
+from ostinato.tune.wording import counted, duration, one_line, settings
+
+if TYPE_CHECKING:
+    from ostinato.tune.report.report import Report
+    from ostinato.tune.result import Result
+
+__all__ = ["Gain", "gain", "half_width", "named", "ranked", "sentences", "status_counts"]
+
+_FEWEST_SAMPLES = 6  # of fewer, the range covers the median with less than 95 %
+_MOST_TIES = 5
+_LONGEST_MESSAGE = 300
+
+
+class Gain(NamedTuple):
+    """How many times as fast as the default the winner is.
+
+    Each median is within its interval with a probability of 95 %, so both are, and the quotient is between `low`
+    and `high`, with at least 90 %. Both are None where there are too few samples for that.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+
+
+def gain(report: Report) -> Gain | None:
+    """Return how much faster than the default the winner is; None if one of them has no time, or they are the same."""
+    best, default = report.best, report.default
+    if best is None or default is None or best is default or not best.time_ns or not default.time_ns:
+        return None
+    ratio = default.time_ns / best.time_ns
+    few = min(len(best.samples), len(default.samples)) < _FEWEST_SAMPLES
+    if few or best.interval_ns is None or default.interval_ns is None or best.interval_ns[0] <= 0:
+        return Gain(ratio, None, None)
+    return Gain(ratio, default.interval_ns[0] / best.interval_ns[1], default.interval_ns[1] / best.interval_ns[0])
+
+
+def half_width(result: Result) -> float | None:
+    """Return half the width of the 95 % confidence interval, relative to the median; None if there are few samples."""
+    if result.interval_ns is None or not result.time_ns or len(result.samples) < _FEWEST_SAMPLES:
+        return None
+    return (result.interval_ns[1] - result.interval_ns[0]) / 2 / result.time_ns
+
+
+def status_counts(report: Report) -> dict[Status, int]:
+    """Return how many results ended how, in the order of `Status`."""
+    counts = Counter(result.status for result in report.results)
+    return {status: counts[status] for status in Status if counts[status]}
+
+
+def ranked(report: Report) -> list[Result]:
+    """Return the results: the winner and its ties, then what is ok and what was cut, by time, then the failures."""
+    first = {id(result): index for index, result in enumerate(report.ties)}
+    if report.best is not None:
+        first[id(report.best)] = -1
+    order = {status: index for index, status in enumerate(Status)}
+
+    def place(result: Result) -> tuple[int, int, float]:
+        time = float("inf") if result.time_ns is None else result.time_ns
+        return first.get(id(result), len(first)), order[result.status], time
+
+    return sorted(report.results, key=place)
+
+
+def named(report: Report, result: Result) -> str:
+    """Return the configuration of a result, with its op if it is another than the search's."""
+    if result.op == report.op:
+        return settings(result.candidate.config)
+    op = one_line(result.op)
+    return f"{settings(result.candidate.config)} ({op})" if result.candidate.config else op
+
+
+def sentences(report: Report) -> list[str]:
+    """Return what was found."""
+    if not report.results:
+        return ["No candidate was tried."]
+    if report.best is None:
+        said = ["No candidate is ok, so there is no winner.", *_failure(report)]
+    else:
+        said = [
+            _winner(report, report.best),
+            *_default(report, report.best),
+            *_ties(report, report.best),
+            *_order(report, report.best),
+        ]
+    return [*said, _all(report)]
+
+
+def _winner(report: Report, best: Result) -> str:
+    said = f"The winner is {named(report, best)}: {_time(best)} a call"
+    if best.interval_ns is not None and len(best.samples) >= _FEWEST_SAMPLES:
+        low, high = best.interval_ns
+        said += f", between {duration(low)} and {duration(high)} with 95 % confidence"
+    return f"{said} ({counted(len(best.samples), 'sample')}{_where(report, best)})."
+
+
+def _failure(report: Report) -> list[str]:
+    """Say what is wrong with most of the results, where none is ok."""
+    messages = Counter(result.message for result in report.results if result.message)
+    return [
+        f"{count} of {counted(len(report.results), 'result')}: {_short(one_line(message))}"
+        for message, count in messages.most_common(1)
+    ]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 3]}..."
+
+
+def _order(report: Report, best: Result) -> list[str]:
+    """Say why a time may be less than the winner's."""
+    if all(_nanoseconds(result) >= _nanoseconds(best) for result in report.results if result.status is Status.OK):
+        return []
+    return [
+        "Times that are less than the winner's are no contradiction: the best were compared round by round, so that "
+        "what disturbs a round counts for all of them alike, and among ties the default and less workspace come first."
+    ]
+
+
+def _nanoseconds(result: Result) -> float:
+    return float("inf") if result.time_ns is None else result.time_ns
+
+
+def _where(report: Report, result: Result) -> str:
+    if not result.device:
+        return ""
+    finals = {
+        stretch.where
+        for stretch in report.stretches
+        if stretch.what == "final" and stretch.candidate == result.candidate and stretch.where != result.device
+    }
+    again = f", and in the final on {one_line(finals.pop())}" if finals else ""
+    return f", on {one_line(result.device)}{again}"
+
+
+def _default(report: Report, best: Result) -> list[str]:
+    default = report.default
+    if default is None:
+        return []
+    if default is best:
+        return ["It is the default: nothing that was tried is faster beyond the noise."]
+    if default.time_ns is None:
+        return [f"The default, {named(report, default)}, is no match: it ended as {default.status}."]
+    found = gain(report)
+    if found is None:
+        return []
+    said = f"It is {found.ratio:.3g} times as fast as the default, {named(report, default)}: {_time(default)}"
+    if found.low is None or found.high is None:
+        return [f"{said}; there are too few samples to say how sure that is."]
+    return [f"{said}; between {found.low:.3g} and {found.high:.3g} times with 90 % confidence."]
+
+
+def _ties(report: Report, best: Result) -> list[str]:
+    others = [result for result in report.ties if result is not best]
+    if not others:
+        return []
+    shown = "; ".join(f"{named(report, result)} ({_time(result)})" for result in others[:_MOST_TIES])
+    more = f"; and {len(others) - _MOST_TIES} more" if len(others) > _MOST_TIES else ""
+    return [
+        f"{counted(len(others), 'other')} cannot be told from it by these measurements: {shown}{more}. Among ties the "
+        "default wins, then of those equally fast what needs less workspace."
+    ]
+
+
+def _all(report: Report) -> str:
+    candidates = len({result.candidate.id for result in report.results})
+    places = len({stretch.where for stretch in report.stretches if not stretch.where.startswith("build:")})
+    several = f" with {len(report.results)} results" if len(report.results) != candidates else ""
+    cached = len({result.candidate.id for result in report.results if result.cached})
+    said = f"{counted(candidates, 'candidate')}{several} in {duration(report.seconds * 1e9)}"
+    said += f" on {counted(places, 'device')}" if places else ""
+    said += f", {cached} of them from the store" if cached else ""
+    return f"{said}."
+
+
+def _time(result: Result) -> str:
+    return "no time" if result.time_ns is None else duration(result.time_ns)

@@ -1,0 +1,1 @@
+"""Places where one candidate at a time is built or measured."""

@@ -1,0 +1,287 @@
+"""Tasks of a warm worker: sent ahead, timed, and each paid for by the candidate that caused it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from ostinato.errors import TuningError
+from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, death
+from ostinato.tune.process.loop import Loop
+from ostinato.tune.process.reaper import Exited, Lost, NotStarted, Reaper, Stuck
+from ostinato.tune.process.warm import Ended, Message, WarmWorker
+from ostinato.tune.status import Status
+from ostinato.tune.trial import Task
+
+__all__ = ["Calls"]
+
+_START_SECONDS = 120.0
+_STARTS = 3
+_SWEEP_SECONDS = 1.0
+# Quick candidates are sent ahead, so that a worker need not wait for the loop: 32 of those that take less than 1 ms.
+_WINDOWS = ((0.001, 32), (0.005, 4))
+
+
+class Calls:
+    """Runs tasks in one warm worker, which is started when needed, and again after a crash.
+
+    Parameters
+    ----------
+    loop
+        The loop of the search.
+    reaper
+        Runs the worker.
+    environment
+        All of the worker's environment.
+    memory
+        Bytes that the worker and what it starts may take.
+    finished
+        Called with a task, its outcome, and when it began.
+    returned
+        Called with tasks that never began, and whether the first of them may be why the worker ended.
+    lost
+        Called with `Stuck` or `Lost` when the reaper cannot go on.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        reaper: Reaper,
+        *,
+        environment: Mapping[str, str],
+        memory: int | None,
+        finished: Callable[[Task, Outcome, float], None],
+        returned: Callable[[list[Task], bool], None],
+        lost: Callable[[Stuck | Lost], None],
+    ) -> None:
+        self._loop = loop
+        self._reaper = reaper
+        self._environment = environment
+        self._memory = memory
+        self._finished = finished
+        self._returned = returned
+        self._lost = lost
+        self._worker: WarmWorker | None = None
+        self._ready = False
+        self._failed_starts = 0
+        self._tasks: deque[Task] = deque()
+        self._began = False
+        self._served = 0  # tasks that the worker has answered
+        self._moment = 0.0
+        self._pace = 1.0  # seconds a task, lately
+        self._window = 1  # tasks that may wait here, at this pace
+        self._killing = ""
+        self._loaded: dict[str, str] = {}
+        # Of the last task: mostly the same object, and then nothing changed.
+        self._modules: Mapping[str, str] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._tasks)
+
+    def begin(self) -> None:
+        """Begin another search, of which nobody knows how quick its candidates are."""
+        self._pace, self._window = 1.0, 1
+
+    def room(self, most: int) -> bool:
+        """Whether it takes another task, if it has fewer than `most`; ahead only if tasks were quick lately."""
+        waiting = len(self._tasks)
+        if not waiting:
+            return True
+        if self._killing or not self._ready:
+            return False
+        return waiting < self._window and waiting < most
+
+    def start(self, task: Task) -> None:
+        """Run `task`, after those that were started before."""
+        self._tasks.append(task)
+        if len(self._tasks) == 1:
+            self._next()
+        if task.trial.modules is not self._modules and self._is_stale(task.trial.modules):
+            return
+        if self._worker is None:
+            self._start_worker()
+        assert self._worker is not None
+        self._worker.send(task.request)
+
+    def deadline(self) -> float:
+        """When `expire` must be called; infinity if nothing runs."""
+        if not self._tasks or self._killing:
+            return float("inf")
+        return self._moment + (self._tasks[0].seconds if self._ready else _START_SECONDS)
+
+    def expire(self) -> None:
+        """Kill the task that has reached its limit of time."""
+        if self._worker is None:
+            return
+        self._worker.hear()  # what ended in time did, even if nobody looked before
+        if self._loop.now() >= self.deadline():
+            self._kill("time")
+
+    def cancel(self) -> None:
+        """Kill what runs; its tasks are returned, the one that had begun as cancelled."""
+        if self._tasks and not self._killing:
+            self._kill("cancel")
+
+    def forget(self) -> None:
+        """Drop the callables that the worker keeps."""
+        if self._worker is not None:
+            self._worker.send('{"type":"forget"}')
+
+    def sweep(self) -> bool:
+        """Kill everything that the worker started; return whether it is all gone soon."""
+        if self._worker is not None:
+            self._worker.sweep()
+        end = self._loop.now() + _SWEEP_SECONDS
+        while self._worker is not None and not self._worker.swept and self._loop.now() < end:
+            self._loop.turn(_SWEEP_SECONDS)
+        return self._worker is None or self._worker.swept
+
+    def close(self) -> None:
+        """Forget the worker; closing the reaper ends it."""
+        if self._worker is not None:
+            self._worker.abandon()
+            self._worker = None
+        self._tasks.clear()
+
+    def _is_stale(self, modules: Mapping[str, str]) -> bool:
+        """Whether the worker has imported one of the modules as it was before a change; if so, it is ended."""
+        stale = self._worker is not None and any(self._loaded.get(name, text) != text for name, text in modules.items())
+        if stale:
+            self._kill("stale")
+        else:
+            self._modules = modules
+            self._loaded.update(modules)
+        return stale
+
+    def _kill(self, reason: str) -> None:
+        assert self._worker is not None
+        self._killing = reason
+        self._worker.kill()
+
+    def _start_worker(self) -> None:
+        self._ready = False
+        self._served = 0
+        self._next()
+        self._worker = WarmWorker(
+            self._loop,
+            self._reaper,
+            environment=self._environment,
+            memory=self._memory,
+            heard=self._heard,
+            flooded=self._flooded,
+            ended=self._ended,
+        )
+
+    def _next(self) -> None:
+        if self._worker is not None:
+            self._worker.printed_bytes = 0
+        self._moment = self._loop.now()
+        self._began = False
+
+    def _heard(self, message: Message) -> None:
+        kind = message.get("type")
+        if kind == "bye":
+            self._killing = "leaves"  # by itself, and nobody who waits is to blame
+        elif kind == "hello":
+            self._ready = True
+            self._failed_starts = 0
+            self._moment = self._loop.now()
+        elif self._tasks and message.get("id") == self._tasks[0].number:
+            if kind == "start":
+                self._began = True
+            elif kind == "result":
+                began = self._moment
+                task = self._tasks.popleft()
+                self._served += 1
+                self._next()
+                self._pace = 0.5 * (self._pace + self._moment - began)
+                self._window = next((ahead for limit, ahead in _WINDOWS if self._pace < limit), 1)
+                if message.get("status") == "no_check":
+                    raise TuningError(f"what verify names cannot be used as a check: {message.get('message')}")
+                self._finished(task, _outcome(task, message), began)
+
+    def _flooded(self) -> None:
+        if self._began and not self._killing:
+            self._kill("output")
+
+    def _ended(self, event: Ended) -> None:
+        worker, self._worker = self._worker, None
+        assert worker is not None
+        ready, self._ready = self._ready, False
+        killing, self._killing = self._killing, ""
+        self._loaded.clear()
+        self._modules = None
+        printed = worker.printed.decode(errors="replace").strip()
+        tasks = list(self._tasks)
+        self._tasks.clear()
+        if isinstance(event, Stuck | Lost):
+            self._lost(event)
+        elif not ready and killing in ("", "time"):
+            self._failed_starts += 1
+            if self._failed_starts == _STARTS or isinstance(event, NotStarted):
+                how = f"nothing was heard of it for {_START_SECONDS:g} s" if killing else _how(event)
+                raise TuningError(f"a worker process cannot be started: {how}\n{printed}".rstrip())
+        known = self._began or bool(killing)
+        if tasks and self._began and killing != "stale" and not self._excused(tasks[0], event, killing):
+            task = tasks.pop(0)
+            self._finished(task, self._verdict(task, event, killing, printed), self._moment)
+        if tasks:
+            self._returned(tasks, not known)
+
+    def _excused(self, task: Task, event: Ended, killing: str) -> bool:
+        """Whether the worker may have died of what others left in it: memory, or damage. Then a fresh one tells."""
+        died = isinstance(event, Exited) and not killing and (event.cause == "memory" or event.status < 0)
+        if not died or not self._served:
+            return False
+        if task.what == "measure" and task.trial.tries < 2:  # one that kills every worker must not go round for ever
+            task.trial.tries += 1
+            return True
+        return task.what == "final"  # whose turn it is then, at once
+
+    def _verdict(self, task: Task, event: Ended, killing: str, printed: str) -> Outcome:
+        """What became of the task that the worker died of."""
+        if isinstance(event, Stuck | Lost):
+            return Outcome(Status.DEVICE_LOST, (), _how(event))
+        if isinstance(event, Exited) and event.cause == "memory":
+            return Outcome(Status.OOM, (), f"took more than {self._memory} bytes, and was killed")
+        if killing == "time":
+            return Outcome(Status.HANG_KILLED, (), f"still running after {task.seconds:g} s, and was killed")
+        if killing == "output":
+            return Outcome(Status.BAD_OUTPUT, (), f"printed more than {MOST_PRINTED >> 20} MiB, and was killed")
+        if killing == "cancel":
+            return Outcome(Status.CANCELLED, (), "interrupted")
+        last = printed.splitlines()[-1] if printed else ""
+        return Outcome(Status.CRASH, (), f"{_how(event)}{': ' if last else ''}{last}")
+
+
+def _outcome(task: Task, message: Message) -> Outcome:
+    """Read a worker's result. The candidate runs in that process, so nothing of it is taken on trust."""
+    try:
+        op = OpOutcome(
+            op=task.op,
+            status=Status(message["status"]),
+            samples=tuple(map(float, message.get("ns", ()))),
+            workspace=int(message.get("workspace", 0)),
+            message=str(message.get("message", "")),
+            contended=int(message.get("contended", 0)),
+            overhead_ns=float(message.get("overhead_ns", 0.0)),
+        )
+        timed = task.what not in ("build", "check") and op.status in (Status.OK, Status.RACED)
+        if (timed or op.samples) and not (0 < sum(op.samples) < math.inf and min(op.samples) > 0):
+            raise ValueError("its times are not positive and finite")
+    except (KeyError, TypeError, ValueError) as error:
+        return Outcome(Status.BAD_OUTPUT, (), f"the worker's report makes no sense: {error}")
+    return Outcome(op.status, (op,), op.message)
+
+
+def _how(event: Ended) -> str:
+    if isinstance(event, Exited):
+        return death(event.status)
+    if isinstance(event, NotStarted):
+        return f"{event.stage}: {os.strerror(event.errno)}"
+    if isinstance(event, Stuck):
+        return f"processes {', '.join(map(str, event.pids))} cannot be killed"
+    return "its reaper died"

@@ -1,0 +1,1 @@
+"""What is remembered of every attempt, and what must be the same for it to answer."""

@@ -1,0 +1,149 @@
+"""Attempts: what is stored of one op of a candidate, as a value, as a row and as a plain dict."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any
+
+from ostinato.tune.canonical import canonical
+from ostinato.tune.outcome import OpOutcome
+from ostinato.tune.status import Status
+from ostinato.tune.store.database import Code, Row
+from ostinato.tune.store.key import Context
+
+__all__ = ["LARGEST", "StoredAttempt", "attempt", "described", "packed", "restored", "text"]
+
+LARGEST = 2**63 - 1
+"""The largest integer that SQLite stores: more bytes than any machine has."""
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "operation": str,
+    "key": dict,
+    "model": str,
+    "driver": str,
+    "versions": dict,
+    "policy": dict,
+    "candidate": str,
+    "config": dict,
+    "description": dict,
+    "source": str,
+    "run": int,
+    "phase": str,
+    "device": (str, NoneType),
+    "host": str,
+    "time": (int, float),
+    "op": str,
+    "status": str,
+    "samples": list,
+    "workspace": int,
+    "message": str,
+    "contended": int,
+    "overhead_ns": (int, float),
+    "allowed": (int, float, NoneType),
+}
+
+text = json.JSONEncoder().encode
+"""Returns the JSON of a `str`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAttempt(OpOutcome):
+    """What one op of a candidate came to, and on which device; None if it reached none."""
+
+    device: str | None = None
+
+
+def attempt(row: Row) -> StoredAttempt:
+    """Return the attempt that a row holds."""
+    return StoredAttempt(
+        op=json.loads(row.op),
+        status=Status(row.status),
+        samples=_unpacked(row.samples),
+        workspace=row.workspace,
+        message=json.loads(row.message),
+        contended=row.contended,
+        overhead_ns=row.overhead,
+        device=None if row.device is None else json.loads(row.device),
+    )
+
+
+def described(row: Row, config: str, description: str) -> dict[str, Any]:
+    """Return a stored attempt as a plain dict."""
+    context = {name: json.loads(text) for name, text in row.context._asdict().items()}
+    context["model"] = context.pop("device")
+    return {
+        **context,
+        "candidate": row.code.candidate,
+        "config": json.loads(config),
+        "description": json.loads(description),
+        "source": row.code.source,
+        "run": row.run,
+        "phase": row.phase,
+        "device": None if row.device is None else json.loads(row.device),
+        "host": json.loads(row.host),
+        "time": row.time,
+        "op": json.loads(row.op),
+        "status": row.status,
+        "samples": list(_unpacked(row.samples)),
+        "workspace": row.workspace,
+        "message": json.loads(row.message),
+        "contended": row.contended,
+        "overhead_ns": row.overhead,
+        "allowed": row.allowed,
+    }
+
+
+def restored(value: object) -> tuple[Row, str, str]:
+    """Return what `described` made from, given what it returned.
+
+    Raises
+    ------
+    ValueError
+        If it is not such a dict.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"an attempt is an object, not {value!r}")
+    for name, kinds in _KINDS.items():
+        if name not in value:
+            raise ValueError(f"{name!r} is missing")
+        if not isinstance(value[name], kinds) or isinstance(value[name], bool):
+            raise ValueError(f"{name!r} is {value[name]!r}")
+    for name in ("run", "workspace", "contended"):
+        if not 0 <= value[name] <= LARGEST:
+            raise ValueError(f"{name!r} is {value[name]!r}")
+    for name in ("candidate", "source", "phase"):
+        if not value[name].isascii():
+            raise ValueError(f"{name!r} is {value[name]!r}")
+    if not all(isinstance(sample, int | float) and not isinstance(sample, bool) for sample in value["samples"]):
+        raise ValueError("'samples' holds something else than numbers")
+    fields = {**value, "device": value["model"]}
+    row = Row(
+        context=Context(*(canonical(fields[name]) for name in Context._fields)),
+        code=Code(value["candidate"], value["source"]),
+        run=value["run"],
+        phase=value["phase"],
+        device=None if value["device"] is None else text(value["device"]),
+        host=text(value["host"]),
+        time=float(value["time"]),
+        op=text(value["op"]),
+        status=Status(value["status"]).value,
+        samples=packed(value["samples"]),
+        workspace=value["workspace"],
+        message=text(value["message"]),
+        contended=value["contended"],
+        overhead=float(value["overhead_ns"]),
+        allowed=None if value["allowed"] is None else float(value["allowed"]),
+    )
+    return row, canonical(value["config"]), canonical(value["description"])
+
+
+def packed(samples: Sequence[float]) -> bytes:
+    return struct.pack(f"<{len(samples)}d", *map(float, samples))
+
+
+def _unpacked(samples: bytes) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(samples) // 8}d", samples)

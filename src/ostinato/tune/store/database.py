@@ -1,0 +1,352 @@
+"""The file of the store: its tables, how it is opened and brought up to date, and what its failures mean.
+
+It is an SQLite database in WAL mode. Every text that a user chose is in it as JSON, so that any `str` survives: one
+with a null character or a lone surrogate, too. Only SQLite ever opens the file: to close a descriptor of it
+otherwise would drop the locks that this process holds on it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+from ostinato.errors import TuningError
+from ostinato.tune.store.key import Context
+
+__all__ = ["Code", "Row", "StoreError", "Transaction", "connect", "naming", "put", "reader", "rows"]
+
+APPLICATION = 0x4F73746E
+"""What marks an SQLite file as a store (its `application_id`)."""
+
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE context (
+            id INTEGER PRIMARY KEY,
+            operation TEXT NOT NULL, key TEXT NOT NULL, device TEXT NOT NULL, driver TEXT NOT NULL,
+            versions TEXT NOT NULL, policy TEXT NOT NULL,
+            UNIQUE (operation, key, device, driver, versions, policy)
+        )""",
+        """CREATE TABLE candidate (
+            id INTEGER PRIMARY KEY,
+            candidate TEXT NOT NULL, source TEXT NOT NULL, config TEXT NOT NULL, description TEXT NOT NULL
+        )""",
+        """CREATE TABLE attempt (
+            id INTEGER PRIMARY KEY,
+            context INTEGER NOT NULL REFERENCES context, candidate INTEGER NOT NULL REFERENCES candidate,
+            run INTEGER NOT NULL, phase TEXT NOT NULL, device TEXT, host TEXT NOT NULL, time REAL NOT NULL,
+            op TEXT NOT NULL, status TEXT NOT NULL, samples BLOB NOT NULL, workspace INTEGER NOT NULL,
+            message TEXT NOT NULL, contended INTEGER NOT NULL, overhead REAL NOT NULL, allowed REAL
+        )""",
+        "CREATE INDEX attempt_of_context ON attempt (context)",
+        "CREATE TABLE verdict (runs TEXT PRIMARY KEY, verdict TEXT NOT NULL, time REAL NOT NULL) WITHOUT ROWID",
+    ),
+)
+"""What leads from each version of the tables to the next; version 0 is an empty file.
+
+Rows are only ever appended, which is what makes them cheap; only contexts, which are few, are kept unique. A candidate
+is there once for each search that measured it first with some source.
+"""
+
+_PATIENCE = 60.0
+"""Seconds to wait for another process that writes, where nothing else could be done meanwhile."""
+
+_T = TypeVar("_T")
+
+
+class StoreError(TuningError):
+    """The store cannot be used: it cannot be opened or written, or is no store of ours.
+
+    What could not be written is still there to be written later, so a search can go on without the store.
+
+    Attributes
+    ----------
+    busy
+        Whether the reason is only that another process was writing.
+    """
+
+    busy = False
+
+
+class Code(NamedTuple):
+    """What ran, as a row of the table of candidates: a candidate's id, and the digest of the code it stands for."""
+
+    candidate: str
+    source: str
+
+
+class Row(NamedTuple):
+    """What one op of a candidate came to, as a row of the table of attempts; texts of users are JSON.
+
+    A run is one measurement of a candidate: its number is random, so that it is the same in every store. `allowed` is
+    the limit (seconds or bytes) at which the candidate was stopped.
+    """
+
+    context: Context
+    code: Code
+    run: int
+    phase: str
+    device: str | None
+    host: str
+    time: float
+    op: str
+    status: str
+    samples: bytes
+    workspace: int
+    message: str
+    contended: int
+    overhead: float
+    allowed: float | None
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a store, and make or migrate it where necessary.
+
+    Raises
+    ------
+    StoreError
+        If that cannot be done; the message says why, and what to do.
+    """
+    if os.path.isdir(path):
+        raise StoreError(f"the store {path} is a directory; name a file in it, such as {path / 'tune.db'}")
+    if not os.path.isdir(path.parent):
+        raise StoreError(f"the store {path} cannot be opened: there is no directory {path.parent} for this user")
+    with naming(path):
+        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def reader(path: Path) -> sqlite3.Connection:
+    """Open a store that this process has open another time, to read it without standing in anybody's way."""
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_PATIENCE, isolation_level=None)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    if _version(connection, path) < len(STEPS):
+        _migrate(connection, path)
+    # Where the file system cannot do WAL, SQLite stays in its older mode: slower, and as safe. While another process
+    # opens the file it says at once that it is busy, whatever the timeout.
+    _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+    connection.execute("PRAGMA synchronous = NORMAL")  # kill -9 loses nothing; a power cut may lose the last commits
+    # A checkpoint waits for the disk, sometimes for a second, and devices would wait with it: most searches leave it to
+    # the closing of the store.
+    connection.execute("PRAGMA wal_autocheckpoint = 10000")
+    with Transaction(connection, _PATIENCE):
+        pass  # whether it can be written is known now, not when there is something to lose
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the tables, 0 for an empty file; refuse what is not ours before anything is changed."""
+    application, version, tables = _patiently(
+        lambda: connection.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)"
+            " FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
+    )
+    if (application, version, tables) == (0, 0, 0):
+        return 0
+    if application != APPLICATION:
+        raise StoreError(f"{path} is an SQLite database, but no store of Ostinato; it was left as it is")
+    if version > len(STEPS):
+        raise StoreError(
+            f"{path} is a store of version {version}, and this Ostinato reads versions up to {len(STEPS)}: "
+            "update Ostinato, or name another file"
+        )
+    if version < 1:
+        raise StoreError(
+            f"{path} is a store of version {version}, which no Ostinato wrote (this one reads versions 1 to "
+            f"{len(STEPS)}); move it away, or name another file"
+        )
+    return int(version)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    with Transaction(connection, _PATIENCE):
+        for step in STEPS[_version(connection, path) :]:  # asked again: another process may have been faster
+            for statement in step:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {len(STEPS)}")
+
+
+def _patiently(attempt: Callable[[], _T]) -> _T:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.005)
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    """Whether the error only says that another process is using the file."""
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary code of an error; its upper bits hold the extended one."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+_MEANING = {
+    sqlite3.SQLITE_NOTADB: "is no store: it holds something else, and was left as it is; name another file",
+    sqlite3.SQLITE_CORRUPT: "is damaged; it was left as it is: move it away (`sqlite3 FILE .recover` may save some)",
+    sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
+    sqlite3.SQLITE_READONLY: "may not be written; name a file that may",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: may this user read and write the file and its directory?",
+    sqlite3.SQLITE_PERM: "may not be opened by this user",
+    sqlite3.SQLITE_IOERR: "cannot be read or written: the disk is full or broken, or its file system knows no locks",
+    sqlite3.SQLITE_PROTOCOL: "cannot be locked; put it on a local disk",
+    sqlite3.SQLITE_BUSY: f"was in use by another process for {_PATIENCE:.0f} s",
+}
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Raise what SQLite raises in the block as a `StoreError` that names the file."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        said = f"{error} ({getattr(error, 'sqlite_errorname', type(error).__name__)})"
+        failure = StoreError(f"the store {path} {_MEANING.get(_code(error), 'failed')}: {said}")
+        failure.busy = _is_busy(error)
+        raise failure from error
+
+
+class Transaction:
+    """All that is written in the block, or nothing, waiting at most `wait` seconds for another process that writes."""
+
+    def __init__(self, connection: sqlite3.Connection, wait: float) -> None:
+        self._connection = connection
+        self._wait = wait
+        self.begun = self.committed = False
+
+    def __enter__(self) -> None:
+        self._roll_back()  # what an interrupt left open at a moment when nobody could know
+        self._connection.execute(f"PRAGMA busy_timeout = {int(self._wait * 1000)}")
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException:  # an interrupt that came while it waited is raised when it has begun
+            self._roll_back()
+            raise
+        self.begun = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._connection.execute("COMMIT")
+                self.committed = True
+        except KeyboardInterrupt:
+            self.committed = not self._connection.in_transaction  # it came before the COMMIT, or after
+            raise
+        finally:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def put(
+    connection: sqlite3.Connection,
+    candidates: Mapping[Code, tuple[str, str]],
+    known: Mapping[Code, int],
+    attempts: Collection[Row],
+    verdicts: Iterable[tuple[str, str, float]] = (),
+) -> dict[Code, int]:
+    """Write rows, inside a transaction.
+
+    Parameters
+    ----------
+    candidates
+        Config and description of those that are not there yet.
+    known
+        The numbers of those that are.
+    attempts
+        Of the one or the other.
+    verdicts
+        Runs, verdict, time.
+
+    Returns
+    -------
+    dict
+        The numbers of the new candidates; valid once the transaction is committed.
+    """
+    contexts: dict[Context, int | None] = {}
+    for context in {row.context for row in attempts}:
+        connection.execute(
+            "INSERT OR IGNORE INTO context (operation, key, device, driver, versions, policy)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            context,
+        )
+        contexts[context] = identify(connection, context)
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM candidate").fetchone()
+    new = {code: number for number, code in enumerate(candidates, last + 1)}
+    connection.executemany(
+        "INSERT INTO candidate VALUES (?, ?, ?, ?, ?)",
+        ((new[code], *code, *texts) for code, texts in candidates.items()),
+    )
+    connection.executemany(
+        "INSERT INTO attempt VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        ((contexts[row[0]], new.get(row[1]) or known[row[1]], *row[2:]) for row in attempts),
+    )
+    connection.executemany("INSERT OR REPLACE INTO verdict VALUES (?, ?, ?)", verdicts)
+    return new
+
+
+def identify(connection: sqlite3.Connection, context: Context) -> int | None:
+    """Return the number of a context; None if nothing was ever stored for it."""
+    found = connection.execute(
+        "SELECT id FROM context WHERE (operation, key, device, driver, versions, policy) = (?, ?, ?, ?, ?, ?)", context
+    ).fetchone()
+    return None if found is None else int(found[0])
+
+
+def rows(connection: sqlite3.Connection, operation: str | None = None) -> Iterator[tuple[Row, str, str]]:
+    """Yield all attempts, oldest first, each with its candidate's config and description."""
+    found = connection.execute(
+        "SELECT c.operation, c.key, c.device, c.driver, c.versions, c.policy, k.candidate, k.source, a.run, a.phase,"
+        " a.device, a.host, a.time, a.op, a.status, a.samples, a.workspace, a.message, a.contended, a.overhead,"
+        " a.allowed, k.config, k.description"
+        " FROM attempt a JOIN context c ON c.id = a.context JOIN candidate k ON k.id = a.candidate"
+        + ("" if operation is None else " WHERE c.operation = ?")
+        + " ORDER BY a.id",
+        () if operation is None else (operation,),
+    )
+    for values in found:
+        yield Row(Context(*values[:6]), Code(*values[6:8]), *values[8:21]), values[21], values[22]
+
+
+def default_path() -> Path:
+    """Return where the store is if nobody says, and make its directory.
+
+    ``OSTINATO_CACHE_DIR`` names the directory; by default it is ``ostinato`` in the user's cache directory.
+    """
+    chosen = os.environ.get("OSTINATO_CACHE_DIR")
+    if chosen:
+        directory = os.path.abspath(chosen)
+    else:
+        cache = os.environ.get("XDG_CACHE_HOME", "")
+        directory = os.path.join(cache if os.path.isabs(cache) else os.path.expanduser("~/.cache"), "ostinato")
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the directory {directory} for the store cannot be made ({error.strerror}); name a file with store=, "
+            "or a directory in OSTINATO_CACHE_DIR"
+        ) from error
+    return Path(directory, "tune.db")
