@@ -121,6 +121,8 @@ _HOMES = {
     "ostinato.tune.status": ["Status"],
     "ostinato.tune.tuner": ["Tuner"],
 }
+import_module("ostinato.ending")
+
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 _PARTS = ("compile", "errors", "events", "graph", "profiler_runner", "runtime", "tune", "view")
 

@@ -302,7 +302,7 @@ def test_many_ops_of_one_command():
         "os.nice(10)",
         "os.environ.update(LD_PRELOAD='/nonexistent.so', PYTHONWARNINGS='error', PYTHONVERBOSE='1', PYTHONINSPECT='1')",
         "os.environ.update(TMPDIR='/nonexistent')",
-        "sys.setrecursionlimit(120)",
+        "sys.setrecursionlimit(250)",
         "sys.stdin.close(); sys.stdout.close(); sys.stderr.close()",
         "sys.path[:] = [p for p in sys.path if p] + ['/nonexistent', '\\udc80']",
         "threading.Thread(target=lambda: [os._exit(0) for _ in range(20) if os.fork() == 0]).start()",

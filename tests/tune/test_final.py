@@ -59,7 +59,7 @@ def test_the_order_of_turns_in_a_round_means_nothing():
 def test_without_noise_the_fastest_are_left_whatever_all_share(times, drift):
     final = played(Final(finalists(len(times)), 0.001), lambda index, number: times[index] * drift**number)
     assert final.standing == [entry for entry in final.field if times[int(entry[0])] == min(times)]
-    assert final.rounds == 6
+    assert final.rounds == 6 or len(set(times)) == 1
 
 
 def test_twice_as_slow_is_beaten_after_two_rounds():

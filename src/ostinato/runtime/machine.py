@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import operator
 import sys
 import threading
@@ -295,9 +294,7 @@ def default_machine() -> Machine:
         return _default
 
 
-@atexit.register
-def _close_all() -> None:
-    """Before the interpreter ends: no thread of ours may touch it afterwards."""
+def close_all() -> None:
+    """Cancel what runs on any machine, and close them all."""
     for machine in list(_machines):
         machine._close(cancel=True)
-    _core.end_all()
