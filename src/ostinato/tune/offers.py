@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Sized
 from typing import Protocol, runtime_checkable
 
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.result import Result
+from ostinato.tune.strategies import Listed
 
 __all__ = ["Offered", "Strategy", "checked", "offers"]
 
@@ -22,7 +23,7 @@ class Strategy(Protocol):
         """Take note of a result; several of one candidate, if it reports several ops."""
 
 
-class Offered:
+class Offered(Listed):
     """Offers what an iterable yields.
 
     Attributes
@@ -32,18 +33,9 @@ class Offered:
     """
 
     def __init__(self, candidates: Iterable[Candidate]) -> None:
+        super().__init__(map(checked, candidates))
         self.total = len(candidates) if isinstance(candidates, Sized) else None
-        self._candidates = map(checked, candidates)
-
-    def ask(self) -> Candidate | None:
-        return next(self._candidates, None)
-
-    def tell(self, result: Result) -> None:
-        pass
-
-    def rest(self) -> Iterator[Candidate]:
-        """Yield what is left, if it is known to end."""
-        return self._candidates if self.total is not None else iter(())
+        self._promised = self.total is not None  # only what is known to end
 
 
 def checked(candidate: object) -> Candidate:

@@ -112,7 +112,6 @@ class Search:
         self._contended: dict[str, Trial] = {}  # to be measured once more, when the others are through
         self._twice: set[str] = set()
         self._running = 0
-        self._turn_outcome: Outcome | None = None
         self._anchor_id = anchor
         self._alike = alike
         self._anchor: Trial | None = None
@@ -155,14 +154,12 @@ class Search:
             self._turn()
             self._ready.clear()
 
-    def measure(self, trial: Trial, station: Station, what: str) -> Outcome | None:
-        """Measure one trial, wait until it is over, and return what it came to; None if it did not run."""
-        self._turn_outcome = None
+    def measure(self, trial: Trial, station: Station, what: str) -> None:
+        """Measure one trial, and wait until it is over."""
         self._start(station, self._tasks.measure(trial, station, None, what))
         while self._running:
             self._stop_if_due()
             self._turn()
-        return self._turn_outcome
 
     def lease(self) -> Station | None:
         """Return a leased device; None if every device is lost, or the budget is spent before one is free."""
@@ -371,7 +368,6 @@ class Search:
 
     def _turned(self, trial: Trial, outcome: Outcome, device: str) -> None:
         """Tell the race about a turn of the final."""
-        self._turn_outcome = outcome
         if outcome.status in (Status.CONTENDED, Status.CANCELLED, Status.DEVICE_LOST):
             return
         if outcome.status is not Status.OK:
