@@ -1,24 +1,20 @@
-"""How long ops take: as measured, or by a rule of thumb."""
+"""How long ops take: as given, as measured, or by a rule of thumb."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compile.edges import FloatArray
+from ostinato.compile.edges import FloatArray, IntArray
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
 
-if TYPE_CHECKING:
-    from ostinato.compile.flatten import Flat
-    from ostinato.graph.graph import Graph
-
-__all__ = ["Costs", "estimate"]
+__all__ = ["ESTIMATED", "Costed", "Costing", "Costs", "estimate", "estimated", "given"]
 
 PYTHON_CALL = 0.3e-6
 NATIVE_CALL = 5e-9
@@ -28,68 +24,107 @@ BYTE = 1 / 10e9
 VARIED = 2.0
 """How many times longer than the median the longest op must take for costs to count as varied."""
 
+UNSTEADY = 0.5
+"""The spread of an op's time, relative to it, from which on costs count as varied."""
+
+ESTIMATED = "estimated"
+
 
 class Costs(NamedTuple):
-    """Seconds per op, and whether they were given rather than estimated."""
+    """What ops take, and how that is known."""
 
     seconds: FloatArray
-    measured: npt.NDArray[np.bool_]
+    """By op."""
+    spread: FloatArray
+    """By op: half the distance from the 5th to the 95th percentile of its time, relative to the median; 0: unknown."""
+    source: IntArray
+    """By op: which of `sources`."""
+    sources: tuple[str, ...] = (ESTIMATED,)
+    """How costs are known; the first one is `ESTIMATED`."""
+    notes: tuple[str, ...] = ()
+    """What else is to be said of them, such as why the store had no answer."""
+
+    @property
+    def measured(self) -> npt.NDArray[np.bool_]:
+        """By op, whether its cost is more than an estimate."""
+        return self.source > 0
 
     @property
     def varied(self) -> bool:
-        """Whether measured costs differ much among each other."""
+        """Whether measured costs differ much, among each other or from step to step."""
         known = self.seconds[self.measured]
-        return len(known) > 1 and bool(known.max() > VARIED * np.median(known))
+        if not len(known):
+            return False
+        if len(known) > 1 and known.max() > VARIED * np.median(known):
+            return True
+        weight = known.sum()
+        return bool(weight > 0 and (known * self.spread[self.measured]).sum() > UNSTEADY * weight)
 
 
-def estimate(graph: Graph | Flat, costs: Mapping[object, float] | None = None) -> Costs:
-    """Return the cost of every op of a graph.
+class Costed(NamedTuple):
+    """Ops with what they take."""
+
+    ops: tuple[Op, ...]
+    """The ops, with the bodies of the variants that were chosen."""
+    costs: Costs
+
+
+Costing: TypeAlias = Callable[[tuple[Op, ...]], Costed]
+"""Says what ops take, and chooses variants by that."""
+
+
+def estimate(ops: tuple[Op, ...]) -> Costs:
+    """Return costs by a rule of thumb: something for the call, and something for each byte that an op accesses."""
+    call = np.fromiter((_CALL.get(type(op.body), NATIVE_CALL) for op in ops), np.float64, len(ops))
+    seconds = call + BYTE * _core.passes.touched_bytes(ops)
+    return Costs(seconds, np.zeros(len(ops)), np.zeros(len(ops), np.int32))
+
+
+_CALL: dict[type[Body], float] = {PythonCall: PYTHON_CALL}
+
+
+def estimated(ops: tuple[Op, ...]) -> Costed:
+    """Return ops as they are, with estimates: the costing that knows nothing."""
+    return Costed(ops, estimate(ops))
+
+
+def given(costs: Mapping[object, float]) -> Costing:
+    """Return the costing that knows what the user says.
 
     Parameters
     ----------
-    graph
-        The graph, without nested ones.
     costs
         Seconds by op, task or name of an op; the first of these that is there counts.
 
     Raises
     ------
     ValueError
-        A key stands for no op of the graph, or a cost is negative or not finite.
+        A cost is negative or not finite. The costing itself raises it where a key stands for no op of the graph.
     """
-    ops = graph.ops
-    call = np.fromiter((_CALL.get(type(op.body), NATIVE_CALL) for op in ops), np.float64, len(ops))
-    seconds = call + BYTE * _core.passes.touched_bytes(ops)
-    measured = np.zeros(len(ops), np.bool_)
-    if costs:
-        _fill_in(ops, costs, seconds, measured)
-    return Costs(seconds, measured)
-
-
-_CALL: dict[type[Body], float] = {PythonCall: PYTHON_CALL}
-
-
-def _fill_in(
-    ops: tuple[Op, ...], costs: Mapping[object, float], seconds: FloatArray, measured: npt.NDArray[np.bool_]
-) -> None:
-    given: dict[object, tuple[object, float]] = {}
+    by_identity: dict[object, tuple[object, float]] = {}
     for key, value in costs.items():
         cost = float(value)
         if not (np.isfinite(cost) and cost >= 0):
             raise ValueError(f"costs[{key!r}] is {value!r}; a cost is a number of seconds, finite and not negative")
         for identity in _identities(key):
-            given[identity] = key, cost
-    known: set[int] = set()
-    for op in ops:
-        found = [given[i] for i in (id(op.original), _called(op.body), op.name) if i in given]
-        if found:
-            seconds[op.index] = found[0][1]
-            measured[op.index] = True
-            known |= {id(key) for key, _ in found}
-    unknown = [key for key in costs if id(key) not in known]
-    if unknown:
-        names = ", ".join(map(repr, unknown))
-        raise ValueError(f"costs= names what is no op, task or op's name of this graph: {names}")
+            by_identity[identity] = key, cost
+
+    def costed(ops: tuple[Op, ...]) -> Costed:
+        found = estimate(ops)
+        known: set[int] = set()
+        for op in ops:
+            keys = [by_identity[i] for i in (id(op.original), _called(op.body), op.name) if i in by_identity]
+            if keys:
+                found.seconds[op.index] = keys[0][1]
+                found.source[op.index] = 1
+                known |= {id(key) for key, _ in keys}
+        unknown = [key for key in costs if id(key) not in known]
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            raise ValueError(f"costs= names what is no op, task or op's name of this graph: {names}")
+        return Costed(ops, found._replace(sources=(ESTIMATED, "given")))
+
+    return costed
 
 
 def _identities(key: object) -> list[object]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compile.check import check
-from ostinato.compile.costs import Costs, estimate
+from ostinato.compile.costs import Costing, Costs, estimated
 from ostinato.compile.dependences import dependences, serial_steps, step_barrier
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.flatten import flatten
@@ -62,11 +62,15 @@ class Scheduled:
 
 
 def schedule(
-    graph: Graph, processors: int, threads: int | None = None, costs: Mapping[object, float] | None = None
+    graph: Graph,
+    processors: int,
+    threads: int | None = None,
+    costing: Costing = estimated,
 ) -> Scheduled:
     """Return the schedule of a graph for a machine of so many processors, on up to `threads` threads.
 
-    Ops that are bound to a processor run there, even if that takes more threads.
+    Ops that are bound to a processor run there, even if that takes more threads. What ops take, and which variants of
+    their tasks they run, is what `costing` says.
 
     Raises
     ------
@@ -74,9 +78,8 @@ def schedule(
         The graph has a cycle, or an op is bound to a processor that there is not.
     """
     flat = flatten(graph)
-    ops = flat.ops
     edges = dependences(flat)
-    found = estimate(flat, costs)
+    ops, found = costing(flat.ops)
     kinds = kinds_of(ops)
     periods, _ = periods_of(ops)
     serial = serial_steps(flat, edges) and len(ops) > 0

@@ -14,6 +14,7 @@ from ostinato.compile.lower import lower
 from ostinato.compile.schedule import schedule
 from ostinato.errors import ContractError
 from ostinato.runtime import record
+from ostinato.runtime.costing import CostsArgument, costing_of
 from ostinato.runtime.detached import detached
 from ostinato.runtime.linked import LinkedRuns, linked_runs
 from ostinato.runtime.machine import Machine, default_machine
@@ -26,6 +27,7 @@ from ostinato.runtime.statistics import ProgramStatistics
 from ostinato.runtime.values import Values, barriers_of
 
 if TYPE_CHECKING:
+    from ostinato.compile.costs import Costing
     from ostinato.graph.graph import Graph
     from ostinato.view.trace import Trace
 
@@ -46,7 +48,7 @@ def compile_graph(
     *,
     runs: str = "pipelined",
     lanes: int | None = None,
-    costs: Mapping[object, float] | None = None,
+    costs: CostsArgument = None,
 ) -> Program:
     """Compile a graph; see `Graph.compile`."""
     if machine is None:
@@ -61,9 +63,7 @@ def compile_graph(
         threads = min(threads, operator.index(lanes))
         if threads < 1:
             raise ValueError(f"lanes= is at least 1, not {lanes}")
-    if costs is not None and not isinstance(costs, Mapping):
-        raise TypeError(f"costs= is a mapping from ops or tasks to seconds, not {type(costs).__name__}")
-    return Program(graph, machine, threads, costs, runs)
+    return Program(graph, machine, threads, costing_of(costs), runs)
 
 
 class Program:
@@ -88,11 +88,9 @@ class Program:
     array([32., 32., 32.])
     """
 
-    def __init__(
-        self, graph: Graph, machine: Machine, threads: int, costs: Mapping[object, float] | None, runs: str
-    ) -> None:
+    def __init__(self, graph: Graph, machine: Machine, threads: int, costing: Costing, runs: str) -> None:
         self._machine = machine
-        self._scheduled = schedule(graph, len(machine.processors), threads, costs)
+        self._scheduled = schedule(graph, len(machine.processors), threads, costing)
         self._params = self._scheduled.params
         self._binding: Rebinding | None = None  # made with the first rebind
         self._lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots)

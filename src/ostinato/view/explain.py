@@ -70,21 +70,21 @@ def _publishes(scheduled: Scheduled, slots: npt.NDArray[np.int32]) -> int:
 
 
 def _costs(scheduled: Scheduled) -> list[str]:
-    """The cost of all ops of each name, the dearest first."""
-    total: dict[str, float] = {}
-    count: Counter[str] = Counter()
-    given: Counter[str] = Counter()
-    for op, seconds, measured in zip(scheduled.ops, *scheduled.costs, strict=True):
-        total[op.name] = total.get(op.name, 0.0) + float(seconds)
-        count[op.name] += 1
-        given[op.name] += bool(measured)
+    """The cost of all ops of each name and source, the dearest first."""
+    costs = scheduled.costs
+    total: dict[tuple[str, int], float] = {}
+    count: Counter[tuple[str, int]] = Counter()
+    for op, seconds, source in zip(scheduled.ops, costs.seconds.tolist(), costs.source.tolist(), strict=True):
+        total[op.name, source] = total.get((op.name, source), 0.0) + seconds
+        count[op.name, source] += 1
     lines = ["Costs a step"]
-    ranked = sorted(total, key=lambda name: (-total[name], name))
-    for name in ranked[:_MOST_LANES]:
-        source = "given" if given[name] == count[name] else "estimated" if not given[name] else "given in part"
-        lines.append(f"  {_time(total[name])} in {_count(count[name], 'op')} {name!r}, {source}")
+    ranked = sorted(total, key=lambda key: (-total[key], key))
+    for name, source in ranked[:_MOST_LANES]:
+        ops = _count(count[name, source], "op")
+        lines.append(f"  {_time(total[name, source])} in {ops} {name!r}, {costs.sources[source]}")
     lines += _more(len(ranked) - _MOST_LANES, "name")
-    work = float(scheduled.costs.seconds.sum())
+    lines += [f"  {note}" for note in costs.notes]
+    work = float(costs.seconds.sum())
     span = scheduled.placement.step_seconds
     return [*lines, f"  {_time(work)} in all; with its lanes, a step takes {_time(span)} by the model"]
 

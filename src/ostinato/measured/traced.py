@@ -1,0 +1,60 @@
+"""Costs from a trace: what ops took when a program ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.compile.costs import ESTIMATED, Costed, Costing, Costs, estimate
+from ostinato.graph.op import Op
+
+if TYPE_CHECKING:
+    from ostinato.view.trace import Trace
+
+__all__ = ["costing_of_trace", "durations"]
+
+_LOW, _HIGH = 5, 95  # percentiles between which the spread is
+
+
+def costing_of_trace(trace: Trace) -> Costing:
+    """Return the costing that knows what ops took in a trace of the same graph.
+
+    Raises
+    ------
+    ValueError
+        By the costing itself: the trace is of another graph.
+    """
+
+    def costed(ops: tuple[Op, ...]) -> Costed:
+        names = [op.name for op in ops]
+        if names != list(trace.op_names) or [str(op.call_site) for op in ops] != list(trace.op_sites):
+            raise ValueError(
+                f"costs= is a trace of another graph: of {len(trace.op_names)} ops, this one has {len(ops)}, or they "
+                "have other names or were recorded elsewhere"
+            )
+        return Costed(ops, durations(trace, estimate(ops), "traced"))
+
+    return costed
+
+
+def durations(trace: Trace, costs: Costs, source: str) -> Costs:
+    """Return costs with what was traced in place of what was known: medians over the steps, and their spread."""
+    seconds, spread, origin = costs.seconds.copy(), costs.spread.copy(), costs.source.copy()
+    sources = costs.sources if source in costs.sources else (*costs.sources, source)
+    for op, taken in _by_op(trace):
+        low, middle, high = np.percentile(taken, (_LOW, 50, _HIGH))
+        seconds[op] = middle * 1e-9
+        spread[op] = (high - low) / 2 / middle if middle else 0.0
+        origin[op] = sources.index(source)
+    return Costs(seconds, spread, origin, sources if len(sources) > 1 else (ESTIMATED,), costs.notes)
+
+
+def _by_op(trace: Trace) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Return the ns that each traced op took, step by step."""
+    records = trace.records
+    order = np.argsort(records["op"], kind="stable")
+    ops, begin = np.unique(records["op"][order], return_index=True)
+    taken = (records["end"] - records["start"])[order]
+    return list(zip(ops.tolist(), np.split(taken, begin[1:]), strict=True))

@@ -1,0 +1,47 @@
+"""What a program is compiled with: costs from the store, from a mapping or from a trace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from ostinato.compile.costs import Costing, given
+
+if TYPE_CHECKING:
+    from ostinato.view.trace import Trace
+
+__all__ = ["CostsArgument", "costing_of"]
+
+CostsArgument: TypeAlias = "str | os.PathLike[str] | Mapping[object, float] | Trace | None"
+"""What ``costs=`` takes: None for what the default store knows, a store's path, seconds by op or task, or a trace."""
+
+
+def costing_of(costs: CostsArgument) -> Costing:
+    """Return the costing that ``costs=`` asks for.
+
+    Raises
+    ------
+    TypeError
+        It is nothing of the kind.
+    ValueError
+        A cost is negative or not finite.
+    TuningError
+        There is no store at the path.
+    """
+    if isinstance(costs, Mapping):
+        return given(costs)
+    if costs is None or isinstance(costs, str | os.PathLike):
+        from ostinato.measured.known import costing
+
+        return costing(costs)
+    from ostinato.view.trace import Trace
+
+    if isinstance(costs, Trace):
+        from ostinato.measured.traced import costing_of_trace
+
+        return costing_of_trace(costs)
+    raise TypeError(
+        "costs= is None, the path of a store, a mapping from ops or tasks to seconds, or a Trace, not "
+        f"{type(costs).__name__}"
+    )
