@@ -29,6 +29,14 @@ EdgeSpan edges_of(const Flat<int32_t>& src, const Flat<int32_t>& dst, const Flat
 
 OutEdges give_edges(Edges&& e) { return {give(std::move(e.src)), give(std::move(e.dst)), give(std::move(e.distance))}; }
 
+// A model comes as a tuple of what it says: transfer, look, take_up, wake.
+using ModelTuple = std::tuple<double, double, double, double>;
+
+MachineModel model_of(const ModelTuple& model) {
+    const auto [transfer, look, take_up, wake] = model;
+    return {transfer, look, take_up, wake};
+}
+
 OutEdges bind_inferred(int32_t ops, Flat<int32_t> op, Flat<uint8_t> mode, Flat<int32_t> group, Flat<int32_t> period,
                        Flat<int32_t> phase, Flat<int32_t> shadow, Flat<int32_t> box, Flat<int64_t> lo, Flat<int64_t> hi,
                        int32_t dims, int32_t groups, Flat<int32_t> apart, Flat<int32_t> src, Flat<int32_t> dst,
@@ -49,17 +57,19 @@ Out<int32_t> bind_find_cycle(int32_t ops, Flat<int32_t> src, Flat<int32_t> dst, 
 std::tuple<Out<int32_t>, Out<int32_t>, Out<uint8_t>, double> bind_place(Flat<int32_t> src, Flat<int32_t> dst,
                                                                         Flat<int32_t> distance, Flat<double> seconds,
                                                                         int32_t threads, Flat<int32_t> thread_of,
-                                                                        Flat<uint8_t> gil_bound, bool spread) {
-    Placement p =
-        place({edges_of(src, dst, distance), flat(seconds), flat(thread_of), flat(gil_bound), threads, spread});
+                                                                        Flat<uint8_t> gil_bound, bool spread,
+                                                                        ModelTuple model) {
+    Placement p = place({edges_of(src, dst, distance), flat(seconds), flat(thread_of), flat(gil_bound), model_of(model),
+                         threads, spread});
     return {give(std::move(p.lane)), give(std::move(p.home)), give(std::move(p.pinned)), p.step_seconds};
 }
 
 Out<int32_t> bind_order(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance, Flat<double> seconds,
                         Flat<int32_t> lane, Flat<int32_t> home, Flat<uint8_t> pinned, Flat<int32_t> priority,
-                        Flat<uint8_t> gil_bound) {
-    return give(order({edges_of(src, dst, distance), flat(seconds), flat(lane), flat(home), flat(pinned)},
-                      flat(priority), flat(gil_bound)));
+                        Flat<uint8_t> gil_bound, ModelTuple model) {
+    return give(
+        order({edges_of(src, dst, distance), flat(seconds), flat(lane), flat(home), flat(pinned), model_of(model)},
+              flat(priority), flat(gil_bound)));
 }
 
 std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>, Out<uint8_t>> bind_waits(Flat<int32_t> src, Flat<int32_t> dst,
@@ -96,11 +106,11 @@ void bind_passes(nb::module_& module) {
     m.def("find_cycle", &bind_find_cycle, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),
           "The ops of a cycle of distance 0; empty if there is none.");
     m.def("place", &bind_place, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
-          nb::arg("threads"), nb::arg("thread_of"), nb::arg("gil_bound"), nb::arg("spread"),
+          nb::arg("threads"), nb::arg("thread_of"), nb::arg("gil_bound"), nb::arg("spread"), nb::arg("model"),
           "Lane of every op, home thread and pinnedness of every lane, estimated seconds a step.");
     m.def("order", &bind_order, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
           nb::arg("lane"), nb::arg("home"), nb::arg("pinned"), nb::arg("priority"), nb::arg("gil_bound"),
-          "The ops in the order of one linear extension.");
+          nb::arg("model"), "The ops in the order of one linear extension.");
     m.def("waits", &bind_waits, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
           "Per op the ops of other lanes to wait for, as (start, op, distance, published).");
     m.def("lags", &bind_lags, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("sources"),

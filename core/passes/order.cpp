@@ -94,7 +94,7 @@ private:
                 continue;
             const int32_t next = after_.op[at(e)];
             const bool crosses = placed_.lane[at(next)] != placed_.lane[at(op)];
-            ready_at_[at(next)] = std::max(ready_at_[at(next)], end + (crosses ? kTransfer : 0.0));
+            ready_at_[at(next)] = std::max(ready_at_[at(next)], end + (crosses ? placed_.model.transfer : 0.0));
             if (--missing_[at(next)] == 0)
                 make_ready(next);
         }
@@ -136,7 +136,7 @@ bool all_equal(std::span<const T> values) {
 std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std::span<const double> rank,
                               std::span<const int32_t> plain) {
     constexpr int kSteps = 16;
-    constexpr double kShort = kTransfer / 50;
+    const double transfer = placed.model.transfer, shortest = transfer / 50;
     std::vector<double> start(plain.size(), 0.0), last(plain.size(), 0.0);
     for (int step = 0; step < kSteps; ++step) {
         start.swap(last);
@@ -146,7 +146,7 @@ std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std
                 const int32_t source = before.op[at(e)];
                 const bool crosses = placed.lane[at(source)] != placed.lane[at(op)];
                 const double from = before.distance[at(e)] == 0 ? start[at(source)] : last[at(source)];
-                earliest = std::max(earliest, from + kShort + (crosses ? kTransfer : 0.0));
+                earliest = std::max(earliest, from + shortest + (crosses ? transfer : 0.0));
             }
             start[at(op)] = earliest;
         }
@@ -161,14 +161,14 @@ std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std
 }  // namespace
 
 std::vector<double> ranks(const Adjacency& after, std::span<const double> seconds, std::span<const int32_t> lane,
-                          std::span<const int32_t> topological) {
+                          std::span<const int32_t> topological, const MachineModel& model) {
     std::vector<double> rank(topological.size());
     for (std::size_t i = topological.size(); i-- > 0;) {
         const int32_t op = topological[i];
         double longest = 0.0;
         for (int64_t e = after.start[at(op)]; e < after.start[at(op) + 1]; ++e) {
             const int32_t next = after.op[at(e)];
-            const double transfer = lane.empty() || lane[at(next)] != lane[at(op)] ? kTransfer : 0.0;
+            const double transfer = lane.empty() || lane[at(next)] != lane[at(op)] ? model.transfer : 0.0;
             // Where only a later step waits, the result should still be there early.
             longest = std::max(longest, transfer + (after.distance[at(e)] == 0 ? rank[at(next)] : 0.0));
         }
@@ -188,17 +188,17 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
     // On a single lane nobody waits for anybody: there program order is best, since memory was laid out by it.
     std::vector<double> rank(at(ops), 0.0);
     if (placed.home.size() > 1)
-        rank = ranks(after, placed.seconds, placed.lane, plain);
+        rank = ranks(after, placed.seconds, placed.lane, plain, placed.model);
     std::vector<int32_t> listed = ListSchedule(placed, after, priority, gil_bound, rank).run();
     if (!free_choice)
         return listed;
     const Adjacency before = predecessors(ops, placed.edges);
     const Lanes lanes{placed.lane, placed.home, placed.pinned};
-    const double as_written = step_seconds(before, placed.seconds, lanes, plain);
-    const double as_listed = step_seconds(before, placed.seconds, lanes, listed);
+    const double as_written = step_seconds(before, placed.seconds, lanes, plain, placed.model);
+    const double as_listed = step_seconds(before, placed.seconds, lanes, listed, placed.model);
     // Costs are estimates, and may be too high: where they decide nothing, let transfers decide.
     std::vector<int32_t> slack = by_slack(placed, before, rank, plain);
-    if (step_seconds(before, placed.seconds, lanes, slack) < 1.02 * std::min(as_written, as_listed))
+    if (step_seconds(before, placed.seconds, lanes, slack, placed.model) < 1.02 * std::min(as_written, as_listed))
         return slack;
     return as_listed < 0.98 * as_written ? listed : plain;
 }

@@ -14,6 +14,7 @@ struct Placed {
     std::span<const double> seconds;
     std::span<const int32_t> lane, home;
     std::span<const uint8_t> pinned;
+    MachineModel model;
 };
 
 // The ops in one linear extension of the edges of distance 0.
@@ -22,6 +23,6 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
 // Seconds from each op's start to the end of the longest path that leaves it within the step; paths that change lanes
 // pay for the transfer. Without lanes (an empty span), all do.
 std::vector<double> ranks(const Adjacency& after, std::span<const double> seconds, std::span<const int32_t> lane,
-                          std::span<const int32_t> topological);
+                          std::span<const int32_t> topological, const MachineModel& model);
 
 }  // namespace ostinato::passes

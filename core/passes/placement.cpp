@@ -106,9 +106,9 @@ private:
         for (int32_t& l : lane)
             l = number[at(l)];
         out.lane = std::move(lane);
-        out.step_seconds = out.home.size() == 1
-                               ? total()
-                               : step_seconds(before_, work_.seconds, {out.lane, out.home, out.pinned}, topological_);
+        out.step_seconds = out.home.size() == 1 ? total()
+                                                : step_seconds(before_, work_.seconds, {out.lane, out.home, out.pinned},
+                                                               topological_, work_.model);
         return out;
     }
 
@@ -179,7 +179,7 @@ private:
     // A thread's ops are then dealt to its lanes so that what follows each other stays together.
     std::vector<int32_t> by_finish(Shape shape) {
         const Adjacency after = successors(ops_, work_.edges);
-        const std::vector<double> rank = ranks(after, work_.seconds, {}, topological_);
+        const std::vector<double> rank = ranks(after, work_.seconds, {}, topological_, work_.model);
         const auto later = [&](int32_t a, int32_t b) {
             return rank[at(a)] != rank[at(b)] ? rank[at(a)] < rank[at(b)] : a > b;
         };
@@ -211,7 +211,8 @@ private:
                 for (int64_t e = before_.start[at(op)]; e < before_.start[at(op) + 1]; ++e) {
                     const int32_t from = before_.op[at(e)];
                     if (before_.distance[at(e)] == 0)
-                        start = std::max(start, finish[at(from)] + (thread[at(from)] == t ? 0.0 : kTransfer));
+                        start =
+                            std::max(start, finish[at(from)] + (thread[at(from)] == t ? 0.0 : work_.model.transfer));
                 }
                 if (best < 0.0 || start < best) {
                     best = start;

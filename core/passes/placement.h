@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "passes/edges.h"
+#include "passes/machine_model.h"
 
 namespace ostinato::passes {
 
@@ -13,6 +14,7 @@ struct Work {
     std::span<const double> seconds;
     std::span<const int32_t> thread_of;  // -1: any
     std::span<const uint8_t> gil_bound;
+    MachineModel model;
     int32_t threads = 1;
     bool spread = false;  // several lanes a thread, so that idle threads have something to take up
 };

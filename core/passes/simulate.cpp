@@ -17,8 +17,8 @@ int64_t steps_for(int64_t ops) { return std::clamp<int64_t>(200'000 / ops, 2, 32
 class Simulation {
 public:
     Simulation(const Adjacency& before, std::span<const double> seconds, const Lanes& lanes,
-               std::span<const int32_t> order)
-        : before_(before), seconds_(seconds), lanes_(lanes), ops_(static_cast<int64_t>(order.size())),
+               std::span<const int32_t> order, const MachineModel& model)
+        : before_(before), seconds_(seconds), lanes_(lanes), model_(model), ops_(static_cast<int64_t>(order.size())),
           steps_(steps_for(ops_)), sequence_(lanes.home.size()), position_(order.size()), done_(lanes.home.size(), 0),
           free_at_(lanes.home.size(), 0.0), server_(lanes.home.begin(), lanes.home.end()), blocked_(lanes.home.size()),
           finish_(at(ops_ * steps_)),
@@ -74,9 +74,9 @@ private:
                 return;
             }
             looks = true;
-            time = std::max(time, finish_[at(then * ops_ + from)] + kTransfer);
+            time = std::max(time, finish_[at(then * ops_ + from)] + model_.transfer);
         }
-        ready_.push({looks ? time + kLook : time, lane});
+        ready_.push({looks ? time + model_.look : time, lane});
     }
 
     void serve(int32_t lane, double ready) {
@@ -86,7 +86,8 @@ private:
         if (lanes_.pinned[at(lane)] == 0 && start > ready) {
             for (std::size_t t = 0; t < thread_free_.size(); ++t) {
                 const auto other = static_cast<int32_t>(t);
-                const double then = std::max(ready, thread_free_[t]) + (other == server_[at(lane)] ? 0.0 : kTakeUp);
+                const double then =
+                    std::max(ready, thread_free_[t]) + (other == server_[at(lane)] ? 0.0 : model_.take_up);
                 if (then < start) {
                     start = then;
                     thread = other;
@@ -112,6 +113,7 @@ private:
     const Adjacency& before_;
     std::span<const double> seconds_;
     const Lanes& lanes_;
+    const MachineModel& model_;
     int64_t ops_, steps_;
     std::vector<std::vector<int32_t>> sequence_;
     std::vector<int64_t> position_, done_;
@@ -125,10 +127,10 @@ private:
 }  // namespace
 
 double step_seconds(const Adjacency& before, std::span<const double> seconds, const Lanes& lanes,
-                    std::span<const int32_t> order) {
+                    std::span<const int32_t> order, const MachineModel& model) {
     if (order.empty())
         return 0.0;
-    return Simulation(before, seconds, lanes, order).run();
+    return Simulation(before, seconds, lanes, order, model).run();
 }
 
 }  // namespace ostinato::passes

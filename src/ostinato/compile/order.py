@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compile.edges import Edges, FloatArray, IntArray
-from ostinato.compile.placement import SHORTEST, Placement
+from ostinato.compile.machine_model import MachineModel
+from ostinato.compile.placement import COMMON, SHORTEST, Placement, paid
 
 __all__ = ["order"]
 
@@ -18,6 +19,7 @@ def order(
     placement: Placement,
     priority: IntArray,
     gil_bound: npt.NDArray[np.bool_],
+    model: MachineModel = COMMON,
 ) -> IntArray:
     """Return the ops in one order for the whole step that keeps all edges; a lane's order is its part of it.
 
@@ -33,4 +35,5 @@ def order(
         placement.pinned.view(np.uint8),
         priority,
         gil_bound.view(np.uint8),
+        paid(model),
     )

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compile.edges import Edges, FloatArray, IntArray
+from ostinato.compile.machine_model import MachineModel
 
 __all__ = ["Placement", "place"]
 
@@ -17,6 +18,10 @@ LONG = 1e-6
 
 SHORTEST = 1e-9
 """Seconds; nothing takes less."""
+
+
+COMMON = MachineModel(cores=1)
+"""What is assumed of a machine that was not measured."""
 
 
 class Placement(NamedTuple):
@@ -40,6 +45,7 @@ def place(
     thread_of: IntArray,
     gil_bound: npt.NDArray[np.bool_],
     varied: bool = False,
+    model: MachineModel = COMMON,
 ) -> Placement:
     """Return the best of some placements, by a model of a machine's threads and of the transfers between them.
 
@@ -58,9 +64,16 @@ def place(
     varied
         Whether costs differ so much that threads should get several lanes each, for idle threads to take up. They get
         them too where ops are long.
+    model
+        What threads pay for working together.
     """
     spread = varied or (len(seconds) > 0 and float(seconds.mean()) > LONG)
     lane, home, pinned, step_seconds = _core.passes.place(
-        *edges, np.maximum(seconds, SHORTEST), threads, thread_of, gil_bound.view(np.uint8), spread
+        *edges, np.maximum(seconds, SHORTEST), threads, thread_of, gil_bound.view(np.uint8), spread, paid(model)
     )
     return Placement(lane, home, pinned.view(np.bool_), step_seconds)
+
+
+def paid(model: MachineModel) -> tuple[float, float, float, float]:
+    """Return of a model what the passes' loops take."""
+    return model.transfer, model.look, model.take_up, model.wake

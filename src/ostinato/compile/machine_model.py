@@ -1,0 +1,77 @@
+"""What a machine's cores take to pass on, to look, to take up and to wake: what schedules are judged by."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+__all__ = ["MachineModel"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineModel:
+    """A machine in numbers: how many cores, and what they pay for working together. All times are seconds.
+
+    Placements are compared by it, and `Program.simulate` runs programs on it. What it says of a real machine is
+    measured once per host; without that, the numbers are those of a common server.
+
+    Parameters
+    ----------
+    cores
+        How many threads run at once, on each node.
+    transfer
+        What a cache line takes from one core to another.
+    look
+        A look at another lane's timeline that has long reached the value.
+    take_up
+        Taking up a lane that another thread served last.
+    wake
+        From ringing a thread that sleeps until it runs.
+    native_call
+        What a native task takes beside its own work.
+    python_call
+        What a Python task takes beside its own work.
+    nodes
+        How many such machines there are; lanes are spread over them in turn.
+    link_latency
+        What a message takes from one node to another, beside its bytes.
+    link_bandwidth
+        Bytes per second between two nodes.
+
+    Raises
+    ------
+    ValueError
+        A number is negative, not finite, or there is nothing of what there must be.
+
+    Examples
+    --------
+    >>> from ostinato.compile.machine_model import MachineModel
+    >>> model = MachineModel(cores=64)
+    >>> model.transfer
+    1e-07
+    """
+
+    cores: int
+    transfer: float = 100e-9
+    look: float = 4e-9
+    take_up: float = 200e-9
+    wake: float = 10e-6
+    native_call: float = 5e-9
+    python_call: float = 0.3e-6
+    nodes: int = 1
+    link_latency: float = 2e-6
+    link_bandwidth: float = 10e9
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in _COUNTS:
+                if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                    raise ValueError(f"{field.name}= is a number of them, at least 1, not {value!r}")
+            elif not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+                raise ValueError(f"{field.name}= is a number, finite and not negative, not {value!r}")
+        if self.link_bandwidth == 0:
+            raise ValueError("link_bandwidth= is more than nothing")
+
+
+_COUNTS = ("cores", "nodes")
