@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 
@@ -211,6 +212,22 @@ void bind_run(nb::module_& module) {
             "good",
             [](const RunHandle& self) { return self.run->done.load(std::memory_order_acquire) && !self.run->bad(); },
             "Whether it has ended as it should.")
+        .def_prop_ro(
+            "met",
+            [](const RunHandle& self) {
+                const std::lock_guard<std::mutex> lock(self.program->mutex);
+                return self.run->met;
+            },
+            "Whether until() has ended it, be it after all the steps asked for.")
+        .def_prop_ro(
+            "homes",
+            [](const RunHandle& self) {
+                std::vector<std::uint32_t> homes;
+                for (const LaneOrder& lane : self.program->schedule->lanes)
+                    homes.push_back(lane.home);
+                return homes;
+            },
+            "The seat that each lane of its program is at home on.")
         .def_prop_ro("steps", &steps_of)
         .def_prop_ro("requested", [](const RunHandle& self) { return self.run->requested; })
         .def_prop_ro("poisoned_by",

@@ -148,18 +148,19 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
 }
 
 // Takes part in serving until `run`, which `submit` submits, is done. Returns the number of steps, or the run where
-// there is more to tell.
+// there is more to tell; None where the program takes no runs, since another has taken over.
 template <class Submit>
 nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Submit submit) {
     Program& program = *handle.program;
     if (run->python)
         defer_interrupts();
     nb::object interrupt;
+    bool taken = false;
     {
         Caller caller(*program.machine);  // sits down first: then submitting need not wake its worker
-        submit();
+        taken = submit();
         int interrupts = 0;
-        while (!caller.work_until_done(*run)) {
+        while (taken && !caller.work_until_done(*run)) {
             nb::python_error raised;  // takes the error indicator
             if (interrupts == 0)
                 interrupt = nb::borrow(raised.value());
@@ -177,6 +178,8 @@ nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Sub
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());
         throw nb::python_error();
     }
+    if (!taken)
+        return nb::none();
     if (run->trace || run->bad())
         return nb::cast(RunHandle{handle.program, run});
     return nb::int_(run->limit());
@@ -188,20 +191,31 @@ nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool
     refuse_inside_tasks("replay");
     refuse_after_fork(*program.machine);
     const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, given, traced);
-    return take_part(handle, run, [&] { program.submit(run); });
+    return take_part(handle, run, [&] { return program.submit(run); });
 }
 
 nb::object follow(ProgramHandle& handle, const RunHandle& run) {
-    return take_part(handle, run.run, [] {});
+    return take_part(handle, run.run, [] { return true; });
 }
 
-RunHandle submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error, const nb::object& values,
-                 const nb::object& objects, const nb::object& given, bool traced) {
+// As replay, but returns the run however it ends.
+nb::object replay_as_run(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                         const nb::object& values, const nb::object& objects, const nb::object& given, bool traced) {
+    Program& program = *handle.program;
+    refuse_inside_tasks("replay");
+    refuse_after_fork(*program.machine);
+    const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, given, traced);
+    const nb::object ended = take_part(handle, run, [&] { return program.submit(run); });
+    return ended.is_none() ? ended : nb::cast(RunHandle{handle.program, run});
+}
+
+std::optional<RunHandle> submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                                const nb::object& values, const nb::object& objects, const nb::object& given,
+                                bool traced) {
     refuse_after_fork(*handle.program->machine);
     RunHandle result{handle.program,
                      make_run(*handle.program, steps, priority, stop_on_error, values, objects, given, traced)};
-    handle.program->submit(result.run);
-    return result;
+    return handle.program->submit(result.run) ? std::optional(std::move(result)) : std::nullopt;
 }
 
 nb::dict statistics(const ProgramHandle& handle) {
@@ -278,8 +292,19 @@ void bind_runtime(nb::module_& module) {
         .def("replay", &replay, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
              "given"_a.none(), "traced"_a)
         .def("follow", &follow, "run"_a, "Take part until a run is done; as replay, of a run that was submitted.")
+        .def("replay_as_run", &replay_as_run, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(),
+             "objects"_a.none(), "given"_a.none(), "traced"_a)
         .def("submit", &submit, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
-             "given"_a.none(), "traced"_a)
+             "given"_a.none(), "traced"_a, "The run; None where another program has taken over.")
+        .def(
+            "take_over",
+            [](ProgramHandle& self, ProgramHandle& other) {
+                refuse_after_fork(*self.program->machine);
+                return self.program->take_over(*other.program);
+            },
+            "other"_a, "Go on where another program of the same operations stands, if both are idle.")
+        .def_prop_ro("takes_runs", [](const ProgramHandle& self) { return self.program->takes_runs(); })
+        .def_prop_ro("steps_run", [](const ProgramHandle& self) { return self.program->steps_run(); })
         .def(
             "rebind", [](ProgramHandle& self, const PlanHandle& plan) { self.program->rebind(plan.plan); }, "plan"_a)
         .def("refuse_runs", [](ProgramHandle& self) { self.program->close(); })

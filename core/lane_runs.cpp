@@ -28,7 +28,7 @@ bool enter_next_run(Server& server, Lane& lane) {
         left->next.reset();
     Run& run = *lane.run;
     run.first.store(lane.step, std::memory_order_relaxed);
-    run.offset.store(run.user_first == kContinued ? program.schedule->first_step : lane.step - run.user_first,
+    run.offset.store(run.user_first == kContinued ? program.step_offset : lane.step - run.user_first,
                      std::memory_order_relaxed);
     lane.run_index.store(run.index, std::memory_order_release);
     lane.priority.store(run.priority, std::memory_order_relaxed);

@@ -10,8 +10,8 @@ namespace ostinato {
 
 Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Schedule> its_schedule,
                  std::shared_ptr<Plan> its_plan, Runs runs)
-    : machine(std::move(its_machine)), schedule(std::move(its_schedule)), holdings(schedule->n_holdings), runs_(runs),
-      plan_(std::move(its_plan)) {
+    : machine(std::move(its_machine)), schedule(std::move(its_schedule)), holdings(schedule->n_holdings),
+      step_offset(schedule->first_step), runs_(runs), plan_(std::move(its_plan)) {
     const auto sentinel = std::make_shared<Run>();
     sentinel->done = true;
     sentinel->lanes_behind = static_cast<std::uint32_t>(schedule->lanes.size());
@@ -45,7 +45,7 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
     last_ = sentinel;
 }
 
-void Program::submit(const std::shared_ptr<Run>& run) {
+bool Program::submit(const std::shared_ptr<Run>& run) {
     const auto n_lanes = static_cast<std::uint32_t>(lanes.size());
     run->set_limit(std::min(run->requested, kNever - 1));
     run->lanes_left = n_lanes;
@@ -61,6 +61,8 @@ void Program::submit(const std::shared_ptr<Run>& run) {
         const std::lock_guard<std::mutex> lock(mutex);
         if (!plan_)
             throw std::runtime_error("the program is closed");
+        if (superseded_)
+            return false;
         run->plan = plan_;
         run->fenced = std::exchange(fence_next_, false) || runs_ != Runs::kPipelined;
         run->all_delivered_at_submit = undelivered_.empty();
@@ -74,7 +76,7 @@ void Program::submit(const std::shared_ptr<Run>& run) {
     }
     if (!waits) {
         queued(run);
-        return;
+        return true;
     }
     machine->activate(shared_from_this());  // so that the machine knows of the run
     after->listen([self = shared_from_this(), run](Event&) {
@@ -87,6 +89,36 @@ void Program::submit(const std::shared_ptr<Run>& run) {
         }
         self->queued(run);
     });
+    return true;
+}
+
+std::uint64_t Program::steps_run() const {
+    const Lane& lane = *lanes.front();
+    return lane.timeline.value.load(std::memory_order_acquire) / lane.order->ops.size() - step_offset;
+}
+
+bool Program::takes_runs() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return plan_ && !superseded_;
+}
+
+bool Program::take_over(Program& other) {
+    {
+        const std::scoped_lock lock(mutex, other.mutex);
+        if (!plan_ || !other.plan_ || other.superseded_ || !idle() || !other.idle() || !undelivered_.empty() ||
+            !other.undelivered_.empty())
+            return false;
+        step_offset += steps_run() - other.steps_run();  // its lanes go on counting from where they stood
+        for (std::size_t i = 0; i < holdings.size(); ++i) {
+            holdings[i].held = other.holdings[i].held.exchange(0);
+            holdings[i].skipped = other.holdings[i].skipped.exchange(0);
+        }
+        superseded_ = false;
+        other.superseded_ = true;
+    }
+    if (other.active.load(std::memory_order_relaxed))
+        machine->retire(other);  // servers need not look at its lanes any more
+    return true;
 }
 
 void Program::enqueue_locked(const std::shared_ptr<Run>& run) {

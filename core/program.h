@@ -44,7 +44,17 @@ public:
 
     // Appends `run`, with the current plan, to the queue; lanes see it once the frontier is published. Serial runs are
     // appended when their start event has happened. Any thread, at any time. Throws when the program has been closed.
-    void submit(const std::shared_ptr<Run>& run);
+    // False: another has taken over, to which runs are to be submitted now.
+    bool submit(const std::shared_ptr<Run>& run);
+
+    // Goes on where `other` stands, a program of the same operations on the same arrays: with the number of its next
+    // step and with what it holds of reservations. From then on `other` takes no runs, unless it takes over in turn.
+    // False, and nothing is done: one of them has runs that are not done, or failures that nobody has been told of, or
+    // is closed, or `other` takes no runs.
+    bool take_over(Program& other);
+    // How many steps it and those whose place it took have run; exact while nothing is in flight.
+    std::uint64_t steps_run() const;
+    bool takes_runs();
 
     // Runs submitted from now on use `plan`; the first of them does not overlap earlier ones.
     void rebind(std::shared_ptr<Plan> plan);
@@ -102,8 +112,9 @@ public:
     std::vector<std::unique_ptr<Signal>> signals;  // of external operations, by number
     std::vector<Holding> holdings;                 // of reservations, by number
     std::atomic<std::uint32_t> unqueued{0};        // serial runs that may not start yet
-    std::atomic<bool> slow{false};                 // a failure or an abort: lanes take the slow path
-    History history;                  // which operations of which steps failed or were skipped; valid while `slow`
+    std::uint64_t step_offset;      // of its steps from those the user counts; changes only while nothing is in flight
+    std::atomic<bool> slow{false};  // a failure or an abort: lanes take the slow path
+    History history;                // which operations of which steps failed or were skipped; valid while `slow`
     std::atomic<bool> active{false};  // in the machine's list of programs; guarded by its mutex for writing
 
     std::mutex mutex;  // submission, stopping, failures, completion: never the replay loop's fast path
@@ -138,6 +149,7 @@ private:
     std::shared_ptr<Plan> plan_;
     std::int32_t last_priority_ = 0;  // of that run
     bool fence_next_ = false;
+    bool superseded_ = false;                   // another has taken over
     std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order
     std::deque<std::shared_ptr<Run>> tainted_;  // the last of those with failures, or with poisoned preconditions
     PoisonReach reach_;

@@ -75,6 +75,8 @@ void Program::stop_at(Run& run, std::uint64_t last_step) {
     const std::lock_guard<std::mutex> lock(mutex);
     const std::uint64_t steps = last_step - run.first.load(std::memory_order_relaxed) + 1;
     // No lane has begun a later step: all wait for this verdict before they read the limit.
+    if (steps <= run.limit())
+        run.met = true;
     if (steps < run.limit())
         run.set_limit(steps);
 }

@@ -90,6 +90,7 @@ struct Run : std::enable_shared_from_this<Run> {
     bool cancelled = false;               // guarded by the program's mutex
     bool exhausted = false;               // likewise: ends before its time, since all that would follow is poisoned
     bool ended = false;                   // likewise: no lane has steps of it to do
+    bool met = false;                     // likewise: until() has ended it
     bool wants_callback = false;          // likewise
     std::uint64_t failures_unlisted = 0;  // likewise
     OnError on_error = OnError::kStop;

@@ -156,6 +156,14 @@ class Run:
         """Whether it has ended as it should."""
 
     @property
+    def met(self) -> bool:
+        """Whether until() has ended it, be it after all the steps asked for."""
+
+    @property
+    def homes(self) -> list[int]:
+        """The seat that each lane of its program is at home on."""
+
+    @property
     def steps(self) -> int: ...
 
     @property
@@ -207,7 +215,21 @@ class Program:
     def follow(self, run: Run) -> object:
         """Take part until a run is done; as replay, of a run that was submitted."""
 
-    def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> Run: ...
+    def replay_as_run(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> object: ...
+
+    def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> Run | None:
+        """The run; None where another program has taken over."""
+
+    def take_over(self, other: Program) -> bool:
+        """
+        Go on where another program of the same operations stands, if both are idle.
+        """
+
+    @property
+    def takes_runs(self) -> bool: ...
+
+    @property
+    def steps_run(self) -> int: ...
 
     def rebind(self, plan: Plan) -> None: ...
 
