@@ -19,9 +19,10 @@ from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.flatten import flatten
 from ostinato.compile.lanes import settle, split
 from ostinato.compile.lower import EXTERNAL, NOTHING, POSTCONDITION, PYTHON, kinds_of, needs_gil, periods_of
+from ostinato.compile.machine_model import MachineModel
 from ostinato.compile.order import order
 from ostinato.compile.ordering import ordered
-from ostinato.compile.placement import Placement, place
+from ostinato.compile.placement import COMMON, Placement, place
 from ostinato.compile.waits import Waits, waits
 from ostinato.errors import GraphError
 from ostinato.graph.body import Acquire, Await, Postcondition, Precondition, PythonCall, Release, Until
@@ -42,7 +43,9 @@ class Scheduled:
     core: _core.Schedule
     ops: tuple[Op, ...]
     edges: Edges
+    ordering: Edges  # with what else orders ops; without the barrier between steps
     costs: Costs
+    model: MachineModel
     placement: Placement
     lane_ops: tuple[IntArray, ...]  # by lane, in order; an op of index len(ops) is the barrier between steps
     waits: Waits
@@ -60,17 +63,24 @@ class Scheduled:
         """How many operations the core has."""
         return len(self.kinds)
 
+    def anew(self, costs: Costs, processors: int, threads: int, model: MachineModel) -> Scheduled:
+        """Return the schedule of the same ops for other costs, or another machine."""
+        return _scheduled(
+            self.ops, self.edges, self.ordering, self.serial, self.params, costs, processors, threads, model
+        )
+
 
 def schedule(
     graph: Graph,
     processors: int,
     threads: int | None = None,
     costing: Costing = estimated,
+    model: MachineModel = COMMON,
 ) -> Scheduled:
     """Return the schedule of a graph for a machine of so many processors, on up to `threads` threads.
 
     Ops that are bound to a processor run there, even if that takes more threads. What ops take, and which variants of
-    their tasks they run, is what `costing` says.
+    their tasks they run, is what `costing` says; what threads pay for working together, `model`.
 
     Raises
     ------
@@ -79,14 +89,30 @@ def schedule(
     """
     flat = flatten(graph)
     edges = dependences(flat)
-    ops, found = costing(flat.ops)
-    kinds = kinds_of(ops)
-    periods, _ = periods_of(ops)
+    ops, costs = costing(flat.ops)
     serial = serial_steps(flat, edges) and len(ops) > 0
     ordering = ordered(flat, edges)
-    seconds, bound = found.seconds, _gil_bound(ops, kinds)
+    threads = processors if threads is None else threads
+    return _scheduled(ops, edges, ordering, serial, dict(flat.params), costs, processors, threads, model)
+
+
+def _scheduled(
+    ops: tuple[Op, ...],
+    edges: Edges,
+    ordering: Edges,
+    serial: bool,
+    params: Mapping[str, Param],
+    costs: Costs,
+    processors: int,
+    threads: int,
+    model: MachineModel,
+) -> Scheduled:
+    kinds = kinds_of(ops)
+    periods, _ = periods_of(ops)
+    barred = ordering
+    seconds, bound = costs.seconds, _gil_bound(ops, kinds)
     thread_of = np.array([_thread_of(op, processors) for op in ops], np.int32)
-    threads = max(processors if threads is None else threads, int(thread_of.max(initial=-1)) + 1)
+    threads = max(threads, int(thread_of.max(initial=-1)) + 1)
     external = [ops[index] for index in np.flatnonzero(kinds >= EXTERNAL)]
     tells = kinds == POSTCONDITION
     priority = np.array([op.priority for op in ops], np.int32)
@@ -96,19 +122,21 @@ def schedule(
         outside[op.index] = _waits_outside(op.body)
         idle[op.index] = isinstance(op.body, Precondition | Await)
     if serial or not ops:  # a run of nothing has an end, too
-        ordering = step_barrier(ordering, len(ops))
+        barred = step_barrier(ordering, len(ops))
         kinds = np.append(kinds, np.uint8(NOTHING))
         seconds = np.append(seconds, 0.0)
         bound = np.append(bound, np.False_)
         thread_of = np.append(thread_of, np.int32(-1))
         priority = np.append(priority, np.int32(0))
         outside, idle, tells = (np.append(each, np.False_) for each in (outside, idle, tells))
-    placement = place(ordering, seconds, threads=threads, thread_of=thread_of, gil_bound=bound, varied=found.varied)
-    in_order = order(ordering, seconds, placement, priority, bound)
-    placement, in_order = settle(ordering, placement, in_order, idle, tells)
-    placement = split(ordering, placement, in_order, outside, idle)
-    check(ordering, placement.lane, in_order)
-    kept = waits(ordering, placement.lane, in_order)
+    placement = place(
+        barred, seconds, threads=threads, thread_of=thread_of, gil_bound=bound, varied=costs.varied, model=model
+    )
+    in_order = order(barred, seconds, placement, priority, bound, model=model)
+    placement, in_order = settle(barred, placement, in_order, idle, tells)
+    placement = split(barred, placement, in_order, outside, idle)
+    check(barred, placement.lane, in_order)
+    kept = waits(barred, placement.lane, in_order)
     by_lane = np.argsort(placement.lane[in_order], kind="stable")
     lane_ops = in_order[by_lane]
     lane_begin = np.searchsorted(placement.lane[lane_ops], np.arange(len(placement.home) + 1)).astype(np.int64)
@@ -135,7 +163,7 @@ def schedule(
         periods=np.array(periods, np.int32),
         until_op=until,
         until_every=every,
-        largest_distance=max(ordering.longest, max(periods)),
+        largest_distance=max(barred.longest, max(periods)),
         n_posts=len(postconditions),
         n_holdings=len({id(op.body.reservation) for op in external if isinstance(op.body, Acquire | Release)}),
     )
@@ -144,7 +172,9 @@ def schedule(
         core,
         ops,
         edges,
-        found,
+        ordering,
+        costs,
+        model,
         placement,
         lanes,
         kept,
@@ -152,7 +182,7 @@ def schedule(
         bound,
         serial,
         threads,
-        dict(flat.params),
+        params,
         preconditions,
         postconditions,
         bool(outside.any()),

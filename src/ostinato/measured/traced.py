@@ -17,6 +17,8 @@ __all__ = ["costing_of_trace", "durations"]
 
 _LOW, _HIGH = 5, 95  # percentiles between which the spread is
 
+_MOST_OVERHEAD = 60  # ns: a gap that is longer is not the clock's alone
+
 
 def costing_of_trace(trace: Trace) -> Costing:
     """Return the costing that knows what ops took in a trace of the same graph.
@@ -43,12 +45,26 @@ def durations(trace: Trace, costs: Costs, source: str) -> Costs:
     """Return costs with what was traced in place of what was known: medians over the steps, and their spread."""
     seconds, spread, origin = costs.seconds.copy(), costs.spread.copy(), costs.source.copy()
     sources = costs.sources if source in costs.sources else (*costs.sources, source)
+    overhead = _overhead(trace)
     for op, taken in _by_op(trace):
-        low, middle, high = np.percentile(taken, (_LOW, 50, _HIGH))
+        low, middle, high = np.percentile(np.maximum(taken - overhead, 1), (_LOW, 50, _HIGH))
         seconds[op] = middle * 1e-9
         spread[op] = (high - low) / 2 / middle if middle else 0.0
         origin[op] = sources.index(source)
     return Costs(seconds, spread, origin, sources if len(sources) > 1 else (ESTIMATED,), costs.notes)
+
+
+def _overhead(trace: Trace) -> int:
+    """Return the ns of a record that are the clock's.
+
+    Where one op follows the other at once, what lies between their records is the end of one look at the clock and the
+    begin of the next; the other halves are within the records.
+    """
+    records = np.sort(trace.records, order=("thread", "start"))
+    same = records["thread"][1:] == records["thread"][:-1]
+    gaps = (records["start"][1:] - records["end"][:-1])[same]
+    short = gaps[(gaps >= 0) & (gaps <= _MOST_OVERHEAD)]
+    return int(short.min()) if len(short) else 0
 
 
 def _by_op(trace: Trace) -> list[tuple[int, npt.NDArray[np.int64]]]:
