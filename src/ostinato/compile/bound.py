@@ -72,8 +72,7 @@ def with_values(op: Op, values: Mapping[str, object]) -> Body:
 
     if isinstance(body, PythonCall):
         if any(isinstance(arg, Param) for arg in body.args):
-            args = tuple(map(value, body.args))
-            return PythonCall(body.function, args, body.keywords, body.releases_gil, body.blocking)
+            return PythonCall(body.task, tuple(map(value, body.args)), body.keywords)
     elif isinstance(body, NativeCall):
         if any(isinstance(arg, Param) for arg in body.args):
             kinds = body.task.kinds

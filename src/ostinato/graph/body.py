@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ostinato.graph.operand import Operand
     from ostinato.graph.param import Param
     from ostinato.graph.sources import Source
+    from ostinato.graph.task import PythonTask
 
 __all__ = [
     "Acquire",
@@ -32,28 +33,33 @@ __all__ = [
 
 
 class PythonCall:
-    """A call of a Python function.
+    """A call of a Python function, that of `task`.
 
     `args` are the positional, then the keyword values, in the order of a vectorcall; `keywords` names the latter.
-    Each is an `Operand`, a `Param`, `STEP`, or a plain object that is passed as it is. A `blocking` one may wait, so
-    it runs on a thread of its own.
+    Each is an `Operand`, a `Param`, `STEP`, or a plain object that is passed as it is.
     """
 
-    __slots__ = ("args", "blocking", "function", "keywords", "releases_gil")
+    __slots__ = ("args", "keywords", "task")
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        args: tuple[object, ...],
-        keywords: tuple[str, ...] = (),
-        releases_gil: bool = False,
-        blocking: bool = False,
-    ) -> None:
-        self.function = function
+    def __init__(self, task: PythonTask, args: tuple[object, ...], keywords: tuple[str, ...] = ()) -> None:
+        self.task = task
         self.args = args
         self.keywords = keywords
-        self.releases_gil = releases_gil
-        self.blocking = blocking
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is called."""
+        return self.task.function
+
+    @property
+    def releases_gil(self) -> bool:
+        """Whether it spends its time without Python's global interpreter lock."""
+        return self.task.releases_gil
+
+    @property
+    def blocking(self) -> bool:
+        """Whether it may wait, and so runs on a thread of its own."""
+        return self.task.blocking
 
 
 class NativeCall:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -14,12 +14,15 @@ from ostinato.graph.access import Read, ReadWrite, Write, annotated_mode, signat
 from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
+from ostinato.graph.converted import Converted
+from ostinato.graph.formal import Formal
 from ostinato.graph.kernel_entry import ArrayType, compile_entry
 from ostinato.graph.native import NativeTask
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import REQUIRED, Param, Step
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder, native_refusal
+from ostinato.graph.scalar import as_scalar
 from ostinato.graph.task import refuse_placeholder
 
 __all__ = ["Kernel", "kernel"]
@@ -29,6 +32,8 @@ _MARKERS = {READ: Read, WRITE: Write, READ_WRITE: ReadWrite}
 
 class Kernel(Recordable):
     """A function of arrays and scalars that is compiled for each combination of argument types; made by `kernel`."""
+
+    takes_names: ClassVar[bool] = False
 
     def __init__(self, function: Callable[..., Any], name: str | None, local_names: Mapping[str, object]) -> None:
         self.signature = signature_of(function)
@@ -77,6 +82,31 @@ class Kernel(Recordable):
             types.append(ArrayType.of(operand.array) if operand.array is not None else _common(operand.arrays))
         return self._for_types(tuple(types)).bind(recorder, args, {})
 
+    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> NativeCall:
+        args = self._complete(args, kwargs)
+        types: list[ArrayType | type] = []
+        for place, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
+            if isinstance(value, Operand) and mode:
+                if not value.arrays:
+                    raise TypeError(f"{self.label(place)} is an array; a kernel takes no tokens")
+                types.append(_common(value.arrays))
+            elif isinstance(value, Param) and not isinstance(value, Converted):
+                types.append(self._scalars[place] or float)  # a Python function would take any number
+            else:
+                types.append(self._scalar_type(value, place))
+        return self._for_types(tuple(types)).body_of(args, {})
+
+    def formals(self) -> tuple[Formal, ...]:
+        return tuple(
+            Formal(each.name, self.label(place), self._modes[place], each.kind, each.default)
+            for place, each in enumerate(self.signature.parameters.values())
+        )
+
+    def check_config(self, name: str, value: object) -> None:
+        place = self._names.index(name)
+        kind = self._scalar_type(value, place)
+        as_scalar(value, kind, self.label(place))
+
     @property
     def compiled(self) -> tuple[NativeTask, ...]:
         """The native tasks made of it so far, one for each combination of argument types."""
@@ -108,6 +138,8 @@ class Kernel(Recordable):
         declared = self._scalars[place]
         if declared is not None:
             return declared
+        if isinstance(value, Converted):
+            return value.kind
         if isinstance(value, Param):
             # What a function makes of default and given value, or a value not known yet, counts as a float.
             value = value.default if value.default is not REQUIRED and value.combine is None else 0.0
@@ -126,7 +158,7 @@ class Kernel(Recordable):
             readonly = tuple(mode == READ for mode in self._modes)
             address, keep = compile_entry(self.function, types, readonly)
             access = tuple(_MARKERS[mode] if mode else kind for mode, kind in zip(self._modes, types, strict=True))
-            compiled = self._compiled[types] = NativeTask(address, access, self.name, keep=(keep,))
+            compiled = self._compiled[types] = NativeTask(address, access, self.name, keep=(keep,), kernel=self)
         return compiled
 
 

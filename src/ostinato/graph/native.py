@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ostinato._core import call_native
 from ostinato.errors import TaskError
@@ -12,13 +12,17 @@ from ostinato.graph.access import Access
 from ostinato.graph.arrays import as_ndarray
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
+from ostinato.graph.formal import ACCESS, Formal, by_place
 from ostinato.graph.native_pointer import function_address, user_address
 from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import Param, Step
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder, native_refusal
-from ostinato.graph.scalar import as_scalar, check_default
+from ostinato.graph.scalar import as_scalar, check_default, exact_scalar
 from ostinato.graph.task import refuse_placeholder
+
+if TYPE_CHECKING:
+    from ostinato.graph.kernel import Kernel
 
 __all__ = ["NativeTask", "native"]
 
@@ -36,17 +40,28 @@ class NativeTask(Recordable):
         The address that it gets as `user`; 0 for none.
     access
         One entry per argument: an access marker, `float` or `int`.
+    kernel
+        The kernel that it was compiled from; None for others.
     """
 
-    __slots__ = ("__weakref__", "_keep", "access", "address", "kinds", "name", "user_address")
+    __slots__ = ("__weakref__", "_keep", "access", "address", "kernel", "kinds", "name", "user_address")
+
+    takes_names: ClassVar[bool] = False
 
     def __init__(
-        self, address: int, access: tuple[Any, ...], name: str, user_address: int = 0, keep: tuple[object, ...] = ()
+        self,
+        address: int,
+        access: tuple[Any, ...],
+        name: str,
+        user_address: int = 0,
+        keep: tuple[object, ...] = (),
+        kernel: Kernel | None = None,
     ) -> None:
         self.address = address
         self.access = access
         self.name = name
         self.user_address = user_address
+        self.kernel = kernel
         self.kinds = tuple(_kind(entry, place) for place, entry in enumerate(access))
         self._keep = keep  # what the two addresses point into
 
@@ -106,6 +121,30 @@ class NativeTask(Recordable):
         arguments = tuple(values)
         return NativeCall(self, arguments), arguments if len(operands) == len(values) else tuple(operands)
 
+    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> NativeCall:
+        self._check_count(args)
+        values = []
+        for place, (value, kind) in enumerate(zip(args, self.kinds, strict=True)):
+            if isinstance(kind, type):
+                values.append(value if type(value) is float is kind else self._recorded_scalar(value, kind, place))
+                continue
+            if not isinstance(value, Operand) or value.mode != kind:
+                raise TypeError(f"{self.label(place)} is {ACCESS[kind]}, but the call recorded passes {value!r}")
+            if not value.arrays:
+                raise TypeError(f"{self.label(place)} is an array, but the call recorded passes a token")
+            refusal = native_refusal(value.arrays[0])
+            if refusal is not None:
+                raise TypeError(f"{self.label(place)}: {refusal}")
+            values.append(value)
+        return NativeCall(self, tuple(values))
+
+    def formals(self) -> tuple[Formal, ...]:
+        return by_place([0 if isinstance(kind, type) else kind for kind in self.kinds], self.label)
+
+    @property
+    def source(self) -> Recordable:
+        return self if self.kernel is None else self.kernel
+
     def label(self, place: int) -> str:
         """Say what the argument at a place is."""
         return f"argument {place + 1} of {self.name}()"
@@ -117,6 +156,12 @@ class NativeTask(Recordable):
             check_default(value, kind, self.label(place))
             return value
         return as_scalar(value, kind, self.label(place))
+
+    def _recorded_scalar(self, value: object, kind: Any, place: int) -> object:
+        if isinstance(value, Param | Step):
+            check_default(value, kind, self.label(place))
+            return value
+        return exact_scalar(value, kind, self.label(place))
 
     def _check_count(self, args: tuple[Any, ...]) -> None:
         if len(args) != len(self.access):

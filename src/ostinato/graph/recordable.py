@@ -2,25 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from ostinato.graph.body import Body
+from ostinato.graph.formal import Formal
 from ostinato.graph.operand import Operand
 from ostinato.graph.recorder import Recorder
 
+if TYPE_CHECKING:
+    from ostinato.graph.variant import Variant, Variants
+
 __all__ = ["Recordable"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Recordable:
-    """A task of any kind."""
+    """A task of any kind.
 
-    __slots__ = ()
+    Attributes
+    ----------
+    name
+        The name in messages and traces.
+    takes_names
+        Whether arguments may be passed by name.
+    """
+
+    __slots__ = ("_variants",)
 
     name: str
+    takes_names: ClassVar[bool] = True
+    _variants: Variants  # made when somebody asks; see variant.py
 
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Body, tuple[Operand, ...]]:
         """Turn the arguments of a call into what an op records."""
         raise NotImplementedError
+
+    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Body:
+        """Return what an op records of a call whose arguments another op has recorded.
+
+        Raises
+        ------
+        TypeError, ValueError, OverflowError, GraphError
+            It cannot take these arguments.
+        """
+        raise NotImplementedError
+
+    def formals(self) -> tuple[Formal, ...]:
+        """Return what parameters it declares."""
+        raise NotImplementedError
+
+    def check_config(self, name: str, value: object) -> None:
+        """Raise unless a value of a configuration can be an argument."""
+
+    @property
+    def source(self) -> Recordable:
+        """The task as the user has it: of what was compiled from a kernel, the kernel."""
+        return self
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants declared, in the order in which they were; the task itself is not among them."""
+        from ostinato.graph.variant import variants_declared
+
+        return variants_declared(self)
+
+    @overload
+    def variant(self, function: F, /) -> F: ...
+    @overload
+    def variant(
+        self, on: str | None = None, name: str | None = None, config: Mapping[str, Any] | None = None
+    ) -> Callable[[F], F]: ...
+    def variant(self, on: Any = None, name: str | None = None, config: Mapping[str, Any] | None = None) -> Any:
+        """Declare another implementation of this task: a function, or a task of any kind.
+
+        `Graph.tune` measures it where it has the same results as the task, and programs compiled afterwards run
+        whichever is fastest. It uses its arguments as the task does, position by position: annotate them alike. It is
+        returned as it was given, so that one function can be declared with one configuration after the other.
+
+        Parameters
+        ----------
+        on
+            The kind of processor that it is for, such as ``"cpu"``; by default any.
+        name
+            The name in reports; by default the function's.
+        config
+            The configuration, of plain values. Those named as parameters that the function has beyond the task's are
+            passed to it; the others only describe it.
+
+        Raises
+        ------
+        TypeError
+            It does not take the task's arguments, or uses one in another way.
+        ValueError
+            The task has a variant of this name and configuration, or `on` is no kind of processor.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> @ost.task
+        ... def total(src: ost.Read, dst: ost.Write):
+        ...     dst[0] = sum(src)
+        >>> @total.variant(config={"block": 4})
+        ... @total.variant(config={"block": 8})
+        ... def by_blocks(src: ost.Read, dst: ost.Write, *, block):
+        ...     dst[0] = sum(src[at : at + block].sum() for at in range(0, len(src), block))
+        >>> [variant.label for variant in total.variants]
+        ['by_blocks(block=8)', 'by_blocks(block=4)']
+        """
+        from ostinato.graph.variant import Declaration
+
+        if isinstance(on, Recordable) or (callable(on) and not isinstance(on, type)):  # @relax.variant
+            Declaration(self.source, None, name, config).add(on, sys._getframe(1).f_locals)
+            return on
+        declaration = Declaration(self.source, on, name, config)
+
+        def decorate(function: F) -> F:
+            declaration.add(function, sys._getframe(1).f_locals)
+            return function
+
+        return decorate
+
+    def __copy__(self) -> Recordable:
+        return self  # like functions
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Recordable:
+        return self

@@ -8,7 +8,7 @@ import numpy as np
 
 from ostinato.graph.param import REQUIRED, Param, Step
 
-__all__ = ["as_scalar", "check_default"]
+__all__ = ["as_scalar", "check_default", "exact_scalar"]
 
 _WHOLE = (int, np.integer, np.bool_)
 _REAL = (float, np.floating, *_WHOLE)
@@ -34,6 +34,20 @@ def as_scalar(value: Any, kind: type, label: str) -> float | int:
             raise OverflowError(f"{label} does not fit 64 bits: {number}")
         return number
     raise TypeError(f"{label} is declared {kind.__name__}, but {value!r} was passed")
+
+
+def exact_scalar(value: Any, kind: type, label: str) -> float | int:
+    """Return a value as the Python float or int that goes to C, where that is the same number.
+
+    Raises
+    ------
+    TypeError, OverflowError
+        It is not of the kind, or has no exact representation.
+    """
+    scalar = as_scalar(value, kind, label)
+    if scalar != value and scalar == scalar:
+        raise OverflowError(f"{label} is declared {kind.__name__}, which cannot hold {value!r} exactly")
+    return scalar
 
 
 def check_default(value: Param | Step, kind: type, label: str) -> None:

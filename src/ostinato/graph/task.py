@@ -14,6 +14,7 @@ import numpy as np
 from ostinato.graph.access import Access, annotated_mode, signature_of
 from ostinato.graph.body import PythonCall
 from ostinato.graph.context import current
+from ostinato.graph.formal import ACCESS, Formal, by_place
 from ostinato.graph.no_value import NoValue
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.recordable import Recordable
@@ -28,6 +29,8 @@ R = TypeVar("R")
 
 class PythonTask(Recordable):
     """A Python callable with one access mode for each positional argument, 0 for those that are no arrays."""
+
+    __slots__ = ("blocking", "function", "modes", "name", "releases_gil")
 
     def __init__(
         self,
@@ -66,7 +69,20 @@ class PythonTask(Recordable):
                 values.append(value)
         arguments = tuple(values)
         accesses = arguments if len(operands) == len(values) else tuple(operands)
-        return PythonCall(self.function, arguments, keywords, self.releases_gil, self.blocking), accesses
+        return PythonCall(self, arguments, keywords), accesses
+
+    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> PythonCall:
+        modes = self.modes
+        keywords: tuple[str, ...] = ()
+        if kwargs or len(args) != len(modes):
+            args, keywords, modes = self.complete(args, kwargs)
+        for place, (value, mode) in enumerate(zip(args, modes, strict=True)):
+            if (value.mode if isinstance(value, Operand) else 0) != mode:
+                raise TypeError(f"{self.label(place)} is {ACCESS[mode]}, but the call recorded passes {value!r}")
+        return PythonCall(self, args, keywords)
+
+    def formals(self) -> tuple[Formal, ...]:
+        return by_place(self.modes, self.label)
 
     def complete(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -165,6 +181,18 @@ class Task(PythonTask, Generic[P, R]):
         if place < len(self._positional):
             return f"parameter {self._positional[place].name!r} of {self.name}()"
         return super().label(place)
+
+    def formals(self) -> tuple[Formal, ...]:
+        return tuple(
+            Formal(
+                each.name,
+                f"parameter {each.name!r} of {self.name}()",
+                self._mode_of[each.name],
+                each.kind,
+                each.default,
+            )
+            for each in self._parameters
+        )
 
     def _passed(self, value: Any, mode: int) -> Any:
         """Return an argument as a replay would pass it."""

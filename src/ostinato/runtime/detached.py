@@ -49,7 +49,7 @@ class _Copies:
 
     def body(self, body: Body) -> Body:
         if isinstance(body, PythonCall):
-            return PythonCall(body.function, self._args(body.args), body.keywords, body.releases_gil, body.blocking)
+            return PythonCall(body.task, self._args(body.args), body.keywords)
         if isinstance(body, NativeCall):
             return NativeCall(body.task, self._args(body.args))
         if isinstance(body, Copy):

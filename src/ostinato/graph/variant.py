@@ -1,0 +1,317 @@
+"""Implementations of a task besides the task itself."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import Parameter
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ostinato.errors import GraphError
+from ostinato.graph.body import Body, NativeCall, PythonCall
+from ostinato.graph.converted import Converted
+from ostinato.graph.formal import ACCESS, Formal
+from ostinato.graph.operand import Operand
+from ostinato.graph.param import Param
+from ostinato.graph.recordable import Recordable
+from ostinato.graph.task import PythonTask, Task
+
+__all__ = ["KINDS", "Declaration", "Variant", "Variants", "default_variant", "variants_declared", "variants_of"]
+
+KINDS = ("cpu", "cuda", "opencl")
+"""Kinds of processors."""
+
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """One implementation of a task, with one configuration.
+
+    Attributes
+    ----------
+    task
+        The implementation.
+    name
+        Its name in reports.
+    on
+        The kind of processor that it is for; None for any.
+    config
+        Its configuration.
+    passed
+        That part of the configuration which it gets as arguments.
+    """
+
+    task: Recordable
+    name: str
+    on: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    passed: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def label(self) -> str:
+        """Its name with its configuration."""
+        config = ", ".join(f"{key}={value}" for key, value in self.config.items())
+        return f"{self.name}({config})" if config else self.name
+
+    def body(self, default: Body) -> Body | None:
+        """Return what an op does with this implementation in place of the one recorded; None if it cannot."""
+        try:
+            return self.implement(default, {})
+        except _REFUSALS:
+            return None
+
+    def refusal(self, default: Body) -> str | None:
+        """Say why it cannot take the arguments recorded; None where it can."""
+        try:
+            self.implement(default, {})
+        except _REFUSALS as error:
+            return str(error)
+        return None
+
+    def implement(self, default: Body, known: dict[object, Any]) -> Body:
+        """Return what an op does with this implementation.
+
+        `known` is filled with what many ops can share.
+
+        Raises
+        ------
+        TypeError, ValueError, OverflowError, GraphError, ImportError
+            It cannot take the arguments recorded.
+        """
+        recorded = _task_of(default)
+        if recorded is None:
+            raise TypeError("what was recorded is no call of a task")
+        if recorded is self.task:
+            return default
+        args, keywords = _arguments(default, known)
+        if not self.task.takes_names:
+            args, keywords = (*args, *keywords.values()), {}
+        taken = keywords.keys() & self.passed.keys()
+        if taken:
+            raise TypeError(f"the call recorded gives {min(taken)!r}, which the configuration gives too")
+        return self.task.body_of(args, {**keywords, **self.passed})
+
+
+_REFUSALS = (TypeError, ValueError, OverflowError, GraphError, ImportError)
+
+
+class Variants:
+    """The variants of one task: itself, and those that were declared."""
+
+    __slots__ = ("declared", "default")
+
+    def __init__(self, task: Recordable) -> None:
+        self.default = Variant(task, task.name)
+        self.declared: tuple[Variant, ...] = ()
+
+
+def default_variant(body: Body) -> Variant | None:
+    """Return the task of a call as a variant of itself; None for what is no call of a task."""
+    task = _task_of(body)
+    return None if task is None else _variants(task).default
+
+
+def variants_of(body: Body) -> tuple[Variant, ...]:
+    """Return the variants of the task of a call: itself first, then those declared, in that order."""
+    task = _task_of(body)
+    if task is None:
+        return ()
+    found = _variants(task)
+    return (found.default, *found.declared)
+
+
+def variants_declared(task: Recordable) -> tuple[Variant, ...]:
+    """Return the variants of a task, without itself."""
+    found: Variants | None = getattr(task.source, "_variants", None)
+    return () if found is None else found.declared
+
+
+class Declaration:
+    """What `Recordable.variant` is given, checked.
+
+    Parameters
+    ----------
+    task
+        The task that gets a variant.
+    on, name, config
+        As for `Recordable.variant`.
+    """
+
+    def __init__(self, task: Recordable, on: object, name: object, config: object) -> None:
+        self._task = task
+        self._on = _kind(on)
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"the name of a variant is a str, not {type(name).__name__}")
+        if name == "":
+            raise ValueError("a variant needs a name that is not empty")
+        self._name = name
+        self._config = _plain(config)
+
+    def add(self, function: object, local_names: Mapping[str, object]) -> None:
+        """Declare a function or a task; `local_names` are what its annotations may mention besides global names."""
+        task, config = self._task, self._config
+        if isinstance(function, Recordable):
+            implementation = function.source
+        elif callable(function):
+            implementation = Task(function, blocking=_may_wait(task), local_names=local_names)
+        else:
+            raise TypeError(f"a variant is a function or a task, not {type(function).__name__}")
+        passed = _passed(task, implementation, config)
+        _check(task, implementation, passed)
+        name = implementation.name if self._name is None else self._name
+        variant = Variant(implementation, name, self._on, MappingProxyType(config), MappingProxyType(passed))
+        found = _variants(task)
+        with _lock:
+            for other in (found.default, *found.declared):
+                if (other.name, _text(other.config)) == (name, _text(config)):
+                    which = "is the task itself" if other is found.default else "is declared already"
+                    raise ValueError(f"{task.name}: variant {variant.label!r} {which}; give another name= or config=")
+            found.declared = (*found.declared, variant)
+
+
+def _variants(task: Recordable) -> Variants:
+    found: Variants | None = getattr(task, "_variants", None)
+    if found is None:
+        with _lock:
+            found = getattr(task, "_variants", None)
+            if found is None:
+                found = task._variants = Variants(task)
+    return found
+
+
+def _task_of(body: Body) -> Recordable | None:
+    return body.task.source if isinstance(body, PythonCall | NativeCall) else None
+
+
+def _arguments(body: Body, known: dict[object, Any]) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return the positional and the keyword values of a call, of native ones as a Python function would get them."""
+    if isinstance(body, PythonCall):
+        positional = len(body.args) - len(body.keywords)
+        return body.args[:positional], dict(zip(body.keywords, body.args[positional:], strict=True))
+    assert isinstance(body, NativeCall)
+    args: list[object] = []
+    for value, kind in zip(body.args, body.task.kinds, strict=True):
+        if isinstance(value, Operand):
+            if value.array is not None and not isinstance(value.value, np.ndarray):
+                value = _shared(known, value, None, lambda of, _: Operand(of.array, of.array, None, of.mode))
+        elif isinstance(value, Param):
+            value = _shared(known, value, kind, Converted)
+        args.append(value)
+    return tuple(args), {}
+
+
+def _shared(known: dict[object, Any], value: Any, kind: Any, make: Callable[[Any, Any], Any]) -> Any:
+    """Make something of a value, once."""
+    key = (id(value), kind)
+    if key not in known:
+        known[key] = value, make(value, kind)  # the value too, so that its id stays its own
+    return known[key][1]
+
+
+def _kind(on: object) -> str | None:
+    if on is None or (isinstance(on, str) and on in KINDS):
+        return on
+    if not isinstance(on, str):
+        raise TypeError(f"on= is a kind of processors, such as {KINDS[0]!r}, not {on!r}")
+    raise ValueError(f"on= is a kind of processors, {', '.join(map(repr, KINDS))}, not {on!r}")
+
+
+def _plain(config: object) -> dict[str, Any]:
+    """Return a configuration as a dict of our own."""
+    if not isinstance(config, Mapping | None):
+        raise TypeError(f"config= is a dict of names and values, not {type(config).__name__}")
+    values = copy.deepcopy(dict(config or {}))
+    for key in values:
+        if not isinstance(key, str):
+            raise TypeError(f"config= has names that are str, {key!r} is none")
+        if key == "variant":
+            raise ValueError("config= cannot hold 'variant': reports say by it which variant it is")
+    _text(values)
+    return values
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    """Return what equal configurations have in common, and no others."""
+    try:
+        return json.dumps(dict(config), sort_keys=True, allow_nan=False, default=_item)
+    except ValueError as error:
+        raise ValueError(f"config= is not of plain values: {error}") from None
+    except (TypeError, RecursionError) as error:
+        raise TypeError(f"config= is of plain values (numbers, text, lists, dicts): {error}") from None
+
+
+def _item(value: object) -> object:
+    """What a number of NumPy's is in JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is none")
+
+
+def _passed(task: Recordable, implementation: Recordable, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a configuration goes to the implementation as arguments."""
+    own = {each.name for each in implementation.formals() if each.kind in (*_POSITIONAL[1:], Parameter.KEYWORD_ONLY)}
+    of_task = {each.name for each in task.formals()}
+    for key in config:
+        if key in own & of_task:
+            raise ValueError(
+                f"config= gives {key!r}, which is an argument of {task.name}(): calls give it; a parameter of a "
+                "configuration has a name of its own"
+            )
+    return {key: value for key, value in config.items() if key in own}
+
+
+def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, Any]) -> None:
+    """Raise unless an implementation takes a task's arguments, in the way the task does."""
+    of_task, own = task.formals(), implementation.formals()
+    positional = [each for each in of_task if each.kind in _POSITIONAL]
+    named = [each for each in of_task if each.kind is Parameter.KEYWORD_ONLY]
+    if not implementation.takes_names:
+        positional, named = positional + named, []
+    for each in of_task:
+        if each.kind is Parameter.VAR_POSITIONAL:
+            places = sum(other.kind in _POSITIONAL and other.name not in passed for other in own)
+            more = any(other.kind is Parameter.VAR_POSITIONAL for other in own)
+            positional += [each] * (max(places - len(positional), 0) + more)
+    by_name = {each.name: each for each in named}
+    try:
+        signature = inspect.Signature([each.parameter for each in own])
+        bound = signature.bind(*positional, **by_name, **passed).arguments
+    except TypeError as error:
+        raise TypeError(
+            f"{implementation.name}() cannot be called as {task.name}() is: {error}. A variant takes the task's "
+            "arguments; what it takes besides has a default, or a value in config="
+        ) from None
+    options = next((each for each in of_task if each.kind is Parameter.VAR_KEYWORD), None)
+    for each in own:
+        given = bound.get(each.name, ())
+        values = given if each.kind is Parameter.VAR_POSITIONAL else (given,)
+        if each.kind is Parameter.VAR_KEYWORD:
+            values = (*(given or {}).values(), *[options] * (options is not None))
+        for value in values:
+            _check_access(task, each, value)
+    if _may_wait(implementation) != _may_wait(task):
+        which = f"{task.name}() may" if _may_wait(task) else f"{implementation.name}() may"
+        raise TypeError(f"only {which} wait (blocking=True); a variant may if its task may")
+    for name, value in passed.items():
+        implementation.check_config(name, value)
+
+
+def _may_wait(task: Recordable) -> bool:
+    return isinstance(task, PythonTask) and task.blocking
+
+
+def _check_access(task: Recordable, own: Formal, given: object) -> None:
+    """Raise unless a parameter is used as what it is given: a parameter of the task, or something else."""
+    mode = given.mode if isinstance(given, Formal) else 0
+    if own.mode != mode and not (own.kind is Parameter.VAR_POSITIONAL and given == ()):
+        what = f"{given.label} is {ACCESS[mode]}" if isinstance(given, Formal) else f"{task.name}() has no such array"
+        raise TypeError(f"{own.label} is {ACCESS[own.mode]}, but {what}: a variant has the accesses of its task")
