@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Allocation", "MemoryCopy", "StandIns", "allocations"]
 
 _LINE = 64  # bytes; copies are as well aligned within a cache line as the originals
+_PAGE = 4096  # or within a page, where they have guards
+_GUARD = 0xA5
 
 
 @dataclass
@@ -45,8 +47,10 @@ class Allocation:
         return bytes_at(self.low, self.high, self.array)
 
 
-def allocations(ops: Sequence[Op], binding: Substitution) -> list[Allocation]:
+def allocations(ops: Sequence[Op], binding: Substitution, *, whole: bool = True) -> list[Allocation]:
     """Return the memory that ops access under a binding, in the order of its addresses.
+
+    If `whole`, with all of the arrays that theirs are views of; arrays of Python objects always are with these.
 
     Raises
     ------
@@ -57,7 +61,8 @@ def allocations(ops: Sequence[Op], binding: Substitution) -> list[Allocation]:
     for operand in {id(operand): operand for op in ops for operand in op.operands}.values():
         foreign = operand.array is not None and not isinstance(operand.value, np.ndarray | RingElement)
         for captured in operand.arrays:
-            root = _root(binding.substitute(captured))
+            array = binding.substitute(captured)
+            root = _root(array) if whole or array.dtype.hasobject else array
             if root.size:
                 low, high = extent_of(root)
                 found.append(Allocation(low, high, root, [binding.value(operand.value)] if foreign else []))
@@ -94,7 +99,7 @@ class MemoryCopy:
         """Copy the originals, or let the memory of `owners`, which are arrays copied already, stand for them."""
         self._originals = originals
         self._lows = [original.low for original in originals]
-        self._owners = list(owners) if owners is not None else [_copied(original) for original in originals]
+        self._owners = list(owners) if owners is not None else [_copied(original, 0) for original in originals]
         pairs = zip(originals, self._owners, strict=True)
         self.plain = [bytes_at(*extent_of(owner), owner) for original, owner in pairs if not original.objects]
 
@@ -107,19 +112,47 @@ class MemoryCopy:
         address = extent_of(owner).low + array.ctypes.data - self._lows[place]
         return at_address(address, array, owner)
 
+    def set_guards(self) -> None:
+        """Fill the guards with their pattern."""
+        for guard in self._guards():
+            guard[...] = _GUARD
+
+    def guards_hold(self) -> bool:
+        """Whether nobody wrote to them since."""
+        return all((guard == _GUARD).all() for guard in self._guards())
+
+    def _guards(self) -> Iterator[Bytes]:
+        """What lies around copies in the memory that was made for them."""
+        for owner, original in zip(self._owners, self._originals, strict=True):
+            if not original.objects and isinstance(owner.base, np.ndarray):
+                room, (low, high) = owner.base, extent_of(owner)
+                begin = extent_of(room).low
+                yield room[: low - begin]
+                yield room[high - begin :]
+
 
 class StandIns:
     """Copies that stand for all arrays and tokens of ops: a substitution for the sequential run and the lowering.
 
     Tokens are copied as `copy.deepcopy` does, all at once, so that what they share they share in the copies. Those that
     cannot be copied (open files, locks) stand for themselves.
+
+    Parameters
+    ----------
+    ops, binding, originals
+        The ops, and the memory that they access under a binding.
+    guard
+        Bytes on either side of each copy, besides those of alignment, that nobody uses; see `MemoryCopy.guards_hold`.
+        Arrays of other libraries and of Python objects have none.
     """
 
-    def __init__(self, ops: Sequence[Op], binding: Substitution, originals: Sequence[Allocation]) -> None:
+    def __init__(
+        self, ops: Sequence[Op], binding: Substitution, originals: Sequence[Allocation], guard: int = 0
+    ) -> None:
         self._binding = binding
         self._values: dict[int, object] = {}
         memo: dict[int, Any] = {}
-        self.memory = MemoryCopy(originals, [_owner_for_tasks(original, memo) for original in originals])
+        self.memory = MemoryCopy(originals, [_owner_for_tasks(original, memo, guard) for original in originals])
         operands = {id(operand): operand for op in ops for operand in op.operands}.values()
         for operand in operands:
             if operand.array is not None and isinstance(operand.value, np.ndarray):
@@ -148,23 +181,24 @@ def _root(array: Array) -> Array:
     return array
 
 
-def _copied(original: Allocation) -> Array:
+def _copied(original: Allocation, guard: int) -> Array:
     if original.objects:
         return original.array.copy(order="K")
     size = original.high - original.low
-    room = np.empty(size + _LINE, np.uint8)
-    shift = (original.low - room.ctypes.data) % _LINE
+    unit = _PAGE if guard else _LINE
+    room = np.empty(size + unit + 2 * guard, np.uint8)
+    shift = guard + (original.low - room.ctypes.data - guard) % unit
     room[shift : shift + size] = original.bytes
     return room[shift : shift + size]
 
 
-def _owner_for_tasks(original: Allocation, memo: dict[int, Any]) -> Array:
+def _owner_for_tasks(original: Allocation, memo: dict[int, Any], guard: int) -> Array:
     """A copy that tasks may use; where it has a face of another library, the memory of that."""
     if original.objects:
         return copy.deepcopy(original.array, memo)
     faces = [value for value in original.foreign if not isinstance(value, memoryview)]
     if not faces:
-        return _copied(original)
+        return _copied(original, guard)
     owner = None
     for value in faces:
         source, copied = as_ndarray(value), as_ndarray(_deep_copy(value, memo))

@@ -15,10 +15,10 @@ _SWITCH = 1_000_000  # ns that one involuntary switch is taken for where the ker
 class Preemption:
     """Counts the time for which the thread that made it waited for a core."""
 
-    __slots__ = ("_descriptor", "_pread", "_usage")
+    __slots__ = ("_close", "_descriptor", "_pread", "_usage")
 
     def __init__(self) -> None:
-        self._pread, self._usage = os.pread, resource.getrusage
+        self._pread, self._close, self._usage = os.pread, os.close, resource.getrusage
         self._descriptor = -1
         try:
             self._descriptor = moved(os.open("/proc/thread-self/schedstat", os.O_RDONLY))
@@ -34,3 +34,9 @@ class Preemption:
             except OSError:  # a candidate closed it
                 self._descriptor = -1
         return self._usage(resource.RUSAGE_THREAD).ru_nivcsw * _SWITCH
+
+    def close(self) -> None:
+        """Close what it reads from; a worker need not, which ends."""
+        if self._descriptor >= 0:
+            self._close(self._descriptor)
+            self._descriptor = -1

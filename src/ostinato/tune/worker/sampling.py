@@ -69,7 +69,8 @@ def sampled(
     stopping: Stopping,
     seconds: float,
     waited: Callable[[], int],
-    flush: Callable[[], None] | None = None,
+    before: Callable[[], None] | None = None,
+    calls: int = 1,
 ) -> Samples:
     """Take samples until `stopping` has enough of them, or `seconds` are spent: at least one.
 
@@ -80,12 +81,15 @@ def sampled(
     stopping
         Says when there are enough.
     seconds
-        Limit of time, flushes and repeated samples included. A sample that would end later is not begun.
+        Limit of time, for what is done before samples and repeated samples too. A sample that would end later is not
+        begun.
     waited
         Returns for how many ns this thread waited for its core so far. A sample that waited for more than a hundredth
         of its time is taken again, up to three times.
-    flush
-        Empties the caches before each sample.
+    before
+        Called before each sample, and not timed: empties the caches, puts back what calls change.
+    calls
+        How many calls one call of what is timed stands for: times are divided by it.
     """
     found = Samples()
     take, add = timer.take, stopping.add
@@ -94,16 +98,16 @@ def sampled(
     gc.disable()
     try:
         end = _now() + int(seconds * 1e9)
-        before = waited()
+        begin = waited()
         while True:
-            if flush is not None:
-                flush()
-                before = waited()
+            if before is not None:
+                before()
+                begin = waited()
             sample, whole = take()
             end_if_forked()
             after = waited()
-            delay = after - before
-            before = after
+            delay = after - begin
+            begin = after
             total += whole
             lost += delay
             late = _now() + whole > end
@@ -113,6 +117,7 @@ def sampled(
                     continue
                 found.flagged += 1
             retakes = 0
+            sample /= calls
             found.ns.append(sample)
             found.verdict = add(sample)
             if found.verdict or late:

@@ -13,6 +13,7 @@ from ostinato.tune.worker.poison import poisoned
 from ostinato.tune.worker.preemption import Preemption
 from ostinato.tune.worker.sampling import sampled
 from ostinato.tune.worker.tidying import Tidying
+from ostinato.tune.worker.timed import before_sample, calls_per_sample
 from ostinato.tune.worker.timers import CpuTimer
 
 TYPE_CHECKING = False
@@ -38,7 +39,7 @@ class Worker:
         self._cuda: CudaTimer | None = None
         self._flush: Callable[[], None] | None = None
         self._kept: dict[str, _Made] = {}
-        self._set_up_for: tuple[str, dict[str, Any]] | None = None
+        self._set_up_for: tuple[str, dict[str, Any], str | None] | None = None
         self._inputs: Any = None  # what that setup returned
 
     def serve(self) -> None:
@@ -95,11 +96,13 @@ class Worker:
 
         policy = request["policy"]
         flush = self._flusher(timer) if policy["cache"] == "cold" else None
-        timer.begin(made.call, flush is not None)
-        stopping = Stopping(policy["rel_ci"], policy["min_samples"], request["bound"], timer.resolution)
+        before = before_sample(made.call, flush)
+        timer.begin(made.call, before is not None)
+        calls = calls_per_sample(made.call)
+        stopping = Stopping(policy["rel_ci"], policy["min_samples"], request["bound"], timer.resolution / calls)
         # A simulated device is nobody's core: who else computes there is no matter.
         waited = _never if request.get("simulation") else self._preemption.waited
-        samples = sampled(timer, stopping, policy["max_seconds"], waited, flush)
+        samples = sampled(timer, stopping, policy["max_seconds"], waited, before, calls)
         status = "contended" if samples.contended else "raced" if samples.verdict == "raced" else "ok"
         if check is not None and status == "ok":
             _checked(answer, check, request["key"], made, outputs)
@@ -148,18 +151,21 @@ class Worker:
                 arguments["prepared"] = pickle.load(file)
         inputs = None
         if request["setup"] is not None:
-            inputs = arguments["inputs"] = self._set_up(request["setup"], request["key"])
+            inputs = arguments["inputs"] = self._set_up(request["setup"], request["key"], request.get("data"))
         call = found(request["factory"])(**arguments)
         if not callable(call):
             raise TypeError(f"{request['factory']} returned {type(call).__name__}, which cannot be called")
         return _Made(call, (inputs, arguments.get("prepared")))
 
-    def _set_up(self, name: str, key: dict[str, Any]) -> Any:
-        if self._set_up_for != (name, key):
+    def _set_up(self, name: str, key: dict[str, Any], data: str | None) -> Any:
+        if self._set_up_for != (name, key, data):
             self._set_up_for = self._inputs = None  # before the next are made: both may not fit
             setup = found(name)
-            self._inputs = setup(key) if _takes_argument(setup) else setup()
-            self._set_up_for = name, key
+            if data is not None:
+                self._inputs = setup(key, data)
+            else:
+                self._inputs = setup(key) if _takes_argument(setup) else setup()
+            self._set_up_for = name, key, data
         return self._inputs
 
 
@@ -242,6 +248,9 @@ def _checked(answer: _Answer, check: Callable[..., Any], key: dict[str, Any], ma
     """Call the candidate anew, with what it returned before overwritten, and check what it returns."""
     poisoned(before, made.given)
     answer.stage = "crash"
+    put_back = before_sample(made.call)
+    if put_back is not None:
+        put_back()
     outputs = made.call()
     answer.stage = "wrong_result"
     _judge(check, outputs, key)

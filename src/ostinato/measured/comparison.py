@@ -1,0 +1,107 @@
+"""Whether a variant does what the default does, in every circumstance that the ops of a case are in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato.measured.problem import Problem
+from ostinato.measured.subject import Subject
+from ostinato.tune.worker.forked import end_if_forked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostinato.graph.op import Op
+    from ostinato.graph.variant import Variant
+    from ostinato.runtime.machine import Machine
+
+__all__ = ["Comparison"]
+
+_MOST_KEPT = 256 << 20
+"""Bytes of the default's outputs that are kept; the others are computed again."""
+
+
+class Comparison:
+    """Calls variants once on each of several ops, and compares what they did with what the default did.
+
+    Parameters
+    ----------
+    problem
+        The first op.
+    others
+        The other ops.
+    default
+        The default.
+    rtol
+        By what part floating-point numbers may differ.
+    machine
+        Where they run.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost
+    >>> from ostinato.graph.variant import variants_of
+    >>> @ost.task
+    ... def double(src: ost.Read, dst: ost.Write):
+    ...     np.multiply(src, 2, out=dst)
+    >>> @double.variant
+    ... def triple(src: ost.Read, dst: ost.Write):
+    ...     np.multiply(src, 3, out=dst)
+    >>> with ost.capture() as graph:
+    ...     op = double(np.ones(4), np.zeros(4))
+    >>> with ost.Machine(cpus=1) as machine:
+    ...     default, other = variants_of(op.body)
+    ...     comparison = Comparison(Problem(op), (), default, 0.0, machine)
+    ...     comparison.difference(default), comparison.difference(other)
+    ('', "argument 2 'dst' (shape (4,), float64): at index (0,) it gives 3.0 instead of 2.0")
+    """
+
+    def __init__(self, problem: Problem, others: Sequence[Op], default: Variant, rtol: float, machine: Machine) -> None:
+        self._problem = problem
+        self._others = others
+        self._default = default
+        self._rtol = rtol
+        self._machine = machine
+        self._wanted: dict[int, list[object]] = {}
+        self._kept = 0
+
+    def difference(self, variant: Variant) -> str:
+        """Say in what a variant differs from the default, and where; an empty text if in nothing.
+
+        Of an op whose arguments it cannot take nothing is said: that op is never given to it.
+
+        Raises
+        ------
+        Exception
+            What the variant raised.
+        """
+        found = self.first_difference(variant)
+        for place, op in enumerate(self._others, 1) if not found else ():
+            if variant is not self._default and variant.body(op.body) is None:
+                continue
+            found = self._difference(variant, Problem(op), place)
+            if found:
+                return f"{found}, in the call at {op.call_site}"
+        return found
+
+    def first_difference(self, variant: Variant) -> str:
+        """Say the same of the first op only."""
+        return self._difference(variant, self._problem, 0)
+
+    def _difference(self, variant: Variant, problem: Problem, place: int) -> str:
+        wanted = self._wanted.get(place)
+        if wanted is None:
+            self._call(self._default, problem)
+            wanted = problem.outputs()
+            size = sum(output.nbytes for output in wanted if isinstance(output, np.ndarray))
+            if self._kept + size <= _MOST_KEPT:
+                self._kept += size
+                self._wanted[place] = wanted
+        self._call(variant, problem)
+        return problem.difference(wanted, self._rtol)
+
+    def _call(self, variant: Variant, problem: Problem) -> None:
+        Subject(problem, variant, self._machine).once()
+        end_if_forked()

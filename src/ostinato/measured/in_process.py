@@ -1,0 +1,263 @@
+"""Variants that no other process can be given, measured in this one by the rules of a search."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ostinato.measured.comparison import Comparison
+from ostinato.measured.problem import Problem
+from ostinato.measured.subject import Subject, variants_in
+from ostinato.runtime.machine import Machine
+from ostinato.tune.lease.lease import Lease
+from ostinato.tune.ledger import Ledger
+from ostinato.tune.outcome import OpOutcome, Outcome
+from ostinato.tune.race.race import Race
+from ostinato.tune.race.stopping import Stopping
+from ostinato.tune.report.report import Report
+from ostinato.tune.result import Stretch
+from ostinato.tune.status import Status
+from ostinato.tune.store.key import environment
+from ostinato.tune.trial import Trial
+from ostinato.tune.worker.cache import Flusher
+from ostinato.tune.worker.forked import end_if_forked, measure_here
+from ostinato.tune.worker.functions import described
+from ostinato.tune.worker.preemption import Preemption
+from ostinato.tune.worker.sampling import sampled
+from ostinato.tune.worker.timed import before_sample, calls_per_sample
+from ostinato.tune.worker.timers import CpuTimer
+
+if TYPE_CHECKING:
+    from ostinato.graph.variant import Variant
+    from ostinato.measured.case import Case
+    from ostinato.tune.candidate import Candidate
+    from ostinato.tune.lease.device import Device
+    from ostinato.tune.policy import Budget, Policy
+    from ostinato.tune.progress import Progress
+
+__all__ = ["measure_in_process"]
+
+_REPEATS = 3  # of turns of the final that say nothing, one after the other
+
+
+def measure_in_process(
+    case: Case,
+    candidates: Sequence[Candidate],
+    *,
+    device: Device,
+    policy: Policy,
+    rtol: float,
+    budget: Budget,
+    progress: Progress,
+) -> Report:
+    """Measure the variants of a case on the calling thread, which has the device to itself meanwhile.
+
+    A variant that raises has failed, like one that computes something else. But one that never returns, ends the
+    process or writes where it should not does so here: a process cannot be protected from what runs in it.
+
+    Parameters
+    ----------
+    case
+        The case.
+    candidates
+        What stands for its variants in the report, in their order: the default first.
+    device
+        Whose lease is taken; the thread is bound to its core.
+    policy, rtol, budget, progress
+        How variants are measured, what part outputs may differ by, what all may take, and who is told.
+    """
+    search = _Search(case, candidates, device, policy, rtol, budget, progress)
+    report = None
+    progress.begin(case.label, len(candidates))
+    try:
+        search.run()
+        report = search.report()
+        return report
+    finally:
+        progress.end(report)
+
+
+class _Search:
+    def __init__(
+        self,
+        case: Case,
+        candidates: Sequence[Candidate],
+        device: Device,
+        policy: Policy,
+        rtol: float,
+        budget: Budget,
+        progress: Progress,
+    ) -> None:
+        self._case = case
+        self._trials = [Trial(candidate) for candidate in candidates]
+        self._variants: dict[str, Variant] = {
+            candidate.id: variant for candidate, variant in zip(candidates, variants_in(case), strict=True)
+        }
+        self._device = device
+        self._policy = policy
+        self._rtol = rtol
+        self._progress = progress
+        self._begin = perf_counter()
+        self._end = float("inf") if budget.seconds is None else self._begin + budget.seconds
+        self._most = len(candidates) if budget.candidates is None else budget.candidates
+        self._race = Race(default=None, policy=policy)
+        self._ledger = Ledger(case.label, candidates[0].id, True, self._race, progress)
+        self._stretches: list[Stretch] = []
+        self._subjects: dict[str, Subject] = {}
+
+    def run(self) -> None:
+        """Measure every variant, and then those that may have won in turns."""
+        try:
+            with self._device_alone(), Machine(cpus=1) as self._machine, _watched() as self._preemption:
+                self._timer = CpuTimer()
+                self._flush = Flusher() if self._policy.cache == "cold" else None
+                self._screen()
+                self._settle()
+        finally:
+            for subject in self._subjects.values():
+                subject.close()
+        self._cancel(Status.CANCELLED, "the budget of time was spent" if self._spent else "the budget was spent")
+
+    def report(self) -> Report:
+        """Return what was found."""
+        ties = tuple(self._ledger.result(*entry) for entry in self._race.verdict().ties)
+        return Report(
+            op=self._case.label,
+            key=dict(self._case.key),
+            policy=self._policy,
+            best=ties[0] if ties else None,
+            ties=ties,
+            results=self._ledger.results([trial.candidate.id for trial in self._trials]),
+            default=self._ledger.default(),
+            seconds=perf_counter() - self._begin,
+            stretches=tuple(self._stretches),
+            environment=environment([self._device]),
+        )
+
+    @property
+    def _spent(self) -> bool:
+        return perf_counter() >= self._end
+
+    def _screen(self) -> None:
+        try:
+            self._problem = Problem(self._case.op)
+            others, default = self._case.checked[1:], self._variants[self._trials[0].candidate.id]
+            self._comparison = Comparison(self._problem, others, default, self._rtol, self._machine)
+        except (TypeError, MemoryError) as error:
+            self._cancel(Status.OOM if isinstance(error, MemoryError) else Status.INVALID, described(error))
+            return
+        contended = []
+        for trial in self._trials[: self._most]:
+            if self._spent:
+                return
+            outcome = self._measure(trial, self._policy, "measure")
+            self._ledger.record(trial, outcome, self._device.name)
+            if trial is self._trials[0] and outcome.status not in (Status.OK, Status.CONTENDED):
+                self._cancel(Status.INVALID, "not measured: the default failed, and there is nothing to compare with")
+                return
+            if outcome.status is Status.CONTENDED:
+                contended.append(trial)
+        for trial in (*contended, *self._ledger.revived()):
+            if not self._spent:
+                self._ledger.record(trial, self._measure(trial, self._policy, "measure"), self._device.name)
+
+    def _settle(self) -> None:
+        """Measure the finalists in turns; as in a search, no longer than all before, once it can be told who won."""
+        device, failures = self._device.name, 0
+        end = perf_counter() + max(perf_counter() - self._begin, self._policy.max_seconds)
+        while failures < _REPEATS and not self._spent and (due := self._race.finalists()):
+            if perf_counter() > end and self._race.decided:
+                break
+            trial = self._ledger.trial(due[0][0])
+            outcome = self._measure(trial, self._race.turn, "final")
+            if outcome.status is Status.OK:
+                self._ledger.turned(trial.candidate.id, outcome.ops[0], device)
+            elif outcome.status is not Status.CONTENDED:
+                self._ledger.record(trial, outcome, device)
+            failures = failures + 1 if self._race.finalists()[:1] == due[:1] else 0
+        for _ in self._ledger.settled():  # adds the turns to the results
+            pass
+
+    def _measure(self, trial: Trial, policy: Policy, what: str) -> Outcome:
+        candidate, device = trial.candidate, self._device.name
+        self._progress.running(device, candidate, what)
+        begin = perf_counter() - self._begin
+        bound = None if what == "final" else self._race.bound(device)
+        try:
+            outcome = self._sampled(trial, policy, bound)
+        except (Exception, SystemExit) as error:
+            end_if_forked()
+            full = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+            outcome = Outcome(Status.OOM if full else Status.CRASH, (), described(error))
+        self._stretches.append(Stretch(device, what, candidate, begin, perf_counter() - self._begin, outcome.status))
+        self._progress.idle(device)
+        return outcome
+
+    def _sampled(self, trial: Trial, policy: Policy, bound: float | None) -> Outcome:
+        """Measure a variant as a worker does."""
+        subject = self._subjects.get(trial.candidate.id)
+        if subject is None:
+            try:
+                subject = Subject(self._problem, self._variants[trial.candidate.id], self._machine)
+            except TypeError as error:
+                return Outcome(Status.INVALID, (), str(error))
+            self._subjects[trial.candidate.id] = subject
+        subject()
+        end_if_forked()
+        variant = self._variants[trial.candidate.id]
+        compared = policy is not self._race.turn
+        difference = self._comparison.difference(variant) if compared else ""
+        if difference:
+            return Outcome(Status.WRONG_RESULT, (), difference)
+        timer, calls, before = self._timer, calls_per_sample(subject), before_sample(subject, self._flush)
+        timer.begin(subject, before is not None)
+        stopping = Stopping(policy.rel_ci, policy.min_samples, bound, timer.resolution / calls)
+        seconds = max(0.0, min(policy.max_seconds, self._end - perf_counter()))
+        samples = sampled(timer, stopping, seconds, self._preemption.waited, before, calls)
+        status = Status.CONTENDED if samples.contended else Status.RACED if samples.verdict == "raced" else Status.OK
+        difference = self._comparison.first_difference(variant) if status is Status.OK else ""
+        if difference:
+            return Outcome(Status.WRONG_RESULT, (), difference)
+        found = OpOutcome(
+            op=self._case.label,
+            status=status,
+            samples=tuple(samples.ns),
+            contended=samples.flagged,
+            overhead_ns=timer.overhead / calls,
+        )
+        return Outcome(status, (found,))
+
+    def _cancel(self, status: Status, message: str) -> None:
+        """Say what became of those that have no result."""
+        for trial in self._trials:
+            if not self._ledger.knows(trial):
+                self._ledger.record(trial, Outcome(status, (), message), None)
+
+    @contextmanager
+    def _device_alone(self) -> Iterator[None]:
+        """Lease the device, and bind the thread to it."""
+        measure_here()
+        with ExitStack() as stack:
+            lease = Lease(self._device)
+            stack.callback(lease.release)
+            try:
+                timeout = None if self._end == float("inf") else max(0.0, self._end - perf_counter())
+                lease.acquire(timeout, lambda holder: self._progress.waiting(self._device.name, str(holder)))
+            except TimeoutError:
+                self._end = self._begin  # nothing will be measured
+            if self._device.cores:
+                stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+                os.sched_setaffinity(0, self._device.cores)
+            yield
+
+
+@contextmanager
+def _watched() -> Iterator[Preemption]:
+    preemption = Preemption()
+    try:
+        yield preemption
+    finally:
+        preemption.close()

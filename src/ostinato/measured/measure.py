@@ -1,0 +1,125 @@
+"""Measuring the variants of one case: in worker processes where they can be had there, or else in this one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ostinato import _core
+from ostinato.errors import ContractError
+from ostinato.measured.in_process import measure_in_process
+from ostinato.tune.candidate import Candidate
+from ostinato.tune.lease.devices import devices as devices_named
+from ostinato.tune.policy import Budget, Policy
+from ostinato.tune.progress import Progress, listener
+from ostinato.tune.status import Status
+
+if TYPE_CHECKING:
+    from ostinato.measured.case import Case
+    from ostinato.tune.report.report import Report
+
+__all__ = ["Session", "candidates_of", "measure"]
+
+FACTORY = "ostinato.measured.worker:subject"
+
+
+class Session:
+    """What measuring one case after the other shares: a device, and the worker process on it, started when needed.
+
+    One device measures everything: neighbours on the same memory would be measured too. A context manager.
+
+    Parameters
+    ----------
+    devices
+        Names of processors; the first that nobody has leased is used.
+    policy
+        How variants are measured; None: as a `Tuner` does.
+    progress
+        Who is told; as for a `Tuner`.
+
+    Raises
+    ------
+    ValueError, DeviceError
+        As for a `Tuner`.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str] = ("cpu:0",),
+        *,
+        policy: Policy | None = None,
+        progress: Progress | bool | None = None,
+    ) -> None:
+        self.policy = policy or Policy()
+        self.progress = listener(progress)
+        self.device = devices_named(devices)[0]
+
+    def close(self) -> None:
+        """End the worker."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget | None = None) -> Report:
+    """Measure every variant of a case and return what was found.
+
+    The message of each result says where it was measured, and why if that was in this process.
+
+    Parameters
+    ----------
+    case
+        The case.
+    session
+        What it shares with others.
+    rtol
+        By what part floating-point numbers may differ from the default's; 0: not by a bit.
+    budget
+        What it may take.
+
+    Returns
+    -------
+    Report
+        One result per variant; `best` is None where the default failed, since nothing can be compared with it then.
+
+    Raises
+    ------
+    ContractError
+        A task called this.
+    """
+    if _core.serving():
+        raise ContractError("a task cannot measure others: it would be in their way")
+    candidates = candidates_of(case)
+    why = "worker processes are not used yet"
+    report = measure_in_process(
+        case,
+        candidates,
+        device=session.device,
+        policy=session.policy,
+        rtol=rtol,
+        budget=budget or Budget(),
+        progress=session.progress,
+    )
+    _say_where(report, f"measured in this process: {why}")
+    if report.default is None or report.default.status is not Status.OK:
+        report.best, report.ties = None, ()
+    return report
+
+
+def candidates_of(case: Case) -> list[Candidate]:
+    """Return what stands for the variants of a case in reports and in the store."""
+    if not case.variants:
+        return [Candidate.call(FACTORY)]
+    return [Candidate.call(FACTORY, {"variant": variant.name, **variant.config}) for variant in case.variants]
+
+
+def _say_where(report: Report, where: str) -> None:
+    for result in report.results:
+        if result.device is not None:
+            result.message = f"{result.message} ({where})" if result.message else where

@@ -1,0 +1,186 @@
+"""One op of a graph with copies of all that it accesses: what its variants are called with, and compared by."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, cast
+
+from ostinato.compile.bound import with_values
+from ostinato.compile.flatten import FlatOp
+from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall
+from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
+from ostinato.graph.param import REQUIRED, Param
+from ostinato.graph.scalar import as_scalar
+from ostinato.measured.same import array_difference, same_value
+from ostinato.runtime.checked import argument
+from ostinato.runtime.copies import StandIns, allocations
+from ostinato.runtime.memory import raw_bytes
+from ostinato.runtime.sequential import AsCaptured
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ostinato.graph.arrays import Array
+    from ostinato.graph.op import Op
+
+__all__ = ["Problem"]
+
+_GUARD = 4096
+_PATTERN = 0xA5
+_AS_CAPTURED = AsCaptured()
+
+
+class Problem:
+    """One op and copies of its arguments, as they are in step 0 of a run that gives no parameters.
+
+    Parameters
+    ----------
+    op
+        The op: a call of a task, a copy or a fill.
+
+    Attributes
+    ----------
+    op
+        The op with the arrays themselves in place of rings, and values in place of parameters.
+    changes
+        Whether calls change what they are given, so that the next ones find something else.
+    stand_ins
+        The copies; others after `renew`, where some cannot be put back in place.
+
+    Raises
+    ------
+    TypeError
+        What it accesses cannot be copied, or a parameter has no default.
+    """
+
+    def __init__(self, op: Op) -> None:
+        operands = {id(operand): _at_step_0(operand) for operand in op.operands}
+        self.op = FlatOp(op, 0, _with(op, operands))
+        self.op.operands = tuple(operands[id(operand)] for operand in op.operands)
+        self._originals = allocations([self.op], _AS_CAPTURED, whole=False)
+        self._plain = [original for original in self._originals if not original.objects]
+        distinct = list({id(operand): operand for operand in self.op.operands}.values())
+        self._arrays = [operand for operand in distinct if operand.arrays]
+        self._written = [operand for operand in distinct if operand.mode & WRITE]
+        self._changing = [operand for operand in self._arrays if operand.mode == READ_WRITE]
+        # Tokens and Python objects are not put back, but copied anew.
+        self._replaced = len(self._arrays) < len(distinct) or len(self._plain) < len(self._originals)
+        self.changes = bool(self._changing) or any(not operand.arrays for operand in self._written)
+        self.stand_ins = self._copied()
+
+    def renew(self) -> None:
+        """Have the arguments as they were captured, but for a pattern in what must be overwritten."""
+        if self._replaced:
+            self.stand_ins = self._copied()
+        else:
+            for original, block in zip(self._plain, self.stand_ins.memory.plain, strict=True):
+                block[...] = original.bytes
+        self.stand_ins.memory.set_guards()
+        patterned = [operand for operand in self._written if operand.mode == WRITE and _has_bytes(operand)]
+        for operand in patterned:
+            raw_bytes(self._array(operand))[...] = _PATTERN
+        for operand in self._arrays if patterned else ():
+            if operand.mode & READ and _has_bytes(operand):  # it may overlap them
+                self._put_back(operand)
+
+    def put_back(self) -> None:
+        """Have what calls change as it was captured."""
+        if self._replaced:
+            self.renew()
+        else:
+            for operand in self._changing:
+                self._put_back(operand)
+
+    def outputs(self) -> list[object]:
+        """Return copies of what the op writes, as it is now."""
+        return [
+            self._array(operand).copy() if _has_bytes(operand) else self._value(operand) for operand in self._written
+        ]
+
+    def difference(self, wanted: Sequence[object], rtol: float) -> str:
+        """Say in what the copies differ from what they should be: from outputs of the default in what the op writes.
+
+        An empty text if in nothing. What the op writes is as it was captured after this.
+        """
+        for operand, expected in zip(self._written, wanted, strict=True):
+            found = self._value(operand)
+            if not operand.arrays:
+                if not same_value(expected, found, rtol):
+                    return "it leaves an argument that is no array in another state"
+            elif difference := array_difference(cast("Array", expected), cast("Array", found), rtol):
+                return f"{self._named(operand)}: {difference}"
+        return self._trespass()
+
+    def _trespass(self) -> str:
+        """Say where something was written that was not declared to be."""
+        for operand in self._written:
+            if _has_bytes(operand):
+                self._put_back(operand)
+        for original, block in zip(self._plain, self.stand_ins.memory.plain, strict=True):
+            if array_difference(original.bytes, block):
+                return "it writes to what it should only read, or beside its arguments in their memory"
+        for operand in self._arrays:
+            compared = operand.mode != READ or _has_bytes(operand)
+            if not compared and not same_value(operand.arrays[0], self._value(operand)):
+                return f"{self._named(operand)}: it writes to what it should only read"
+        return "" if self.stand_ins.memory.guards_hold() else "it writes beyond the ends of its arguments"
+
+    def _copied(self) -> StandIns:
+        return StandIns([self.op], _AS_CAPTURED, self._originals, _GUARD)
+
+    def _put_back(self, operand: Operand) -> None:
+        raw_bytes(self._array(operand))[...] = raw_bytes(operand.arrays[0])
+
+    def _array(self, operand: Operand) -> Array:
+        return self.stand_ins.substitute(operand.arrays[0])
+
+    def _value(self, operand: Operand) -> object:
+        return self._array(operand) if operand.arrays else self.stand_ins.value(operand.value)
+
+    def _named(self, operand: Operand) -> str:
+        place = next(place for place, each in enumerate(self.op.operands) if each is operand)
+        return argument(self.op, place)
+
+
+def _has_bytes(operand: Operand) -> bool:
+    """Whether an operand is an array whose bytes are its values."""
+    return bool(operand.arrays) and not operand.arrays[0].dtype.hasobject
+
+
+def _at_step_0(operand: Operand) -> Operand:
+    """Return an operand that is what this one is in step 0."""
+    if operand.ring is None:
+        return operand
+    array = operand.ring.views[operand.ring.offset % len(operand.ring.views)]
+    return Operand(array, array, None, operand.mode)
+
+
+def _with(op: Op, operands: dict[int, Operand]) -> Body:
+    """Return the body of an op with other operands, and with the defaults of parameters."""
+
+    def replaced(value: object, kind: Any = None) -> Any:
+        if isinstance(value, Operand):
+            return operands[id(value)]
+        return _default_of(value, kind) if isinstance(value, Param) else value
+
+    body = op.body
+    if isinstance(body, Fill) and isinstance(body.value, Param):
+        body = with_values(op, {body.value.name: _default_of(body.value, None)})
+    changed = copy.copy(body)
+    if isinstance(changed, PythonCall):
+        changed.args = tuple(map(replaced, changed.args))
+    elif isinstance(changed, NativeCall):
+        changed.args = tuple(map(replaced, changed.args, changed.task.kinds))
+    elif isinstance(changed, Copy | Fill):
+        for name in type(changed).__slots__:
+            setattr(changed, name, replaced(getattr(changed, name)))
+    else:
+        raise TypeError(f"{op.name!r} computes nothing")
+    return changed
+
+
+def _default_of(param: Param, kind: Any) -> object:
+    value = param.value_in({})
+    if value is REQUIRED:
+        raise TypeError(f"parameter {param.name!r} has no default to measure with")
+    return as_scalar(value, kind, f"parameter {param.name!r}") if isinstance(kind, type) else value

@@ -1,0 +1,151 @@
+"""Whether what one variant computed is what another did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import FunctionType, ModuleType
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.graph.arrays import Array
+from ostinato.runtime.memory import value_bytes
+
+__all__ = ["array_difference", "same_value"]
+
+_PIECE = 1 << 18
+"""Elements that are compared at a time: what comparing takes beside the arrays is bounded."""
+
+_SHOWN = 80
+
+_Mask = npt.NDArray[np.bool_]
+
+
+def array_difference(wanted: Array, got: Array, rtol: float = 0.0) -> str:
+    """Return where two arrays of one shape and dtype differ first, and in what; an empty text if they are the same.
+
+    Elements are the same if all their bits are, padding aside, or both are NaN; with `rtol`, numbers that are not
+    whole are also if they differ by at most that part of what was wanted. Python objects are compared by `same_value`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> array_difference(np.array([1.0, np.nan]), np.array([1.0, np.nan]))
+    ''
+    >>> array_difference(np.array([[1.0, 2.0]]), np.array([[1.0, 2.5]]))
+    'at index (0, 1) it gives 2.5 instead of 2.0'
+    >>> array_difference(np.array([2.0]), np.array([2.5]), rtol=0.5)
+    ''
+    """
+    for first, some, others in _pieces(wanted, got):
+        unlike = ~_alike(some, others, rtol)
+        if unlike.any():
+            place = tuple(int(i) for i in np.argwhere(unlike)[0])
+            index = (place[0] + first, *place[1:]) if place else ()
+            return f"at index {index} it gives {_shown(others[place])} instead of {_shown(some[place])}"
+    return ""
+
+
+def same_value(wanted: object, got: object, rtol: float = 0.0) -> bool:
+    """Return whether two Python objects hold the same: numbers, arrays, containers, and objects by their attributes.
+
+    Of objects that have no attributes, equality by ``==`` is asked for.
+
+    Examples
+    --------
+    >>> same_value({"a": [1, 2.0, float("nan")]}, {"a": [1, 2.0, float("nan")]}), same_value([1], [1.0])
+    (True, False)
+    """
+    try:
+        return bool(_Values(rtol).same(wanted, got))
+    except Exception:  # what cannot be compared cannot be said to be the same
+        return False
+
+
+class _Values:
+    """Compares objects, each pair of them once: they may refer to each other in circles."""
+
+    def __init__(self, rtol: float) -> None:
+        self._rtol = rtol
+        self._seen: dict[tuple[int, int], tuple[object, object]] = {}
+
+    def same(self, wanted: Any, got: Any) -> bool:
+        if wanted is got or (id(wanted), id(got)) in self._seen:
+            return True
+        if type(wanted) is not type(got):
+            return False
+        self._seen[id(wanted), id(got)] = wanted, got
+        if isinstance(wanted, float | complex | np.generic | np.ndarray):
+            one, other = np.asarray(wanted), np.asarray(got)
+            alike = one.shape == other.shape and one.dtype == other.dtype
+            return alike and not array_difference(one, other, self._rtol)
+        if isinstance(wanted, list | tuple):
+            return len(wanted) == len(got) and all(map(self.same, wanted, got))
+        if isinstance(wanted, Mapping):
+            return wanted.keys() == got.keys() and all(self.same(value, got[key]) for key, value in wanted.items())
+        if isinstance(wanted, type | FunctionType | ModuleType):
+            return False
+        attributes = _attributes(wanted)
+        if attributes:
+            return self.same(attributes, _attributes(got))
+        return wanted == got  # type: ignore[no-any-return]
+
+
+def _attributes(value: object) -> dict[str, object]:
+    found = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                found[name] = getattr(value, name)
+    return found
+
+
+def _pieces(wanted: Array, got: Array) -> Iterator[tuple[int, Array, Array]]:
+    """Yield pieces of two arrays along their first axis, and where each begins."""
+    if wanted.ndim == 0 or wanted.size <= _PIECE:
+        yield 0, wanted, got
+        return
+    rows = max(1, _PIECE * len(wanted) // wanted.size)
+    for first in range(0, len(wanted), rows):
+        yield first, wanted[first : first + rows], got[first : first + rows]
+
+
+def _alike(wanted: Array, got: Array, rtol: float) -> _Mask:
+    """Return which elements are the same."""
+    if wanted.dtype.hasobject:
+        return _alike_objects(wanted, got, rtol)
+    found: _Mask = (value_bytes(wanted) == value_bytes(got)).all(-1)
+    if found.all():
+        return found
+    names = wanted.dtype.names
+    if names is not None:
+        by_field = [_per_element(_alike(wanted[name], got[name], rtol), wanted.ndim) for name in names]
+        return cast("_Mask", np.logical_and.reduce(by_field))
+    if wanted.dtype.kind not in "fc":
+        return found
+    found |= np.isnan(wanted) & np.isnan(got)
+    if rtol > 0:
+        wide = np.result_type(wanted.dtype, np.float64)
+        with np.errstate(all="ignore"):
+            one, other = wanted.astype(wide), got.astype(wide)
+            found |= np.isfinite(one) & np.isfinite(other) & (np.abs(one - other) <= rtol * np.abs(one))
+    return found
+
+
+def _alike_objects(wanted: Array, got: Array, rtol: float) -> _Mask:
+    found = np.empty(wanted.shape, np.bool_)
+    for index in np.ndindex(wanted.shape):
+        found[index] = same_value(wanted[index], got[index], rtol)
+    return found
+
+
+def _per_element(mask: _Mask, ndim: int) -> _Mask:
+    """Join what was found of the elements of subarrays."""
+    return np.asarray(mask.all(axis=tuple(range(ndim, mask.ndim))))
+
+
+def _shown(value: object) -> str:
+    text = repr(value.item() if isinstance(value, np.generic) and value.dtype.names is None else value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

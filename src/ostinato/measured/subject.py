@@ -1,0 +1,225 @@
+"""One variant of an op as a callable that is timed: by the core, as often as a clock can make sense of."""
+
+from __future__ import annotations
+
+import math
+import time
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.compile.flatten import FlatOp
+from ostinato.compile.lower import kinds_of, lower
+from ostinato.runtime.outcome import outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ostinato.graph.body import Body
+    from ostinato.graph.variant import Variant
+    from ostinato.measured.case import Case
+    from ostinato.measured.problem import Problem
+    from ostinato.runtime.copies import StandIns
+    from ostinato.runtime.machine import Machine
+
+__all__ = ["Subject", "variants_in"]
+
+_now = time.perf_counter
+
+_SAMPLE = 100e-6
+"""Seconds that the core runs for a sample at least: what a replay costs by itself is less than a hundredth of it."""
+
+_SAMPLE_OF_CHANGING = 50e-6
+"""The same where calls change their inputs: these are put back before each sample, not before each call."""
+
+_IN_A_ROW = 16
+"""Calls in a step of the program that is timed: what a step costs by itself is a part of what a quick task takes."""
+
+_MOST_CALLS = 1 << 20
+
+
+class _AsItIs:
+    """What stands for a variant where there are none: copies and fills."""
+
+    name = label = ""
+    config: Mapping[str, Any] = MappingProxyType({})
+
+    def body(self, default: Body) -> Body:
+        return default
+
+    def refusal(self, default: Body) -> None:
+        return None
+
+
+_as_it_is = _AsItIs()
+
+
+def variants_in(case: Case) -> tuple[Variant, ...]:
+    """Return the variants of a case, or what stands for the op itself where it is no call of a task."""
+    return case.variants or (cast("Variant", _as_it_is),)
+
+
+class Subject:
+    """One variant on a problem's arguments, as a callable that is timed as the tuner's workers time theirs.
+
+    Called, it is run by the core as in a program of one lane, many times if it is quick, and returns itself.
+
+    Parameters
+    ----------
+    problem
+        The op and its arguments, which it shares with other variants that are not called at the same time.
+    variant
+        The variant.
+    machine
+        Where it runs: on the calling thread.
+
+    Attributes
+    ----------
+    before_sample
+        Puts back what calls change; None if they change nothing that they read.
+    calls_per_sample
+        How many calls of the task one call of this stands for; known after the first.
+
+    Raises
+    ------
+    TypeError
+        The variant cannot take these arguments.
+    """
+
+    __slots__ = ("_body", "_calibrated", "_machine", "_problem", "_program", "_stand_ins", "_steps", "_unroll")
+
+    def __init__(self, problem: Problem, variant: Variant, machine: Machine) -> None:
+        op = problem.op
+        refusal = variant.refusal(op.body)
+        body = variant.body(op.body)
+        if body is None:
+            raise TypeError(f"{variant.label} cannot take the arguments of the call at {op.call_site}: {refusal}")
+        self._body = body
+        self._problem = problem
+        self._machine = machine
+        self._program: _core.Program | None = None
+        self._stand_ins: StandIns | None = None  # those of the program
+        self._calibrated = False
+        self._unroll = self._steps = 1
+
+    def __call__(self) -> Subject:
+        """Run it as often as `calls_per_sample` says.
+
+        Raises
+        ------
+        Exception
+            What the task raised; `TaskError` if it is native and failed.
+        """
+        if not self._calibrated:
+            self._calibrate()
+        self._run(self._steps)
+        return self
+
+    @property
+    def calls_per_sample(self) -> int:
+        return self._steps * self._unroll
+
+    @property
+    def before_sample(self) -> object:
+        return self._problem.put_back if self._problem.changes else None
+
+    def once(self) -> None:
+        """Run it once, in step 0, on arguments as they were captured; what it is to overwrite holds a pattern before.
+
+        Raises
+        ------
+        Exception
+            As for a call.
+        """
+        self._problem.renew()
+        program = self._new_program(1)
+        try:
+            self._replay(program, 1)
+        finally:
+            program.close()
+
+    def close(self) -> None:
+        """Let go of the program; calling it makes another."""
+        if self._program is not None:
+            self._program.close()
+            self._program = self._stand_ins = None
+
+    def _calibrate(self) -> None:
+        """Find out how often it is called for one sample."""
+        self._problem.renew()
+        self._run(1)  # it may compile, and caches are cold
+        shortest = _SAMPLE_OF_CHANGING if self._problem.changes else _SAMPLE
+        self._unroll = max(1, min(_IN_A_ROW, math.ceil(shortest / max(self._seconds(1), 1e-9))))
+        self.close()
+        if self._unroll > 1:
+            steps, seconds = 1, self._seconds(1)
+            while seconds < shortest / 2 and steps * self._unroll < _MOST_CALLS:
+                steps *= 2
+                seconds = self._seconds(steps)
+            self._steps = max(1, math.ceil(steps * shortest / seconds))
+        self._calibrated = True
+
+    def _seconds(self, steps: int) -> float:
+        if self._problem.changes:
+            self._problem.put_back()
+        self._renew_program()
+        begin = _now()
+        self._run(steps)
+        return _now() - begin
+
+    def _run(self, steps: int) -> None:
+        self._renew_program()
+        assert self._program is not None
+        self._replay(self._program, steps)
+
+    def _renew_program(self) -> None:
+        """Have a program on the problem's present copies."""
+        if self._program is None or self._stand_ins is not self._problem.stand_ins:
+            self.close()
+            self._program = self._new_program(self._unroll)
+            self._stand_ins = self._problem.stand_ins
+
+    def _new_program(self, count: int) -> _core.Program:
+        """Return a program of so many calls in a row."""
+        ops = [FlatOp(self._problem.op, index, self._body) for index in range(count)]
+        schedule = _in_a_row(ops)
+        lowered = lower(ops, schedule, count, self._problem.stand_ins)
+        return _core.Program(self._machine._core, schedule, lowered.plan, "pipelined")
+
+    def _replay(self, program: _core.Program, steps: int) -> None:
+        ended = program.replay(steps, 0, True, None, None, None, False)
+        if type(ended) is int:
+            return
+        run = cast("_core.Run", ended)
+        end = outcome(run, [self._problem.op] * self._unroll)
+        run.deliver()
+        if isinstance(end, BaseException):
+            raise end.__cause__ or end
+
+
+def _in_a_row(ops: Sequence[FlatOp]) -> _core.Schedule:
+    """Return a schedule of one lane, in which nothing waits."""
+    count = len(ops)
+    nothing = np.empty(0, np.int32)
+    return _core.Schedule.build(
+        lane_begin=np.array([0, count], np.int64),
+        lane_ops=np.arange(count, dtype=np.int32),
+        home=np.zeros(1, np.int32),
+        pinned=np.zeros(1, np.uint8),
+        kind=kinds_of(ops),
+        wait_begin=np.zeros(count + 1, np.int64),
+        wait_op=nothing,
+        wait_distance=nothing,
+        published=np.zeros(count, np.uint8),
+        pred_begin=np.zeros(count + 1, np.int64),
+        pred_op=nothing,
+        pred_distance=nothing,
+        periods=np.ones(1, np.int32),
+        until_op=-1,
+        until_every=1,
+        largest_distance=1,
+        n_posts=0,
+        n_holdings=0,
+    )
