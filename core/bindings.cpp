@@ -11,4 +11,5 @@ NB_MODULE(_core, module) {
     bind_run(module);
     bind_runtime(module);
     bind_spawn(module);
+    bind_machine_costs(module);
 }

@@ -36,3 +36,4 @@ void bind_events(nanobind::module_& module);
 void bind_run(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);
 void bind_spawn(nanobind::module_& module);
+void bind_machine_costs(nanobind::module_& module);

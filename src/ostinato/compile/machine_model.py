@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ostinato.runtime.machine import Machine
 
 __all__ = ["MachineModel"]
 
@@ -37,6 +41,8 @@ class MachineModel:
         What a message takes from one node to another, beside its bytes.
     link_bandwidth
         Bytes per second between two nodes.
+    source
+        How the numbers are known, in words; models that differ in nothing else are equal.
 
     Raises
     ------
@@ -45,8 +51,8 @@ class MachineModel:
 
     Examples
     --------
-    >>> from ostinato.compile.machine_model import MachineModel
-    >>> model = MachineModel(cores=64)
+    >>> import ostinato as ost
+    >>> model = ost.MachineModel(cores=64)
     >>> model.transfer
     1e-07
     """
@@ -61,17 +67,41 @@ class MachineModel:
     nodes: int = 1
     link_latency: float = 2e-6
     link_bandwidth: float = 10e9
+    source: str = field(default="assumed", compare=False)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in _COUNTS:
+        for name in (each.name for each in fields(self) if each.compare):
+            value = getattr(self, name)
+            if name in _COUNTS:
                 if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                    raise ValueError(f"{field.name}= is a number of them, at least 1, not {value!r}")
+                    raise ValueError(f"{name}= is a number of them, at least 1, not {value!r}")
             elif not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-                raise ValueError(f"{field.name}= is a number, finite and not negative, not {value!r}")
+                raise ValueError(f"{name}= is a number, finite and not negative, not {value!r}")
         if self.link_bandwidth == 0:
             raise ValueError("link_bandwidth= is more than nothing")
+
+    @classmethod
+    def of(cls, machine: Machine | None = None) -> MachineModel:
+        """Return the model of a machine of this host: measured once, in some milliseconds, and remembered.
+
+        What cannot be measured is as assumed, and `source` says so: transfers, for one, where there is one core.
+
+        Parameters
+        ----------
+        machine
+            The machine; None: the default one.
+
+        Examples
+        --------
+        >>> import ostinato as ost
+        >>> with ost.Machine(cpus=1) as machine:
+        ...     ost.MachineModel.of(machine).cores
+        1
+        """
+        from ostinato.runtime.machine import default_machine
+        from ostinato.runtime.machine_costs import measured
+
+        return measured(len((machine or default_machine()).processors))
 
 
 _COUNTS = ("cores", "nodes")
