@@ -39,7 +39,7 @@ OPS, SAMPLES, SAMPLE = 64, 9, 200e-6
 
 
 class _Known(NamedTuple):
-    seconds: dict[str, float]
+    seconds: dict[str, Any]  # by field of the model
     source: str
 
 
@@ -183,7 +183,7 @@ def _call_seconds(machine: Machine, called: Callable[..., object]) -> float:
     graph = Graph(infer=False)
     for _ in range(OPS):
         graph.task(called)
-    samples = []
+    samples: list[float] = []
     with graph.compile(machine, lanes=1, costs={}) as program:
         steps = 1
         while len(samples) < SAMPLES:
