@@ -23,10 +23,10 @@ from ostinato.graph.sources import Source, check_target, source_of, sources_of
 from ostinato.graph.synchronization import acquire_body, arrive_body, release_body, wait_body
 from ostinato.graph.task import PythonTask, modes_of, name_of
 from ostinato.graph.transfer import copy_body, fill_body
+from ostinato.graph.usable import Usable
 
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
-    from ostinato.runtime.program import Program
 
 __all__ = ["Graph"]
 
@@ -34,7 +34,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed
 
 
-class Graph:
+class Graph(Usable):
     """One step of a program, as ops in program order.
 
     Ops come from calls inside ``with capture() as graph:``, and from the methods below; both mix freely. A compiled
@@ -382,30 +382,6 @@ class Graph:
         if isinstance(dst.body, Postcondition):
             check_not_outside(dst.name, self._ops[source.op])
         self._add_edges((source,), dst.index)
-
-    def compile(
-        self, machine: Any = None, *, runs: str = "pipelined", lanes: int | None = None, costs: Any = None
-    ) -> Program:
-        """Compile to a program for a machine.
-
-        Parameters
-        ----------
-        machine
-            The machine; None for the default one of the process.
-        runs
-            ``"pipelined"``: runs go in the order of submission, overlapping as far as accesses allow. ``"serial"``: one
-            whole run at a time, in the order in which their default preconditions are met. ``"concurrent"``: runs are
-            independent; arrays that they share are the caller's business. ``"once"``: there is one run.
-        lanes
-            At most so many threads' worth.
-        costs
-            How long ops take: None for what is known, or a mapping from op or task to seconds.
-        """
-        if self.is_recording:
-            raise GraphError("this graph is still being captured; compile it after the block")
-        from ostinato.runtime.program import compile_graph
-
-        return compile_graph(self, machine, runs=runs, lanes=lanes, costs=costs)
 
     @property
     def is_recording(self) -> bool:

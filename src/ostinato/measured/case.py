@@ -1,0 +1,236 @@
+"""The distinct cases of a graph: what is measured once, however many ops are like it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall
+from ostinato.graph.op import Op
+from ostinato.graph.operand import Operand
+from ostinato.graph.recordable import Recordable
+from ostinato.graph.task import Task
+from ostinato.graph.variant import Variant, variants_of
+from ostinato.measured.circumstance import Circumstances, representatives
+from ostinato.measured.identity import task_name
+
+__all__ = ["Case", "Grouped", "cases_of", "grouped", "key_of", "kind_of"]
+
+_MODES = ("", "r", "w", "rw")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Ops that differ in nothing that is expected to change what they take: it is measured once, on one of them.
+
+    Attributes
+    ----------
+    label
+        What it is called in the dict that ``graph.tune`` returns.
+    key
+        The task, its arrays (dtype, shape and access) and the kind of processor, as JSON has them.
+    kind
+        The kind of processor.
+    op
+        The first op: its arguments and arrays are measured.
+    declared
+        The variants for this kind, the default first; none of a copy or a fill.
+    checked
+        Ops, of which `op` is the first, that stand for all circumstances in which the variants are compared.
+    """
+
+    label: str
+    key: dict[str, Any]
+    kind: str
+    op: Op
+    declared: tuple[Variant, ...]
+    checked: tuple[Op, ...]
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """Those of `declared` that can take the op's arguments; kernels are compiled to find out."""
+        body = self.op.body
+        return self.declared[:1] + tuple(each for each in self.declared[1:] if each.body(body) is not None)
+
+
+def kind_of(on: object) -> str | None:
+    """Return the kind of processor that an op is bound to by ``on=``; None for any."""
+    name = getattr(on, "name", on)
+    return None if name is None else str(name).partition(":")[0]
+
+
+class Grouped(NamedTuple):
+    """Ops by case."""
+
+    first: list[Op]
+    """The first op of each case."""
+    numbers: list[int]
+    """By op, which case it is of; -1 for none."""
+
+
+def grouped(ops: Iterable[Op], kind: str) -> Grouped:
+    """Return which ops that may run on a kind of processor are of one case."""
+    signatures = _Signatures()
+    sign = signatures.__getitem__
+    by_look: dict[tuple[object, ...], int] = {}  # what can be told at a glance
+    by_identity: dict[tuple[object, ...], int] = {}
+    first: list[Op] = []
+    numbers = []
+    for op in ops:
+        body = op.body
+        if type(body) is PythonCall:
+            called: object = body.task.function
+        elif type(body) is NativeCall:
+            called = body.task
+        elif type(body) is Copy:
+            called = body.reduce, body.indices is None, body.scatter is None
+        elif type(body) is Fill:
+            called = None
+        else:
+            numbers.append(-1)
+            continue
+        look = (type(called), id(called) if type(called) is not tuple else called, op.on, *map(sign, op.operands))
+        number = by_look.get(look)
+        if number is None:
+            if kind_of(op.on) not in (None, kind):
+                number = -1
+            else:
+                identity = (_identity(body), *look[3:])
+                number = by_identity.setdefault(identity, len(first))
+                if number == len(first):
+                    first.append(op)
+            by_look[look] = number
+        numbers.append(number)
+    return Grouped(first, numbers)
+
+
+def cases_of(ops: Sequence[Op], kinds: Iterable[str] = ("cpu",)) -> list[Case]:
+    """Return the cases of a flat graph's ops on processors of these kinds, in program order of their first ops."""
+    found = []
+    for kind in kinds:
+        first, numbers = grouped(ops, kind)
+        alike: list[list[Op]] = [[] for _ in first]
+        for op, number in zip(ops, numbers, strict=True):
+            if number >= 0:
+                alike[number].append(op)
+        found += [(kind, same) for same in alike]
+    labels = _labels(found)
+    return [_case(label, kind, alike) for label, (kind, alike) in zip(labels, found, strict=True)]
+
+
+def _case(label: str, kind: str, alike: list[Op]) -> Case:
+    op = alike[0]
+    declared = for_kind(op.body, kind)
+    checked = representatives(alike, Circumstances()) if len(declared) > 1 else (op,)
+    return Case(label, key_of(op, kind), kind, op, declared, checked)
+
+
+def for_kind(body: Body, kind: str) -> tuple[Variant, ...]:
+    """Return the variants for a kind of processor, the default first."""
+    found = variants_of(body)
+    return found[:1] + tuple(variant for variant in found[1:] if variant.on in (None, kind))
+
+
+def key_of(op: Op, kind: str) -> dict[str, Any]:
+    """Return what the ops of a case have in common, as JSON has it."""
+    arrays = [[_type_of(operand), list(_shape(operand)), _MODES[operand.mode]] for operand in op.operands]
+    return {"task": _task_name(op.body), "arrays": arrays, "kind": kind}
+
+
+def _task_name(body: Body) -> str:
+    if isinstance(body, Fill):
+        return "fill"
+    if isinstance(body, Copy):
+        how = ("indices" if body.indices is not None else "", "scatter" if body.scatter is not None else "")
+        return " ".join(["copy", *filter(None, (body.reduce, *how))])
+    return task_name(variants_of(body)[0].task)
+
+
+def _type_of(operand: Operand) -> str:
+    arrays = operand.arrays
+    return str(arrays[0].dtype) if arrays else f"token {type(operand.value).__name__}"
+
+
+def _shape(operand: Operand) -> tuple[int, ...]:
+    arrays = operand.arrays
+    return arrays[0].shape if arrays else ()
+
+
+class _Signatures(dict[Operand, int]):
+    """Numbers of operands, equal for those of one dtype, shape and access."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+
+    def __missing__(self, operand: Operand) -> int:
+        arrays = operand.arrays
+        kind = (arrays[0].dtype, arrays[0].shape, operand.mode) if arrays else (type(operand.value), operand.mode)
+        number = self[operand] = self._numbers.setdefault(kind, len(self._numbers))
+        return number
+
+
+def _identity(body: Body) -> tuple[object, ...]:
+    """Equal for calls of what is one task: of one object, or of functions made of the same parts."""
+    if isinstance(body, Copy):
+        return "copy", body.reduce, body.indices is None, body.scatter is None
+    if isinstance(body, Fill):
+        return ("fill",)
+    task: Recordable = variants_of(body)[0].task
+    if isinstance(body, PythonCall) and not isinstance(task, Task):
+        return ("function", *_parts(body.function))  # made for one call, by access=
+    return "task", id(task)
+
+
+def _parts(function: Any) -> tuple[object, ...]:
+    if isinstance(function, MethodType):
+        return id(function.__self__), *_parts(function.__func__)
+    if not isinstance(function, FunctionType):
+        return (id(function),)
+    cells = tuple(id(cell.cell_contents) if _is_full(cell) else None for cell in function.__closure__ or ())
+    defaults = tuple(map(id, (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())))
+    return id(function.__code__), id(function.__globals__), cells, defaults
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _labels(cases: list[tuple[str, list[Op]]]) -> list[str]:
+    """Names of tasks; with arrays where one name has several cases, with more where that does not tell them apart."""
+    names = [_name(alike[0].body) for _, alike in cases]
+    long = [
+        f"{name}[{', '.join(map(_array_label, alike[0].operands))}]"
+        for name, (_, alike) in zip(names, cases, strict=True)
+    ]
+    several = Counter(names)
+    labels = [full if several[name] > 1 else name for name, full in zip(names, long, strict=True)]
+    several = Counter(labels)
+    labels = [
+        f"{label} as {_task_name(alike[0].body)} on {kind}" if several[label] > 1 else label
+        for label, (kind, alike) in zip(labels, cases, strict=True)
+    ]
+    several, used = Counter(labels), Counter[str]()
+    for place, label in enumerate(labels):
+        if several[label] > 1:
+            used[label] += 1
+            labels[place] = f"{label} ({used[label]})"
+    return labels
+
+
+def _name(body: Body) -> str:
+    if isinstance(body, Copy | Fill):
+        return type(body).__name__.lower()
+    return variants_of(body)[0].name
+
+
+def _array_label(operand: Operand) -> str:
+    shape = "x".join(map(str, _shape(operand)))
+    return f"{shape} {_type_of(operand)}".strip()

@@ -1,0 +1,100 @@
+"""What a variant is: the name under which another process finds it, and a digest that changes when it does."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ostinato.graph.kernel import Kernel
+from ostinato.graph.native import NativeTask
+from ostinato.measured.code import Unknown, content_of, described
+from ostinato.measured.library import in_library
+from ostinato.tune.canonical import digest, plain
+
+if TYPE_CHECKING:
+    from ostinato.graph.recordable import Recordable
+    from ostinato.graph.variant import Variant
+
+__all__ = ["importable", "source_of", "task_name"]
+
+
+def task_name(task: Recordable) -> str:
+    """Return what a task is called in the store: ``"package.module:function"``, or ``"native:name"``."""
+    if isinstance(task, NativeTask):
+        return f"native:{task.name}"
+    function = getattr(task, "function", task)
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def importable(variant: Variant) -> str | None:
+    """Return the ``"package.module:name"`` under which a worker process finds a variant's task, or its function.
+
+    None for what is defined in ``__main__``, inside a function, or in a module that has no file.
+
+    Examples
+    --------
+    >>> from ostinato.graph.task import PythonTask
+    >>> from ostinato.graph.variant import Variant
+    >>> import json
+    >>> importable(Variant(PythonTask(json.dumps, (), "dumps"), "dumps"))
+    'json:dumps'
+    >>> importable(Variant(PythonTask(lambda: None, (), "lambda"), "lambda")) is None
+    True
+    """
+    task = variant.task
+    if isinstance(task, NativeTask):
+        return _global_name(task)
+    function = getattr(task, "function", None)
+    module, qualified = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(qualified, str) or module == "__main__":
+        return None
+    found: object = sys.modules.get(module)
+    for name in qualified.split("."):
+        found = getattr(found, name, None)
+    if (found is not task and found is not function) or content_of(module) is None:
+        return None
+    return f"{module}:{qualified}"
+
+
+def source_of(variant: Variant) -> str | None:
+    """Return a digest of what a variant is, the same in every process; None if it cannot be told from others.
+
+    Examples
+    --------
+    >>> from ostinato.graph.task import PythonTask
+    >>> from ostinato.graph.variant import Variant
+    >>> def adding(n):
+    ...     return source_of(Variant(PythonTask(lambda x: x + n, (0,), "add"), "add"))
+    >>> adding(1) == adding(1), adding(1) == adding(2), adding(object())
+    (True, False, None)
+    """
+    try:
+        source = _source(variant.task)
+        return digest([variant.name, variant.on, plain(dict(variant.config), "config"), source])
+    except (Unknown, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _source(task: Recordable) -> list[Any]:
+    if isinstance(task, NativeTask):
+        python = getattr(
+            task._keep[0] if task._keep else None, "_pyfunc", None
+        )  # what a CFunc of Numba was compiled from
+        if python is not None:
+            return ["compiled", described(python)]
+        return ["library", *in_library(task.address)]
+    kind = "kernel" if isinstance(task, Kernel) else "python"
+    return [kind, described(getattr(task, "function", None))]
+
+
+def _global_name(value: object) -> str | None:
+    """Return the ``"package.module:name"`` of a value that is a global of a module which others can import."""
+    for module in list(sys.modules.values()):
+        if not isinstance(module, ModuleType) or module.__name__ == "__main__":
+            continue
+        for name, found in list(vars(module).items()):
+            if found is value and name.isidentifier() and content_of(module.__name__) is not None:
+                return f"{module.__name__}:{name}"
+    return None

@@ -1,0 +1,56 @@
+"""Which shared library an address is in."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from ostinato.measured.code import Unknown
+from ostinato.tune.candidate import Candidate
+from ostinato.tune.store.source import Sources
+
+__all__ = ["in_library"]
+
+
+class _Info(ctypes.Structure):
+    """What ``dladdr`` says."""
+
+    _fields_ = (
+        ("path", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def in_library(address: int) -> tuple[str, int]:
+    """Return the digest of the file of the shared library that holds an address, and the offset in the library.
+
+    Raises
+    ------
+    Unknown
+        It is in none, or that has been changed since it was loaded.
+    """
+    info = _Info()
+    found = ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(info))
+    if not found or not info.path or info.base is None:
+        raise Unknown(f"no library is at {address:#x}")
+    path = os.fsdecode(info.path)
+    if os.path.realpath(path) == os.path.realpath("/proc/self/exe") or not _is_loaded(path, address):
+        raise Unknown(path)
+    return Sources().imported(Candidate.call("builtins:_", source=[path]))[f"file {path}"], address - info.base
+
+
+def _is_loaded(path: str, address: int) -> bool:
+    """Whether what is at an address comes from the file that is at a path now."""
+    try:
+        there = os.stat(path)
+        with open("/proc/self/maps", "rb") as maps:
+            for line in maps:
+                where, _, _, _, inode, *_ = line.split(maxsplit=5)
+                begin, end = (int(bound, 16) for bound in where.split(b"-"))
+                if begin <= address < end:
+                    return int(inode) == there.st_ino
+    except OSError:
+        pass
+    return False

@@ -1,0 +1,124 @@
+"""The records of a store, read: once for as long as the file stays the same."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from ostinato.measured.record import Record, operation_of
+from ostinato.tune.store import database
+from ostinato.tune.store.attempt import text
+from ostinato.tune.store.database import Row, StoreError
+from ostinato.tune.store.key import Context
+
+__all__ = ["Shelf", "Stored", "shelf_of"]
+
+_Signature: TypeAlias = tuple[int, ...]
+
+
+class Stored(NamedTuple):
+    """A record that is in a store, not yet read through."""
+
+    context: Context
+    source: str
+    rows: list[Row]
+    config: str
+    description: str
+
+    @property
+    def time(self) -> float:
+        """When it was stored, in seconds since 1970."""
+        return self.rows[0].time
+
+    def record(self) -> Record | None:
+        """Return the record; None if it is none."""
+        return Record.read(self.rows, self.config, self.description)
+
+
+class Shelf:
+    """The records of a store as it was at one moment.
+
+    Parameters
+    ----------
+    path
+        The file. It is neither made nor changed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._by_task: dict[str, list[Stored]] = {}
+
+    def of(self, task: str) -> list[Stored]:
+        """Return the records of a task's cases, oldest first.
+
+        Raises
+        ------
+        StoreError
+            If the file cannot be read, or is no store.
+        """
+        found = self._by_task.get(task)
+        if found is None:
+            found = self._by_task[task] = self._read(text(operation_of(task)))
+        return found
+
+    def _read(self, operation: str) -> list[Stored]:
+        runs: defaultdict[int, list[Row]] = defaultdict(list)
+        codes: dict[int, tuple[str, str]] = {}
+        with database.naming(self._path), closing(_reader(self._path)) as connection:
+            for row, config, description in database.rows(connection, operation):
+                runs[row.run].append(row)
+                codes[row.run] = config, description
+        return [Stored(rows[0].context, rows[0].code.source, rows, *codes[run]) for run, rows in runs.items()]
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    connection = database.reader(path)
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal"):
+            raise
+        # Nobody can be writing to it, and SQLite cannot make the file that it would keep its locks in.
+        connection = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    if application != database.APPLICATION:
+        connection.close()
+        raise StoreError(f"{path} is no store of Ostinato")
+    return connection
+
+
+_shelves: dict[Path, tuple[_Signature, Shelf]] = {}
+
+
+def shelf_of(path: Path) -> Shelf | None:
+    """Return the records of a store; None if there is no file, or nothing was ever written to it."""
+    signature = _signature(path)
+    if signature is None:
+        _shelves.pop(path, None)
+        return None
+    known = _shelves.get(path)
+    if known is None or known[0] != signature:
+        known = _shelves[path] = signature, Shelf(path)
+    return known[1]
+
+
+def _signature(path: Path) -> _Signature | None:
+    """What changes when the store does: the file, or the log that it is written to first."""
+    try:
+        file = os.stat(path)
+    except FileNotFoundError:
+        return None
+    found = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
+    try:
+        log = os.stat(f"{path}-wal")
+    except OSError:
+        return found if file.st_size else None
+    return (*found, log.st_size, log.st_mtime_ns) if log.st_size else found

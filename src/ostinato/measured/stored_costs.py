@@ -1,0 +1,166 @@
+"""Costs and variants from the records of a store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.compile.costs import ESTIMATED, Costed, Costs, estimate
+from ostinato.compile.variants import with_variants
+from ostinato.graph.op import Op
+from ostinato.graph.variant import Variant
+from ostinato.measured.book import Known, find, source_of_variants
+from ostinato.measured.case import for_kind, grouped, key_of
+from ostinato.measured.circumstance import Circumstances
+from ostinato.measured.record import Record
+from ostinato.tune.store.store import StoreError
+
+__all__ = ["stored_costs"]
+
+_KIND = "cpu"
+_LOW, _HIGH = 5, 95  # percentiles between which the spread is
+
+
+class _Cost(NamedTuple):
+    """What one variant of a case takes."""
+
+    seconds: float
+    spread: float
+    source: str
+
+
+class _Case(NamedTuple):
+    """What the store knows of one case."""
+
+    record: Record
+    default: _Cost
+    winner: Variant | None
+    """The variant that is put in place of the default; None to leave it."""
+    best: _Cost
+
+
+def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
+    """Return ops with the variants that a store knows to be the fastest, and what they take.
+
+    Parameters
+    ----------
+    ops
+        Those of a flat graph.
+    path
+        The store's file.
+    named
+        Whether the user named it: if not, one that cannot be read is no more than a note.
+
+    Raises
+    ------
+    StoreError
+        If it was named and cannot be read.
+    """
+    groups = grouped(ops, _KIND)
+    cases: dict[int, _Case] = {}
+    notes: list[str] = []
+    try:
+        for number, op in enumerate(groups.first):
+            case, why = _case(op, path)
+            if case is not None:
+                cases[number] = case
+            elif why:
+                notes.append(f"{op.name}: {why}")
+    except StoreError as error:
+        if named:
+            raise
+        notes.append(str(error))
+    costs = estimate(ops)._replace(notes=tuple(dict.fromkeys(notes)))
+    if not cases:
+        return Costed(ops, costs)
+    numbers = np.array(groups.numbers, np.int64)
+    chosen, kept = _chosen(ops, numbers, cases)
+    if kept:
+        names = ", ".join(dict.fromkeys(ops[index].name for index in kept))
+        notes.append(
+            f"{names}: {len(kept)} ops keep the task itself, since the faster variant was not compared with it under "
+            "their strides, overlaps and scalars; graph.tune does that"
+        )
+    changed = _with_variants(ops, chosen)
+    return Costed(changed, _filled(costs, numbers, cases, chosen)._replace(notes=tuple(dict.fromkeys(notes))))
+
+
+def _case(op: Op, path: Path) -> tuple[_Case | None, str]:
+    declared = for_kind(op.body, _KIND)
+    known: Known = find(path, key_of(op, _KIND), lambda: source_of_variants(declared))
+    record = known.record
+    if record is None:
+        return None, known.why
+    default = _cost(record, 0, None)
+    if record.winner == 0:
+        return _Case(record, default, None, default), ""
+    winner = declared[record.winner]
+    return _Case(record, default, winner, _cost(record, record.winner, winner)), ""
+
+
+def _cost(record: Record, place: int, variant: Variant | None) -> _Cost:
+    low, middle, high = np.percentile(record.samples(place), (_LOW, 50, _HIGH)).tolist()
+    source = f"measured {time.strftime('%Y-%m-%d', time.localtime(record.time))}"
+    if variant is not None:
+        source += f", variant {variant.label}"
+        if record.rtol:
+            source += f", equal within rtol={record.rtol:g}"
+    return _Cost(middle * 1e-9, (high - low) / 2 / middle if middle else 0.0, source)
+
+
+def _chosen(
+    ops: Sequence[Op], numbers: npt.NDArray[np.int64], cases: Mapping[int, _Case]
+) -> tuple[dict[int, Variant], list[int]]:
+    """Return the variants by op, and the ops for which they are not known to be right."""
+    circumstances = Circumstances()
+    chosen: dict[int, Variant] = {}
+    kept: list[int] = []
+    for number, case in cases.items():
+        if case.winner is None:
+            continue
+        covers = case.record.checked.covers
+        for index in np.flatnonzero(numbers == number).tolist():
+            if covers(circumstances.of(ops[index])):
+                chosen[index] = case.winner
+            else:
+                kept.append(index)
+    return chosen, kept
+
+
+def _with_variants(ops: tuple[Op, ...], chosen: dict[int, Variant]) -> tuple[Op, ...]:
+    """Put variants in place; those that cannot take the arguments of an op are taken out of `chosen`."""
+    try:
+        return with_variants(ops, chosen)
+    except (TypeError, ValueError, OverflowError, ImportError):
+        for index, variant in list(chosen.items()):
+            if variant.body(ops[index].body) is None:
+                del chosen[index]
+        return with_variants(ops, chosen)
+
+
+def _filled(
+    costs: Costs, numbers: npt.NDArray[np.int64], cases: Mapping[int, _Case], chosen: Mapping[int, Variant]
+) -> Costs:
+    """Return costs with those from the store in place."""
+    sources = {ESTIMATED: 0}
+    most = int(numbers.max()) + 1
+    for pick, table in (("default", np.full((3, most), -1.0)), ("best", np.full((3, most), -1.0))):
+        for number, case in cases.items():
+            cost: _Cost = getattr(case, pick)
+            table[:, number] = cost.seconds, cost.spread, sources.setdefault(cost.source, len(sources))
+        of = numbers >= 0
+        if pick == "best":
+            of = np.zeros(len(numbers), np.bool_)
+            of[list(chosen)] = True
+        seconds, spread, source = table[:, numbers[of]]
+        known = source >= 0
+        places = np.flatnonzero(of)[known]
+        costs.seconds[places] = seconds[known]
+        costs.spread[places] = spread[known]
+        costs.source[places] = source[known]
+    return costs._replace(sources=tuple(sources))

@@ -1,0 +1,226 @@
+"""Tuning a graph: each case measured once, unless the store knows it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ostinato.compile.flatten import flatten
+from ostinato.cores import usable_cores
+from ostinato.measured.book import (
+    POLICY,
+    Book,
+    Known,
+    candidate_of,
+    checked_of,
+    recorded,
+    remembered,
+    source_of_variants,
+)
+from ostinato.measured.case import Case, cases_of
+from ostinato.measured.record import Record
+from ostinato.measured.reports import Reports
+from ostinato.runtime.machine import Machine
+from ostinato.tune.policy import Budget
+from ostinato.tune.progress import Progress, listener
+from ostinato.tune.report.report import Report
+from ostinato.tune.result import Result
+from ostinato.tune.status import Status
+
+if TYPE_CHECKING:
+    from ostinato.graph.graph import Graph
+
+__all__ = ["Measuring", "tune_graph"]
+
+
+class Measuring(Protocol):
+    """Measures a case, within a budget."""
+
+    def __call__(self, case: Case, *, rtol: float, budget: Budget | None) -> Report: ...
+
+
+def tune_graph(
+    graph: Graph,
+    machine: Machine | None = None,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    budget: float | Budget | None = None,
+    rtol: float = 0.0,
+    progress: Progress | bool | None = None,
+    measuring: Callable[[list[str], Progress], AbstractContextManager[Measuring]] | None = None,
+) -> Reports:
+    """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` opens what measures a case."""
+    kinds, devices = _machine(machine)
+    if store is not None and not isinstance(store, str | os.PathLike):
+        raise TypeError(f"store is the path of a file, not {store!r}")
+    limit = _Limit(_budget(budget))
+    rtol = _rtol(rtol)
+    told = listener(progress)
+    cases = cases_of(flatten(graph).ops, kinds)
+    found: dict[str, Report] = {}
+    with ExitStack() as opened:
+        book = Book(store, told.note)
+        opened.callback(book.close)
+        tuning = _Tuning(book, rtol, limit)
+        unknown = []
+        for case in cases:
+            report = tuning.known(case)
+            if report is None:
+                unknown.append(case)
+            else:
+                found[case.label] = report
+        if unknown and not limit.spent():
+            book.open()
+            measure = opened.enter_context((measuring or _session)(devices, told))
+            for case in unknown:
+                found[case.label] = tuning.measured(case, measure)
+        else:
+            for case in unknown:
+                found[case.label] = _cancelled(case)
+    return Reports({case.label: found[case.label] for case in cases})
+
+
+class _Tuning:
+    def __init__(self, book: Book, rtol: float, limit: _Limit) -> None:
+        self._book = book
+        self._rtol = rtol
+        self._limit = limit
+        self._sources: dict[Case, str | None] = {}
+
+    def known(self, case: Case) -> Report | None:
+        """Return the report of a case that the store knows; None if it must be measured."""
+        record = self._record(case, self._find(case))
+        if record is None:
+            return None
+        self._limit.count(len(record.places))
+        return remembered(case, record)
+
+    def measured(self, case: Case, measure: Measuring) -> Report:
+        """Measure a case, unless somebody else did meanwhile, and write down what was found."""
+        report = self.known(case)
+        if report is not None:
+            return report
+        if self._limit.spent():
+            return _cancelled(case)
+        known = self._find(case)
+        report = measure(case, rtol=self._rtol, budget=self._limit.left())
+        self._limit.count(len(report.results))
+        for result in report.results:
+            result.miss = known.differs
+        source = self._sources[case]
+        record = recorded(case, report, self._rtol)
+        if record is not None and source is not None:
+            self._book.add(case, source, _widened(record, known.record))
+        return report
+
+    def _find(self, case: Case) -> Known:
+        if case not in self._sources:
+            self._sources[case] = source_of_variants(case.declared)
+        return self._book.find(case, self._sources[case])
+
+    def _record(self, case: Case, known: Known) -> Record | None:
+        if not known.records:
+            return None
+        checked = checked_of(case)
+        for record in known.records:
+            if record.answers(self._rtol, checked):
+                break
+        else:
+            return None
+        source = self._sources[case]
+        if record is not known.record and source is not None:
+            # Compile goes by the latest record, which is of another tolerance.
+            self._book.add(case, source, dataclasses.replace(record, time=time.time()))
+        return record
+
+
+def _widened(record: Record, before: Record | None) -> Record:
+    """Let a record vouch for what one before it does, as far as that found the same variants right."""
+    if before is None or before.rtol > record.rtol or not record.right <= before.right:
+        return record
+    return dataclasses.replace(record, checked=record.checked | before.checked)
+
+
+class _Limit:
+    """A budget, and what is left of it."""
+
+    def __init__(self, budget: Budget | None) -> None:
+        self._budget = budget or Budget()
+        self._begin = time.monotonic()
+        self._candidates = 0
+
+    def count(self, candidates: int) -> None:
+        self._candidates += candidates
+
+    def spent(self) -> bool:
+        """Whether nothing is left."""
+        seconds, candidates = self._budget.seconds, self._budget.candidates
+        late = seconds is not None and time.monotonic() - self._begin >= seconds
+        return late or (candidates is not None and self._candidates >= candidates)
+
+    def left(self) -> Budget | None:
+        """Return what is left: more than nothing, unless it is `spent`; None for no limit."""
+        seconds, candidates = self._budget.seconds, self._budget.candidates
+        if seconds is None and candidates is None:
+            return None
+        return Budget(
+            None if seconds is None else max(seconds - (time.monotonic() - self._begin), 1e-3),
+            None if candidates is None else candidates - self._candidates,
+        )
+
+
+def _cancelled(case: Case) -> Report:
+    """Return the report of a case for which no time was left."""
+    places = range(max(len(case.declared), 1))
+    results = tuple(
+        Result(candidate=candidate_of(case, place), op=case.label, status=Status.CANCELLED) for place in places
+    )
+    return Report(op=case.label, key=case.key, policy=POLICY, best=None, ties=(), results=results, default=results[0])
+
+
+@contextlib.contextmanager
+def _session(devices: list[str], progress: Progress) -> Iterator[Measuring]:
+    from ostinato.measured.measure import Session, measure
+
+    with Session(devices, policy=POLICY, progress=progress) as session:
+
+        def measured(case: Case, *, rtol: float, budget: Budget | None) -> Report:
+            return measure(case, session=session, rtol=rtol, budget=budget)
+
+        yield measured
+
+
+def _machine(machine: object) -> tuple[list[str], list[str]]:
+    """Return the kinds of processors of a machine, and the devices on which to measure."""
+    if machine is None:  # the default one, which need not be made for this
+        kinds, count = ["cpu"], len(usable_cores())
+    elif isinstance(machine, Machine):
+        machine._check_open()
+        kinds = list(dict.fromkeys(processor.kind for processor in machine.processors))
+        count = min(len(machine.processors), len(usable_cores()))
+    else:
+        raise TypeError(f"a graph is tuned for a Machine, not {type(machine).__name__}")
+    return kinds, [f"cpu:{index}" for index in range(count)]
+
+
+def _budget(budget: Any) -> Budget | None:
+    if budget is None or isinstance(budget, Budget):
+        return budget
+    if isinstance(budget, bool) or not isinstance(budget, Real):
+        raise TypeError(f"budget is a number of seconds or a Budget, not {budget!r}")
+    return Budget(seconds=float(budget))
+
+
+def _rtol(rtol: Any) -> float:
+    if isinstance(rtol, bool) or not isinstance(rtol, Real):
+        raise TypeError(f"rtol is a number, not {rtol!r}")
+    value = float(rtol)
+    if not 0 <= value < 1:
+        raise ValueError(f"rtol is at least 0 and less than 1, not {rtol!r}")
+    return value
