@@ -15,39 +15,54 @@ __all__ = ["VariantOp", "with_variants"]
 
 
 class VariantOp(Op):
-    """An op that does what it does by another implementation than the one recorded.
+    """Another op with the body that a variant of its task has."""
 
-    Attributes
-    ----------
-    variant
-        That implementation.
-    """
+    __slots__ = ("_op", "_variant")
 
-    __slots__ = ("_original", "variant")
-
-    def __init__(self, op: Op, body: Body, variant: Variant) -> None:
+    def __init__(self, op: Op, body: Body, variant: Variant | None) -> None:
         super().__init__(op.graph, op.index, op.name, op.call_site, body, op.operands, op.on, op.priority)
-        self._original = op.original
-        self.variant = variant
+        self._op = op
+        self._variant = variant
 
     @property
     def original(self) -> Op:
         """The op that was recorded."""
-        return self._original
+        return self._op.original
+
+    @property
+    def recorded(self) -> Body:
+        """What it does by the task that was recorded."""
+        return self._op.recorded
+
+    @property
+    def variant(self) -> Variant | None:
+        """The variant that it runs; None for the task itself."""
+        return self._variant
+
+    def with_variant(self, variant: Variant, known: dict[object, Any]) -> Op:
+        """Return the other op with a variant, instead of this one."""
+        return _with_variant(self._op, variant, known)
 
 
 def with_variants(ops: tuple[Op, ...], chosen: Mapping[int, Variant]) -> tuple[Op, ...]:
-    """Return ops with variants of their tasks, by index, in place of what was recorded.
+    """Return ops with variants of the tasks that were recorded, by index, in place of what they run.
 
     Raises
     ------
-    TypeError, ValueError, OverflowError, GraphError
+    TypeError, ValueError, OverflowError, GraphError, ImportError
         A variant cannot take the arguments of its op.
     """
     result = list(ops)
     known: dict[object, Any] = {}
     for index, variant in chosen.items():
-        body = variant.implement(ops[index].body, known)
-        if body is not ops[index].body:
-            result[index] = VariantOp(ops[index], body, variant)
+        result[index] = _with_variant(ops[index], variant, known)
     return tuple(result)
+
+
+def _with_variant(op: Op, variant: Variant, known: dict[object, Any]) -> Op:
+    if isinstance(op, VariantOp):
+        return op.with_variant(variant, known)
+    body = variant.implement(op.recorded, known)
+    if body is op.body:
+        return op
+    return VariantOp(op, body, None if body is op.recorded else variant)

@@ -65,6 +65,9 @@ class Kernel(Recordable):
     def __repr__(self) -> str:
         return f"<ostinato kernel {self.name!r}>"
 
+    def __reduce__(self) -> str:
+        return str(vars(self)["__qualname__"])  # by name, like functions
+
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[NativeCall, tuple[Operand, ...]]:
@@ -87,9 +90,8 @@ class Kernel(Recordable):
         types: list[ArrayType | type] = []
         for place, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
             if isinstance(value, Operand) and mode:
-                if not value.arrays:
-                    raise TypeError(f"{self.label(place)} is an array; a kernel takes no tokens")
-                types.append(_common(value.arrays))
+                kind = self._array_type(value.arrays[0] if value.arrays else None, place)
+                types.append(kind if value.ring is None else _common(value.arrays))
             elif isinstance(value, Param) and not isinstance(value, Converted):
                 types.append(self._scalars[place] or float)  # a Python function would take any number
             else:

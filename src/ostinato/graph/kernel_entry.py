@@ -87,11 +87,12 @@ def _numba() -> Any:
 
 def _numba_array(kind: ArrayType, readonly: bool) -> Any:
     from numba import types
+    from numba.core.errors import NumbaError
     from numba.np.numpy_support import from_dtype
 
     try:
         element = from_dtype(kind.dtype)
-    except NotImplementedError as error:
+    except (NotImplementedError, NumbaError) as error:
         raise TypeError(f"Numba has no arrays of {kind.dtype}") from error
     return types.Array(element, kind.ndim, kind.layout, readonly=readonly, aligned=kind.aligned)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ostinato.graph.call_site import CallSite
     from ostinato.graph.graph import Graph
     from ostinato.graph.operand import Operand
+    from ostinato.graph.variant import Variant
 
 __all__ = ["After", "Op", "Port", "Previous", "check_reaches_back", "previous"]
 
@@ -69,6 +70,16 @@ class Op(NoValue):
     def original(self) -> Op:
         """The op that was recorded: itself, but for the copies that a program makes."""
         return self
+
+    @property
+    def recorded(self) -> Body:
+        """What it does by the task that was recorded: `body`, but for an op of a program that runs a variant."""
+        return self.body
+
+    @property
+    def variant(self) -> Variant | None:
+        """The variant that it runs; None for the task itself."""
+        return None
 
     @property
     def posts(self) -> Mapping[str, Port]:

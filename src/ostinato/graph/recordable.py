@@ -89,7 +89,7 @@ class Recordable:
         on
             The kind of processor that it is for, such as ``"cpu"``; by default any.
         name
-            The name in reports; by default the function's.
+            The name in reports; by default the function's, with its kind before it if that is the task's own.
         config
             The configuration, of plain values. Those named as parameters that the function has beyond the task's are
             passed to it; the others only describe it.

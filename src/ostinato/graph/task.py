@@ -81,6 +81,12 @@ class PythonTask(Recordable):
                 raise TypeError(f"{self.label(place)} is {ACCESS[mode]}, but the call recorded passes {value!r}")
         return PythonCall(self, args, keywords)
 
+    def with_defaults(
+        self, args: tuple[object, ...], keywords: tuple[str, ...]
+    ) -> tuple[tuple[object, ...], tuple[str, ...]]:
+        """Return the values and keywords of a recorded call with those that Python would fill in at the call."""
+        return args, keywords
+
     def formals(self) -> tuple[Formal, ...]:
         return by_place(self.modes, self.label)
 
@@ -111,7 +117,9 @@ class Task(PythonTask, Generic[P, R]):
     ) -> None:
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise TypeError(f"{function!r} does not do its work when called; a task is a plain function")
-        signature = signature_of(function)
+        functools.update_wrapper(self, function)
+        self.__wrapped__ = function
+        self.__signature__ = signature = signature_of(function)
         self._parameters = tuple(signature.parameters.values())
         self._mode_of = {
             parameter.name: annotated_mode(parameter.annotation, function, local_names)[0]
@@ -125,9 +133,6 @@ class Task(PythonTask, Generic[P, R]):
         plain = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in self._parameters)
         self._plain = tuple((each.name, each.default) for each in self._parameters) if plain else ()
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
-        functools.update_wrapper(self, function)
-        self.__signature__ = signature
-        self.__wrapped__ = function
         super().__init__(function, modes, name or name_of(function), releases_gil, blocking)
         self.launch_only = launch_only
 
@@ -151,6 +156,9 @@ class Task(PythonTask, Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<ostinato task {self.name!r}>"
+
+    def __reduce__(self) -> str:
+        return str(vars(self)["__qualname__"])  # by name, like functions
 
     def complete(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -181,6 +189,11 @@ class Task(PythonTask, Generic[P, R]):
         if place < len(self._positional):
             return f"parameter {self._positional[place].name!r} of {self.name}()"
         return super().label(place)
+
+    def with_defaults(
+        self, args: tuple[object, ...], keywords: tuple[str, ...]
+    ) -> tuple[tuple[object, ...], tuple[str, ...]]:
+        return (args, keywords) if self._plain or keywords else self.complete(args, {})[:2]
 
     def formals(self) -> tuple[Formal, ...]:
         return tuple(

@@ -18,6 +18,8 @@ from ostinato.errors import GraphError
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.converted import Converted
 from ostinato.graph.formal import ACCESS, Formal
+from ostinato.graph.kernel import Kernel
+from ostinato.graph.native import NativeTask
 from ostinato.graph.operand import Operand
 from ostinato.graph.param import Param
 from ostinato.graph.recordable import Recordable
@@ -168,6 +170,8 @@ class Declaration:
         passed = _passed(task, implementation, config)
         _check(task, implementation, passed)
         name = implementation.name if self._name is None else self._name
+        if self._name is None and name == task.name:  # as a C function often has
+            name = f"{_KIND_OF[type(implementation)]} {name}"
         variant = Variant(implementation, name, self._on, MappingProxyType(config), MappingProxyType(passed))
         found = _variants(task)
         with _lock:
@@ -188,6 +192,9 @@ def _variants(task: Recordable) -> Variants:
     return found
 
 
+_KIND_OF = {Task: "python", NativeTask: "native", Kernel: "kernel"}
+
+
 def _task_of(body: Body) -> Recordable | None:
     return body.task.source if isinstance(body, PythonCall | NativeCall) else None
 
@@ -195,8 +202,9 @@ def _task_of(body: Body) -> Recordable | None:
 def _arguments(body: Body, known: dict[object, Any]) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return the positional and the keyword values of a call, of native ones as a Python function would get them."""
     if isinstance(body, PythonCall):
-        positional = len(body.args) - len(body.keywords)
-        return body.args[:positional], dict(zip(body.keywords, body.args[positional:], strict=True))
+        values, names = body.task.with_defaults(body.args, body.keywords)
+        positional = len(values) - len(names)
+        return values[:positional], dict(zip(names, values[positional:], strict=True))
     assert isinstance(body, NativeCall)
     args: list[object] = []
     for value, kind in zip(body.args, body.task.kinds, strict=True):
@@ -274,14 +282,17 @@ def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, An
     of_task, own = task.formals(), implementation.formals()
     positional = [each for each in of_task if each.kind in _POSITIONAL]
     named = [each for each in of_task if each.kind is Parameter.KEYWORD_ONLY]
-    if not implementation.takes_names:
-        positional, named = positional + named, []
+    by_name = {each.name: each for each in named}
     for each in of_task:
         if each.kind is Parameter.VAR_POSITIONAL:
-            places = sum(other.kind in _POSITIONAL and other.name not in passed for other in own)
+            taken = {*by_name, *passed}
+            places = sum(other.kind in _POSITIONAL and other.name not in taken for other in own)
+            places -= len(positional) + (0 if implementation.takes_names else len(named))
             more = any(other.kind is Parameter.VAR_POSITIONAL for other in own)
-            positional += [each] * (max(places - len(positional), 0) + more)
-    by_name = {each.name: each for each in named}
+            positional += [each] * (max(places, 0) + more)
+    if not implementation.takes_names:
+        positional += named
+        by_name = {}
     try:
         signature = inspect.Signature([each.parameter for each in own])
         bound = signature.bind(*positional, **by_name, **passed).arguments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
@@ -12,16 +12,21 @@ from ostinato.graph.operand import Operand
 from ostinato.graph.ring import RingElement
 from ostinato.runtime.memory import at_address
 
+if TYPE_CHECKING:
+    from ostinato.graph.variant import Variant
+
 __all__ = ["DetachedOp", "detached"]
 
 
 class DetachedOp(Op):
     """A copy of an op whose arrays are addresses only."""
 
-    __slots__ = ("_original",)
+    __slots__ = ("_original", "_recorded", "_variant")
 
-    def __init__(self, op: Op, body: Body, operands: tuple[Operand, ...]) -> None:
+    def __init__(self, op: Op, body: Body, recorded: Body, operands: tuple[Operand, ...]) -> None:
         super().__init__(cast(Any, None), op.index, op.name, op.call_site, body, operands, op.on, op.priority)
+        self._recorded = recorded
+        self._variant = op.variant
         self._original = weakref.ref(op.original)
 
     @property
@@ -30,6 +35,16 @@ class DetachedOp(Op):
         found = self._original()
         return self if found is None else found
 
+    @property
+    def recorded(self) -> Body:
+        """What it does by the task that was recorded."""
+        return self._recorded
+
+    @property
+    def variant(self) -> Variant | None:
+        """The variant that it runs; None for the task itself."""
+        return self._variant
+
 
 def detached(ops: Sequence[Op]) -> tuple[DetachedOp, ...]:
     """Return copies of ops whose arrays are addresses only.
@@ -37,12 +52,17 @@ def detached(ops: Sequence[Op]) -> tuple[DetachedOp, ...]:
     Tokens, and arrays of other libraries, which tasks get as they were passed, stay what they are.
     """
     copies = _Copies()
-    return tuple(DetachedOp(op, copies.body(op.body), copies.operands(op.operands)) for op in ops)
+    return tuple(map(copies.op, ops))
 
 
 class _Copies:
     def __init__(self) -> None:
         self._operands: dict[int, Operand] = {}
+
+    def op(self, op: Op) -> DetachedOp:
+        body = self.body(op.body)
+        recorded = body if op.recorded is op.body else self.body(op.recorded)
+        return DetachedOp(op, body, recorded, self.operands(op.operands))
 
     def operands(self, operands: Iterable[Operand]) -> tuple[Operand, ...]:
         return tuple(self._operand(operand) for operand in operands)
