@@ -35,22 +35,19 @@ def in_library(address: int) -> tuple[str, int]:
     found = ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(info))
     if not found or not info.path or info.base is None:
         raise Unknown(f"no library is at {address:#x}")
-    path = os.fsdecode(info.path)
-    if os.path.realpath(path) == os.path.realpath("/proc/self/exe") or not _is_loaded(path, address):
-        raise Unknown(path)
+    path = _loaded_from(address)
+    if path is None or os.path.samefile(path, "/proc/self/exe"):
+        raise Unknown(f"the library at {address:#x} is there no more")
     return Sources().imported(Candidate.call("builtins:_", source=[path]))[f"file {path}"], address - info.base
 
 
-def _is_loaded(path: str, address: int) -> bool:
-    """Whether what is at an address comes from the file that is at a path now."""
-    try:
-        there = os.stat(path)
-        with open("/proc/self/maps", "rb") as maps:
-            for line in maps:
-                where, _, _, _, inode, *_ = line.split(maxsplit=5)
-                begin, end = (int(bound, 16) for bound in where.split(b"-"))
-                if begin <= address < end:
-                    return int(inode) == there.st_ino
-    except OSError:
-        pass
-    return False
+def _loaded_from(address: int) -> str | None:
+    """Return the file that is mapped at an address; None if it has been replaced since."""
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            where, _, _, _, _, *path = line.rstrip(b"\n").split(maxsplit=5)
+            begin, end = (int(bound, 16) for bound in where.split(b"-"))
+            if begin <= address < end:
+                found = os.fsdecode(path[0]) if path else ""
+                return found if os.path.isfile(found) else None  # "FILE (deleted)" is no file
+    return None
