@@ -83,3 +83,10 @@ def test_a_trace_of_another_graph_is_refused() -> None:
 def test_costs_of_a_wrong_type_are_refused() -> None:
     with pytest.raises(TypeError, match="a Trace, not int"):
         two_ops().compile(costs=3)
+
+
+def test_a_trace_of_no_steps_says_nothing() -> None:
+    graph = two_ops()
+    with ost.Machine(cpus=1, gpus=0) as machine, graph.compile(machine) as program:
+        with graph.compile(machine, costs=program.trace(0)) as again:
+            assert ", estimated" in again.explain()

@@ -50,6 +50,11 @@ class Costs(NamedTuple):
         return self.source > 0
 
     @property
+    def known(self) -> bool:
+        """Whether most of what a step takes is more than an estimate."""
+        return bool(self.seconds[self.measured].sum() > 0.5 * self.seconds.sum())
+
+    @property
     def varied(self) -> bool:
         """Whether measured costs differ much, among each other or from step to step."""
         known = self.seconds[self.measured]

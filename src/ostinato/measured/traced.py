@@ -73,4 +73,4 @@ def _by_op(trace: Trace) -> list[tuple[int, npt.NDArray[np.int64]]]:
     order = np.argsort(records["op"], kind="stable")
     ops, begin = np.unique(records["op"][order], return_index=True)
     taken = (records["end"] - records["start"])[order]
-    return list(zip(ops.tolist(), np.split(taken, begin[1:]), strict=True))
+    return list(zip(ops.tolist(), np.split(taken, begin[1:]) if len(ops) else (), strict=True))
