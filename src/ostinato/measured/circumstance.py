@@ -32,7 +32,7 @@ class Circumstance(NamedTuple):
     """Digests, the same in every process."""
 
     layout: str
-    """Of strides, alignment and overlaps."""
+    """Of strides, alignment and overlaps; empty where these differ from step to step, which is never compared."""
     scalars: str
     """Of arguments that are no arrays; an object that is no plain value counts by its type."""
 
@@ -61,10 +61,10 @@ class Circumstances:
         found = self._by_operands.get(operands)
         if found is None:
             places = [self._place(operand) for operand in operands]
-            value = (*[place.layout for place in places], *_overlaps(places))
+            value = _layout(places)
             found = self._layouts.get(value)
             if found is None:
-                found = self._layouts[value] = hashed(repr(value))[:16]
+                found = self._layouts[value] = "" if value is None else hashed(repr(value))[:16]
             self._by_operands[operands] = found
         return found
 
@@ -78,7 +78,7 @@ class Circumstances:
 class _Place(NamedTuple):
     """Where an operand is."""
 
-    layout: tuple[object, ...]
+    layouts: tuple[object, ...]  # of the arrays that take turns, those that differ
     bounds: tuple[tuple[int, int], ...]  # of the memory of each array that takes turns
     offset: int
     writes: bool
@@ -101,16 +101,24 @@ def _strides(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
     return tuple([stride if length > 1 else 0 for stride, length in zip(array.strides, array.shape, strict=True)])
 
 
-def _overlaps(places: Sequence[_Place]) -> Iterator[tuple[int, ...]]:
-    """Yield which operands, one of which is written, share memory, in which phase of their rings, and how far apart."""
+def _layout(places: Sequence[_Place]) -> tuple[object, ...] | None:
+    """Return what operands' memory looks like; None if that is not the same in all steps."""
+    phases = math.lcm(*(len(place.bounds) for place in places))
+    if phases > _MOST_PHASES or any(len(place.layouts) > 1 for place in places):
+        return None
+    overlaps = {tuple(_overlaps(places, phase)) for phase in range(phases)}
+    return None if len(overlaps) > 1 else (*(place.layouts for place in places), *overlaps)
+
+
+def _overlaps(places: Sequence[_Place], phase: int) -> Iterator[tuple[int, ...]]:
+    """Yield which operands, one of which is written, share memory in a step, and how far apart they are."""
     for second, b in enumerate(places):
         for first, a in enumerate(places[:second]):
             if a.writes or b.writes:
-                for phase in range(min(math.lcm(len(a.bounds), len(b.bounds)), _MOST_PHASES)):
-                    low, high = a.bounds[(phase + a.offset) % len(a.bounds)]
-                    other_low, other_high = b.bounds[(phase + b.offset) % len(b.bounds)]
-                    if low < other_high and other_low < high:
-                        yield first, second, phase, other_low - low
+                low, high = a.bounds[(phase + a.offset) % len(a.bounds)]
+                other_low, other_high = b.bounds[(phase + b.offset) % len(b.bounds)]
+                if low < other_high and other_low < high:
+                    yield first, second, other_low - low
 
 
 def _scalar(value: object) -> object:
@@ -143,7 +151,8 @@ class Checked:
     def __init__(self, circumstances: Iterable[Circumstance]) -> None:
         self._scalars: dict[str, set[str]] = {}
         for layout, scalars in circumstances:
-            self._scalars.setdefault(layout, set()).add(scalars)
+            if layout:
+                self._scalars.setdefault(layout, set()).add(scalars)
 
     def covers(self, circumstance: Circumstance) -> bool:
         """Whether a variant that was right under all of these is taken to be right under this one."""

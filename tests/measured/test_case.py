@@ -1,0 +1,299 @@
+"""Which ops are one case, what it is called, and under which circumstances its variants are compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from measured.tasks import add, relax
+from ostinato.compile.flatten import flatten
+from ostinato.measured.case import Case, cases_of, grouped, kind_of
+from ostinato.measured.circumstance import Checked, Circumstance, Circumstances, representatives
+
+
+def cases(graph: ost.Graph, kinds: tuple[str, ...] = ("cpu",)) -> list[Case]:
+    return cases_of(flatten(graph).ops, kinds)
+
+
+def labels(graph: ost.Graph) -> list[str]:
+    return [case.label for case in cases(graph)]
+
+
+def test_ops_alike_are_one_case() -> None:
+    graph, a, b = ost.Graph(), np.zeros(8), np.zeros(8)
+    graph.task(relax, a, b)
+    graph.task(relax, b, a, 0.5)
+    graph.task(relax, a[::-1], b, 0.5, on="cpu:0", name="other")
+    graph.task(relax, *ost.ring(a, b), on="cpu")
+    (case,) = cases(graph)
+    assert (case.label, case.op, case.kind) == ("relax", graph.ops[0], "cpu")
+    assert case.key == {
+        "task": "measured.tasks:relax",
+        "arrays": [["float64", [8], "r"], ["float64", [8], "w"]],
+        "kind": "cpu",
+    }
+    assert json.loads(json.dumps(case.key)) == case.key
+    assert [variant.label for variant in case.variants] == [
+        "relax",
+        "at_once",
+        "blocked(block=16)",
+        "blocked(block=8)",
+    ]
+    assert case.variants == case.declared
+
+
+def test_shapes_dtypes_and_accesses_tell_cases_apart() -> None:
+    graph, a = ost.Graph(), np.zeros(8)
+    for pair in ((a, a), (a[:4], a[4:]), (a, a.astype("f4")), (a[:4].reshape(2, 2), a[:4].reshape(2, 2))):
+        graph.task(add, *pair)
+    assert labels(graph) == [
+        "add[8 float64, 8 float64]",
+        "add[4 float64, 4 float64]",
+        "add[8 float64, 8 float32]",
+        "add[2x2 float64, 2x2 float64]",
+    ]
+    graph = ost.Graph()
+    for access in ((ost.Read,), (ost.ReadWrite,)):
+        graph.task(len, a, access=access)
+    first, second = cases(graph)
+    assert first.key != second.key
+    assert first.label != second.label
+
+
+def test_tokens_count_by_their_type() -> None:
+    graph = ost.Graph()
+    for token in ([], [1], {}):
+        graph.task(len, token, access=(ost.ReadWrite,))
+    assert labels(graph) == ["len[token list]", "len[token dict]"]
+
+
+def test_copies_and_fills_are_cases_without_variants() -> None:
+    graph, a, b = ost.Graph(), np.zeros(4), np.zeros(4)
+    index = np.arange(4)
+    graph.copy(a, b)
+    graph.copy(b, a)
+    graph.copy(a, b, reduce="+")
+    graph.copy(a, b, indices=index)
+    graph.copy(a, b, scatter=index)
+    graph.fill(a, 1.0)
+    graph.fill(b, 2.0)
+    found = cases(graph)
+    assert [case.op.index for case in found] == [0, 2, 3, 4, 5]
+    assert [case.key["task"] for case in found] == ["copy", "copy +", "copy indices", "copy scatter", "fill"]
+    assert not any(case.variants for case in found)
+    assert found[-1].label == "fill"
+    assert len({case.label for case in found}) == 5
+
+
+def test_what_computes_nothing_is_no_case() -> None:
+    graph, flag = ost.Graph(), np.zeros(1)
+    ready = graph.precondition("ready")
+    op = graph.fill(flag, 1.0, after=ready)
+    graph.until(flag)
+    graph.arrive(ost.Barrier(1), after=op)
+    graph.postcondition("done", after=op)
+    assert labels(graph) == ["fill"]
+    assert grouped(graph.ops, "cpu").numbers == [-1, 0, -1, -1, -1]
+
+
+def test_ops_of_nested_graphs_are_cases() -> None:
+    inner, a, b = ost.Graph(), np.zeros(8), np.zeros(8)
+    inner.task(relax, a, b, inner.param("omega", 0.5))
+    graph = ost.Graph()
+    graph.subgraph(inner, {"omega": 0.25})
+    graph.subgraph(inner)
+    graph.task(relax, a[:4], b[:4])
+    found = cases(graph)
+    assert [case.label for case in found] == ["relax[8 float64, 8 float64]", "relax[4 float64, 4 float64]"]
+    assert [op.body.args[2] for op in found[0].checked] == [0.25, 0.5]
+
+
+def test_ops_bound_elsewhere_are_not_of_this_kind() -> None:
+    graph, a, b = ost.Graph(), np.zeros(8), np.zeros(8)
+    graph.task(relax, a, b, on="cuda:0")
+    graph.task(relax, a, b)
+    graph.task(relax, b, a, on="cpu:1")
+    assert [kind_of(op.on) for op in graph.ops] == ["cuda", None, "cpu"]
+    (case,) = cases(graph)
+    assert case.op is graph.ops[1]
+    both = cases(graph, ("cpu", "cuda"))
+    assert [(case.kind, case.op.index) for case in both] == [("cpu", 1), ("cuda", 0)]
+    assert len({case.label for case in both}) == 2
+    with ost.Machine(cpus=1) as machine:
+        assert kind_of(machine.processors[0]) == "cpu"
+
+
+def test_variants_are_those_for_the_kind_that_take_the_arguments() -> None:
+    @ost.task
+    def scale(x: ost.ReadWrite, by: object) -> None: ...
+
+    @scale.variant(on="cuda")
+    def on_gpu(x: ost.ReadWrite, by: object) -> None: ...
+
+    @scale.variant(on="cpu")
+    def on_cpu(x: ost.ReadWrite, by: object) -> None: ...
+
+    scale.variant(ost.native(12345, (ost.ReadWrite, float), name="in C"))
+    graph = ost.Graph()
+    graph.task(scale, np.zeros(4), "a lot")
+    graph.task(scale, np.zeros(5), 2.0)
+    text, number = cases(graph)
+    assert [variant.name for variant in text.declared] == ["scale", "on_cpu", "in C"]
+    assert [variant.name for variant in text.variants] == ["scale", "on_cpu"]
+    assert [variant.name for variant in number.variants] == ["scale", "on_cpu", "in C"]
+
+
+def made(k: int) -> ost.graph.Task:
+    @ost.task
+    def scale(x: ost.ReadWrite) -> None:
+        x *= k
+
+    return scale
+
+
+def test_tasks_of_one_name_are_told_apart() -> None:
+    graph, a = ost.Graph(), np.zeros(4)
+    one, two = made(1), made(2)
+    for task in (one, two, one):
+        graph.task(task, a)
+    first, second = cases(graph)
+    assert first.label != second.label
+    assert (first.op, second.op) == graph.ops[:2]
+
+
+def test_functions_of_one_code_and_closure_are_one_task() -> None:
+    graph, a = ost.Graph(), np.zeros(4)
+
+    def with_factor(k: object) -> Callable[[Any], None]:
+        def scaled(x: Any) -> None:
+            x *= k
+
+        return scaled
+
+    factor = object()
+    for k in (factor, factor, object()):
+        graph.task(with_factor(k), a, access=(ost.ReadWrite,))
+    for _ in range(2):
+        graph.task(lambda x: None, a, access=(ost.ReadWrite,))
+    assert grouped(graph.ops, "cpu").numbers == [0, 0, 1, 2, 2]
+
+
+def test_kernels_are_one_case_for_all_layouts() -> None:
+    pytest.importorskip("numba")
+
+    @ost.kernel
+    def double(x: ost.ReadWrite) -> None:
+        for i in range(x.size):
+            x[i] *= 2
+
+    graph, a = ost.Graph(), np.zeros(8)
+    graph.task(double, a[:4])
+    graph.task(double, a[::2])
+    (case,) = cases(graph)
+    assert case.key["task"].endswith("double")
+    assert case.label == "double"
+
+
+def circumstance(*args: Any, task: Any = relax) -> Circumstance:
+    graph = ost.Graph()
+    return Circumstances().of(graph.task(task, *args))
+
+
+def test_circumstances_are_layouts_overlaps_and_scalars() -> None:
+    a, b = np.zeros(16), np.zeros(16)
+    wide = np.zeros((16, 2))
+    found = [
+        circumstance(a, b),
+        circumstance(a, b, 0.5),
+        circumstance(a, b, 1),
+        circumstance(a, b, np.float32(1)),
+        circumstance(wide[:, 0], b),
+        circumstance(a, wide[:, 0]),
+        circumstance(a[::-1], b),
+        circumstance(a, a),
+        circumstance(a[:-1], a[1:]),
+        circumstance(a[1:], a[:-1]),
+        circumstance(a[:-2], a[2:]),
+        circumstance(np.broadcast_to(a[:1], (16,)), b),
+    ]
+    assert len(set(found)) == len(found)
+
+
+def test_circumstances_are_the_same_elsewhere() -> None:
+    a, b, c = np.zeros(16), np.zeros(16), np.zeros((4, 20))
+    assert circumstance(a, b, 0.5) == circumstance(b, a, 0.5) == circumstance(b[1:9], b[9:], 0.5)
+    assert circumstance(c[:, :3], c[:, 3:6]) == circumstance(c[:, 8:11], c[:, 11:14])
+    assert circumstance(a[3:4], b[::16]) == circumstance(b[::16], a[3:4])  # never walked along
+    assert circumstance(a, a, task=add) == circumstance(b, b, task=add)
+    assert circumstance(*ost.ring(a, b)) == circumstance(a, b)
+
+
+def test_two_arrays_that_are_only_read_may_overlap() -> None:
+    @ost.task
+    def dot(x: ost.Read, y: ost.Read, out: ost.Write) -> None: ...
+
+    a, out = np.zeros(16), np.zeros(1)
+    assert circumstance(a, a, out, task=dot) == circumstance(a[:], a.copy(), out, task=dot)
+
+
+def test_parameters_count_by_their_defaults() -> None:
+    a, b, graph = np.zeros(16), np.zeros(16), ost.Graph()
+    of = Circumstances().of
+    first = of(graph.task(relax, a, b, graph.param("omega", 0.5)))
+    second = of(graph.task(relax, a, b, graph.param("sigma", 0.5)))
+    third = of(graph.task(relax, a, b, graph.param("tau", 0.75)))
+    assert first == second != third
+    assert of(graph.task(relax, a, b, 0.5)) not in (first, third)
+
+
+def test_objects_count_by_their_type() -> None:
+    a, b = np.zeros(16), np.zeros(16)
+    assert circumstance(a, b, {}) == circumstance(a, b, {1: 2}) != circumstance(a, b, [])
+
+
+def test_what_differs_from_step_to_step_is_never_taken_as_checked() -> None:
+    a, b, c = np.zeros(16), np.zeros(16), np.zeros(16)
+    apart, same, strided = ost.ring(a, b), ost.ring(a, a), ost.ring(a, np.zeros((16, 2))[:, 0])
+    assert circumstance(apart[0], apart[1]) == circumstance(a, b)
+    assert circumstance(apart[0], apart[0]) == circumstance(same[0], same[1]) == circumstance(a, a)
+    for pair in ((apart[0], a), (apart[1], a), (strided[0], b), (c, strided[1])):
+        changing = circumstance(*pair)
+        assert changing.layout == ""
+        assert not Checked([changing]).covers(changing)
+
+
+def test_each_circumstance_is_checked_on_one_op() -> None:
+    graph, a, b = ost.Graph(), np.zeros(16), np.zeros(16)
+    for pair, omega in (((a, b), 1.0), ((b, a), 1.0), ((a, a), 1.0), ((a, b), 2.0), ((a[::-1], b), 1.0)):
+        graph.task(relax, *pair, omega)
+    (case,) = cases(graph)
+    assert [op.index for op in case.checked] == [0, 3, 2, 4]
+    graph = ost.Graph()
+    for pair in ((a, b), (a, a)):
+        graph.task(add, *pair)
+    (case,) = cases(graph)
+    assert case.checked == (case.op,)  # there is nothing to compare
+
+
+def test_of_very_many_scalars_some_are_checked() -> None:
+    graph, a, b = ost.Graph(), np.zeros(16), np.zeros(16)
+    for omega in range(1000):
+        graph.task(relax, a, b, omega)
+    circumstances = Circumstances()
+    found = representatives(graph.ops, circumstances)
+    assert found[0] is graph.ops[0]
+    assert found[-1] is graph.ops[-1]
+    assert len(set(found)) == 32
+    checked = Checked(map(circumstances.of, found))
+    assert all(checked.covers(circumstances.of(op)) for op in graph.ops)
+    assert not checked.covers(circumstance(a, a, 0))
+    few = Checked(map(circumstances.of, found[:31]))
+    assert [few.covers(circumstances.of(op)) for op in (found[0], found[-1])] == [True, False]
+    assert checked.includes(few)
+    assert not few.includes(checked)
+    assert (few | Checked([circumstances.of(found[-1])])).includes(checked)
