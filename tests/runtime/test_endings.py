@@ -43,7 +43,7 @@ def test_a_machine_closed_while_a_program_is_compiled_for_it_refuses_the_program
         closer.join()
         return lower(*arguments)
 
-    monkeypatch.setattr("ostinato.runtime.program.lower", lower_while_another_closes)
+    monkeypatch.setattr("ostinato.runtime.forms.lower", lower_while_another_closes)
     with pytest.raises(RuntimeError, match="closed"):
         capture_count(np.zeros(1)).compile(machine)
 

@@ -64,8 +64,12 @@ class LinkedRuns:
         after: Conditions,
         barriers: Sequence[Barrier],
         traced: bool,
-    ) -> tuple[_core.Program, _core.Run]:
+        follows: _core.Run | None = None,
+    ) -> tuple[_core.Program, _core.Run | None]:
         """Submit a run, and return the instance of the program that it is a run of, too.
+
+        The run is None where another program of the core has taken over. `follows` is the run of which this one is the
+        continuation, if it is one.
 
         Raises
         ------
@@ -79,13 +83,19 @@ class LinkedRuns:
             if self._instances is not None:
                 waits = after[0] is not None or bool(after[1]) or self._waits_outside
                 core, first = self._instances.take(waits), self._next_step
-            bases = () if self._barriers is None else self._barriers.bases(barriers)
+            bases = () if self._barriers is None else self._barriers.bases(barriers, follows)
             run = core.submit(steps, priority, stops, values, objects, (*after, bases, first), traced)
+            if run is None:
+                return core, None
             self._submitted = True
             self._next_step += steps
             if self._barriers is not None:
                 self._barriers.note(barriers, bases, run)
             return core, run
+
+    def go_on_with(self, core: _core.Program) -> None:
+        """Submit later runs to another program of the core."""
+        self._core = core
 
     def rebind(self, plan: _core.Plan) -> None:
         """Let later runs use another plan."""

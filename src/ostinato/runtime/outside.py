@@ -76,17 +76,24 @@ class BarrierParams:
         self._independent = independent
         self._last: weakref.WeakKeyDictionary[Barrier, _Use] = weakref.WeakKeyDictionary()
 
-    def bases(self, barriers: Sequence[Barrier]) -> tuple[tuple[_core.Barrier, int], ...]:
-        """Return barriers with the phase of the run's first step; no other run may come before `note`."""
-        return tuple((barrier._core, self._base(barrier)) for barrier in barriers)
+    def bases(
+        self, barriers: Sequence[Barrier], follows: _core.Run | None = None
+    ) -> tuple[tuple[_core.Barrier, int], ...]:
+        """Return barriers with the phase of the run's first step; no other run may come before `note`.
+
+        A run that continues another one goes on with the phase after that one's, if no other run came between.
+        """
+        return tuple((barrier._core, self._base(barrier, follows)) for barrier in barriers)
 
     def note(self, barriers: Sequence[Barrier], bases: Sequence[tuple[_core.Barrier, int]], run: _core.Run) -> None:
         """Take note of the run that was submitted with them."""
         for barrier, (_, base) in zip(barriers, bases, strict=True):
             self._last[barrier] = _Use(base, run)
 
-    def _base(self, barrier: Barrier) -> int:
+    def _base(self, barrier: Barrier, follows: _core.Run | None) -> int:
         last = self._last.get(barrier)
+        if last is not None and last.run is follows:
+            return last.base + last.run.requested
         if last is None or self._independent:
             return barrier.phase
         phase = barrier.phase

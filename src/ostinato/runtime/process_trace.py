@@ -65,10 +65,11 @@ class ProcessTrace:
             if not run.done:
                 still_running.append((program, run))
                 continue
-            if program not in self._of_program:
+            found = _first(trace_of(program, run), self._room)
+            known = self._of_program.get(program)
+            if known is None or known[0].lane_processors != found.lane_processors:  # or it was retuned
                 self._of_program[program] = []
                 self._traces.append(self._of_program[program])
-            found = _first(trace_of(program, run), self._room)
             self._room -= len(found)
             self._of_program[program].append(found)
         self._running = still_running

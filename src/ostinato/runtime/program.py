@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import operator
 import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ostinato import _core
-from ostinato.compile.lower import lower
 from ostinato.compile.schedule import schedule
 from ostinato.errors import ContractError
 from ostinato.runtime import record
-from ostinato.runtime.costing import CostsArgument, costing_of
+from ostinato.runtime.arguments import NO_PARAMS, count, merged, stops
 from ostinato.runtime.detached import detached
+from ostinato.runtime.forms import Form
 from ostinato.runtime.linked import LinkedRuns, linked_runs
-from ostinato.runtime.machine import Machine, default_machine
+from ostinato.runtime.machine_costs import remembered
 from ostinato.runtime.outcome import outcome
 from ostinato.runtime.outside import After, conditions
 from ostinato.runtime.process_trace import process_trace
@@ -25,45 +23,22 @@ from ostinato.runtime.rebinding import Rebinding
 from ostinato.runtime.run import Run
 from ostinato.runtime.statistics import ProgramStatistics
 from ostinato.runtime.values import Values, barriers_of
+from ostinato.runtime.watched import watched
 
 if TYPE_CHECKING:
     from ostinato.compile.costs import Costing
+    from ostinato.compile.schedule import Scheduled
     from ostinato.graph.graph import Graph
+    from ostinato.runtime.forms import Forms
+    from ostinato.runtime.machine import Machine
+    from ostinato.runtime.retune import Retuning
     from ostinato.view.trace import Trace
 
-__all__ = ["Program", "compile_graph"]
+__all__ = ["Program"]
 
 _Given: TypeAlias = (
     "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[tuple[_core.Barrier, int], ...], int]"
 )
-_RUNS = ("pipelined", "serial", "concurrent", "once")
-_STOP = {"stop": True, "continue": False}
-_NO_PARAMS: Mapping[str, Any] = {}
-_MOST_STEPS = 2**62  # so that step numbers stay far from the ends of 64 bits
-
-
-def compile_graph(
-    graph: Graph,
-    machine: Machine | None = None,
-    *,
-    runs: str = "pipelined",
-    lanes: int | None = None,
-    costs: CostsArgument = None,
-) -> Program:
-    """Compile a graph; see `Graph.compile`."""
-    if machine is None:
-        machine = default_machine()
-    if not isinstance(machine, Machine):
-        raise TypeError(f"a graph is compiled for a Machine, not {type(machine).__name__}")
-    machine._check_open()
-    if runs not in _RUNS:
-        raise ValueError(f"runs= is one of {', '.join(map(repr, _RUNS))}, not {runs!r}")
-    threads = len(machine.processors)
-    if lanes is not None:
-        threads = min(threads, operator.index(lanes))
-        if threads < 1:
-            raise ValueError(f"lanes= is at least 1, not {lanes}")
-    return Program(graph, machine, threads, costing_of(costs), runs)
 
 
 class Program:
@@ -89,24 +64,25 @@ class Program:
     """
 
     def __init__(self, graph: Graph, machine: Machine, threads: int, costing: Costing, runs: str) -> None:
-        self._machine = machine
-        self._scheduled = schedule(graph, len(machine.processors), threads, costing)
-        self._params = self._scheduled.params
+        processors = len(machine.processors)
+        self._machine, self._threads, self._runs = machine, threads, runs
         self._binding: Rebinding | None = None  # made with the first rebind
-        self._lowered = lower(self._scheduled.ops, self._scheduled.core, self._scheduled.slots)
-        self._param_values = Values(self._params, self._lowered)
+        self._linked: LinkedRuns | None = None
+        self._forms: list[Form] = []
+        self._forms.append(self._form(schedule(graph, processors, threads, costing, remembered(processors))))
+        self._use(self._forms[0])
+        scheduled = self._scheduled
+        self._linked = linked_runs(self._core, machine._core, scheduled, self._lowered, runs, processors)
+        self._params = scheduled.params
         self._any_params = bool(self._params)
-        plan, core, processors = self._lowered.plan, self._scheduled.core, len(machine.processors)
-        self._core = _core.Program(machine._core, core, plan, "serial" if runs == "serial" else "pipelined")
-        self._linked = linked_runs(self._core, machine._core, self._scheduled, self._lowered, runs, processors)
-        self._outside = bool(self._scheduled.preconditions)  # each run must be given something
-        self._lock = threading.Lock()  # rebind and close
+        self._outside = bool(scheduled.preconditions)  # each run must be given something
+        self._lock = threading.Lock()  # rebind, close, and which form takes runs
+        self._retuning = threading.Lock()
+        self._unsettled: Forms | None = None  # left by a retuning; not the form that is to stay takes runs
+        self._former: list[dict[str, int]] = []  # counters of forms that are no more
         self._closed = self._ended = False
         self._process_trace = process_trace()
-        # Whether replay() need not look at any of this before it calls the core.
-        self._plain = not (
-            self._linked or self._outside or self._params or machine._init is not None or self._process_trace
-        )
+        self._wait_to_settle(None)
         machine._programs.add(self)
         machine._check_open()  # again: if it was closed meanwhile, that did not find this program
 
@@ -123,7 +99,7 @@ class Program:
         priority: int = 0,
         on_error: str = "stop",
         progress: bool = False,
-        params: Mapping[str, Any] = _NO_PARAMS,
+        params: Mapping[str, Any] = NO_PARAMS,
         **more_params: Any,
     ) -> int:
         """Run steps of the program, and return when they are done.
@@ -165,12 +141,14 @@ class Program:
             The program is closed, or was compiled with ``runs="once"`` and has run.
         """
         if self._plain and after is None and not (progress or params or more_params):
-            stops = on_error == "stop" or self._stops(on_error)
+            on = on_error == "stop" or stops(on_error)
             if self._closed:
                 self._check_open()
-            ended = self._core.replay(_count(steps), priority, stops, None, None, None, False)
+            ended = self._core.replay(count(steps), priority, on, None, None, None, False)
+            if ended is None:  # the program was retuned just now
+                ended = self._replay_in_core(steps, None, priority, on_error, NO_PARAMS, False)
         else:
-            ended = self._replay(steps, after, priority, on_error, progress, _merged(params, more_params))
+            ended = self._replay(steps, after, priority, on_error, progress, merged(params, more_params))
         if type(ended) is int:
             return ended
         return self._end(cast("_core.Run", ended))
@@ -183,7 +161,7 @@ class Program:
         priority: int = 0,
         on_error: str = "stop",
         profile: bool = False,
-        params: Mapping[str, Any] = _NO_PARAMS,
+        params: Mapping[str, Any] = NO_PARAMS,
         **more_params: Any,
     ) -> Run:
         """Submit steps of the program, and return at once.
@@ -203,16 +181,22 @@ class Program:
         Run
             A future of the number of steps run.
         """
-        stops = on_error == "stop" or self._stops(on_error)
+        on = on_error == "stop" or stops(on_error)
         process_trace = self._process_trace
         traced = profile or process_trace is not None
-        if self._linked is not None:
-            merged = _merged(params, more_params)
-            _, run = self._submit_linked(self._linked, steps, after, priority, stops, merged, traced)
-        else:
-            values, objects = self._values(params, more_params)
-            given = self._given(after) if self._outside or after is not None else None
-            run = self._core.submit(_count(steps), priority, stops, values, objects, given, traced)
+        run = None
+        while run is None:
+            if self._unsettled is not None:
+                self._unsettled.finish()
+            if self._linked is not None:
+                given_params = merged(params, more_params)
+                _, run = self._submit_linked(self._linked, steps, after, priority, on, given_params, traced)
+            else:
+                values, objects = self._values(params, more_params)
+                given = self._given(after) if self._outside or after is not None else None
+                run = self._core.submit(count(steps), priority, on, values, objects, given, traced)
+            if run is None:
+                self._catch_up()
         if process_trace is not None:
             process_trace.watch(self, run)
         return Run(run, self, profile)
@@ -236,18 +220,16 @@ class Program:
         with self._lock:
             self._check_open()
             binding = (self._binding or Rebinding.of(self._scheduled.ops)).rebound(arrays)
-            if self._binding is None:
-                self._scheduled = dataclasses.replace(self._scheduled, ops=detached(self._scheduled.ops))
-            scheduled, outside = self._scheduled, self._lowered.outside
-            lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, binding, outside)
+            ops = detached(self._scheduled.ops) if self._binding is None else self._scheduled.ops
+            for form in self._forms:
+                form.rebind(ops, binding)
+            self._binding = binding
+            self._use(self._serving_form())
             if self._linked is not None:
-                self._linked.rebind(lowered.plan)
-            self._core.rebind(lowered.plan)
-            self._binding, self._lowered = binding, lowered
-            self._param_values = Values(self._params, lowered)
+                self._linked.rebind(self._lowered.plan)
 
     def trace(
-        self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any
+        self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
     ) -> Trace:
         """Run steps like `replay`, and return when each operation ran, and on which thread.
 
@@ -256,12 +238,45 @@ class Program:
         steps, after, params
             As for `replay`.
         """
-        run = self._run_traced(steps, after, 0, "stop", _merged(params, more_params))
+        run = self._run_traced(steps, after, 0, "stop", merged(params, more_params))
         self._end(run)
         return record.trace_of(self, run)
 
+    def retune(
+        self, steps: int = 1000, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
+    ) -> Retuning:
+        """Run steps like `replay`, and let the program have a better schedule from then on, if there is one.
+
+        The first steps tell what each operation takes; what is scheduled by that takes turns with the present schedule,
+        on the steps that are left. It is kept only if it was faster, in pairs of turns in which coins decided who goes
+        first: whatever else goes on in the machine, a schedule that is not faster is kept in one of 1000 cases at most.
+        Steps are as many, and do the same, as in a replay, but in runs of their own: what other threads submit
+        meanwhile may come between. Variants that were chosen stay.
+
+        Parameters
+        ----------
+        steps, after, params
+            As for `replay`. A few hundred steps are needed to tell anything.
+
+        Returns
+        -------
+        Retuning
+            What was found, and why which schedule was kept; `str` of it is a summary.
+
+        Raises
+        ------
+        TaskError, PoisonError, KeyboardInterrupt, ContractError
+            As for `replay`. The present schedule is kept, unless another one has won before.
+        ValueError
+            The program was compiled with ``runs="concurrent"`` or ``runs="once"``.
+        """
+        from ostinato.runtime.retune import retune
+
+        self._check_open()
+        return retune(self, count(steps), after, merged(params, more_params))
+
     def verify(
-        self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = _NO_PARAMS, **more_params: Any
+        self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
     ) -> None:
         """Compare a replay bit by bit with the graph run as plain sequential Python, both on copies of all arrays.
 
@@ -287,7 +302,7 @@ class Program:
         from ostinato.runtime.verify import verify
 
         conditions(self._scheduled.preconditions, after)
-        verify(self, _count(steps), _merged(params, more_params))
+        verify(self, count(steps), merged(params, more_params))
 
     def explain(self) -> str:
         """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from."""
@@ -298,7 +313,9 @@ class Program:
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""
         instances = [] if self._linked is None else self._linked.statistics()
-        return ProgramStatistics.sum([self._core.statistics(), *instances])
+        with self._lock:
+            forms = [form.core.statistics() for form in self._forms]
+            return ProgramStatistics.sum([*forms, *self._former, *instances])
 
     def close(self) -> None:
         """Wait for the program's runs, and let go of its arrays."""
@@ -312,7 +329,8 @@ class Program:
                 raise ContractError("a task cannot close a program: that waits for its runs, of which it may be part")
             self._closed = True
         if not self._machine._core.forked:
-            self._core.refuse_runs()  # before looking which there are: other threads may be submitting
+            for form in self._forms:  # before looking which there are: other threads may be submitting
+                form.core.refuse_runs()
             if self._linked is not None:
                 self._linked.refuse_runs()
             if cancel:
@@ -321,7 +339,9 @@ class Program:
             self._wait_for_all_runs()  # interrupted, this may be called again
         for core in self._cores:
             core.close()
-        self._lowered = None  # type: ignore[assignment]
+        for form in self._forms:
+            del form.lowered
+        del self._lowered, self._param_values
         self._binding = None
         self._ended = True
 
@@ -343,12 +363,6 @@ class Program:
             raise RuntimeError("this program is closed")
         self._machine._check_open()
 
-    def _stops(self, on_error: str) -> bool:
-        try:
-            return _STOP[on_error]
-        except (KeyError, TypeError):
-            raise ValueError(f"on_error= is 'stop' or 'continue', not {on_error!r}") from None
-
     def _values(
         self, params: Mapping[str, Any], more_params: Mapping[str, Any]
     ) -> tuple[list[float] | None, list[object] | None]:
@@ -356,11 +370,37 @@ class Program:
             self._check_open()
         if not (params or more_params or self._any_params):
             return None, None
-        return self._param_values.of(_merged(params, more_params))
+        return self._param_values.of(merged(params, more_params))
 
     @property
     def _cores(self) -> list[_core.Program]:
-        return [self._core] if self._linked is None else [self._core, *self._linked.cores]
+        return [*(form.core for form in self._forms), *([] if self._linked is None else self._linked.cores)]
+
+    def _form(self, scheduled: Scheduled) -> Form:
+        """Return a new form of this program, on the arrays that it runs on now."""
+        return Form(self._machine, scheduled, self._binding, self._runs, self._forms[0] if self._forms else None)
+
+    def _use(self, form: Form) -> None:
+        """Submit further runs to this form."""
+        self._core, self._scheduled, self._lowered = form.core, form.scheduled, form.lowered
+        self._param_values = Values(form.scheduled.params, form.lowered)
+        if self._linked is not None:
+            self._linked.go_on_with(form.core)
+
+    def _serving_form(self) -> Form:
+        self._check_open()
+        return next(form for form in self._forms if form.core.takes_runs)
+
+    def _catch_up(self) -> None:
+        """A run was not taken, since another form has taken over: use that."""
+        with self._lock:
+            self._use(self._serving_form())
+
+    def _wait_to_settle(self, forms: Forms | None) -> None:
+        """Note what is left of a retuning, and whether replay() need not look at anything before it calls the core."""
+        self._unsettled = forms
+        machine, traced = self._machine, self._process_trace
+        self._plain = not (forms or self._linked or self._outside or self._params or machine._init or traced)
 
     def _in_flight(self) -> list[_core.Run]:
         return [run for core in self._cores for run in core.in_flight()]
@@ -381,11 +421,11 @@ class Program:
         stops: bool,
         params: Mapping[str, Any],
         traced: bool,
-    ) -> tuple[_core.Program, _core.Run]:
-        values, objects = self._values(params, _NO_PARAMS)
+    ) -> tuple[_core.Program, _core.Run | None]:
+        values, objects = self._values(params, NO_PARAMS)
         barriers = barriers_of(self._lowered, params)
         start = conditions(self._scheduled.preconditions, after)
-        return runs.submit(_count(steps), priority, stops, values, objects, start, barriers, traced)
+        return runs.submit(count(steps), priority, stops, values, objects, start, barriers, traced)
 
     def _end(self, run: _core.Run) -> int:
         end = outcome(run, self._scheduled.ops)
@@ -402,15 +442,25 @@ class Program:
     def _replay_in_core(
         self, steps: int, after: After, priority: int, on_error: str, params: Mapping[str, Any], traced: bool
     ) -> object:
-        stops = self._stops(on_error)
-        if self._linked is not None:
-            if _core.serving():
-                raise ContractError("replay inside a task: a task on a lane must not wait, the lane would stand still")
-            core, run = self._submit_linked(self._linked, steps, after, priority, stops, params, traced)
-            return core.follow(run)
-        values, objects = self._values(params, _NO_PARAMS)
-        given = self._given(after) if self._outside or after is not None else None
-        return self._core.replay(_count(steps), priority, stops, values, objects, given, traced)
+        on = stops(on_error)
+        ended = None
+        while ended is None:
+            if self._unsettled is not None:
+                self._unsettled.finish()
+            if self._linked is not None:
+                if _core.serving():
+                    raise ContractError(
+                        "replay inside a task: a task on a lane must not wait, the lane would stand still"
+                    )
+                core, run = self._submit_linked(self._linked, steps, after, priority, on, params, traced)
+                ended = None if run is None else core.follow(run)
+            else:
+                values, objects = self._values(params, NO_PARAMS)
+                given = self._given(after) if self._outside or after is not None else None
+                ended = self._core.replay(count(steps), priority, on, values, objects, given, traced)
+            if ended is None:
+                self._catch_up()
+        return ended
 
     def _replay(
         self, steps: int, after: After, priority: int, on_error: str, progress: bool, params: Mapping[str, Any]
@@ -419,56 +469,9 @@ class Program:
         if self._machine._init is not None:
             self._machine._prepare_caller()
         if progress:
-            return self._replay_watched(steps, after, priority, on_error, params)
+            return watched(self.submit(steps, after=after, priority=priority, on_error=on_error, params=params), steps)
         if self._process_trace is None:
             return self._replay_in_core(steps, after, priority, on_error, params, False)
         run = self._run_traced(steps, after, priority, on_error, params)
         self._process_trace.watch(self, run)
         return run
-
-    def _replay_watched(
-        self,
-        steps: int,
-        after: After,
-        priority: int,
-        on_error: str,
-        params: Mapping[str, Any],
-    ) -> int:
-        """Replay with a progress bar: the calling thread watches, and workers do the steps."""
-        from ostinato.view.progress import progress_bar
-
-        run = self.submit(steps, after=after, priority=priority, on_error=on_error, params=params)
-        with progress_bar(steps) as bar:
-            try:
-                while not run._core.wait(0.1):
-                    bar.update(run.steps_done)
-            except KeyboardInterrupt:
-                run.cancel()
-                run._core.wait(-1.0)
-                raise
-            bar.update(run.steps_done)
-        return run.result()
-
-
-def _merged(params: Mapping[str, Any], more_params: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not params:
-        return more_params
-    if not isinstance(params, Mapping):
-        raise TypeError(f"params= is a mapping from names to values, not {type(params).__name__}")
-    if twice := params.keys() & more_params.keys():
-        raise TypeError(f"parameter {min(twice)!r} is given twice: in params= and as a keyword")
-    return {**params, **more_params}
-
-
-def _count(steps: int) -> int:
-    if type(steps) is int and 0 <= steps <= _MOST_STEPS:
-        return steps
-    try:
-        count = operator.index(steps)
-    except TypeError:
-        raise TypeError(f"steps= is a whole number, not {steps!r}") from None
-    if count < 0:
-        raise ValueError(f"steps= is not negative, but it is {count}")
-    if count > _MOST_STEPS:
-        raise ValueError(f"steps= is at most {_MOST_STEPS}, but it is {count}")
-    return count

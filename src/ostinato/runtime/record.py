@@ -58,6 +58,6 @@ def trace_of(program: Program, run: _core.Run) -> Trace:
         records[np.argsort(records["start"], kind="stable")],
         [op.name for op in scheduled.ops],
         [str(op.call_site) for op in scheduled.ops],
-        [f"cpu:{home}" for home in scheduled.placement.home.tolist()],
+        [f"cpu:{home}" for home in run.homes],
         dropped,
     )

@@ -1,0 +1,66 @@
+"""What programs and runs are given, checked."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["NO_PARAMS", "checked_runs", "count", "merged", "stops", "threads_for"]
+
+NO_PARAMS: Mapping[str, Any] = {}
+
+_RUNS = ("pipelined", "serial", "concurrent", "once")
+_STOP = {"stop": True, "continue": False}
+_MOST_STEPS = 2**62  # so that step numbers stay far from the ends of 64 bits
+
+
+def checked_runs(runs: str) -> str:
+    """Return how runs relate."""
+    if runs not in _RUNS:
+        raise ValueError(f"runs= is one of {', '.join(map(repr, _RUNS))}, not {runs!r}")
+    return runs
+
+
+def threads_for(processors: Sequence[object], lanes: int | None) -> int:
+    """Return how many threads a program may use."""
+    if lanes is None:
+        return len(processors)
+    threads = min(len(processors), operator.index(lanes))
+    if threads < 1:
+        raise ValueError(f"lanes= is at least 1, not {lanes}")
+    return threads
+
+
+def merged(params: Mapping[str, Any], more_params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return parameters that were given as a mapping and as keywords."""
+    if not params:
+        return more_params
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params= is a mapping from names to values, not {type(params).__name__}")
+    if twice := params.keys() & more_params.keys():
+        raise TypeError(f"parameter {min(twice)!r} is given twice: in params= and as a keyword")
+    return {**params, **more_params}
+
+
+def count(steps: int) -> int:
+    """Return a number of steps."""
+    if type(steps) is int and 0 <= steps <= _MOST_STEPS:
+        return steps
+    try:
+        found = operator.index(steps)
+    except TypeError:
+        raise TypeError(f"steps= is a whole number, not {steps!r}") from None
+    if found < 0:
+        raise ValueError(f"steps= is not negative, but it is {found}")
+    if found > _MOST_STEPS:
+        raise ValueError(f"steps= is at most {_MOST_STEPS}, but it is {found}")
+    return found
+
+
+def stops(on_error: str) -> bool:
+    """Return whether a run begins no further steps after a failure."""
+    try:
+        return _STOP[on_error]
+    except (KeyError, TypeError):
+        raise ValueError(f"on_error= is 'stop' or 'continue', not {on_error!r}") from None

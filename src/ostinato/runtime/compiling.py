@@ -1,0 +1,33 @@
+"""From a graph to a program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ostinato.runtime.arguments import checked_runs, threads_for
+from ostinato.runtime.costing import CostsArgument, costing_of
+from ostinato.runtime.machine import Machine, default_machine
+from ostinato.runtime.program import Program
+
+if TYPE_CHECKING:
+    from ostinato.graph.graph import Graph
+
+__all__ = ["compile_graph"]
+
+
+def compile_graph(
+    graph: Graph,
+    machine: Machine | None = None,
+    *,
+    runs: str = "pipelined",
+    lanes: int | None = None,
+    costs: CostsArgument = None,
+) -> Program:
+    """Compile a graph; see `Graph.compile`."""
+    if machine is None:
+        machine = default_machine()
+    if not isinstance(machine, Machine):
+        raise TypeError(f"a graph is compiled for a Machine, not {type(machine).__name__}")
+    machine._check_open()
+    threads = threads_for(machine.processors, lanes)
+    return Program(graph, machine, threads, costing_of(costs), checked_runs(runs))

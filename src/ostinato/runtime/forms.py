@@ -1,0 +1,117 @@
+"""Compiled forms of one program, of which one at a time takes runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ostinato import _core
+from ostinato.compile.lower import lower
+
+if TYPE_CHECKING:
+    from ostinato.compile.costs import Costs
+    from ostinato.compile.lower import Lowered
+    from ostinato.compile.schedule import Scheduled
+    from ostinato.graph.op import Op
+    from ostinato.runtime.machine import Machine
+    from ostinato.runtime.program import Program
+    from ostinato.runtime.rebinding import Rebinding
+
+__all__ = ["Form", "Forms"]
+
+
+class Form:
+    """What became of a graph: a schedule, the plan for it, and the program in the core.
+
+    Parameters
+    ----------
+    machine
+        What it is for.
+    scheduled
+        The schedule.
+    binding
+        Which arrays stand for those captured.
+    runs
+        How runs relate.
+    other
+        Another form of the same program, which may have run.
+    """
+
+    __slots__ = ("core", "lowered", "scheduled")
+
+    def __init__(
+        self, machine: Machine, scheduled: Scheduled, binding: Rebinding | None, runs: str, other: Form | None
+    ) -> None:
+        outside = None if other is None else other.lowered.outside
+        self.scheduled: Scheduled = scheduled
+        self.lowered: Lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, binding, outside)
+        kind = "serial" if runs == "serial" else "pipelined"
+        self.core: _core.Program = _core.Program(machine._core, scheduled.core, self.lowered.plan, kind)
+
+    def rebind(self, ops: tuple[Op, ...], binding: Rebinding) -> None:
+        """Run on other arrays from the next run on; `ops` are the same ops, which need not hold the old arrays."""
+        self.scheduled = dataclasses.replace(self.scheduled, ops=ops)
+        self.lowered = lower(ops, self.scheduled.core, self.scheduled.slots, binding, self.lowered.outside)
+        self.core.rebind(self.lowered.plan)
+
+
+class Forms:
+    """The forms that a program has while it is retuned.
+
+    Which of them takes runs is the core's knowledge; the program follows it. A form takes the place of another one
+    where neither has runs in flight, at once: whoever submits meanwhile is sent on to it.
+
+    Parameters
+    ----------
+    program
+        The program.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        earlier, program._unsettled = program._unsettled, None
+        self.present: Form = program._serving_form() if earlier is None else earlier.present
+        """The one that is to stay."""
+
+    def add(self, scheduled: Scheduled) -> Form:
+        """Add a form of the same ops with another schedule."""
+        program = self.program
+        with program._lock:
+            program._check_open()
+            form = program._form(dataclasses.replace(scheduled, ops=self.present.scheduled.ops))
+            program._forms.append(form)
+            return form
+
+    def learn(self, costs: Costs) -> None:
+        """Let the form that is to stay know what its ops take."""
+        program = self.program
+        with program._lock:
+            self.present.scheduled = dataclasses.replace(self.present.scheduled, costs=costs)
+            if self.present.core is program._core:
+                program._use(self.present)
+
+    def enter(self, form: Form) -> bool:
+        """Let a form take runs from now on; False if it cannot, since another one has runs in flight."""
+        program = self.program
+        with program._lock:
+            program._check_open()
+            serving = program._serving_form()
+            if serving is not form and not form.core.take_over(serving.core):
+                return False
+            program._use(form)
+            return True
+
+    def finish(self) -> None:
+        """Drop all forms but the one that is to stay, now, or else as soon as that can take the place of the others."""
+        program = self.program
+        if program._closed:
+            return
+        if not self.enter(self.present):
+            program._wait_to_settle(self)
+            return
+        with program._lock:
+            for form in [form for form in program._forms if form is not self.present]:
+                program._forms.remove(form)
+                program._former.append({**form.core.statistics(), "core_bytes": 0})
+                form.core.close()
+        program._wait_to_settle(None)

@@ -1,0 +1,315 @@
+"""Retuning: a program is scheduled anew by what its ops take, and keeps the better schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.errors import ContractError
+from ostinato.runtime import record
+from ostinato.runtime.contest import contest
+from ostinato.runtime.duel import ALPHA, Duel
+from ostinato.runtime.forms import Form, Forms
+from ostinato.runtime.outside import After, conditions
+from ostinato.runtime.values import barriers_of
+
+if TYPE_CHECKING:
+    from ostinato.compile.costs import Costs
+    from ostinato.compile.schedule import Scheduled
+    from ostinato.runtime.program import Program
+    from ostinato.view.trace import Trace
+
+__all__ = ["CostChange", "Retuning", "StepTime", "retune"]
+
+_MOST = 100
+"""Steps that are looked at before anything is decided, and steps that are traced."""
+
+_TRACED_SHARE = 5
+"""One in so many steps is traced at most."""
+
+_RECORDS = 1_000_000
+"""So many records of a trace are enough."""
+
+_FIRST_SHARE = 20
+"""One in so many steps is run first, and says how long turns are to be."""
+
+_CHANGED = 1.5
+"""An op's cost has changed where it is so many times what it was, or the other way round."""
+
+
+class StepTime(NamedTuple):
+    """What a step takes, in seconds."""
+
+    seconds: float
+    """The median."""
+    low: float
+    high: float
+    """Between these the median is, with 95 %; where times are fewer than six, all of them."""
+
+    @classmethod
+    def of(cls, times: Sequence[float]) -> StepTime:
+        """Return what a step takes by the times of several turns."""
+        from ostinato.tune.race.stopping import interval, median
+
+        ordered = sorted(times)
+        return cls(median(ordered), *interval(ordered))
+
+    def __str__(self) -> str:
+        return f"{_time(self.seconds)} ({_time(self.low)} to {_time(self.high)})"
+
+
+class CostChange(NamedTuple):
+    """An op that takes something else than was assumed when the program was compiled."""
+
+    op: str
+    call_site: str
+    before: float
+    """Seconds."""
+    after: float
+    """Seconds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Retuning:
+    """What `Program.retune` did.
+
+    Attributes
+    ----------
+    steps
+        The number of steps run: fewer than asked for where `until` ended the run.
+    kept
+        ``"new"`` if the program has another schedule now, ``"old"`` if it has the one that it had.
+    before, after
+        What a step takes with the schedule that it had, and with the one that it has; None where no step was run.
+    pairs
+        How many pairs of turns the schedules took.
+    changed
+        The ops whose measured cost is not the one that they were scheduled by, the greatest difference first.
+    why
+        Why that schedule was kept.
+    """
+
+    steps: int
+    kept: str
+    before: StepTime | None
+    after: StepTime | None
+    pairs: int
+    changed: tuple[CostChange, ...]
+    why: str
+
+    def __str__(self) -> str:
+        lines = [f"retuned over {self.steps} steps: kept the {self.kept} schedule; {self.why}"]
+        if self.before is not None and self.after is not None:
+            lines.append(f"a step took {self.before}")
+            if self.kept == "new":
+                lines.append(f"and takes    {self.after}, {self.before.seconds / self.after.seconds:.2f} times as fast")
+        for change in self.changed[:_SHOWN]:
+            lines.append(f"  {change.op}: {_time(change.before)} was assumed, {_time(change.after)} measured")
+        if len(self.changed) > _SHOWN:
+            lines.append(f"  and {len(self.changed) - _SHOWN} more ops")
+        return "\n".join(lines)
+
+
+_SHOWN = 8
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def retune(program: Program, steps: int, after: After, params: Mapping[str, Any], seed: int | None = None) -> Retuning:
+    """Run steps of a program, and let it have the better schedule from then on; see `Program.retune`.
+
+    `seed` is that of the coins, for tests.
+    """
+    if program._runs in ("concurrent", "once"):
+        what = "run side by side" if program._runs == "concurrent" else "are a single one"
+        raise ValueError(f"a program of runs={program._runs!r} cannot be retuned: its runs {what}")
+    if _core.serving() or any(core.in_own_task for core in program._cores):
+        raise ContractError("retune inside a task: a task on a lane must not wait, the lane would stand still")
+    program._machine._prepare_caller()
+    with program._retuning:
+        forms = Forms(program)
+        runs = _Runs(forms, steps, after, params)
+        try:
+            return _Retuner(forms, runs, seed).retune()
+        finally:
+            forms.finish()
+
+
+class _Retuner:
+    """Learns from the first steps what ops take, and lets other schedules duel with the present one on the rest."""
+
+    def __init__(self, forms: Forms, runs: _Runs, seed: int | None) -> None:
+        self._forms = forms
+        self._runs = runs
+        self._seed = seed
+        self._turns: dict[Form, list[float]] = defaultdict(list)  # what steps took, by the turns of duels
+        self._other: dict[Form, list[float]] = defaultdict(list)  # and by other runs
+        self._pairs = 0
+
+    def retune(self) -> Retuning:
+        old = self._forms.present
+        changed: tuple[CostChange, ...] = ()
+        step_seconds = self._run(min(self._runs.left // _FIRST_SHARE, _MOST))
+        steps = min(self._runs.left // _TRACED_SHARE, _MOST, 1 + _RECORDS // max(len(old.scheduled.ops), 1))
+        trace = self._runs.trace(steps) if steps else None
+        if trace is None:
+            why = "the steps were too few to learn from"
+        else:
+            from ostinato.measured.traced import durations
+
+            costs = durations(trace, old.scheduled.costs, "traced")
+            changed = _changes(old.scheduled, costs)
+            why = self._duels(others(old.scheduled, costs, self._forms.program), step_seconds)
+            self._forms.learn(costs)
+        self._runs.enter_present()
+        self._run(self._runs.left)
+        kept = self._forms.present
+        return Retuning(
+            self._runs.done,
+            "old" if kept is old else "new",
+            self._time(old),
+            self._time(kept),
+            self._pairs,
+            changed,
+            why,
+        )
+
+    def _duels(self, rivals: Sequence[Scheduled], step_seconds: float) -> str:
+        """Let the present schedule duel with each of the others, keep the better one, and say why."""
+        why = "by what its ops take it would be the same again"
+        won = False
+        for place, scheduled in enumerate(rivals):
+            present, rival = self._forms.present, self._forms.add(scheduled)
+            self._runs.entrants = present, rival
+            duel = Duel(ALPHA / len(rivals), None if self._seed is None else self._seed + place)
+            found = contest(self._runs, self._runs.left // (len(rivals) - place), step_seconds, duel)
+            self._pairs += found.pairs
+            self._turns[present] += found.old
+            self._turns[rival] += found.new
+            if found.won:
+                self._forms.present = rival
+            if found.won or not won:
+                why = found.why
+            won = won or found.won
+        return why
+
+    def _run(self, steps: int) -> float:
+        """Run steps with the present schedule, and return what one took."""
+        seconds = self._runs.run(steps) if steps else None
+        if seconds is None:
+            return 0.0
+        self._other[self._forms.present].append(seconds / steps)
+        return seconds / steps
+
+    def _time(self, form: Form) -> StepTime | None:
+        times = self._turns[form] or self._other[form]
+        return StepTime.of(times) if times else None
+
+
+class _Runs:
+    """Steps of a program that are run bit by bit, as one run would run them; what others submit may come between."""
+
+    def __init__(self, forms: Forms, steps: int, after: After, params: Mapping[str, Any]) -> None:
+        program = forms.program
+        self._forms = forms
+        self._program = program
+        self._barriers = barriers_of(program._lowered, params)
+        self._values = program._values(params, {})
+        self._start = conditions(program._scheduled.preconditions, after)  # of the next run
+        self._last: _core.Run | None = None
+        self.entrants: tuple[Form, ...] = (forms.present,)
+        self.left = steps
+        self.done = 0
+
+    def enter(self, program: int) -> bool:
+        return self._forms.enter(self.entrants[program])
+
+    def enter_present(self) -> None:
+        """Let the form that is to stay run, if that can be: otherwise it will be later."""
+        self._forms.enter(self._forms.present)
+
+    def run(self, steps: int) -> float | None:
+        if steps > self.left:
+            return None
+        run, seconds = self._one_run(steps, False)
+        return seconds if run.steps == steps else None
+
+    def trace(self, steps: int) -> Trace | None:
+        """Run steps, and return their trace; None where the run ended with them."""
+        run, _ = self._one_run(steps, True)
+        return record.trace_of(self._program, run) if self.left else None
+
+    def _one_run(self, steps: int, traced: bool) -> tuple[_core.Run, float]:
+        program = self._program
+        process_trace = program._process_trace
+        run: _core.Run | None = None
+        while run is None:
+            begin = time.perf_counter_ns()
+            run = self._try(steps, traced or process_trace is not None)
+            seconds = (time.perf_counter_ns() - begin) * 1e-9
+            if run is None:
+                program._catch_up()
+        if process_trace is not None:
+            process_trace.watch(program, run)
+        done = program._end(run)
+        self._start = None, (None,) * len(self._start[1])
+        self._last = run
+        self.done += done
+        self.left = 0 if run.met or done < steps else self.left - done
+        return run, seconds
+
+    def _try(self, steps: int, traced: bool) -> _core.Run | None:
+        linked = self._program._linked
+        if linked is not None:
+            core, run = linked.submit(steps, 0, True, *self._values, self._start, self._barriers, traced, self._last)
+            if run is not None:
+                core.follow(run)
+            return run
+        given = (*self._start, (), -1) if self._start != _NOTHING else None
+        core = self._program._core
+        return cast("_core.Run | None", core.replay_as_run(steps, 0, True, *self._values, given, traced))
+
+
+_NOTHING = (None, ())
+
+
+def others(present: Scheduled, costs: Costs, program: Program) -> list[Scheduled]:
+    """Return the schedules that costs lead to, the most promising first, without those that are the present one."""
+    found: list[Scheduled] = []
+    processors = len(program._machine.processors)
+    for threads in sorted({program._threads, 1}, reverse=True):
+        scheduled = present.anew(costs, processors, threads, present.model)
+        scheduled = dataclasses.replace(scheduled, threads=present.threads)  # what was asked for
+        if not any(_same(scheduled, known) for known in (present, *found)):
+            found.append(scheduled)
+    return found
+
+
+def _same(one: Scheduled, other: Scheduled) -> bool:
+    """Whether the same lanes run the same ops in the same order."""
+    return (
+        len(one.lane_ops) == len(other.lane_ops)
+        and np.array_equal(one.placement.home, other.placement.home)
+        and all(map(np.array_equal, one.lane_ops, other.lane_ops))
+    )
+
+
+def _changes(scheduled: Scheduled, costs: Costs) -> tuple[CostChange, ...]:
+    assumed, found = scheduled.costs.seconds, costs.seconds
+    changed = np.flatnonzero(np.maximum(assumed, found) > _CHANGED * np.minimum(assumed, found))
+    ranked = changed[np.argsort(-np.abs(found - assumed)[changed], kind="stable")]
+    return tuple(
+        CostChange(scheduled.ops[op].name, str(scheduled.ops[op].call_site), float(assumed[op]), float(found[op]))
+        for op in ranked.tolist()
+    )
