@@ -1,0 +1,278 @@
+"""What the store keeps of a case comes back, and by exactly what it depends on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from measured.faking import Fake, tune
+from measured.tasks import relax
+from ostinato.measured import book as book_module
+from ostinato.measured.book import Book, Known, find, recorded, remembered, source_of_variants
+from ostinato.measured.case import Case, cases_of
+from ostinato.measured.shelf import Shelf, shelf_of
+from ostinato.tune.store.exchange import export, load
+from ostinato.tune.store.store import Store, StoreError
+from ostinato.tune.store.versions import versions
+
+TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (190.0, 200.0, 210.0), "blocked(block=8)": "wrong_result"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tune.db"
+
+
+def graph_of(*scalars: float, size: int = 8) -> ost.Graph:
+    graph = ost.Graph()
+    for scalar in scalars or (1.0,):
+        graph.task(relax, np.zeros(size), np.zeros(size), scalar)
+    return graph
+
+
+def case_of(graph: ost.Graph | None = None) -> Case:
+    return cases_of((graph or graph_of()).ops)[0]
+
+
+def known(path: Path, source: Callable[[], str | None] | None = None, case: Case | None = None) -> Known:
+    case = case or case_of()
+    return find(path, case.key, source or (lambda: source_of_variants(case.declared)))
+
+
+def test_a_record_comes_back(path: Path) -> None:
+    found = tune(graph_of(), Fake(TIMES), path)["relax"]
+    record = known(path).record
+    assert record is not None
+    assert (record.places, record.winner, record.ties, record.rtol) == ((0, 1, 2, 3), 1, (1,), 0.0)
+    assert record.complete
+    assert record.samples(1) == (190.0, 200.0, 210.0)
+    assert record.samples(3) == ()
+    case = case_of()
+    again = remembered(case, record)
+    assert [result.cached for result in again.results] == [True] * 4
+    for before, after in zip(found.results, again.results, strict=True):
+        assert (before.status, before.time_ns, before.interval_ns) == (after.status, after.time_ns, after.interval_ns)
+        assert before.candidate.config == after.candidate.config
+        assert before.message == after.message
+    assert again.best is again.results[1]
+    assert again.default is again.results[0]
+    assert again.ties == (again.best,)
+    assert "at_once" in again.why()
+    assert "from the store" in again.table() or "at_once" in again.table()
+
+
+def test_ties_with_the_default_are_won_by_the_default() -> None:
+    case = case_of()
+    report = Fake({"relax": (200.0,), "at_once": (200.0,)})(case, rtol=0.0, budget=None)
+    report.best = report.results[1]
+    record = recorded(case, report, 0.0)
+    assert record is not None
+    assert record.winner == 0
+    assert record.ties == (0, 1)
+
+
+@pytest.mark.parametrize("status", ["crash", "hang_killed", "invalid", "cancelled"])
+def test_where_the_task_itself_fails_there_is_no_record(path: Path, status: str) -> None:
+    fake = Fake({"relax": status})
+    tune(graph_of(), fake, path)
+    assert known(path) == Known()
+    tune(graph_of(), fake, path)
+    assert len(fake.measured) == 2
+
+
+def test_where_time_ran_out_compile_has_what_there_is_and_tune_measures_again(path: Path) -> None:
+    fake = Fake({**TIMES, "blocked(block=16)": "cancelled"})
+    tune(graph_of(), fake, path)
+    record = known(path).record
+    assert record is not None
+    assert not record.complete
+    assert record.places == (0, 1, 3)
+    assert record.winner == 1
+    fake.known = dict(TIMES)
+    tune(graph_of(), fake, path)
+    assert len(fake.measured) == 2
+    record = known(path).record
+    assert record is not None
+    assert record.complete
+
+
+def test_nothing_is_known_where_there_is_no_file(path: Path) -> None:
+    assert known(path) == Known()
+    assert shelf_of(path) is None
+    assert not path.exists()
+
+
+def test_the_file_is_read_once_as_long_as_it_stays_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune(graph_of(), Fake(TIMES), path)
+    reads = []
+    read = Shelf._read
+    monkeypatch.setattr(Shelf, "_read", lambda self, operation: [reads.append(operation), *read(self, operation)][1:])
+    for _ in range(3):
+        assert known(path).record
+    assert len(reads) == 1
+    with Store(path) as store:  # it is not closed: what is written is in the log first
+        other = Book(path, print)
+        other._store = store
+        record = known(path).record
+        assert record is not None
+        other.add(case_of(), "another source", record)
+        assert known(path).record
+        assert len(reads) == 2
+
+
+def test_other_code_is_refused(path: Path) -> None:
+    tune(graph_of(), Fake(TIMES), path)
+    found = known(path, lambda: "other")
+    assert (found.records, found.differs) == ((), "source")
+    assert "code" in found.why
+    assert known(path, lambda: None) == Known()  # what cannot be told is not stored, and not found
+
+
+def test_another_processor_is_refused_by_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune(graph_of(), Fake(TIMES), path)
+    there = book_module.environment
+
+    def elsewhere(devices: Any) -> dict[str, Any]:
+        found = there(devices)
+        return {**found, "devices": {name: {"model": "Z80", "driver": ""} for name in found["devices"]}}
+
+    monkeypatch.setattr(book_module, "environment", elsewhere)
+    found = known(path)
+    assert found.differs == "device"
+    assert found.why.startswith("the store's results are for another device (")
+    assert found.why.endswith(" instead of Z80)")
+
+
+def test_other_versions_are_refused_by_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune(graph_of(), Fake(TIMES), path)
+    there = book_module.environment
+    monkeypatch.setattr(
+        book_module,
+        "environment",
+        lambda devices: {**there(devices), "versions": {**versions(), "numpy": "0.1", "scipy": "9"}},
+    )
+    found = known(path)
+    assert found.differs == "versions"
+    assert f"numpy {np.__version__} instead of 0.1" in found.why
+    assert "instead of 9" in found.why
+
+
+def test_a_store_of_another_machine_that_was_brought_here_is_refused(path: Path, tmp_path: Path) -> None:
+    """As users bring one: exported there, loaded here."""
+    tune(graph_of(), Fake(TIMES), path)
+    export(path, tmp_path / "there.jsonl")
+    lines = (tmp_path / "there.jsonl").read_text().splitlines()
+    changed = [lines[0], *(json.dumps({**json.loads(line), "model": "Z80"}) for line in lines[1:])]
+    (tmp_path / "there.jsonl").write_text("\n".join(changed) + "\n")
+    here = tmp_path / "here.db"
+    load(tmp_path / "there.jsonl", here)
+    assert known(here).differs == "device"
+    assert "(Z80 instead of " in known(here).why
+    fake = Fake(TIMES)
+    (report,) = tune(graph_of(), fake, here).values()
+    assert [result.miss for result in report.results] == ["device"] * 4
+    assert fake.measured == ["relax"]
+    assert known(here).record
+
+
+def test_other_shapes_are_another_case(path: Path) -> None:
+    tune(graph_of(size=8), Fake(TIMES), path)
+    assert known(path, case=case_of(graph_of(size=9))) == Known()
+
+
+def test_a_store_of_searches_only_says_nothing(path: Path) -> None:
+    with Store(path):
+        pass
+    assert known(path) == Known()
+
+
+@pytest.mark.parametrize("what", ["garbage", "database", "directory", "unreadable"])
+def test_what_is_no_store_is_named(path: Path, what: str) -> None:
+    if what == "garbage":
+        path.write_bytes(b"garbage" * 1000)
+    elif what == "database":
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE mine (x)")
+        connection.close()
+    elif what == "directory":
+        path.mkdir()
+    else:
+        if os.getuid() == 0:
+            pytest.skip("root may read everything")
+        tune(graph_of(), Fake(TIMES), path)
+        path.chmod(0)
+    with pytest.raises(StoreError, match=str(path)):
+        known(path)
+
+
+def test_a_store_in_a_directory_that_cannot_be_written_is_read(path: Path) -> None:
+    if os.getuid() == 0:
+        pytest.skip("root may write everything")
+    tune(graph_of(), Fake(TIMES), path)
+    path.chmod(stat.S_IRUSR)
+    path.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        assert known(path).record
+    finally:
+        path.parent.chmod(stat.S_IRWXU)
+
+
+def test_records_that_make_no_sense_are_left_out(path: Path) -> None:
+    tune(graph_of(), Fake(TIMES), path)
+    for config in ("{}", '{"places":[0],"winner":7,"ties":[],"rtol":0,"complete":true,"checked":[]}', "[]"):
+        connection = sqlite3.connect(path)
+        with connection:
+            connection.execute("UPDATE candidate SET config = ?", (config,))
+        connection.close()
+        assert known(path).record is None
+
+
+def test_what_was_checked_before_still_counts(path: Path) -> None:
+    fake = Fake(TIMES)
+    tune(graph_of(1.0), fake, path)
+    tune(graph_of(2.0), fake, path)
+    assert len(fake.measured) == 2
+    tune(graph_of(2.0, 1.0), fake, path)
+    assert len(fake.measured) == 2
+
+
+def test_what_was_checked_before_does_not_count_for_what_was_wrong_then(path: Path) -> None:
+    fake = Fake({**TIMES, "at_once": "wrong_result"})
+    tune(graph_of(1.0), fake, path)
+    fake.known = dict(TIMES)
+    tune(graph_of(2.0), fake, path)
+    fake.measured.clear()
+    tune(graph_of(1.0, 2.0), fake, path)
+    assert fake.measured == ["relax"]
+
+
+def test_tolerances(path: Path) -> None:
+    fake = Fake(TIMES)
+    tune(graph_of(), fake, path, rtol=0.0)
+    tune(graph_of(), fake, path, rtol=1e-6)  # something is wrong without tolerance, so it is asked again
+    assert len(fake.measured) == 2
+    for rtol in (1e-6, 0.0, 1e-6):
+        tune(graph_of(), fake, path, rtol=rtol)
+        record = known(path).record
+        assert record is not None
+        assert record.rtol == rtol  # compile goes by what was asked for last
+    assert len(fake.measured) == 2
+
+
+def test_what_is_right_without_tolerance_is_right_with_one(path: Path) -> None:
+    fake = Fake()
+    tune(graph_of(), fake, path, rtol=0.0)
+    tune(graph_of(), fake, path, rtol=1e-6)
+    assert len(fake.measured) == 1
+    tune(graph_of(size=9), fake, path, rtol=1e-6)
+    tune(graph_of(size=9), fake, path, rtol=0.0)
+    assert len(fake.measured) == 3
