@@ -109,15 +109,18 @@ class Candidate:
         Parameters
         ----------
         factory
-            Gets the configuration as keywords, and returns the callable that is timed.
+            Gets the configuration as keywords, and returns the callable that is timed. If that has an attribute
+            `before_sample`, a function, this is called before each sample and before the calls that are checked, and
+            not timed: it puts back what calls change. If it has an attribute `calls_per_sample`, read after its first
+            call, a call of it stands for so many of what is measured, and times are divided by that.
         config
             The configuration.
         prepare
             Gets the configuration as keywords, or nothing if it takes nothing, in a process of its own that holds no
             device; what it returns (anything that can be pickled) reaches the factory as `prepared`.
         setup
-            Run once per worker, with the `key` of the search if it takes an argument; what it returns reaches the
-            factory as `inputs`.
+            Run once per worker, with the `key` of the search if it takes an argument, and its `data` if there are any;
+            what it returns reaches the factory as `inputs`.
         source
             Files whose contents belong to the candidate besides the factory's module: a change measures it again.
 

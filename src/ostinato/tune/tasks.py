@@ -32,6 +32,8 @@ class Tasks:
         Limit of time of one build, measurement or check.
     memory
         Bytes that a candidate may take.
+    data
+        What setups get besides the key.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Tasks:
         *,
         seconds: float,
         memory: int | None,
+        data: str | None = None,
     ) -> None:
         self._op = op
         self._key = key
@@ -55,6 +58,7 @@ class Tasks:
         )
         self._seconds = seconds
         self._memory = memory
+        self._data = data
         self._shared: dict[tuple[str, str, str | None, bool], str] = {}
 
     def build(self, trial: Trial) -> Task:
@@ -108,6 +112,7 @@ class Tasks:
                 "factory": candidate.factory,
                 "key": self._key,
                 "setup": candidate.setup,
+                "data": self._data,
                 "verify": self._verify,
                 "policy": self._turn if final else self._policy,
                 "again": final,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ostinato.tune.candidate import Candidate, importable_name
 from ostinato.tune.canonical import plain
@@ -50,7 +50,7 @@ class Tuner:
         are none.
     store
         Path of the store; None: in the user's cache directory, or where ``OSTINATO_CACHE_DIR`` says, and if that cannot
-        be written, nothing is remembered.
+        be written, nothing is remembered; False: nothing is.
     timeout
         Seconds that a candidate may take: to be built, and again to be measured.
     memory
@@ -88,7 +88,7 @@ class Tuner:
         self,
         devices: str | Sequence[str] = "all",
         *,
-        store: str | os.PathLike[str] | None = None,
+        store: str | os.PathLike[str] | Literal[False] | None = None,
         timeout: float = 30.0,
         memory: int | None = None,
         policy: Policy | None = None,
@@ -108,7 +108,7 @@ class Tuner:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._thread = 0  # that runs a search
-        self._store = _store(store)
+        self._store = None if store is False else _store(store)
         self._loop = Loop()
         self._stations = [Station(self._loop, device, memory=memory) for device in self._devices]
         self._builders = [
@@ -128,6 +128,7 @@ class Tuner:
         verify: str | Callable[..., object] | None = None,
         budget: float | Budget | None = None,
         anew: bool = False,
+        data: str | os.PathLike[str] | None = None,
     ) -> Report:
         """Measure candidates and return what was found.
 
@@ -150,6 +151,9 @@ class Tuner:
             Seconds, or a `Budget`. What it leaves no time for is ``cancelled``.
         anew
             Whether everything is measured, also what the store knows.
+        data
+            What a candidate's `setup` gets besides the key, as a second argument: the path of a file with the problem,
+            say. Not part of the key of stored results.
 
         Raises
         ------
@@ -176,9 +180,10 @@ class Tuner:
             raise TypeError(f"default is a Candidate, not {default!r}")
         check = None if verify is None else importable_name("verify", verify)
         strategy = offers(candidates, default)
+        path = None if data is None else os.fspath(data)
         with self._alone():
             self._check()
-            return self._search(op, problem, strategy, default, check, budget or Budget(), anew)
+            return self._search(op, problem, strategy, default, check, budget or Budget(), anew, path)
 
     def close(self) -> None:
         """End the workers and close the store; once more does nothing."""
@@ -200,6 +205,7 @@ class Tuner:
         verify: str | None,
         budget: Budget,
         anew: bool,
+        data: str | None,
     ) -> Report:
         if not self._clean:  # an interrupt came while the last search was being ended
             self._clear()
@@ -226,7 +232,9 @@ class Tuner:
             stations=self._stations,
             builders=self._builders,
             intake=intake,
-            tasks=Tasks(op, key, verify, self._policy, race.turn, seconds=self._timeout, memory=self._memory),
+            tasks=Tasks(
+                op, key, verify, self._policy, race.turn, seconds=self._timeout, memory=self._memory, data=data
+            ),
             known=known,
             ledger=ledger,
             race=race,

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
+from ostinato.cache_directory import cache_directory
 from ostinato.errors import TuningError
 from ostinato.tune.store.key import Context
 
@@ -336,12 +337,7 @@ def default_path() -> Path:
 
     ``OSTINATO_CACHE_DIR`` names the directory; by default it is ``ostinato`` in the user's cache directory.
     """
-    chosen = os.environ.get("OSTINATO_CACHE_DIR")
-    if chosen:
-        directory = os.path.abspath(chosen)
-    else:
-        cache = os.environ.get("XDG_CACHE_HOME", "")
-        directory = os.path.join(cache if os.path.isabs(cache) else os.path.expanduser("~/.cache"), "ostinato")
+    directory = cache_directory()
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as error:
