@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ostinato import _core
 from ostinato.errors import ContractError
 from ostinato.measured.in_process import measure_in_process
+from ostinato.measured.isolated import measure_isolated
+from ostinato.measured.shipment import Unshippable
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.lease.devices import devices as devices_named
+from ostinato.tune.lease.lease import Lease
 from ostinato.tune.policy import Budget, Policy
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.status import Status
+from ostinato.tune.tuner import Tuner
 
 if TYPE_CHECKING:
     from ostinato.measured.case import Case
+    from ostinato.tune.lease.device import Device
     from ostinato.tune.report.report import Report
 
 __all__ = ["Session", "candidates_of", "measure"]
@@ -53,10 +59,24 @@ class Session:
     ) -> None:
         self.policy = policy or Policy()
         self.progress = listener(progress)
-        self.device = devices_named(devices)[0]
+        self._devices = devices_named(devices)
+        self._tuner: Tuner | None = None
+
+    @cached_property
+    def device(self) -> Device:
+        """The device; chosen when it is first asked for."""
+        return next((device for device in self._devices if _is_free(device)), self._devices[0])
+
+    def tuner(self) -> Tuner:
+        """Return the tuner whose worker measures; made when it is first asked for."""
+        if self._tuner is None:
+            self._tuner = Tuner([self.device.name], store=False, policy=self.policy, progress=self.progress)
+        return self._tuner
 
     def close(self) -> None:
         """End the worker."""
+        if self._tuner is not None:
+            self._tuner.close()
 
     def __enter__(self) -> Self:
         return self
@@ -96,17 +116,24 @@ def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget |
     if _core.serving():
         raise ContractError("a task cannot measure others: it would be in their way")
     candidates = candidates_of(case)
-    why = "worker processes are not used yet"
-    report = measure_in_process(
-        case,
-        candidates,
-        device=session.device,
-        policy=session.policy,
-        rtol=rtol,
-        budget=budget or Budget(),
-        progress=session.progress,
-    )
-    _say_where(report, f"measured in this process: {why}")
+    budget = budget or Budget()
+    try:
+        if not case.variants:
+            raise Unshippable("it is no task")
+        report = measure_isolated(case, candidates, tuner=session.tuner, rtol=rtol, budget=budget)
+        where = "measured in a worker process"
+    except Unshippable as why:
+        report = measure_in_process(
+            case,
+            candidates,
+            device=session.device,
+            policy=session.policy,
+            rtol=rtol,
+            budget=budget,
+            progress=session.progress,
+        )
+        where = f"measured in this process: {why}"
+    _say_where(report, where)
     if report.default is None or report.default.status is not Status.OK:
         report.best, report.ties = None, ()
     return report
@@ -117,6 +144,14 @@ def candidates_of(case: Case) -> list[Candidate]:
     if not case.variants:
         return [Candidate.call(FACTORY)]
     return [Candidate.call(FACTORY, {"variant": variant.name, **variant.config}) for variant in case.variants]
+
+
+def _is_free(device: Device) -> bool:
+    lease = Lease(device)
+    try:
+        return lease.try_acquire() is None
+    finally:
+        lease.release()
 
 
 def _say_where(report: Report, where: str) -> None:

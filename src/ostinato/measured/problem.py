@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from ostinato.compile.bound import with_values
 from ostinato.compile.flatten import FlatOp
-from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall
+from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
-from ostinato.graph.param import REQUIRED, Param
-from ostinato.graph.scalar import as_scalar
 from ostinato.measured.same import array_difference, same_value
 from ostinato.runtime.checked import argument
 from ostinato.runtime.copies import StandIns, allocations
@@ -31,7 +28,7 @@ _AS_CAPTURED = AsCaptured()
 
 
 class Problem:
-    """One op and copies of its arguments, as they are in step 0 of a run that gives no parameters.
+    """One op and copies of its arguments, as they are in step 0.
 
     Parameters
     ----------
@@ -41,7 +38,7 @@ class Problem:
     Attributes
     ----------
     op
-        The op with the arrays themselves in place of rings, and values in place of parameters.
+        The op with the arrays themselves in place of rings.
     changes
         Whether calls change what they are given, so that the next ones find something else.
     stand_ins
@@ -50,13 +47,11 @@ class Problem:
     Raises
     ------
     TypeError
-        What it accesses cannot be copied, or a parameter has no default.
+        What it accesses cannot be copied.
     """
 
     def __init__(self, op: Op) -> None:
-        operands = {id(operand): _at_step_0(operand) for operand in op.operands}
-        self.op = FlatOp(op, 0, _with(op, operands))
-        self.op.operands = tuple(operands[id(operand)] for operand in op.operands)
+        self.op = at_step_0(op)
         self._originals = allocations([self.op], _AS_CAPTURED, whole=False)
         self._plain = [original for original in self._originals if not original.objects]
         distinct = list({id(operand): operand for operand in self.op.operands}.values())
@@ -147,40 +142,26 @@ def _has_bytes(operand: Operand) -> bool:
     return bool(operand.arrays) and not operand.arrays[0].dtype.hasobject
 
 
-def _at_step_0(operand: Operand) -> Operand:
-    """Return an operand that is what this one is in step 0."""
+def at_step_0(op: Op) -> FlatOp:
+    """Return an op with the arrays themselves in place of rings: those that its operands are in step 0."""
+    operands = {id(operand): _element(operand) for operand in op.operands}
+    body = copy.copy(op.body)
+    if isinstance(body, PythonCall | NativeCall):
+        body.args = tuple(operands[id(arg)] if isinstance(arg, Operand) else arg for arg in body.args)
+    elif isinstance(body, Copy | Fill):
+        for name in type(body).__slots__:
+            value = getattr(body, name)
+            if isinstance(value, Operand):
+                setattr(body, name, operands[id(value)])
+    else:
+        raise TypeError(f"{op.name!r} computes nothing")
+    found = FlatOp(op, 0, body)
+    found.operands = tuple(operands[id(operand)] for operand in op.operands)
+    return found
+
+
+def _element(operand: Operand) -> Operand:
     if operand.ring is None:
         return operand
     array = operand.ring.views[operand.ring.offset % len(operand.ring.views)]
     return Operand(array, array, None, operand.mode)
-
-
-def _with(op: Op, operands: dict[int, Operand]) -> Body:
-    """Return the body of an op with other operands, and with the defaults of parameters."""
-
-    def replaced(value: object, kind: Any = None) -> Any:
-        if isinstance(value, Operand):
-            return operands[id(value)]
-        return _default_of(value, kind) if isinstance(value, Param) else value
-
-    body = op.body
-    if isinstance(body, Fill) and isinstance(body.value, Param):
-        body = with_values(op, {body.value.name: _default_of(body.value, None)})
-    changed = copy.copy(body)
-    if isinstance(changed, PythonCall):
-        changed.args = tuple(map(replaced, changed.args))
-    elif isinstance(changed, NativeCall):
-        changed.args = tuple(map(replaced, changed.args, changed.task.kinds))
-    elif isinstance(changed, Copy | Fill):
-        for name in type(changed).__slots__:
-            setattr(changed, name, replaced(getattr(changed, name)))
-    else:
-        raise TypeError(f"{op.name!r} computes nothing")
-    return changed
-
-
-def _default_of(param: Param, kind: Any) -> object:
-    value = param.value_in({})
-    if value is REQUIRED:
-        raise TypeError(f"parameter {param.name!r} has no default to measure with")
-    return as_scalar(value, kind, f"parameter {param.name!r}") if isinstance(kind, type) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from types import MappingProxyType
@@ -10,14 +11,19 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
+from ostinato.compile.bound import with_values
 from ostinato.compile.flatten import FlatOp
 from ostinato.compile.lower import kinds_of, lower
+from ostinato.graph.body import Fill, NativeCall, PythonCall
+from ostinato.graph.param import REQUIRED, Param
+from ostinato.graph.scalar import as_scalar
 from ostinato.runtime.outcome import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ostinato.graph.body import Body
+    from ostinato.graph.op import Op
     from ostinato.graph.variant import Variant
     from ostinato.measured.case import Case
     from ostinato.measured.problem import Problem
@@ -85,7 +91,7 @@ class Subject:
     Raises
     ------
     TypeError
-        The variant cannot take these arguments.
+        The variant cannot take these arguments, or a parameter has no default.
     """
 
     __slots__ = ("_body", "_calibrated", "_machine", "_problem", "_program", "_stand_ins", "_steps", "_unroll")
@@ -96,7 +102,7 @@ class Subject:
         body = variant.body(op.body)
         if body is None:
             raise TypeError(f"{variant.label} cannot take the arguments of the call at {op.call_site}: {refusal}")
-        self._body = body
+        self._body = _without_parameters(op, body)
         self._problem = problem
         self._machine = machine
         self._program: _core.Program | None = None
@@ -197,6 +203,28 @@ class Subject:
         run.deliver()
         if isinstance(end, BaseException):
             raise end.__cause__ or end
+
+
+def _without_parameters(op: Op, body: Body) -> Body:
+    """Return a body with the defaults of its parameters in their place."""
+    if isinstance(body, Fill) and isinstance(body.value, Param):
+        filling = FlatOp(op, 0, body)
+        return with_values(filling, {body.value.name: _default_of(body.value, None)})
+    if not isinstance(body, PythonCall | NativeCall) or not any(isinstance(arg, Param) for arg in body.args):
+        return body
+    kinds = body.task.kinds if isinstance(body, NativeCall) else (None,) * len(body.args)
+    changed = copy.copy(body)
+    changed.args = tuple(
+        _default_of(arg, kind) if isinstance(arg, Param) else arg for arg, kind in zip(body.args, kinds, strict=True)
+    )
+    return changed
+
+
+def _default_of(param: Param, kind: Any) -> object:
+    value = param.value_in({})
+    if value is REQUIRED:
+        raise TypeError(f"parameter {param.name!r} has no default to measure with")
+    return as_scalar(value, kind, f"parameter {param.name!r}") if isinstance(kind, type) else value
 
 
 def _in_a_row(ops: Sequence[FlatOp]) -> _core.Schedule:

@@ -1,0 +1,79 @@
+"""Variants that other processes can import, measured in the worker process of a tuner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ostinato.measured.shipment import Unshippable, ship
+from ostinato.measured.worker import NO_DEFAULT
+from ostinato.tune.candidate import Candidate
+from ostinato.tune.process.scratch import Scratch
+from ostinato.tune.status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ostinato.measured.case import Case
+    from ostinato.tune.policy import Budget
+    from ostinato.tune.report.report import Report
+    from ostinato.tune.tuner import Tuner
+
+__all__ = ["measure_isolated"]
+
+_WORKER = "ostinato.measured.worker"
+_RAISED = "AssertionError: "
+
+
+def measure_isolated(
+    case: Case,
+    candidates: Sequence[Candidate],
+    *,
+    tuner: Callable[[], Tuner],
+    rtol: float,
+    budget: Budget,
+) -> Report:
+    """Measure the variants of a case in a worker process: whatever they do there costs them no more than their result.
+
+    Parameters
+    ----------
+    case
+        The case.
+    candidates
+        What stands for its variants in the report, in their order: the default first.
+    tuner
+        Gives the tuner whose worker it is.
+    rtol, budget
+        What part outputs may differ by, and what all may take.
+
+    Raises
+    ------
+    Unshippable
+        Another process could not make the same of the case.
+    """
+    try:
+        calls = [
+            Candidate.call(f"{_WORKER}:subject", candidate.config, setup=f"{_WORKER}:setup") for candidate in candidates
+        ]
+    except ValueError as error:
+        raise Unshippable(str(error)) from None
+    scratch = Scratch()
+    try:
+        directory = scratch.directory("case")
+        ship(case, directory, rtol)
+        report = tuner().tune(
+            case.label,
+            calls,
+            key=case.key,
+            default=calls[0],
+            verify=f"{_WORKER}:check",
+            budget=budget,
+            data=directory,
+        )
+    finally:
+        scratch.remove()
+    for result in report.results:
+        if result.status is Status.WRONG_RESULT:
+            result.message = result.message.removeprefix(_RAISED)
+            if result.message == NO_DEFAULT:
+                result.status = Status.INVALID
+    return report

@@ -1,0 +1,264 @@
+"""A case in files, for a process that can import its variants: the memory it accesses, and a pickle of the rest."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import numpy as np
+
+from ostinato.graph.body import NativeCall, PythonCall
+from ostinato.graph.converted import Converted
+from ostinato.graph.kernel import Kernel
+from ostinato.graph.op import Op
+from ostinato.graph.operand import Operand
+from ostinato.graph.param import Param
+from ostinato.graph.recordable import Recordable
+from ostinato.graph.ring import RingElement
+from ostinato.graph.task import PythonTask, Task
+from ostinato.graph.variant import Variant
+from ostinato.measured.identity import importable
+from ostinato.measured.problem import at_step_0
+from ostinato.runtime.copies import Allocation, allocations
+from ostinato.runtime.memory import extent_of
+from ostinato.runtime.sequential import AsCaptured
+from ostinato.tune.worker.functions import found
+
+if TYPE_CHECKING:
+    from ostinato.graph.arrays import Array
+    from ostinato.graph.call_site import CallSite
+    from ostinato.measured.case import Case
+
+__all__ = ["Received", "Unshippable", "receive", "ship"]
+
+_MOST_BYTES = 1 << 30
+_PAGE = 4096
+
+
+class Unshippable(Exception):
+    """Why a case cannot be given to another process."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A case in the process that it was given to.
+
+    Attributes
+    ----------
+    ops
+        The ops that variants are compared on; the first is the one that is timed.
+    variants
+        The variants, the default first.
+    rtol
+        By what part floating-point numbers may differ.
+    """
+
+    ops: tuple[Op, ...]
+    variants: tuple[Variant, ...]
+    rtol: float
+
+
+def ship(case: Case, directory: str, rtol: float) -> None:
+    """Write a case to files in a directory.
+
+    Raises
+    ------
+    Unshippable
+        Another process could not make the same of it.
+    """
+    variants = [_Implementation.of(variant) for variant in case.variants]
+    ops = [at_step_0(op) for op in case.checked]
+    try:
+        originals = allocations(ops, AsCaptured(), whole=False)
+    except TypeError as error:
+        raise Unshippable(str(error)) from None
+    size = sum(original.high - original.low for original in originals)
+    if size > _MOST_BYTES:
+        raise Unshippable(f"its arrays take {size} bytes, more than are sent to another process")
+    operands = list({id(operand): operand for op in ops for operand in op.operands}.values())
+    begins: list[int] = []
+    with open(os.path.join(directory, "memory"), "wb") as file:
+        for original in originals:
+            # Alike within a page, as copies are.
+            file.seek(file.tell() + (original.low - file.tell()) % _PAGE)
+            begins.append(file.tell())
+            file.write(original.bytes)  # type: ignore[arg-type]
+    places = [_Place.of(operand, originals, begins) for operand in operands]
+    with open(os.path.join(directory, "case"), "wb") as file:
+        pickler = _Pickler(file, operands)
+        try:
+            pickler.dump(places)
+            pickler.dump([None if operand.arrays else operand.value for operand in operands])
+            pickler.dump(([_Call.of(op) for op in ops], variants, rtol))
+        except Unshippable:
+            raise
+        except Exception as error:  # pickling runs code of the user's
+            raise Unshippable(f"an argument cannot be pickled: {type(error).__name__}: {error}") from None
+
+
+def receive(directory: str) -> Received:
+    """Return the case whose files are in a directory."""
+    memory: Any = b""
+    path = os.path.join(directory, "memory")
+    if os.path.getsize(path):
+        with open(path, "rb") as file:
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    with open(os.path.join(directory, "case"), "rb") as file:
+        unpickler = _Unpickler(file)
+        places: list[_Place] = unpickler.load()
+        unpickler.arrays = [place.array(memory) for place in places]
+        unpickler.operands = [
+            Operand(token if array is None else array, array, None, place.mode)
+            for token, array, place in zip(unpickler.load(), unpickler.arrays, places, strict=True)
+        ]
+        calls, implementations, rtol = unpickler.load()
+    variants = tuple(each.variant() for each in implementations)
+    return Received(tuple(call.op(variants[0]) for call in calls), variants, rtol)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where in the memory an operand is."""
+
+    mode: int
+    begin: int = 0
+    shape: tuple[int, ...] | None = None  # None: it is a token
+    strides: tuple[int, ...] = ()
+    dtype: Any = None
+
+    @staticmethod
+    def of(operand: Operand, originals: Sequence[Allocation], begins: Sequence[int]) -> _Place:
+        if not operand.arrays:
+            return _Place(operand.mode)
+        array = operand.arrays[0]
+        if array.dtype.hasobject:
+            raise Unshippable("an array holds Python objects")
+        if not isinstance(operand.value, np.ndarray | RingElement):
+            raise Unshippable(f"an argument is an array of another library, a {type(operand.value).__name__}")
+        begin = 0
+        if array.size:
+            address = array.ctypes.data
+            index = bisect_right([original.low for original in originals], extent_of(array).low) - 1
+            begin = begins[index] + address - originals[index].low
+        return _Place(operand.mode, begin, array.shape, array.strides, array.dtype)
+
+    def array(self, memory: Any) -> Array | None:
+        if self.shape is None:
+            return None
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)
+        return np.ndarray(self.shape, self.dtype, memory, self.begin, self.strides)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What an op calls its task with."""
+
+    name: str
+    call_site: str
+    operands: tuple[Operand, ...]
+    args: tuple[object, ...]
+    keywords: tuple[str, ...]
+
+    @staticmethod
+    def of(op: Op) -> _Call:
+        body = op.body
+        if isinstance(body, PythonCall):
+            return _Call(op.name, str(op.call_site), op.operands, body.args, body.keywords)
+        assert isinstance(body, NativeCall)
+        args = tuple(
+            Converted(arg, kind) if isinstance(arg, Param) else arg
+            for arg, kind in zip(body.args, body.task.kinds, strict=True)
+        )
+        return _Call(op.name, str(op.call_site), op.operands, args, ())
+
+    def op(self, default: Variant) -> Op:
+        positional = len(self.args) - len(self.keywords)
+        named = dict(zip(self.keywords, self.args[positional:], strict=True))
+        body = default.task.body_of(self.args[:positional], named)
+        return Op(cast("Any", None), 0, self.name, cast("CallSite", self.call_site), body, self.operands)
+
+
+@dataclass(frozen=True)
+class _Implementation:
+    """A variant whose task, or the function of that, can be imported."""
+
+    importable: str
+    kind: str
+    options: dict[str, Any]
+    variant_of: tuple[str, str | None, dict[str, Any], dict[str, Any]]
+
+    @staticmethod
+    def of(variant: Variant) -> _Implementation:
+        name = importable(variant)
+        if name is None:
+            raise Unshippable(_why_not_importable(variant))
+        task = variant.task
+        kind = ""
+        options: dict[str, Any] = {}
+        if isinstance(task, PythonTask):
+            kind, options = "task", {"releases_gil": task.releases_gil, "blocking": task.blocking}
+            if not isinstance(task, Task):
+                kind, options = "access", {"modes": task.modes, **options}
+        elif isinstance(task, Kernel):
+            kind = "kernel"
+        about = variant.name, variant.on, dict(variant.config), dict(variant.passed)
+        return _Implementation(name, kind, {"name": task.name, **options}, about)
+
+    def variant(self) -> Variant:
+        return Variant(self._task(), *self.variant_of)
+
+    def _task(self) -> Recordable:
+        task = found(self.importable)
+        if isinstance(task, Recordable):
+            return task
+        makers: dict[str, Any] = {"task": Task, "access": PythonTask, "kernel": Kernel}
+        more: dict[str, Any] = {"local_names": {}} if self.kind == "kernel" else {}
+        made: Recordable = makers[self.kind](task, **self.options, **more)
+        return made
+
+
+def _why_not_importable(variant: Variant) -> str:
+    function = getattr(variant.task, "function", None)
+    module, qualified = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if module == "__main__":
+        return f"{variant.label} is defined in __main__"
+    if "<locals>" in qualified:
+        return f"{variant.label} is defined inside a function"
+    return f"{variant.label} cannot be imported by a name"
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles values in which operands, and their arrays, stand for themselves."""
+
+    def __init__(self, file: BinaryIO, operands: Sequence[Operand]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._kept = operands
+        self._operands = {id(operand): place for place, operand in enumerate(operands)}
+        self._arrays = {id(operand.value): place for place, operand in enumerate(operands) if operand.arrays}
+
+    def persistent_id(self, value: Any) -> tuple[str, int] | None:
+        if isinstance(value, Operand):
+            return "operand", self._operands[id(value)]
+        if isinstance(value, np.ndarray) and id(value) in self._arrays:
+            return "array", self._arrays[id(value)]
+        if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+            raise Unshippable(f"an argument needs {value.__qualname__}, which is defined in __main__")
+        return None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
+        self.arrays: list[Array | None] = []
+        self.operands: list[Operand] = []
+
+    def persistent_load(self, about: Any) -> object:
+        kind, place = about
+        return self.operands[place] if kind == "operand" else self.arrays[place]

@@ -1,0 +1,89 @@
+"""What the tuner's workers import to measure the variants of a case that was sent to them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ostinato.graph.variant import Variant
+from ostinato.measured.comparison import Comparison
+from ostinato.measured.problem import Problem
+from ostinato.measured.shipment import Received, receive
+from ostinato.measured.subject import Subject
+from ostinato.runtime.machine import Machine
+
+__all__ = ["NO_DEFAULT", "Inputs", "check", "setup", "subject"]
+
+NO_DEFAULT = "not measured: the default failed, and there is nothing to compare with"
+_PASSED = "default-passed"
+
+_machine: Machine | None = None
+
+
+class Inputs:
+    """A case, and what its variants share in this process."""
+
+    __slots__ = ("case", "comparison", "directory", "machine", "problem")
+
+    def __init__(self, case: Received, directory: str, machine: Machine) -> None:
+        self.case = case
+        self.directory = directory
+        self.machine = machine
+        self.problem = Problem(case.ops[0])
+        self.comparison = Comparison(self.problem, case.ops[1:], case.variants[0], case.rtol, machine)
+
+
+class _Compared(Subject):
+    """A variant that knows what it is compared with."""
+
+    __slots__ = ("_again", "_inputs", "_variant")
+
+    def __init__(self, inputs: Inputs, variant: Variant) -> None:
+        super().__init__(inputs.problem, variant, inputs.machine)
+        self._inputs = inputs
+        self._variant = variant
+        self._again = False
+
+    def compare(self) -> str:
+        """Say in what it differs from the default: the first time in all circumstances, then in those that are timed.
+
+        Raises
+        ------
+        Exception
+            What it raised.
+        """
+        inputs = self._inputs
+        marker = os.path.join(inputs.directory, _PASSED)
+        is_default = self._variant is inputs.case.variants[0]
+        if not is_default and not os.path.exists(marker):
+            return NO_DEFAULT
+        compare = inputs.comparison.first_difference if self._again else inputs.comparison.difference
+        found = compare(self._variant)
+        self._again = True
+        if is_default and not found:
+            with open(marker, "wb"):
+                pass
+        return found
+
+
+def setup(key: dict[str, Any], directory: str) -> Inputs:
+    """Read the case whose files are in a directory."""
+    global _machine
+    if _machine is None:
+        _machine = Machine(cpus=1)
+    return Inputs(receive(directory), directory, _machine)
+
+
+def subject(inputs: Inputs, variant: str = "", **config: Any) -> Subject:
+    """Return what is timed of the variant of this name and configuration."""
+    for each in inputs.case.variants:
+        if each.name == variant and dict(each.config) == config:
+            return _Compared(inputs, each)
+    raise LookupError(f"there is no variant {variant!r} of this configuration")
+
+
+def check(outputs: _Compared, key: dict[str, Any]) -> None:
+    """Raise if a variant does not do what the default does."""
+    difference = outputs.compare()
+    if difference:
+        raise AssertionError(difference)
