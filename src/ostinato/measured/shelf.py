@@ -114,8 +114,10 @@ def _signature(path: Path) -> _Signature | None:
     """What changes when the store does: the file, or the log that it is written to first."""
     try:
         file = os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise StoreError(f"the store {path} cannot be read: {error.strerror}") from error
     found = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
     try:
         log = os.stat(f"{path}-wal")

@@ -27,7 +27,7 @@ from ostinato.measured.case import Case, cases_of
 from ostinato.measured.record import Record
 from ostinato.measured.reports import Reports
 from ostinato.runtime.machine import Machine
-from ostinato.tune.policy import Budget
+from ostinato.tune.policy import Budget, positive
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import Result
@@ -214,7 +214,7 @@ def _budget(budget: Any) -> Budget | None:
         return budget
     if isinstance(budget, bool) or not isinstance(budget, Real):
         raise TypeError(f"budget is a number of seconds or a Budget, not {budget!r}")
-    return Budget(seconds=float(budget))
+    return Budget(seconds=positive("budget", budget))
 
 
 def _rtol(rtol: Any) -> float:
