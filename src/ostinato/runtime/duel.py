@@ -36,6 +36,9 @@ _GAIN = 1 / 100
 _BETS = ((1.0, 1 / 4), (3 / 4, 1 / 4), (1 / 2, 1 / 4), (1 / 4, 1 / 8), (1 / 8, 1 / 8))
 """Shares of what one has that are bet on each pair, and how much is bet in that way."""
 
+_NOTHING = 1e-9
+"""A smaller difference, relative to the times, is none: what rounding makes of it knows the coins."""
+
 _RECENT = 16
 """From so many pairs of either order one knows the advantage of who goes first."""
 
@@ -116,8 +119,10 @@ class _Bets:
 
     def bet(self, difference: float) -> None:
         size = abs(difference)
+        if size < _NOTHING:
+            size = 0.0
         insort(self._sizes, size)
-        half = median(self._sizes) / 2
+        half = self._sizes[len(self._sizes) // 2] / 2
         outcome = math.copysign(min(size / half, 1.0) if half else float(size > 0), difference)
         self._stakes = [stake * (1 + share * outcome) for stake, (share, _) in zip(self._stakes, _BETS, strict=True)]
 

@@ -297,10 +297,12 @@ def others(present: Scheduled, costs: Costs, program: Program) -> list[Scheduled
 
 
 def _same(one: Scheduled, other: Scheduled) -> bool:
-    """Whether the same lanes run the same ops in the same order."""
-    return (
-        len(one.lane_ops) == len(other.lane_ops)
-        and np.array_equal(one.placement.home, other.placement.home)
+    """Whether the same lanes run the same ops in the same order; of a single lane, the order makes no difference."""
+    lanes = len(one.lane_ops)
+    if lanes != len(other.lane_ops):
+        return False
+    return lanes == 1 or (
+        np.array_equal(one.placement.home, other.placement.home)
         and all(map(np.array_equal, one.lane_ops, other.lane_ops))
     )
 
