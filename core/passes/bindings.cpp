@@ -15,6 +15,7 @@ namespace nb = nanobind;
 
 void bind_passes(nb::module_& m);
 void bind_regions(nb::module_& m);
+void bind_replay_model(nb::module_& m);
 
 namespace ostinato::passes {
 
@@ -97,6 +98,7 @@ void bind_passes(nb::module_& module) {
     using namespace ostinato::passes;
     nb::module_ m = module.def_submodule("passes", "The loops of the compile passes.");
     bind_regions(m);
+    bind_replay_model(m);
     m.def("inferred", &bind_inferred, nb::arg("ops"), nb::arg("op"), nb::arg("mode"), nb::arg("group"),
           nb::arg("period"), nb::arg("phase"), nb::arg("shadow"), nb::arg("box"), nb::arg("lo"), nb::arg("hi"),
           nb::arg("dims"), nb::arg("groups"), nb::arg("apart"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,26 +22,42 @@ INK = "#2b2d33"
 UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 
 
+MOST_THREADS = 32
+"""Of more, the first ones are drawn."""
+
+
 def draw(trace: Trace, path: str | os.PathLike[str], steps: int) -> None:
     """Draw the last `steps` steps of `trace` into the file `path`."""
+    draw_below_each_other({"": trace}, path, steps)
+
+
+def draw_below_each_other(traces: Mapping[str, Trace], path: str | os.PathLike[str], steps: int) -> None:
+    """Draw the last `steps` steps of traces, each under its title, on one axis of time."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('Trace.plot needs matplotlib: pip install "ostinato[plot]"') from error
+        raise ImportError('a timeline needs matplotlib: pip install "ostinato[plot]"') from error
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
 
-    records = _last_steps(trace.records, steps)
-    threads = np.unique(records["thread"])
-    figure = Figure(figsize=(10, 1.5 + 0.5 * max(len(threads), 1)), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    _style(axes, threads)
-    if len(records):
-        _bars(axes, trace, records, threads, steps)
-    else:
-        axes.set_title("an empty trace", loc="left", color=INK)
+    shown = {title: _last_steps(trace.records, steps) for title, trace in traces.items()}
+    threads = {title: np.unique(records["thread"])[:MOST_THREADS] for title, records in shown.items()}
+    heights = [max(len(rows), 1) for rows in threads.values()]
+    span = max((_span(records) for records in shown.values()), default=0)
+    figure = Figure(figsize=(10, len(traces) + 0.5 + 0.5 * sum(heights)), dpi=150, layout="constrained")
+    grid = figure.subplots(len(traces), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (title, trace) in zip(grid, traces.items(), strict=True):
+        _style(axes, threads[title])
+        if len(shown[title]):
+            _bars(axes, title, trace, shown[title], threads[title], steps, span)
+        else:
+            axes.set_title(f"{title + ': ' if title else ''}an empty trace", loc="left", color=INK)
     with replacing(path) as draft:
         figure.savefig(draft, format=draft.suffix[1:] or "png")
+
+
+def _span(records: NDArray[np.void]) -> int:
+    return int(records["end"].max() - records["start"].min()) if len(records) else 0
 
 
 def _last_steps(records: NDArray[np.void], steps: int) -> NDArray[np.void]:
@@ -61,13 +77,24 @@ def _style(axes: Axes, threads: NDArray[np.int32]) -> None:
     axes.spines[["top", "left", "right"]].set_visible(False)
 
 
-def _bars(axes: Axes, trace: Trace, records: NDArray[np.void], threads: NDArray[np.int32], steps: int) -> None:
+def _bars(
+    axes: Axes,
+    title: str,
+    trace: Trace,
+    records: NDArray[np.void],
+    threads: NDArray[np.int32],
+    steps: int,
+    span: int,
+) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
-    origin, span = records["start"].min(), np.ptp(np.append(records["start"], records["end"]))
+    origin, own_span = records["start"].min(), _span(records)
     scale, unit = next((entry for entry in UNITS if span >= entry[0]), UNITS[-1])
+    rows = f", the first {len(threads)} threads of {len(np.unique(records['thread']))}"
+    rows = rows if len(threads) == MOST_THREADS else ""
+    records = records[np.isin(records["thread"], threads)]
     left = (records["start"] - origin) / scale
     right = (records["end"] - origin) / scale
     row = np.searchsorted(threads, records["thread"])
@@ -80,7 +107,8 @@ def _bars(axes: Axes, trace: Trace, records: NDArray[np.void], threads: NDArray[
     axes.set_xlim(0, span / scale)
     axes.set_ylim(len(threads) - 0.5, -0.5)
     axes.set_xlabel(f"time ({unit})", color=INK)
-    axes.set_title(_caption(trace, records, len(threads), float(span)), loc="left", fontsize=10, color=INK)
+    caption = _caption(trace, records, len(threads), float(own_span)) + rows
+    axes.set_title(f"{title + ': ' if title else ''}{caption}", loc="left", fontsize=10, color=INK)
     axes.legend(
         handles=[Patch(color=colour, label=f"step {number}") for number, colour in colours.items()],
         loc="lower right",

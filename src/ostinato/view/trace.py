@@ -38,6 +38,9 @@ class Trace:
         The processor each lane belongs to.
     dropped
         How many records found no room.
+    op_variants
+        The label of the variant that each operation ran; empty where its task has but one. Nothing where that was not
+        recorded.
     """
 
     records: NDArray[np.void]
@@ -45,6 +48,7 @@ class Trace:
     op_sites: Sequence[str]
     lane_processors: Sequence[str]
     dropped: int = 0
+    op_variants: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.records)

@@ -1,0 +1,465 @@
+#include "passes/replay_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+#include "passes/at.h"
+#include "passes/bit_tree.h"
+#include "passes/event_queue.h"
+#include "passes/replay_parts.h"
+
+namespace ostinato::passes {
+
+namespace {
+
+// As in core/server.cpp and core/spawned.h.
+constexpr double kPoll = 40e-6;   // a thread that finds nothing to do looks for so long before it sleeps
+constexpr double kTurn = 100e-6;  // a thread with several lanes leaves one for another that is ready after so long
+
+// Nodes tell each other nothing sooner than a link takes. So each has a queue of its own, which is worked off up to the
+// time at which the earliest of all events could be heard of elsewhere: what a node looks at lies together.
+class Replay {
+public:
+    Replay(const Replayed& in, const Question& asked)
+        : in_(in), asked_(asked), parts_(in, asked), threads_(at(in.threads)),
+          nodes_(at((in.threads + in.threads_a_node - 1) / in.threads_a_node)), ready_(in.home.size()),
+          shared_(in.home.size()), queues_(asked.link_latency > 0.0 ? nodes_.size() : 1),
+          soonest_(queues_.size(), kNever), lanes_left_(at(asked.steps), static_cast<int32_t>(in.home.size())) {
+        for (std::size_t l = 0; l < in.home.size(); ++l) {
+            Thread& home = threads_[at(in.home[l])];
+            if (home.own_end == 0)
+                home.own_begin = home.next = static_cast<int32_t>(l);
+            home.own_end = static_cast<int32_t>(l) + 1;
+        }
+        const std::size_t rows = at(asked.shown) * in.seconds.size();
+        answer_.start.assign(rows, 0.0);
+        answer_.end.assign(rows, 0.0);
+        answer_.thread.assign(rows, 0);
+        cause_.assign(rows, kNoOp);
+        woken_.reserve(in.home.size());
+    }
+
+    Answer run() {
+        for (std::size_t l = 0; l < in_.home.size(); ++l)
+            list_ready(static_cast<int32_t>(l), 0.0);
+        for (const bool owns : {true, false}) {  // whoever has lanes begins with them
+            for (std::size_t t = 0; t < threads_.size(); ++t)
+                if ((threads_[t].own_end > 0) == owns)
+                    choose(static_cast<int32_t>(t), 0.0);
+        }
+        for (int32_t measured = 0; measured < 2;) {
+            const double first = *std::min_element(soonest_.begin(), soonest_.end());
+            if (first == kNever)
+                throw std::logic_error(
+                    "lanes of this schedule would wait for each other; this is a fault of Ostinato's");
+            const double end = queues_.size() > 1 ? first + asked_.link_latency : kNever;
+            const int32_t until = measured == 0 ? half() : asked_.steps;
+            for (std::size_t q = 0; q < queues_.size(); ++q) {
+                if (soonest_[q] < end)
+                    work_off(q, end, until);
+            }
+            if (lanes_left_[at(until - 1)] > 0)
+                continue;
+            if (queues_.size() > 1)
+                now_ = end;
+            if (measured++ == 0)
+                begin_to_measure();
+        }
+        tell();
+        return std::move(answer_);
+    }
+
+private:
+    enum : uint32_t { kEnd, kAway, kLook, kAwake };  // what happens; the second and third to a lane, else to a thread
+    enum class State : uint8_t { kIdle, kWaking, kBusy };
+
+    struct Thread {
+        int32_t own_begin = 0, own_end = 0, next = 0;  // lanes at home here, and where the round among them goes on
+        int32_t lane = -1;                             // in hand
+        State state = State::kBusy;
+        double since = 0.0;                // it is idle
+        double turn = 0.0;                 // when it took up the lane
+        double free_at = 0.0;              // when its last op ended
+        int64_t last = kNoOp;              // that op
+        int32_t earlier = -1, later = -1;  // among those of its node that are idle, in the order in which they got so
+        int32_t behind = -1;               // who gets the GIL next
+        double busy = 0.0;
+        bool several() const { return own_end - own_begin > 1; }
+    };
+    struct Node {
+        int32_t idle = -1;              // the thread that got idle last
+        int32_t listed = 0;             // lanes that are ready and that nobody holds
+        bool held = false;              // the GIL
+        int32_t first = -1, last = -1;  // threads that wait for it
+        int64_t holder = kNoOp;         // the op that held it last
+    };
+
+    // Deals with what happens on a node, or on all, before `end`; with a single queue, until all lanes have ended a
+    // step.
+    void work_off(std::size_t q, double end, int32_t until) {
+        EventQueue& queue = queues_[q];
+        for (; (soonest_[q] = queue.soonest()) < end;) {
+            if (queues_.size() == 1 && lanes_left_[at(until - 1)] == 0)
+                return;
+            const Happening next = queue.pop();
+            const auto which = static_cast<int32_t>(next.which);
+            now_ = next.time;
+            if (next.kind == kEnd) {
+                end_stretch(which);
+            } else if (next.kind == kAway) {
+                complete(which, parts_.lane(which).served);
+                look_again(which);
+            } else if (next.kind == kLook) {
+                look_again(which);
+            } else {
+                choose(which, now_);
+            }
+        }
+    }
+
+    Thread& thread(int32_t t) { return threads_[at(t)]; }
+    Node& node(int32_t t) { return nodes_[at(t / in_.threads_a_node)]; }
+
+    // --- threads ---
+
+    // The thread takes a lane that is ready, its own first.
+    void choose(int32_t t, double now) {
+        Thread& own = thread(t);
+        if (node(t).listed == 0) {
+            rest(t, now);
+            return;
+        }
+        int64_t l = ready_.next(at(own.next), at(own.own_end));
+        if (l < 0)
+            l = ready_.next(at(own.own_begin), at(own.next));
+        if (l >= 0) {
+            own.next = static_cast<int32_t>(l) + 1 < own.own_end ? static_cast<int32_t>(l) + 1 : own.own_begin;
+        } else {
+            const int32_t first = t / in_.threads_a_node * in_.threads_a_node;
+            l = shared_.next(at(parts_.lane_from(first)), at(parts_.lane_from(first + in_.threads_a_node)));
+        }
+        if (l < 0) {
+            rest(t, now);
+            return;
+        }
+        --node(t).listed;
+        ready_.erase(at(l));
+        shared_.erase(at(l));
+        parts_.lane(static_cast<int32_t>(l)).listed = false;
+        serve(t, static_cast<int32_t>(l), now);
+    }
+
+    void rest(int32_t t, double now) {
+        Thread& own = thread(t);
+        own.state = State::kIdle;
+        own.lane = -1;
+        own.since = now;
+        own.earlier = node(t).idle;
+        own.later = -1;
+        if (own.earlier >= 0)
+            thread(own.earlier).later = t;
+        node(t).idle = t;
+    }
+
+    // It is idle no more.
+    void rouse(int32_t t) {
+        const Thread& own = thread(t);
+        if (own.earlier >= 0)
+            thread(own.earlier).later = own.later;
+        if (own.later >= 0)
+            thread(own.later).earlier = own.earlier;
+        else
+            node(t).idle = own.earlier;
+    }
+
+    static bool polls(const Thread& idle, double now) { return now - idle.since <= kPoll; }
+
+    void ring(int32_t t, double now) {
+        rouse(t);
+        thread(t).state = State::kWaking;
+        push(now + asked_.model.wake, kAwake, t);
+    }
+
+    // The head of a lane that nobody holds can run: the lane's home has it, if that looks; else whoever looks; else
+    // who sleeps is woken.
+    void make_ready(int32_t l, double now) {
+        const int32_t home = in_.home[at(l)];
+        const int32_t other = in_.pinned[at(l)] == 0 ? node(home).idle : -1;
+        if (thread(home).state == State::kIdle && polls(thread(home), now)) {
+            take(home, l, now);
+        } else if (other >= 0 && polls(thread(other), now)) {
+            take(other, l, now);
+        } else {
+            list_ready(l, now);
+            if (thread(home).state == State::kIdle)
+                ring(home, now);
+            else if (thread(home).state == State::kBusy && other >= 0)
+                ring(other, now);
+        }
+    }
+
+    void list_ready(int32_t l, double now) {
+        Lane& lane = parts_.lane(l);
+        lane.ready_at = now;
+        lane.listed = true;
+        ++node(in_.home[at(l)]).listed;
+        ready_.insert(at(l));
+        if (in_.pinned[at(l)] == 0)
+            shared_.insert(at(l));
+    }
+
+    void take(int32_t t, int32_t l, double now) {
+        parts_.lane(l).ready_at = now;
+        rouse(t);
+        serve(t, l, now);
+    }
+
+    void serve(int32_t t, int32_t l, double now) {
+        Thread& own = thread(t);
+        Lane& lane = parts_.lane(l);
+        lane.queued += now - std::max(lane.ready_at, begun_);
+        if (own.free_at > lane.ready_at) {
+            lane.cause = own.last;
+            lane.free_at = own.free_at;
+        }
+        if (lane.served != t)
+            now += asked_.model.take_up;
+        lane.served = t;
+        own.lane = l;
+        own.state = State::kBusy;
+        own.turn = now;
+        go_on(t, now);
+    }
+
+    // --- lanes ---
+
+    // The thread goes on with the lane in hand.
+    void go_on(int32_t t, double now) {
+        Thread& own = thread(t);
+        const int32_t l = own.lane;
+        Lane& lane = parts_.lane(l);
+        const double seen = parts_.next_seen(lane, t);
+        if (seen > now) {
+            if (own.several() || seen == kUnknown) {
+                leave(l, seen);
+                choose(t, now);
+                return;
+            }
+            now = seen;  // it has nothing else to do, and stays
+        }
+        now += parts_.looks(lane) * asked_.model.look;
+        const Manner manner = parts_.stretch(lane).manner;
+        if (manner == Manner::kAway) {
+            push(begin(l, t, now), kAway, l);
+            own.free_at = now;
+            own.last = lane.cause;
+            choose(t, now);
+        } else if (manner == Manner::kThread || get_gil(t)) {
+            push(begin(l, t, now), kEnd, t);
+        }
+    }
+
+    // Nobody holds the lane until its head has come.
+    void leave(int32_t l, double seen) {
+        if (seen == kUnknown)
+            parts_.await(l);
+        else
+            push(seen, kLook, l);
+    }
+
+    void look_again(int32_t l) {
+        const double seen = parts_.next_seen(parts_.lane(l), parts_.lane(l).served);
+        if (seen > now_)
+            leave(l, seen);
+        else
+            make_ready(l, now_);
+    }
+
+    // Begins the stretch that is next; when it ends.
+    double begin(int32_t l, int32_t t, double now) {
+        Lane& lane = parts_.lane(l);
+        const Stretch& stretch = parts_.stretch(lane);
+        lane.began = now;
+        lane.runs = true;
+        const int32_t row = lane.step - (asked_.steps - asked_.shown);
+        const bool shown = row >= 0 && row < asked_.shown;
+        if (!shown && !stretch.differs) {
+            lane.takes = stretch.seconds;
+            return now + lane.takes;
+        }
+        int64_t cause = lane.cause;
+        double end = now;
+        for (int64_t i = stretch.begin; i < stretch.begin + stretch.count; ++i) {
+            const int32_t op = in_.lane_ops[at(i)];
+            const double start = end;
+            end += parts_.seconds(op, lane.step);
+            if (shown) {
+                const std::size_t place = at(parts_.instance(row, op));
+                answer_.start[place] = start;
+                answer_.end[place] = end;
+                answer_.thread[place] = t;
+                cause_[place] = cause;
+            }
+            cause = parts_.instance(lane.step, op);
+        }
+        lane.takes = end - now;
+        return end;
+    }
+
+    void end_stretch(int32_t t) {
+        Thread& own = thread(t);
+        const int32_t l = own.lane;
+        const bool gil = parts_.stretch(parts_.lane(l)).manner == Manner::kGil;
+        own.free_at = now_;
+        const bool over = complete(l, t);
+        own.last = parts_.lane(l).cause;
+        if (gil)
+            release_gil(t);
+        if (over && own.several() && now_ - own.turn >= kTurn) {
+            if (ready_.next(at(own.own_begin), at(own.own_end)) >= 0) {
+                list_ready(l, now_);
+                choose(t, now_);
+                return;
+            }
+            own.turn = now_;
+        }
+        go_on(t, now_);
+    }
+
+    // The lane's stretch has ended. Whether its step has.
+    bool complete(int32_t l, int32_t t) {
+        Lane& lane = parts_.lane(l);
+        const Stretch& stretch = parts_.stretch(lane);
+        account(lane, stretch);
+        lane.runs = false;
+        const bool over = parts_.complete(l, t, now_, woken_);
+        if (over && lane.step <= asked_.steps) {
+            --lanes_left_[at(lane.step - 1)];
+            if (lane.step == half())
+                half_ended_ = std::max(half_ended_, now_);
+            else if (lane.step == asked_.steps)
+                ended_ = std::max(ended_, now_);
+        }
+        for (const int32_t other : woken_)
+            look_again(other);
+        return over;
+    }
+
+    // --- the GIL ---
+
+    bool get_gil(int32_t t) {
+        Node& here = node(t);
+        if (!here.held) {
+            here.held = true;
+            return true;
+        }
+        thread(t).behind = -1;
+        if (here.first < 0)
+            here.first = t;
+        else
+            thread(here.last).behind = t;
+        here.last = t;
+        return false;
+    }
+
+    void release_gil(int32_t t) {
+        Node& here = node(t);
+        const int32_t next = here.first;
+        here.held = next >= 0;
+        if (next < 0)
+            return;
+        here.first = thread(next).behind;
+        parts_.lane(thread(next).lane).cause = thread(t).last;
+        push(begin(thread(next).lane, next, now_), kEnd, next);
+    }
+
+    // --- what is told ---
+
+    int32_t half() const { return asked_.steps / 2; }
+
+    void begin_to_measure() {
+        begun_ = now_;
+        done_ = 0.0;
+        for (Lane& lane : parts_.lanes())
+            lane.busy = lane.queued = 0.0;
+        for (Thread& each : threads_)
+            each.busy = 0.0;
+    }
+
+    // Of the stretch that runs, what is over since the measurement began.
+    void account(Lane& lane, const Stretch& stretch) {
+        const double took = now_ - std::max(lane.began, begun_);
+        lane.busy += took;
+        if (stretch.manner != Manner::kAway)
+            thread(lane.served).busy += took;
+        if (lane.takes > 0.0)
+            done_ += stretch.seconds * (took / lane.takes);
+    }
+
+    void tell() {
+        for (Lane& lane : parts_.lanes()) {
+            if (lane.runs)
+                account(lane, parts_.stretch(lane));
+            else if (lane.listed)
+                lane.queued += now_ - std::max(lane.ready_at, begun_);
+            answer_.lane_busy.push_back(lane.busy);
+            answer_.lane_queued.push_back(lane.queued);
+        }
+        for (const Thread& each : threads_)
+            answer_.thread_busy.push_back(each.busy);
+        double work = 0.0;
+        for (const double seconds : in_.seconds)
+            work += seconds;
+        answer_.span = now_ - begun_;
+        // Where lanes take turns, one may be behind and then catch up, and where one is slow, others may get ahead: the
+        // last one's steps say too little of the former, all that was done too little of the latter.
+        answer_.step_seconds = (ended_ - half_ended_) / (asked_.steps - half());
+        if (done_ > 0.0)
+            answer_.step_seconds = std::max(answer_.step_seconds, answer_.span * work / done_);
+        trace_back();
+    }
+
+    void trace_back() {
+        const auto ops = static_cast<int64_t>(in_.seconds.size());
+        const int64_t first = int64_t{asked_.steps - asked_.shown} * ops;
+        const auto last = std::max_element(answer_.end.end() - ops, answer_.end.end());
+        for (int64_t i = last - answer_.end.begin(); i >= 0 && i < asked_.shown * ops; i = cause_[at(i)] - first) {
+            answer_.chain.push_back(i);
+            if (cause_[at(i)] < 0)
+                break;
+        }
+        std::reverse(answer_.chain.begin(), answer_.chain.end());
+    }
+
+    void push(double time, uint32_t kind, int32_t which) {
+        const int32_t t = kind == kAway || kind == kLook ? in_.home[at(which)] : which;
+        const std::size_t q = queues_.size() > 1 ? at(t / in_.threads_a_node) : 0;
+        queues_[q].push({time, kind, static_cast<uint32_t>(which)});
+        soonest_[q] = std::min(soonest_[q], time);
+    }
+
+    static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+    const Replayed& in_;
+    const Question& asked_;
+    Parts parts_;
+    std::vector<Thread> threads_;
+    std::vector<Node> nodes_;
+    BitTree ready_, shared_;  // lanes that nobody holds whose heads can run; and of these, those that anyone may serve
+    std::vector<EventQueue> queues_;   // by node; where links take no time, one for all
+    std::vector<double> soonest_;      // when the first event of each happens
+    std::vector<int32_t> lanes_left_;  // by step: how many have not ended it
+    std::vector<int32_t> woken_;
+    std::vector<int64_t> cause_;  // by step shown and op
+    Answer answer_;
+    double now_ = 0.0, begun_ = 0.0;
+    double half_ended_ = 0.0, ended_ = 0.0;  // the last lane's half of the steps, and all
+    double done_ = 0.0;                      // seconds of ops, since then
+};
+
+}  // namespace
+
+Answer replay(const Replayed& schedule, const Question& question) { return Replay(schedule, question).run(); }
+
+}  // namespace ostinato::passes

@@ -1,0 +1,226 @@
+#include "passes/replay_parts.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numbers>
+
+namespace ostinato::passes {
+
+namespace {
+
+// What is kept of publishes may take so many numbers; what was forgotten counts as seen.
+constexpr int64_t kMostTimes = int64_t{1} << 27;
+constexpr int64_t kLeastSteps = 4;
+// Of a normal distribution, between the median and the 95th percentile.
+constexpr double kNormal95 = 1.6448536269514722;
+
+// Steele, Lea and Flood's mixing of bits: what is drawn depends on op and step, not on what was drawn before.
+uint64_t mixed(uint64_t x) {
+    x += 0x9e3779b97f4a7c15U;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+    return x ^ (x >> 31);
+}
+
+// In (0, 1).
+double uniform(uint64_t bits) { return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53; }
+
+// A normally distributed number, by Box and Muller.
+double normal(uint64_t seed, int32_t op, int32_t step) {
+    const uint64_t first = mixed(mixed(mixed(seed) ^ static_cast<uint32_t>(op)) ^ static_cast<uint32_t>(step));
+    return std::sqrt(-2.0 * std::log(uniform(first))) * std::cos(2.0 * std::numbers::pi * uniform(mixed(first)));
+}
+
+}  // namespace
+
+Parts::Parts(const Replayed& in, const Question& asked)
+    : in_(in), asked_(asked), lanes_(in.home.size()), sigma_(in.seconds.size()), wait_for_(in.wait_op.size()),
+      lane_from_(at(in.threads)) {
+    // The logarithm of an op's time is normal; half the distance between its outer percentiles is sinh(1.64 sigma).
+    for (std::size_t op = 0; op < sigma_.size(); ++op)
+        sigma_[op] = std::asinh(in.spread[op]) / kNormal95;
+    std::vector<uint8_t> published(in.seconds.size(), 0);
+    for (const int32_t op : in.wait_op)
+        published[at(op)] = 1;
+    if (in.until_op >= 0)
+        published[at(in.until_op)] = 1;
+    std::vector<int32_t> number(in.seconds.size(), -1);
+    stretches_.reserve(in.seconds.size());
+    for (std::size_t l = 0; l < lanes_.size(); ++l)
+        add_stretches(static_cast<int32_t>(l), published);
+    for (const Lane& lane : lanes_) {
+        for (int64_t s = lane.first; s < lane.end; ++s) {
+            if (stretches_[at(s)].publisher < 0)
+                continue;
+            const int32_t op = stretches_[at(s)].publisher;
+            number[at(op)] = stretches_[at(s)].publisher = static_cast<int32_t>(publishers_.size());
+            publishers_.push_back({op});
+            if (op == in.until_op) {
+                until_ = number[at(op)];
+                until_lane_ = lane.first;
+            }
+        }
+    }
+    for (std::size_t w = 0; w < wait_for_.size(); ++w)
+        wait_for_[w] = number[at(in.wait_op[w])];
+    for (std::size_t t = 0, l = 0; t < lane_from_.size(); ++t) {
+        while (l < lanes_.size() && at(in.home[l]) < t)
+            ++l;
+        lane_from_[t] = static_cast<int32_t>(l);
+    }
+    int32_t longest = 0;
+    for (const int32_t distance : in.wait_distance)
+        longest = std::max(longest, distance);
+    auto kept = static_cast<int64_t>(std::bit_ceil(at(2 * int64_t{in.window_period} + longest + 1)));
+    while (kept > kLeastSteps && kept * static_cast<int64_t>(publishers_.size()) > kMostTimes)
+        kept /= 2;
+    past_ = static_cast<int32_t>(kept - 1);
+    times_.assign(at(kept) * publishers_.size(), 0.0);
+}
+
+// As core/schedule_build.cpp cuts lanes.
+void Parts::add_stretches(int32_t l, std::span<const uint8_t> published) {
+    Lane& lane = lanes_[at(l)];
+    lane.first = lane.next = static_cast<int64_t>(stretches_.size());
+    lane.served = in_.home[at(l)];
+    bool joins = false;
+    for (int64_t i = in_.lane_begin[at(l)]; i < in_.lane_begin[at(l) + 1]; ++i) {
+        const int32_t op = in_.lane_ops[at(i)];
+        const Manner manner{in_.manner[at(op)]};
+        const int64_t begin = in_.wait_begin[at(op)], end = in_.wait_begin[at(op) + 1];
+        joins = joins && begin == end && stretches_.back().manner == manner && manner != Manner::kAway;
+        if (!joins)
+            stretches_.push_back({i, 0, -1, begin, end, 0.0, manner, false});
+        Stretch& stretch = stretches_.back();
+        ++stretch.count;
+        stretch.seconds += in_.seconds[at(op)];
+        stretch.differs = stretch.differs || sigma_[at(op)] > 0.0;
+        stretch.publisher = published[at(op)] != 0 ? op : -1;
+        joins = stretch.publisher < 0;
+    }
+    lane.end = static_cast<int64_t>(stretches_.size());
+}
+
+double Parts::seconds(int32_t op, int32_t step) const {
+    const double sigma = sigma_[at(op)];
+    return sigma == 0.0 ? in_.seconds[at(op)] : in_.seconds[at(op)] * std::exp(sigma * normal(asked_.seed, op, step));
+}
+
+double Parts::next_seen(Lane& lane, int32_t thread) {
+    const auto take = [&](double time, int64_t cause) {
+        ++lane.checked;
+        if (time > lane.seen) {
+            lane.seen = time;
+            lane.seen_cause = cause;
+        }
+    };
+    const auto node = [&](int32_t t) { return t / in_.threads_a_node; };
+    if (lane.checked == 0) {
+        const int32_t step = judged(lane);
+        if (step >= 0) {
+            const Publisher& publisher = publishers_[at(until_)];
+            if (publisher.last_step < step)
+                return kUnknown;
+            const double delay = publisher.thread == thread               ? 0.0
+                                 : node(publisher.thread) == node(thread) ? asked_.model.transfer
+                                                                          : asked_.link_latency;
+            take(publish_time(publisher, step) + delay, instance(step, publisher.op));
+        } else {
+            ++lane.checked;
+        }
+    }
+    if (lane.checked == 1) {
+        if (begins_window(lane)) {
+            const int32_t window = lane.step / in_.window_period - 1;
+            if (window_ < window)
+                return kUnknown;
+            const double delay = in_.threads > in_.threads_a_node ? asked_.link_latency : asked_.model.transfer;
+            take(window_ > window ? 0.0 : window_at_ + delay, window_cause_);
+        } else {
+            ++lane.checked;
+        }
+    }
+    const Stretch& stretch = this->stretch(lane);
+    for (int64_t w = stretch.wait_begin + lane.checked - 2; w < stretch.wait_end; ++w) {
+        const Publisher& publisher = publishers_[at(wait_for_[at(w)])];
+        const int32_t step = lane.step - in_.wait_distance[at(w)];
+        if (step < 0) {
+            ++lane.checked;
+            continue;
+        }
+        if (publisher.last_step < step)
+            return kUnknown;
+        const double delay = publisher.thread == thread ? 0.0 : in_.wait_delay[at(w)];
+        take(publish_time(publisher, step) + delay, instance(step, publisher.op));
+    }
+    if (lane.seen > lane.free_at)
+        lane.cause = lane.seen_cause;
+    return lane.seen;
+}
+
+double Parts::looks(const Lane& lane) const {
+    const Stretch& stretch = this->stretch(lane);
+    auto looks = static_cast<double>(stretch.wait_end - stretch.wait_begin);
+    if (judged(lane) >= 0)
+        ++looks;
+    if (begins_window(lane)) {
+        const int32_t node = in_.home[at(&lane - lanes_.data())] / in_.threads_a_node;
+        looks += lane_from((node + 1) * in_.threads_a_node) - lane_from(node * in_.threads_a_node) - 1;
+    }
+    return looks;
+}
+
+void Parts::await(int32_t l) {
+    Lane& lane = lanes_[at(l)];
+    int32_t* first = &window_waiter_;
+    if (lane.checked == 0)
+        first = &publishers_[at(until_)].first_waiter;
+    else if (lane.checked > 1)
+        first = &publishers_[at(wait_for_[at(stretch(lane).wait_begin + lane.checked - 2)])].first_waiter;
+    lane.next_waiter = *first;
+    *first = l;
+}
+
+bool Parts::complete(int32_t l, int32_t thread, double now, std::vector<int32_t>& woken) {
+    Lane& lane = lanes_[at(l)];
+    const Stretch& stretch = stretches_[at(lane.next)];
+    const int32_t step = lane.step;
+    lane.free_at = now;
+    lane.seen = 0.0;
+    lane.checked = 0;
+    lane.cause = instance(step, in_.lane_ops[at(stretch.begin + stretch.count - 1)]);
+    const bool over = ++lane.next == lane.end;
+    if (over) {
+        lane.next = lane.first;
+        ++lane.step;
+    }
+    woken.clear();
+    if (stretch.publisher >= 0)
+        publish(publishers_[at(stretch.publisher)], step, thread, now, woken);
+    if (over && lane.step % in_.window_period == 0) {
+        int32_t& reached = reached_[at(lane.step / in_.window_period % 4)];
+        if (++reached == static_cast<int32_t>(lanes_.size())) {
+            reached = 0;
+            window_ = lane.step / in_.window_period;
+            window_at_ = now;
+            window_cause_ = lane.cause;
+            for (int32_t waiter = window_waiter_; waiter >= 0; waiter = lanes_[at(waiter)].next_waiter)
+                woken.push_back(waiter);
+            window_waiter_ = -1;
+        }
+    }
+    return over;
+}
+
+void Parts::publish(Publisher& publisher, int32_t step, int32_t thread, double now, std::vector<int32_t>& woken) {
+    publisher.last_step = step;
+    publisher.thread = thread;
+    times_[at(int64_t{&publisher - publishers_.data()} * (past_ + 1) + (step & past_))] = now;
+    // Whoever waits for a later step looks again, and waits again.
+    for (int32_t waiter = publisher.first_waiter; waiter >= 0; waiter = lanes_[at(waiter)].next_waiter)
+        woken.push_back(waiter);
+    publisher.first_waiter = -1;
+}
+
+}  // namespace ostinato::passes

@@ -1,0 +1,112 @@
+// The parts of a simulated program: lanes, their stretches, what these wait for, and who waits for what.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "passes/at.h"
+#include "passes/replay_model.h"
+
+namespace ostinato::passes {
+
+// Consecutive ops of a lane with waits only before the first and a publish only after the last.
+struct Stretch {
+    int64_t begin;  // into the lanes' ops
+    int32_t count;
+    int32_t publisher;  // the number of its last op among those that others wait for; -1: nobody does
+    int64_t wait_begin, wait_end;
+    double seconds;  // without what differs from step to step
+    Manner manner;
+    bool differs;
+};
+
+struct Lane {
+    int64_t first, end, next;  // stretches
+    int32_t step = 0;
+    int32_t served;            // the thread that ran it last
+    double free_at = 0.0;      // when its last op ended, or what the thread that took it up did before
+    double ready_at = 0.0;     // when its head could run
+    double began = 0.0;        // when its stretch did
+    double takes = 0.0;        // how long that is
+    double seen = 0.0;         // when all that was checked of what the head waits for can be seen
+    int64_t cause = -1;        // the op that the head had to wait for, or that ran before it
+    int64_t seen_cause = -1;   // the last one that it waits for
+    int64_t checked = 0;       // of what the head waits for, how much has happened
+    int32_t next_waiter = -1;  // who else waits for the same
+    double busy = 0.0, queued = 0.0;
+    bool runs = false, listed = false;
+};
+
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
+constexpr int64_t kNoOp = -1;
+
+class Parts {
+public:
+    Parts(const Replayed& in, const Question& asked);
+
+    int32_t ops() const { return static_cast<int32_t>(in_.seconds.size()); }
+    int64_t instance(int32_t step, int32_t op) const { return int64_t{step} * ops() + op; }
+    Lane& lane(int32_t l) { return lanes_[at(l)]; }
+    std::vector<Lane>& lanes() { return lanes_; }
+    const Stretch& stretch(const Lane& lane) const { return stretches_[at(lane.next)]; }
+    // The first lane of this thread or a later one.
+    int32_t lane_from(int32_t thread) const {
+        return thread < in_.threads ? lane_from_[at(thread)] : static_cast<int32_t>(lanes_.size());
+    }
+
+    // What op takes in a step.
+    double seconds(int32_t op, int32_t step) const;
+    // When a thread can see that all has happened which the lane's head waits for; kUnknown: not yet known.
+    double next_seen(Lane& lane, int32_t thread);
+    // How many timelines it looks at for that.
+    double looks(const Lane& lane) const;
+    // The first of what it waits for has not happened: the lane will be among the woken ones when it does.
+    void await(int32_t l);
+    // The lane's stretch ended on a thread. Whether its step did. `woken` gets the lanes that waited for this.
+    bool complete(int32_t l, int32_t thread, double now, std::vector<int32_t>& woken);
+
+private:
+    struct Publisher {
+        int32_t op, last_step = -1, thread = -1, first_waiter = -1;
+    };
+
+    void add_stretches(int32_t l, std::span<const uint8_t> published);
+    void publish(Publisher& publisher, int32_t step, int32_t thread, double now, std::vector<int32_t>& woken);
+    bool begins_window(const Lane& lane) const {
+        return lane.next == lane.first && lanes_.size() > 1 && lane.step % in_.window_period == 0 &&
+               lane.step >= 2 * in_.window_period;
+    }
+    // The step whose verdict the lane's next step waits for; -1: none.
+    int32_t judged(const Lane& lane) const {
+        return lane.next != lane.first || until_ < 0 || lane.first == until_lane_
+                   ? -1
+                   : lane.step / in_.until_every * in_.until_every - 1;
+    }
+    double publish_time(const Publisher& publisher, int32_t step) const {
+        return publisher.last_step - step > past_
+                   ? 0.0
+                   : times_[at(int64_t(&publisher - publishers_.data()) * (past_ + 1) + (step & past_))];
+    }
+
+    const Replayed& in_;
+    const Question& asked_;
+    std::vector<Lane> lanes_;
+    std::vector<Stretch> stretches_;
+    std::vector<double> sigma_;       // by op
+    std::vector<int32_t> wait_for_;   // by wait: the publisher
+    std::vector<int32_t> lane_from_;  // by thread
+    std::vector<Publisher> publishers_;
+    std::vector<double> times_;         // by publisher: when it published in the last steps
+    int32_t past_ = 0;                  // how many of these there are, less one: all bits set
+    int32_t until_ = -1;                // its publisher
+    int64_t until_lane_ = -1;           // its lane's first stretch
+    std::array<int32_t, 4> reached_{};  // by window, modulo four: how many lanes have come to its end
+    int32_t window_ = 0;                // the last one whose end all have reached
+    double window_at_ = 0.0;
+    int64_t window_cause_ = kNoOp;
+    int32_t window_waiter_ = -1;
+};
+
+}  // namespace ostinato::passes
