@@ -87,11 +87,21 @@ class _Place(NamedTuple):
 def _place(operand: Operand) -> _Place:
     arrays = operand.arrays
     layouts = dict.fromkeys((_strides(array), bool(array.flags.aligned)) for array in arrays)
-    bounds = tuple([np.lib.array_utils.byte_bounds(array) if array.size else (0, 0) for array in arrays])
+    bounds = tuple([_bounds(array) for array in arrays])
     if not arrays:  # a token: the same one is the same place
         bounds = ((id(operand.value), id(operand.value) + 1),)
     offset = 0 if operand.ring is None else operand.ring.offset
     return _Place(tuple(layouts), bounds, offset, bool(operand.mode & WRITE))
+
+
+def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """The memory of an array: from its first byte to behind its last."""
+    address: int = array.__array_interface__["data"][0]
+    if array.flags.forc or not array.size:
+        return address, address + array.nbytes
+    reach = [stride * (length - 1) for stride, length in zip(array.strides, array.shape, strict=True)]
+    below, above = sum(step for step in reach if step < 0), sum(step for step in reach if step > 0)
+    return address + below, address + above + array.itemsize
 
 
 def _strides(array: np.ndarray[Any, Any]) -> tuple[int, ...]:

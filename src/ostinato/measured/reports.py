@@ -37,10 +37,12 @@ class Reports(dict[str, Report]):
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Write a picture of what was found: the variants of each case by what they take.
 
+        Needs Matplotlib: ``pip install ostinato[plot]``.
+
         Parameters
         ----------
         path
-            Where; the suffix says what: ``.svg``, and with matplotlib ``.png`` or ``.pdf``.
+            Where; the suffix says what, such as ``.svg`` or ``.png``.
         """
         from ostinato.view.graph_landscape import plot
 

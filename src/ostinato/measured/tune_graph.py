@@ -187,7 +187,9 @@ def _cancelled(case: Case) -> Report:
 @contextlib.contextmanager
 def _session(devices: list[str], progress: Progress) -> Iterator[Measuring]:
     from ostinato.measured.measure import Session, measure
+    from ostinato.runtime.machine_costs import measured as measure_machine
 
+    measure_machine(len(devices))  # what compile weighs the times of ops against
     with Session(devices, policy=POLICY, progress=progress) as session:
 
         def measured(case: Case, *, rtol: float, budget: Budget | None) -> Report:
