@@ -175,6 +175,7 @@ GOOD = "src: ost.Read, dst: ost.Write, factor, offset"
         (GOOD, {1: 2}, TypeError, "names that are str, 1 is none"),
         (GOOD, {"x": nothing}, TypeError, "plain values"),
         (GOOD, {"x": {1, 2}}, TypeError, "plain values"),
+        (GOOD, {"x": [{"y": {1: 2}}]}, TypeError, "plain values"),
         (GOOD, {"x": np.zeros(3)}, TypeError, "plain values"),
         (GOOD, {"x": math.nan}, ValueError, "plain values"),
         (GOOD, [("x", 3)], TypeError, "config= is a dict"),
@@ -238,6 +239,13 @@ def test_only_tasks_that_may_wait_have_variants_that_may(scale):
     with pytest.raises(TypeError, match=r"only waits\(\) may wait"):
         waits.variant()(scale)
     assert variant_of(waits, declared(GOOD)).task.blocking
+
+
+def test_functions_are_declared_as_their_task_is(scale):
+    free = ost.task(releases_gil=True)(declared(GOOD))
+    assert variant_of(free, declared(GOOD), name="a").task.releases_gil
+    assert not variant_of(free, ost.task(declared(GOOD)), name="b").task.releases_gil
+    assert not variant_of(scale, declared(GOOD)).task.releases_gil
 
 
 def test_accesses_of_native_code(library, scale):
@@ -623,6 +631,8 @@ def test_copies_are_the_same_task(library, scale):
     assert pickle.loads(pickle.dumps(importable_too)) is importable_too
     with pytest.raises((pickle.PicklingError, AttributeError)):
         pickle.dumps(scale)
+    with pytest.raises(TypeError, match="has no name"):
+        pickle.dumps(ost.task(functools.partial(nothing, 3)))
 
 
 def test_tasks_and_variants_are_collected_together():

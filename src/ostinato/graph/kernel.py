@@ -23,7 +23,7 @@ from ostinato.graph.param import REQUIRED, Param, Step
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder, native_refusal
 from ostinato.graph.scalar import as_scalar
-from ostinato.graph.task import refuse_placeholder
+from ostinato.graph.task import importable_name, refuse_placeholder
 
 __all__ = ["Kernel", "kernel"]
 
@@ -66,7 +66,7 @@ class Kernel(Recordable):
         return f"<ostinato kernel {self.name!r}>"
 
     def __reduce__(self) -> str:
-        return str(vars(self)["__qualname__"])  # by name, like functions
+        return importable_name(self)  # like functions
 
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]

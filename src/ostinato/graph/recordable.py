@@ -82,7 +82,8 @@ class Recordable:
 
         `Graph.tune` measures it where it has the same results as the task, and programs compiled afterwards run
         whichever is fastest. It uses its arguments as the task does, position by position: annotate them alike. It is
-        returned as it was given, so that one function can be declared with one configuration after the other.
+        returned as it was given, so that one function can be declared with one configuration after the other. What is
+        said of the task, such as `releases_gil`, holds for a function, too; declare a task of it to say otherwise.
 
         Parameters
         ----------

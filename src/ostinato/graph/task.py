@@ -21,7 +21,7 @@ from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import PLAIN, Recorder
 from ostinato.graph.ring import Ring, RingElement
 
-__all__ = ["PythonTask", "Task", "modes_of", "name_of", "refuse_placeholder", "task"]
+__all__ = ["PythonTask", "Task", "importable_name", "modes_of", "name_of", "refuse_placeholder", "task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,7 +158,7 @@ class Task(PythonTask, Generic[P, R]):
         return f"<ostinato task {self.name!r}>"
 
     def __reduce__(self) -> str:
-        return str(vars(self)["__qualname__"])  # by name, like functions
+        return importable_name(self)  # like functions
 
     def complete(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -299,6 +299,14 @@ def task(
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name that a callable goes by."""
     return str(getattr(function, "__name__", type(function).__name__))
+
+
+def importable_name(task: Recordable) -> str:
+    """Return the name by which pickle finds a task in its module."""
+    name = getattr(task, "__qualname__", None)
+    if not isinstance(name, str):
+        raise TypeError(f"{task!r} cannot be pickled: what it calls has no name")
+    return name
 
 
 def modes_of(access: Sequence[object]) -> tuple[int, ...]:

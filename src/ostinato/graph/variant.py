@@ -164,7 +164,7 @@ class Declaration:
         if isinstance(function, Recordable):
             implementation = function.source
         elif callable(function):
-            implementation = Task(function, blocking=_may_wait(task), local_names=local_names)
+            implementation = _task_like(task, function, local_names)
         else:
             raise TypeError(f"a variant is a function or a task, not {type(function).__name__}")
         passed = _passed(task, implementation, config)
@@ -250,18 +250,22 @@ def _plain(config: object) -> dict[str, Any]:
 def _text(config: Mapping[str, Any]) -> str:
     """Return what equal configurations have in common, and no others."""
     try:
-        return json.dumps(dict(config), sort_keys=True, allow_nan=False, default=_item)
+        return json.dumps(_as_json(config), sort_keys=True, allow_nan=False)
     except ValueError as error:
         raise ValueError(f"config= is not of plain values: {error}") from None
     except (TypeError, RecursionError) as error:
-        raise TypeError(f"config= is of plain values (numbers, text, lists, dicts): {error}") from None
+        raise TypeError(f"config= is of plain values (numbers, text, lists, dicts with str keys): {error}") from None
 
 
-def _item(value: object) -> object:
-    """What a number of NumPy's is in JSON."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} is none")
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{key!r} is no str")
+        return {key: _as_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(each) for each in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _passed(task: Recordable, implementation: Recordable, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,6 +318,13 @@ def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, An
         raise TypeError(f"only {which} wait (blocking=True); a variant may if its task may")
     for name, value in passed.items():
         implementation.check_config(name, value)
+
+
+def _task_like(task: Recordable, function: Callable[..., Any], local_names: Mapping[str, object]) -> Task[Any, Any]:
+    """Make a task of a function; what is said of `task` holds for it too."""
+    if isinstance(task, PythonTask):
+        return Task(function, None, task.releases_gil, task.blocking, local_names=local_names)
+    return Task(function, local_names=local_names)
 
 
 def _may_wait(task: Recordable) -> bool:
