@@ -7,7 +7,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.compile.costs import estimate
-from ostinato.measured.traced import durations
+from ostinato.measured.traced import costing_of_trace, durations
 from ostinato.view.trace import RECORD, Trace
 
 
@@ -87,6 +87,34 @@ def test_costs_of_a_wrong_type_are_refused() -> None:
 
 def test_a_trace_of_no_steps_says_nothing() -> None:
     graph = two_ops()
-    with ost.Machine(cpus=1, gpus=0) as machine, graph.compile(machine) as program:
-        with graph.compile(machine, costs=program.trace(0)) as again:
-            assert ", estimated" in again.explain()
+    with (
+        ost.Machine(cpus=1, gpus=0) as machine,
+        graph.compile(machine) as program,
+        graph.compile(machine, costs=program.trace(0)) as again,
+    ):
+        assert ", estimated" in again.explain()
+
+
+@ost.task
+def double(values: ost.ReadWrite) -> None:
+    values *= 2
+
+
+@double.variant(config={"pieces": 2})
+def double_in_pieces(values: ost.ReadWrite, pieces: int) -> None:
+    for piece in np.array_split(values, pieces):
+        piece *= 2
+
+
+def test_a_graph_runs_the_variants_that_were_traced() -> None:
+    graph = ost.Graph()
+    graph.task(double, np.ones(4))
+    records = np.array([(0, 0, 0, 0, 0, 5000)], RECORD)
+    site = str(graph.ops[0].call_site)
+    for label, chosen in (("double_in_pieces(pieces=2)", double.variants[0]), ("", None)):
+        ran = Trace(records, ["double"], [site], ["cpu:0"], op_variants=[label])
+        ops, costs = costing_of_trace(ran)(graph.ops)
+        assert ops[0].variant is chosen
+        assert costs.seconds[0] == pytest.approx(5e-6)
+    with pytest.raises(ValueError, match="not declared"):
+        costing_of_trace(Trace(records, ["double"], [site], ["cpu:0"], op_variants=["gone"]))(graph.ops)

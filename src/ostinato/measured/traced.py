@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.compile.costs import ESTIMATED, Costed, Costing, Costs, estimate
+from ostinato.compile.variants import with_variants
 from ostinato.graph.op import Op
+from ostinato.graph.variant import Variant, variants_of
 
 if TYPE_CHECKING:
     from ostinato.view.trace import Trace
@@ -21,12 +23,12 @@ _MOST_OVERHEAD = 60  # ns: a gap that is longer is not the clock's alone
 
 
 def costing_of_trace(trace: Trace) -> Costing:
-    """Return the costing that knows what ops took in a trace of the same graph.
+    """Return the costing that knows what ops took in a trace of the same graph, and lets them run the same variants.
 
     Raises
     ------
     ValueError
-        By the costing itself: the trace is of another graph.
+        By the costing itself: the trace is of another graph, or of variants that are no more.
     """
 
     def costed(ops: tuple[Op, ...]) -> Costed:
@@ -36,9 +38,22 @@ def costing_of_trace(trace: Trace) -> Costing:
                 f"costs= is a trace of another graph: of {len(trace.op_names)} ops, this one has {len(ops)}, or they "
                 "have other names or were recorded elsewhere"
             )
-        return Costed(ops, durations(trace, estimate(ops), "traced"))
+        ran = with_variants(ops, _variants(trace, ops))
+        return Costed(ran, durations(trace, estimate(ran), "traced"))
 
     return costed
+
+
+def _variants(trace: Trace, ops: tuple[Op, ...]) -> dict[int, Variant]:
+    """Return the variants that ops ran in a trace, by index."""
+    found = {}
+    for index, label in enumerate(trace.op_variants):
+        if label:
+            variant = next((each for each in variants_of(ops[index].recorded) if each.label == label), None)
+            if variant is None:
+                raise ValueError(f"costs= is a trace of {ops[index].name!r} as {label}, a variant that is not declared")
+            found[index] = variant
+    return found
 
 
 def durations(trace: Trace, costs: Costs, source: str) -> Costs:
