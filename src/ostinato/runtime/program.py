@@ -27,7 +27,9 @@ from ostinato.runtime.watched import watched
 
 if TYPE_CHECKING:
     from ostinato.compile.costs import Costing
+    from ostinato.compile.machine_model import MachineModel
     from ostinato.compile.schedule import Scheduled
+    from ostinato.compile.simulation import Simulation
     from ostinato.graph.graph import Graph
     from ostinato.runtime.forms import Forms
     from ostinato.runtime.machine import Machine
@@ -303,6 +305,22 @@ class Program:
 
         conditions(self._scheduled.preconditions, after)
         verify(self, count(steps), merged(params, more_params))
+
+    def simulate(self, machine_model: MachineModel | None = None, *, copies: int = 1) -> Simulation:
+        """Predict how the program would run, by the costs that it was compiled with: here, or on another machine.
+
+        Parameters
+        ----------
+        machine_model
+            The machine; None: this one, as measured once per host. For other numbers of cores, ops are placed anew.
+        copies
+            How many copies of the step run side by side, each on its own share of the machine: a problem that grows
+            with the machine. What an op takes from the step before, it takes from its like in both neighbours, too.
+        """
+        from ostinato.runtime.simulating import simulated
+
+        self._check_open()
+        return simulated(self._scheduled, machine_model, len(self._machine.processors), copies)
 
     def explain(self) -> str:
         """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from."""

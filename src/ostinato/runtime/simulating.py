@@ -1,0 +1,27 @@
+"""Simulations of programs: on the machine as it was measured, unless another one is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ostinato.compile.machine_model import MachineModel
+from ostinato.compile.simulation import Simulation, simulate
+from ostinato.runtime.machine_costs import measured
+
+if TYPE_CHECKING:
+    from ostinato.compile.schedule import Scheduled
+
+__all__ = ["simulated"]
+
+
+def simulated(scheduled: Scheduled, model: MachineModel | None, processors: int, copies: int) -> Simulation:
+    """Return how a schedule runs on a model of a machine; None: of this one, with so many processors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The model is none, or the copies cannot share the machine evenly.
+    """
+    if model is not None and not isinstance(model, MachineModel):
+        raise TypeError(f"machine_model= is an ostinato.MachineModel, not {type(model).__name__}")
+    return simulate(scheduled, measured(processors) if model is None else model, copies=copies)
