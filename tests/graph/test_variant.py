@@ -170,6 +170,9 @@ GOOD = "src: ost.Read, dst: ost.Write, factor, offset"
         (f"{GOOD}, buffer: ost.Write = None", {}, TypeError, r"'buffer' .* is ost.Write, but scale\(\) has no such"),
         (f"{GOOD}, *, buffer: ost.Write", {"buffer": 1}, TypeError, r"'buffer' .* but scale\(\) has no such array"),
         ("src: ost.Read, dst: ost.Write, block, offset", {"block": 2}, TypeError, "multiple values for argument"),
+        ("src: ost.Read, dst: ost.Write, offset, factor", {}, TypeError,
+         r"parameter 'offset' of other\(\) does not stand where scale\(\) has 'offset'"),
+        ("src: ost.Read, dst: ost.Write, w, k, factor=1", {}, TypeError, r"'factor' of other\(\) does not stand where"),
         (GOOD, {"factor": 2}, ValueError, r"config= gives 'factor', which is an argument of scale\(\)"),
         (GOOD, {"variant": 2}, ValueError, "'variant'"),
         (GOOD, {1: 2}, TypeError, "names that are str, 1 is none"),
@@ -498,7 +501,27 @@ def test_options_and_configurations_do_not_mix():
     with ost.capture():
         with_it, without = act(out, block=3), act(out, size=3)
     assert "'block'" in variant.refusal(with_it.body)
-    assert variant.body(without.body).keywords == ("block", "size")
+    assert sorted(variant.body(without.body).keywords) == ["block", "size"]
+
+
+def test_options_that_native_code_cannot_know():
+    pytest.importorskip("numba")
+
+    @ost.task
+    def act(out: ost.ReadWrite, *, by, **options):
+        out += by
+
+    @act.variant
+    @ost.kernel
+    def fast(out: ost.ReadWrite, by, extra=1):
+        out[0] += by * extra
+
+    out = np.zeros(1)
+    with ost.capture():
+        plain, with_option = act(out, by=2), act(out, by=2, size=3)
+    assert "by names" in act.variants[0].refusal(with_option.body)
+    run(plain, act.variants[0].body(plain.body))
+    assert out[0] == 2
 
 
 def test_methods():

@@ -85,18 +85,22 @@ class Kernel(Recordable):
             types.append(ArrayType.of(operand.array) if operand.array is not None else _common(operand.arrays))
         return self._for_types(tuple(types)).bind(recorder, args, {})
 
-    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> NativeCall:
+    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> NativeCall:
         args = self._complete(args, kwargs)
         types: list[ArrayType | type] = []
         for place, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
             if isinstance(value, Operand) and mode:
-                kind = self._array_type(value.arrays[0] if value.arrays else None, place)
-                types.append(kind if value.ring is None else _common(value.arrays))
+                kept = known.get((id(value), ArrayType))
+                if kept is None:
+                    kind = self._array_type(value.arrays[0] if value.arrays else None, place)
+                    kind = kind if value.ring is None else _common(value.arrays)
+                    kept = known[id(value), ArrayType] = value, kind
+                types.append(kept[1])
             elif isinstance(value, Param) and not isinstance(value, Converted):
                 types.append(self._scalars[place] or float)  # a Python function would take any number
             else:
                 types.append(self._scalar_type(value, place))
-        return self._for_types(tuple(types)).body_of(args, {})
+        return self._for_types(tuple(types)).body_of(args, {}, known)
 
     def formals(self) -> tuple[Formal, ...]:
         return tuple(

@@ -121,21 +121,18 @@ class NativeTask(Recordable):
         arguments = tuple(values)
         return NativeCall(self, arguments), arguments if len(operands) == len(values) else tuple(operands)
 
-    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> NativeCall:
+    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> NativeCall:
         self._check_count(args)
-        values = []
+        values = list(args)
         for place, (value, kind) in enumerate(zip(args, self.kinds, strict=True)):
             if isinstance(kind, type):
-                values.append(value if type(value) is float is kind else self._recorded_scalar(value, kind, place))
-                continue
-            if not isinstance(value, Operand) or value.mode != kind:
+                if not (type(value) is float is kind):
+                    values[place] = self._recorded_scalar(value, kind, place)
+            elif not isinstance(value, Operand) or value.mode != kind:
                 raise TypeError(f"{self.label(place)} is {ACCESS[kind]}, but the call recorded passes {value!r}")
-            if not value.arrays:
-                raise TypeError(f"{self.label(place)} is an array, but the call recorded passes a token")
-            refusal = native_refusal(value.arrays[0])
-            if refusal is not None:
-                raise TypeError(f"{self.label(place)}: {refusal}")
-            values.append(value)
+            elif known.get(id(value)) is not value:
+                self._check_memory(value, place)
+                known[id(value)] = value
         return NativeCall(self, tuple(values))
 
     def formals(self) -> tuple[Formal, ...]:
@@ -156,6 +153,14 @@ class NativeTask(Recordable):
             check_default(value, kind, self.label(place))
             return value
         return as_scalar(value, kind, self.label(place))
+
+    def _check_memory(self, operand: Operand, place: int) -> None:
+        """Raise unless C code can make sense of it."""
+        if not operand.arrays:
+            raise TypeError(f"{self.label(place)} is an array, but the call recorded passes a token")
+        refusal = native_refusal(operand.arrays[0])
+        if refusal is not None:
+            raise TypeError(f"{self.label(place)}: {refusal}")
 
     def _recorded_scalar(self, value: object, kind: Any, place: int) -> object:
         if isinstance(value, Param | Step):

@@ -42,8 +42,10 @@ class Recordable:
         """Turn the arguments of a call into what an op records."""
         raise NotImplementedError
 
-    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Body:
+    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> Body:
         """Return what an op records of a call whose arguments another op has recorded.
+
+        `known` is filled with what calls with the same arguments can share.
 
         Raises
         ------
@@ -115,7 +117,7 @@ class Recordable:
         >>> [variant.label for variant in total.variants]
         ['by_blocks(block=8)', 'by_blocks(block=4)']
         """
-        from ostinato.graph.variant import Declaration
+        from ostinato.graph.declaration import Declaration
 
         if isinstance(on, Recordable) or (callable(on) and not isinstance(on, type)):  # @relax.variant
             Declaration(self.source, None, name, config).add(on, sys._getframe(1).f_locals)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -71,15 +71,18 @@ class PythonTask(Recordable):
         accesses = arguments if len(operands) == len(values) else tuple(operands)
         return PythonCall(self, arguments, keywords), accesses
 
-    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> PythonCall:
-        modes = self.modes
-        keywords: tuple[str, ...] = ()
-        if kwargs or len(args) != len(modes):
-            args, keywords, modes = self.complete(args, kwargs)
-        for place, (value, mode) in enumerate(zip(args, modes, strict=True)):
-            if (value.mode if isinstance(value, Operand) else 0) != mode:
+    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> PythonCall:
+        modes, keywords, values = self.modes, tuple(kwargs), (*args, *kwargs.values())
+        if keywords or len(args) != len(modes):
+            modes = self.modes_for(len(args), keywords)
+        for place, (value, mode) in enumerate(zip(values, modes, strict=True)):
+            if (value.mode if type(value) is Operand else 0) != mode:
                 raise TypeError(f"{self.label(place)} is {ACCESS[mode]}, but the call recorded passes {value!r}")
-        return PythonCall(self, args, keywords)
+        return PythonCall(self, values, keywords)
+
+    def modes_for(self, count: int, keywords: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the modes of a call with so many positional values, and with these keywords."""
+        return self.complete((None,) * count, dict.fromkeys(keywords))[2]
 
     def with_defaults(
         self, args: tuple[object, ...], keywords: tuple[str, ...]
@@ -132,6 +135,7 @@ class Task(PythonTask, Generic[P, R]):
         )
         plain = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in self._parameters)
         self._plain = tuple((each.name, each.default) for each in self._parameters) if plain else ()
+        self._shapes: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}  # modes of calls that were looked at
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
         super().__init__(function, modes, name or name_of(function), releases_gil, blocking)
         self.launch_only = launch_only
@@ -178,12 +182,22 @@ class Task(PythonTask, Generic[P, R]):
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
         bound.apply_defaults()
-        keywords = dict(bound.kwargs)
-        modes = [
-            self.modes[place] if place < len(self.modes) else self._extra_mode() for place in range(len(bound.args))
-        ]
-        modes += [self._keyword_mode(key) for key in keywords]
-        return (*bound.args, *keywords.values()), tuple(keywords), tuple(modes)
+        positional, named = bound.args, bound.kwargs
+        return (*positional, *named.values()), tuple(named), self._modes_of(len(positional), named)
+
+    def modes_for(self, count: int, keywords: tuple[str, ...]) -> tuple[int, ...]:
+        modes = self._shapes.get((count, keywords))
+        if modes is None:
+            try:
+                self.__signature__.bind(*(None,) * count, **dict.fromkeys(keywords))
+            except TypeError as error:
+                raise TypeError(f"{self.name}(): {error}") from None
+            modes = self._shapes[count, keywords] = self._modes_of(count, keywords)
+        return modes
+
+    def _modes_of(self, count: int, keywords: Iterable[str]) -> tuple[int, ...]:
+        positional = self.modes[:count] + (self._extra_mode(),) * (count - len(self.modes))
+        return (*positional, *[self._keyword_mode(key) for key in keywords])
 
     def label(self, place: int) -> str:
         if place < len(self._positional):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
-import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import Parameter
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,20 +13,12 @@ import numpy as np
 from ostinato.errors import GraphError
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.converted import Converted
-from ostinato.graph.formal import ACCESS, Formal
-from ostinato.graph.kernel import Kernel
-from ostinato.graph.native import NativeTask
 from ostinato.graph.operand import Operand
 from ostinato.graph.param import Param
 from ostinato.graph.recordable import Recordable
-from ostinato.graph.task import PythonTask, Task
 
-__all__ = ["KINDS", "Declaration", "Variant", "Variants", "default_variant", "variants_declared", "variants_of"]
+__all__ = ["Variant", "Variants", "default_variant", "variants_declared", "variants_of"]
 
-KINDS = ("cpu", "cuda", "opencl")
-"""Kinds of processors."""
-
-_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _lock = threading.Lock()
 
 
@@ -95,12 +83,14 @@ class Variant:
         if recorded is self.task:
             return default
         args, keywords = _arguments(default, known)
-        if not self.task.takes_names:
+        if keywords and not self.task.takes_names:
+            named = [each.name for each in recorded.formals() if each.kind is Parameter.KEYWORD_ONLY]
+            if [*keywords] != named:
+                raise TypeError("native code takes no arguments by names that the task does not declare")
             args, keywords = (*args, *keywords.values()), {}
-        taken = keywords.keys() & self.passed.keys()
-        if taken:
+        if taken := keywords and keywords.keys() & self.passed.keys():
             raise TypeError(f"the call recorded gives {min(taken)!r}, which the configuration gives too")
-        return self.task.body_of(args, {**keywords, **self.passed})
+        return self.task.body_of(args, {**keywords, **self.passed}, known)
 
 
 _REFUSALS = (TypeError, ValueError, OverflowError, GraphError, ImportError)
@@ -115,11 +105,31 @@ class Variants:
         self.default = Variant(task, task.name)
         self.declared: tuple[Variant, ...] = ()
 
+    @classmethod
+    def of(cls, task: Recordable) -> Variants:
+        """Return those of a task."""
+        found: Variants | None = getattr(task, "_variants", None)
+        if found is None:
+            with _lock:
+                found = getattr(task, "_variants", None)
+                if found is None:
+                    found = task._variants = cls(task)
+        return found
+
+    def add(self, variant: Variant, same: Callable[[Variant, Variant], bool]) -> Variant | None:
+        """Add one that is declared, unless there is one that is the same: that is returned."""
+        with _lock:
+            for other in (self.default, *self.declared):
+                if same(variant, other):
+                    return other
+            self.declared = (*self.declared, variant)
+        return None
+
 
 def default_variant(body: Body) -> Variant | None:
     """Return the task of a call as a variant of itself; None for what is no call of a task."""
     task = _task_of(body)
-    return None if task is None else _variants(task).default
+    return None if task is None else Variants.of(task).default
 
 
 def variants_of(body: Body) -> tuple[Variant, ...]:
@@ -127,7 +137,7 @@ def variants_of(body: Body) -> tuple[Variant, ...]:
     task = _task_of(body)
     if task is None:
         return ()
-    found = _variants(task)
+    found = Variants.of(task)
     return (found.default, *found.declared)
 
 
@@ -135,64 +145,6 @@ def variants_declared(task: Recordable) -> tuple[Variant, ...]:
     """Return the variants of a task, without itself."""
     found: Variants | None = getattr(task.source, "_variants", None)
     return () if found is None else found.declared
-
-
-class Declaration:
-    """What `Recordable.variant` is given, checked.
-
-    Parameters
-    ----------
-    task
-        The task that gets a variant.
-    on, name, config
-        As for `Recordable.variant`.
-    """
-
-    def __init__(self, task: Recordable, on: object, name: object, config: object) -> None:
-        self._task = task
-        self._on = _kind(on)
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"the name of a variant is a str, not {type(name).__name__}")
-        if name == "":
-            raise ValueError("a variant needs a name that is not empty")
-        self._name = name
-        self._config = _plain(config)
-
-    def add(self, function: object, local_names: Mapping[str, object]) -> None:
-        """Declare a function or a task; `local_names` are what its annotations may mention besides global names."""
-        task, config = self._task, self._config
-        if isinstance(function, Recordable):
-            implementation = function.source
-        elif callable(function):
-            implementation = _task_like(task, function, local_names)
-        else:
-            raise TypeError(f"a variant is a function or a task, not {type(function).__name__}")
-        passed = _passed(task, implementation, config)
-        _check(task, implementation, passed)
-        name = implementation.name if self._name is None else self._name
-        if self._name is None and name == task.name:  # as a C function often has
-            name = f"{_KIND_OF[type(implementation)]} {name}"
-        variant = Variant(implementation, name, self._on, MappingProxyType(config), MappingProxyType(passed))
-        found = _variants(task)
-        with _lock:
-            for other in (found.default, *found.declared):
-                if (other.name, _text(other.config)) == (name, _text(config)):
-                    which = "is the task itself" if other is found.default else "is declared already"
-                    raise ValueError(f"{task.name}: variant {variant.label!r} {which}; give another name= or config=")
-            found.declared = (*found.declared, variant)
-
-
-def _variants(task: Recordable) -> Variants:
-    found: Variants | None = getattr(task, "_variants", None)
-    if found is None:
-        with _lock:
-            found = getattr(task, "_variants", None)
-            if found is None:
-                found = task._variants = Variants(task)
-    return found
-
-
-_KIND_OF = {Task: "python", NativeTask: "native", Kernel: "kernel"}
 
 
 def _task_of(body: Body) -> Recordable | None:
@@ -223,117 +175,3 @@ def _shared(known: dict[object, Any], value: Any, kind: Any, make: Callable[[Any
     if key not in known:
         known[key] = value, make(value, kind)  # the value too, so that its id stays its own
     return known[key][1]
-
-
-def _kind(on: object) -> str | None:
-    if on is None or (isinstance(on, str) and on in KINDS):
-        return on
-    if not isinstance(on, str):
-        raise TypeError(f"on= is a kind of processors, such as {KINDS[0]!r}, not {on!r}")
-    raise ValueError(f"on= is a kind of processors, {', '.join(map(repr, KINDS))}, not {on!r}")
-
-
-def _plain(config: object) -> dict[str, Any]:
-    """Return a configuration as a dict of our own."""
-    if not isinstance(config, Mapping | None):
-        raise TypeError(f"config= is a dict of names and values, not {type(config).__name__}")
-    values = copy.deepcopy(dict(config or {}))
-    for key in values:
-        if not isinstance(key, str):
-            raise TypeError(f"config= has names that are str, {key!r} is none")
-        if key == "variant":
-            raise ValueError("config= cannot hold 'variant': reports say by it which variant it is")
-    _text(values)
-    return values
-
-
-def _text(config: Mapping[str, Any]) -> str:
-    """Return what equal configurations have in common, and no others."""
-    try:
-        return json.dumps(_as_json(config), sort_keys=True, allow_nan=False)
-    except ValueError as error:
-        raise ValueError(f"config= is not of plain values: {error}") from None
-    except (TypeError, RecursionError) as error:
-        raise TypeError(f"config= is of plain values (numbers, text, lists, dicts with str keys): {error}") from None
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise TypeError(f"{key!r} is no str")
-        return {key: _as_json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(each) for each in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _passed(task: Recordable, implementation: Recordable, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a configuration goes to the implementation as arguments."""
-    own = {each.name for each in implementation.formals() if each.kind in (*_POSITIONAL[1:], Parameter.KEYWORD_ONLY)}
-    of_task = {each.name for each in task.formals()}
-    for key in config:
-        if key in own & of_task:
-            raise ValueError(
-                f"config= gives {key!r}, which is an argument of {task.name}(): calls give it; a parameter of a "
-                "configuration has a name of its own"
-            )
-    return {key: value for key, value in config.items() if key in own}
-
-
-def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, Any]) -> None:
-    """Raise unless an implementation takes a task's arguments, in the way the task does."""
-    of_task, own = task.formals(), implementation.formals()
-    positional = [each for each in of_task if each.kind in _POSITIONAL]
-    named = [each for each in of_task if each.kind is Parameter.KEYWORD_ONLY]
-    by_name = {each.name: each for each in named}
-    for each in of_task:
-        if each.kind is Parameter.VAR_POSITIONAL:
-            taken = {*by_name, *passed}
-            places = sum(other.kind in _POSITIONAL and other.name not in taken for other in own)
-            places -= len(positional) + (0 if implementation.takes_names else len(named))
-            more = any(other.kind is Parameter.VAR_POSITIONAL for other in own)
-            positional += [each] * (max(places, 0) + more)
-    if not implementation.takes_names:
-        positional += named
-        by_name = {}
-    try:
-        signature = inspect.Signature([each.parameter for each in own])
-        bound = signature.bind(*positional, **by_name, **passed).arguments
-    except TypeError as error:
-        raise TypeError(
-            f"{implementation.name}() cannot be called as {task.name}() is: {error}. A variant takes the task's "
-            "arguments; what it takes besides has a default, or a value in config="
-        ) from None
-    options = next((each for each in of_task if each.kind is Parameter.VAR_KEYWORD), None)
-    for each in own:
-        given = bound.get(each.name, ())
-        values = given if each.kind is Parameter.VAR_POSITIONAL else (given,)
-        if each.kind is Parameter.VAR_KEYWORD:
-            values = (*(given or {}).values(), *[options] * (options is not None))
-        for value in values:
-            _check_access(task, each, value)
-    if _may_wait(implementation) != _may_wait(task):
-        which = f"{task.name}() may" if _may_wait(task) else f"{implementation.name}() may"
-        raise TypeError(f"only {which} wait (blocking=True); a variant may if its task may")
-    for name, value in passed.items():
-        implementation.check_config(name, value)
-
-
-def _task_like(task: Recordable, function: Callable[..., Any], local_names: Mapping[str, object]) -> Task[Any, Any]:
-    """Make a task of a function; what is said of `task` holds for it too."""
-    if isinstance(task, PythonTask):
-        return Task(function, None, task.releases_gil, task.blocking, local_names=local_names)
-    return Task(function, local_names=local_names)
-
-
-def _may_wait(task: Recordable) -> bool:
-    return isinstance(task, PythonTask) and task.blocking
-
-
-def _check_access(task: Recordable, own: Formal, given: object) -> None:
-    """Raise unless a parameter is used as what it is given: a parameter of the task, or something else."""
-    mode = given.mode if isinstance(given, Formal) else 0
-    if own.mode != mode and not (own.kind is Parameter.VAR_POSITIONAL and given == ()):
-        what = f"{given.label} is {ACCESS[mode]}" if isinstance(given, Formal) else f"{task.name}() has no such array"
-        raise TypeError(f"{own.label} is {ACCESS[own.mode]}, but {what}: a variant has the accesses of its task")
