@@ -83,9 +83,9 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
     for op in ops:
         body = op.body
         if type(body) is PythonCall:
-            called: object = body.task.function
+            called: object = id(body.task.function)
         elif type(body) is NativeCall:
-            called = body.task
+            called = id(body.task)
         elif type(body) is Copy:
             called = body.reduce, body.indices is None, body.scatter is None
         elif type(body) is Fill:
@@ -93,13 +93,13 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
         else:
             numbers.append(-1)
             continue
-        look = (type(called), id(called) if type(called) is not tuple else called, op.on, *map(sign, op.operands))
+        look = called, op.on, *map(sign, op.operands)
         number = by_look.get(look)
         if number is None:
             if kind_of(op.on) not in (None, kind):
                 number = -1
             else:
-                identity = (_identity(body), *look[3:])
+                identity = (_identity(body), *look[2:])
                 number = by_identity.setdefault(identity, len(first))
                 if number == len(first):
                     first.append(op)
@@ -164,13 +164,25 @@ class _Signatures(dict[Operand, int]):
     """Numbers of operands, equal for those of one dtype, shape and access."""
 
     def __init__(self) -> None:
+        self._by_look: dict[tuple[object, ...], int] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
 
     def __missing__(self, operand: Operand) -> int:
-        arrays = operand.arrays
-        kind = (arrays[0].dtype, arrays[0].shape, operand.mode) if arrays else (type(operand.value), operand.mode)
-        number = self[operand] = self._numbers.setdefault(kind, len(self._numbers))
+        array = operand.array
+        if array is None:
+            array = operand.arrays[0] if operand.ring is not None else None
+        if array is None:
+            number = self._number(type(operand.value), operand.mode)
+        else:
+            look = id(array.dtype), array.shape, operand.mode  # a dtype takes longer to hash than all the rest
+            number = self._by_look.get(look, -1)
+            if number < 0:
+                number = self._by_look[look] = self._number(array.dtype, array.shape, operand.mode)
+        self[operand] = number
         return number
+
+    def _number(self, *kind: object) -> int:
+        return self._numbers.setdefault(kind, len(self._numbers))
 
 
 def _identity(body: Body) -> tuple[object, ...]:

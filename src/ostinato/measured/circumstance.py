@@ -8,8 +8,8 @@ for ops that are, in all of this, like one for which its outputs were compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -42,93 +42,92 @@ class Circumstances:
 
     def __init__(self) -> None:
         self._places: dict[Operand, _Place] = {}
-        self._layouts: dict[object, str] = {}
+        self._kinds: dict[tuple[object, ...], int] = {}  # of layouts, by what tells them at a glance
+        self._layouts: list[object] = []  # by their numbers
+        self._numbers: dict[object, int] = {}
+        self._digests: dict[tuple[int, ...], str] = {}
         self._scalars: dict[tuple[object, ...], str] = {}
-        self._by_operands: dict[tuple[Operand, ...], str] = {}
 
     def of(self, op: Op) -> Circumstance:
         """Return the circumstance of a call of a task."""
-        body = op.body
+        body, operands = op.body, op.operands
         scalars: tuple[object, ...] = ()
-        if isinstance(body, PythonCall | NativeCall) and len(body.args) > len(op.operands):
+        if isinstance(body, PythonCall | NativeCall) and len(body.args) > len(operands):
             scalars = tuple([_scalar(arg) for arg in body.args if type(arg) is not Operand])
         found = self._scalars.get(scalars)
         if found is None:
             found = self._scalars[scalars] = hashed(repr(scalars))[:16]
-        return Circumstance(self._layout(op.operands), found)
+        return Circumstance(self._layout(operands), found)
 
     def _layout(self, operands: tuple[Operand, ...]) -> str:
-        found = self._by_operands.get(operands)
+        known = self._places
+        places = [known.get(operand) or self._place(operand) for operand in operands]
+        look = self._look(places, 0)
+        for phase in range(1, math.lcm(*[len(place[2]) for place in places])):
+            if phase == _MOST_PHASES or self._look(places, phase) != look:
+                return ""
+        found = self._digests.get(look)
         if found is None:
-            places = [self._place(operand) for operand in operands]
-            value = _layout(places)
-            found = self._layouts.get(value)
-            if found is None:
-                found = self._layouts[value] = "" if value is None else hashed(repr(value))[:16]
-            self._by_operands[operands] = found
+            layouts = [self._layouts[number] for number in look[: len(places)]]
+            found = self._digests[look] = hashed(repr((layouts, look[len(places) :])))[:16]
         return found
 
+    def _look(self, places: list[_Place], phase: int) -> tuple[int, ...]:
+        """Return the layouts in a step, by number, and which operands overlap there and how far apart they are."""
+        now = [turns[(phase + offset) % len(turns)] for _, offset, turns in places]
+        found = [layout for layout, _, _ in now]
+        for second in range(1, len(now)):
+            _, low, high = now[second]
+            for first in range(second):
+                _, other_low, other_high = now[first]
+                if other_low < high and low < other_high and (places[first][0] or places[second][0]):
+                    found += (first, second, low - other_low)
+        return tuple(found)
+
     def _place(self, operand: Operand) -> _Place:
-        place = self._places.get(operand)
-        if place is None:
-            place = self._places[operand] = _place(operand)
+        arrays = operand.arrays
+        if arrays:
+            turns = tuple([(self._kind(array), *_bounds(array)) for array in arrays])
+        else:  # a token: the same one is the same place
+            turns = ((self._numbered("token"), id(operand.value), id(operand.value) + 1),)
+        offset = 0 if operand.ring is None else operand.ring.offset
+        place = self._places[operand] = bool(operand.mode & WRITE), offset, turns
         return place
 
+    def _kind(self, array: np.ndarray[Any, Any]) -> int:
+        look = array.strides, array.shape, array.flags.aligned
+        number = self._kinds.get(look)
+        if number is None:
+            # Along an axis of length 1 nobody walks, and along none of those of an array without elements.
+            pairs = zip(array.strides, array.shape, strict=True) if array.size else ()
+            strides = [stride if length > 1 else 0 for stride, length in pairs]
+            number = self._kinds[look] = self._numbered((*strides, array.flags.aligned))
+        return number
 
-class _Place(NamedTuple):
-    """Where an operand is."""
-
-    layouts: tuple[object, ...]  # of the arrays that take turns, those that differ
-    bounds: tuple[tuple[int, int], ...]  # of the memory of each array that takes turns
-    offset: int
-    writes: bool
+    def _numbered(self, layout: object) -> int:
+        number = self._numbers.setdefault(layout, len(self._layouts))
+        if number == len(self._layouts):
+            self._layouts.append(layout)
+        return number
 
 
-def _place(operand: Operand) -> _Place:
-    arrays = operand.arrays
-    layouts = dict.fromkeys((_strides(array), bool(array.flags.aligned)) for array in arrays)
-    bounds = tuple([_bounds(array) for array in arrays])
-    if not arrays:  # a token: the same one is the same place
-        bounds = ((id(operand.value), id(operand.value) + 1),)
-    offset = 0 if operand.ring is None else operand.ring.offset
-    return _Place(tuple(layouts), bounds, offset, bool(operand.mode & WRITE))
+_Place: TypeAlias = "tuple[bool, int, tuple[tuple[int, int, int], ...]]"
+"""Where an operand is: whether it is written, its offset in a ring, and of each array that takes turns: the number of
+its layout, its first byte and what is behind its last."""
 
 
 def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
     """The memory of an array: from its first byte to behind its last."""
-    address: int = array.__array_interface__["data"][0]
+    low: int = array.__array_interface__["data"][0]
     if array.flags.forc or not array.size:
-        return address, address + array.nbytes
-    reach = [stride * (length - 1) for stride, length in zip(array.strides, array.shape, strict=True)]
-    below, above = sum(step for step in reach if step < 0), sum(step for step in reach if step > 0)
-    return address + below, address + above + array.itemsize
-
-
-def _strides(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
-    """Strides; those of axes that are never walked along are 0."""
-    if not array.size:
-        return ()
-    return tuple([stride if length > 1 else 0 for stride, length in zip(array.strides, array.shape, strict=True)])
-
-
-def _layout(places: Sequence[_Place]) -> tuple[object, ...] | None:
-    """Return what operands' memory looks like; None if that is not the same in all steps."""
-    phases = math.lcm(*(len(place.bounds) for place in places))
-    if phases > _MOST_PHASES or any(len(place.layouts) > 1 for place in places):
-        return None
-    overlaps = {tuple(_overlaps(places, phase)) for phase in range(phases)}
-    return None if len(overlaps) > 1 else (*(place.layouts for place in places), *overlaps)
-
-
-def _overlaps(places: Sequence[_Place], phase: int) -> Iterator[tuple[int, ...]]:
-    """Yield which operands, one of which is written, share memory in a step, and how far apart they are."""
-    for second, b in enumerate(places):
-        for first, a in enumerate(places[:second]):
-            if a.writes or b.writes:
-                low, high = a.bounds[(phase + a.offset) % len(a.bounds)]
-                other_low, other_high = b.bounds[(phase + b.offset) % len(b.bounds)]
-                if low < other_high and other_low < high:
-                    yield first, second, other_low - low
+        return low, low + array.nbytes
+    high = low + array.itemsize
+    for stride, length in zip(array.strides, array.shape, strict=True):
+        if stride < 0:
+            low += stride * (length - 1)
+        else:
+            high += stride * (length - 1)
+    return low, high
 
 
 def _scalar(value: object) -> object:
