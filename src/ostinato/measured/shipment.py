@@ -181,7 +181,7 @@ class _Call:
     def op(self, default: Variant) -> Op:
         positional = len(self.args) - len(self.keywords)
         named = dict(zip(self.keywords, self.args[positional:], strict=True))
-        body = default.task.body_of(self.args[:positional], named)
+        body = default.task.body_of(self.args[:positional], named, {})
         return Op(cast("Any", None), 0, self.name, cast("CallSite", self.call_site), body, self.operands)
 
 
