@@ -15,7 +15,9 @@
 #include "doorbell.h"
 #include "lane.h"
 #include "plan.h"
+#include "program.h"
 #include "relax.h"
+#include "schedule_build.h"
 #include "threads.h"
 #include "trace.h"
 
@@ -30,6 +32,7 @@ constexpr int kTurns = 64;      // of each thread, in one sample
 constexpr int kTimelines = 32;  // that are looked at in one sample
 // A seat polls for so long before it sleeps; by then its core sleeps as deeply as it does between a program's steps.
 constexpr std::int64_t kAsleepNs = 60'000;
+constexpr std::uint64_t kTurnSteps = 256;
 constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
 
 // Samples in nanoseconds. Their median: an interruption makes some of them long, but seldom most.
@@ -177,20 +180,23 @@ double measure_hand_over(int first_core, int second_core) {
     });
 }
 
-double measure_wake(int first_core, int second_core) {
+void measure_wake(int first_core, int second_core, MachineCosts& costs) {
     Doorbell bell;
     std::atomic<std::int64_t> woken{0};
-    const auto first = [&](Turns& turns, Samples& samples) {
-        for (std::uint64_t turn = 1; samples.wanted() && turns.wait(turns.second, turn); ++turn) {
+    Samples rings;
+    const auto first = [&](Turns& turns, Samples& wakes) {
+        for (std::uint64_t turn = 1; wakes.wanted() && turns.wait(turns.second, turn); ++turn) {
             const std::int64_t asleep = monotonic_ns() + kAsleepNs;
             while (monotonic_ns() < asleep)
                 relax();
-            const std::int64_t rung = monotonic_ns();
+            const std::int64_t begin = monotonic_ns();
             bell.ring();
+            const std::int64_t rung = monotonic_ns();
             publish(turns.first, turn);
             if (!turns.wait(turns.second, turn + 1))
                 break;
-            samples.add(static_cast<double>(woken.load(std::memory_order_relaxed) - rung));
+            wakes.add(static_cast<double>(woken.load(std::memory_order_relaxed) - begin));
+            rings.add(static_cast<double>(rung - begin));
         }
         bell.ring();
     };
@@ -205,21 +211,80 @@ double measure_wake(int first_core, int second_core) {
         }
         turns.end();
     };
-    return run_both(first_core, second_core, first, second);
+    costs.wake = run_both(first_core, second_core, first, second);
+    costs.ring = rings.seconds();
+}
+
+std::int32_t nothing(const ost_call*) { return 0; }
+
+// Two operations that wait for each other, on two lanes of the machine's first seat.
+std::shared_ptr<Program> two_lanes(Machine& machine) {
+    constexpr std::array<std::int64_t, 3> begin{0, 1, 2};
+    constexpr std::array<std::int32_t, 2> ops{0, 1}, home{0, 0}, before{1, 0}, distance{1, 0};
+    constexpr std::array<std::uint8_t, 2> pinned{1, 1}, published{1, 1};
+    constexpr std::array kind{static_cast<std::uint8_t>(Kind::kNative), static_cast<std::uint8_t>(Kind::kNative)};
+    constexpr std::array<std::int32_t, 1> periods{1};
+    std::shared_ptr<Schedule> schedule = build_schedule({.lane_begin = begin,
+                                                         .lane_ops = ops,
+                                                         .home = home,
+                                                         .pinned = pinned,
+                                                         .kind = kind,
+                                                         .wait_begin = begin,
+                                                         .wait_op = before,
+                                                         .wait_distance = distance,
+                                                         .published = published,
+                                                         .pred_begin = begin,
+                                                         .pred_op = before,
+                                                         .pred_distance = distance,
+                                                         .periods = periods,
+                                                         .largest_distance = 1});
+    auto plan = std::make_shared<Plan>();
+    plan->native.resize(schedule->n_slots);
+    for (NativeOp& op : plan->native)
+        op.function = &nothing;
+    plan->scalar_patch_begin.assign(schedule->lanes.size() + 1, 0);
+    plan->step_patch_begin.assign(schedule->lanes.size() + 1, 0);
+    return std::make_shared<Program>(machine.shared_from_this(), schedule, plan, Runs::kPipelined);
+}
+
+// From one lane to another on one thread. In nanoseconds.
+Samples measure_turn(Machine& machine) {
+    Samples samples;
+    const std::shared_ptr<Program> program = two_lanes(machine);
+    const std::int64_t deadline = monotonic_ns() + kLongestNs;
+    while (samples.wanted() && monotonic_ns() < deadline) {
+        const auto run = std::make_shared<Run>();
+        run->requested = kTurnSteps;
+        run->floating_point = FloatingPointMode::current();
+        const std::int64_t begin = monotonic_ns();
+        program->submit(run);
+        while (!run->done.load(std::memory_order_acquire)) {
+            const std::uint32_t ticket = run->finished.ticket();
+            if (!run->done.load(std::memory_order_acquire))
+                run->finished.sleep(ticket, kLongestNs);
+        }
+        samples.add(static_cast<double>(monotonic_ns() - begin) / (2 * kTurnSteps));
+    }
+    program->close();
+    if (program->active.load(std::memory_order_relaxed)) {
+        machine.retire(*program);
+        machine.ring_all();
+    }
+    return samples;
 }
 
 }  // namespace
 
-MachineCosts measure_machine(int first_core, int second_core) {
+MachineCosts measure_machine(Machine& machine, int first_core, int second_core) {
     MachineCosts costs;
     costs.transfer = per_turn(first_core, second_core, [] {});
     if (costs.transfer < 0.0)
         return costs;
     costs.look = measure_look(first_core, second_core);
-    const double turn = measure_hand_over(first_core, second_core);
-    if (turn >= 0.0)
-        costs.take_up = std::max(turn - costs.transfer, 0.0);
-    costs.wake = measure_wake(first_core, second_core);
+    const double turn = measure_turn(machine).seconds(), hand_over = measure_hand_over(first_core, second_core);
+    if (turn >= 0.0 && hand_over >= 0.0)
+        costs.take_up = turn + std::max(hand_over - costs.transfer, 0.0);
+    measure_wake(first_core, second_core, costs);
     return costs;
 }
 

@@ -30,12 +30,12 @@ EdgeSpan edges_of(const Flat<int32_t>& src, const Flat<int32_t>& dst, const Flat
 
 OutEdges give_edges(Edges&& e) { return {give(std::move(e.src)), give(std::move(e.dst)), give(std::move(e.distance))}; }
 
-// A model comes as a tuple of what it says: transfer, look, take_up, wake.
-using ModelTuple = std::tuple<double, double, double, double>;
+// A model comes as a tuple of what it says: transfer, look, take_up, wake, ring.
+using ModelTuple = std::tuple<double, double, double, double, double>;
 
 MachineModel model_of(const ModelTuple& model) {
-    const auto [transfer, look, take_up, wake] = model;
-    return {transfer, look, take_up, wake};
+    const auto [transfer, look, take_up, wake, ring] = model;
+    return {transfer, look, take_up, wake, ring};
 }
 
 OutEdges bind_inferred(int32_t ops, Flat<int32_t> op, Flat<uint8_t> mode, Flat<int32_t> group, Flat<int32_t> period,
@@ -59,9 +59,9 @@ std::tuple<Out<int32_t>, Out<int32_t>, Out<uint8_t>, double> bind_place(Flat<int
                                                                         Flat<int32_t> distance, Flat<double> seconds,
                                                                         int32_t threads, Flat<int32_t> thread_of,
                                                                         Flat<uint8_t> gil_bound, bool spread,
-                                                                        ModelTuple model) {
+                                                                        bool known, ModelTuple model) {
     Placement p = place({edges_of(src, dst, distance), flat(seconds), flat(thread_of), flat(gil_bound), model_of(model),
-                         threads, spread});
+                         threads, spread, known});
     return {give(std::move(p.lane)), give(std::move(p.home)), give(std::move(p.pinned)), p.step_seconds};
 }
 
@@ -108,8 +108,8 @@ void bind_passes(nb::module_& module) {
     m.def("find_cycle", &bind_find_cycle, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),
           "The ops of a cycle of distance 0; empty if there is none.");
     m.def("place", &bind_place, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
-          nb::arg("threads"), nb::arg("thread_of"), nb::arg("gil_bound"), nb::arg("spread"), nb::arg("model"),
-          "Lane of every op, home thread and pinnedness of every lane, estimated seconds a step.");
+          nb::arg("threads"), nb::arg("thread_of"), nb::arg("gil_bound"), nb::arg("spread"), nb::arg("known"),
+          nb::arg("model"), "Lane of every op, home thread and pinnedness of every lane, estimated seconds a step.");
     m.def("order", &bind_order, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
           nb::arg("lane"), nb::arg("home"), nb::arg("pinned"), nb::arg("priority"), nb::arg("gil_bound"),
           nb::arg("model"), "The ops in the order of one linear extension.");

@@ -6,8 +6,9 @@ namespace ostinato::passes {
 struct MachineModel {
     double transfer;  // of a cache line from one core to another
     double look;      // at another lane's timeline that has long reached the value
-    double take_up;   // of a lane that another thread served last
+    double take_up;   // from an op of one lane to one of another
     double wake;      // from ringing a thread that sleeps until it runs
+    double ring = 0;  // of that, what the thread that rings is busy for
 };
 
 }  // namespace ostinato::passes

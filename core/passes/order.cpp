@@ -194,11 +194,14 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
         return listed;
     const Adjacency before = predecessors(ops, placed.edges);
     const Lanes lanes{placed.lane, placed.home, placed.pinned};
-    const double as_written = step_seconds(before, placed.seconds, lanes, plain, placed.model);
-    const double as_listed = step_seconds(before, placed.seconds, lanes, listed, placed.model);
+    const int64_t steps = steps_for(ops);
+    const auto taken = [&](std::span<const int32_t> sequence) {
+        return step_seconds(before, placed.seconds, lanes, sequence, placed.model, steps);
+    };
+    const double as_written = taken(plain), as_listed = taken(listed);
     // Costs are estimates, and may be too high: where they decide nothing, let transfers decide.
     std::vector<int32_t> slack = by_slack(placed, before, rank, plain);
-    if (step_seconds(before, placed.seconds, lanes, slack, placed.model) < 1.02 * std::min(as_written, as_listed))
+    if (taken(slack) < 1.02 * std::min(as_written, as_listed))
         return slack;
     return as_listed < 0.98 * as_written ? listed : plain;
 }

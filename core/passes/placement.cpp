@@ -1,10 +1,14 @@
 #include "passes/placement.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <numeric>
 #include <queue>
+#include <utility>
 
 #include "passes/at.h"
+#include "passes/local_search.h"
 #include "passes/order.h"
 #include "passes/simulate.h"
 
@@ -13,9 +17,17 @@ namespace ostinato::passes {
 namespace {
 
 constexpr int32_t kLanesPerThread = 4;
-// What a placement on more lanes, or one harder to understand, must gain.
-constexpr double kWorthMoreLanes = 0.8;
-constexpr double kWorthAnother = 0.98;
+// What a placement on more threads, or one harder to understand, must gain; where costs are estimates, more.
+constexpr double kWorthEstimated = 0.8, kWorthKnown = 0.93, kWorthAnother = 0.98;
+// What one lane a thread must gain over several, where there are ops enough for these: ops take longer at times.
+constexpr double kWorthRigid = 0.9;
+constexpr int32_t kManyOps = 8;  // a thread
+// More threads than one must pay even if working together costs so many times more than the model says.
+constexpr double kDoubt = 3.0;
+// In graphs of up to so many ops all shapes are tried; in those of up to so many, a search follows, which runs so many
+// ops on the model in all, and so many steps of each placement.
+constexpr int32_t kSmall = 64, kSearched = 16;
+constexpr int64_t kSearchOps = 12'000, kSearchSteps = 8;
 
 // `lanes` lanes for each of `threads` threads, for the ops that may run anywhere.
 struct Shape {
@@ -34,28 +46,101 @@ public:
     Placement run() {
         if (ops_ == 0)
             return {};
-        const Shape one{1, 1};
-        Placement best = finish(one, std::vector<int32_t>(at(ops_), 0));
+        Placement best = finish({1, 1}, std::vector<int32_t>(at(ops_), 0));
         if (free_ == 0)
             return best;
         if (!pinned_threads_.empty())
             consider(best, finish_joined(), kWorthAnother);
-        std::vector<int32_t> counts;  // fewest first, since more must gain something
-        for (int32_t threads = work_.threads; threads > 1; threads /= 2)
-            counts.push_back(threads);
-        std::reverse(counts.begin(), counts.end());
-        double threshold = kWorthMoreLanes;
-        for (int32_t threads : counts) {
-            const Shape shape{threads, work_.spread ? std::clamp(free_ / threads, 1, kLanesPerThread) : 1};
-            for (const std::vector<int32_t>& lanes : {blocks(shape, levels()), by_finish(shape), blocks(shape, {})})
-                if (consider(best, finish(shape, lanes), threshold))
-                    threshold = kWorthAnother;
+        if (work_.threads == 1)
+            return best;
+        critical_ = critical();
+        const bool small = ops_ <= kSmall;
+        Candidate rigid, several;  // one lane a thread, or some
+        for (int32_t threads : counts()) {
+            if (small || !work_.spread)
+                try_shapes(rigid, {threads, 1});
+            if (work_.spread)
+                try_shapes(several, {threads, std::clamp(free_ / threads, 1, kLanesPerThread)});
         }
+        if (ops_ <= kSearched)
+            search(rigid);
+        const bool many = free_ >= kManyOps * work_.threads;
+        Placement chosen = std::move(several.placement);
+        if (chosen.lane.empty() || rigid_is_better(rigid.placement, chosen, many))
+            chosen = std::move(rigid.placement);
+        if (pays(chosen, best))
+            best = std::move(chosen);
         return best;
     }
 
 private:
     static constexpr int32_t kFree = -1, kGil = -2;  // else an index into pinned_threads_
+
+    struct Candidate {
+        Shape shape{};
+        std::vector<int32_t> chosen;  // lanes of free ops
+        Placement placement;
+    };
+
+    // How many threads to try: fewest first, since more must gain something.
+    std::vector<int32_t> counts() const {
+        std::vector<int32_t> out;
+        for (int32_t threads = work_.threads; threads > 1; threads /= 2)
+            out.push_back(threads);
+        std::reverse(out.begin(), out.end());
+        return out;
+    }
+
+    void try_shapes(Candidate& best, Shape shape) {
+        for (std::vector<int32_t>& chosen : std::array{blocks(shape, levels()), by_finish(shape), blocks(shape, {})}) {
+            Placement placement = finish(shape, chosen);
+            if (best.chosen.empty() || placement.step_seconds < best.placement.step_seconds * kWorthAnother)
+                best = {shape, std::move(chosen), std::move(placement)};
+        }
+    }
+
+    // Puts single ops elsewhere, the longest first.
+    void search(Candidate& best) {
+        std::vector<int32_t> movable;
+        for (int32_t op = 0; op < ops_; ++op)
+            if (fixed_[at(op)] == kFree)
+                movable.push_back(op);
+        std::stable_sort(movable.begin(), movable.end(),
+                         [&](int32_t a, int32_t b) { return work_.seconds[at(a)] > work_.seconds[at(b)]; });
+        const auto judge = [&](const std::vector<int32_t>& chosen) {
+            return finish(best.shape, chosen, kSearchSteps).step_seconds;
+        };
+        std::vector<int32_t> found =
+            local_search(best.chosen, movable, best.shape.count(), judge, kSearchOps / (ops_ * kSearchSteps));
+        Placement placement = finish(best.shape, found);
+        if (placement.step_seconds < best.placement.step_seconds)
+            best = {best.shape, std::move(found), std::move(placement)};
+    }
+
+    static bool rigid_is_better(const Placement& rigid, const Placement& several, bool many) {
+        if (rigid.lane.empty())
+            return false;
+        return many ? rigid.step_seconds < several.step_seconds * kWorthRigid
+                    : rigid.step_seconds * kWorthAnother < several.step_seconds;
+    }
+
+    // Whether more threads are worth it: gains are, that are not lost in what the model does not know.
+    bool pays(const Placement& chosen, const Placement& best) const {
+        const MachineModel& m = work_.model;
+        const double worth = work_.known ? kWorthKnown : kWorthEstimated;
+        if (chosen.step_seconds >= std::min(best.step_seconds * worth, best.step_seconds - m.transfer))
+            return false;
+        const MachineModel dear{kDoubt * m.transfer, kDoubt * m.look, kDoubt * m.take_up, m.wake, m.ring};
+        return judge(chosen, dear, steps_for(ops_)) < best.step_seconds;
+    }
+
+    double judge(const Placement& p, const MachineModel& model, int64_t steps) const {
+        const Lanes lanes{p.lane, p.home, p.pinned};
+        const double written = step_seconds(before_, work_.seconds, lanes, topological_, model, steps);
+        if (ops_ > kSmall || critical_.empty() || p.home.size() > at(work_.threads))
+            return written;
+        return std::min(written, step_seconds(before_, work_.seconds, lanes, critical_, model, steps));
+    }
 
     // Which ops have no choice. Those that need the GIL share one lane: two would only take it from each other. That
     // lane is the first free one, or, where such ops are pinned, the lane of the first thread that they are pinned to.
@@ -87,7 +172,7 @@ private:
     }
 
     // Completes a choice of lanes for the free ops: lanes of pinned threads come last, empty ones are dropped.
-    Placement finish(Shape shape, const std::vector<int32_t>& chosen) const {
+    Placement finish(Shape shape, const std::vector<int32_t>& chosen, int64_t steps = 0) const {
         std::vector<int32_t> lane(at(ops_));
         std::vector<int32_t> number(at(shape.count()) + pinned_threads_.size(), -1);
         for (std::size_t op = 0; op < lane.size(); ++op) {
@@ -106,9 +191,8 @@ private:
         for (int32_t& l : lane)
             l = number[at(l)];
         out.lane = std::move(lane);
-        out.step_seconds = out.home.size() == 1 ? total()
-                                                : step_seconds(before_, work_.seconds, {out.lane, out.home, out.pinned},
-                                                               topological_, work_.model);
+        out.step_seconds =
+            out.home.size() == 1 ? total() : judge(out, work_.model, steps == 0 ? steps_for(ops_) : steps);
         return out;
     }
 
@@ -175,31 +259,42 @@ private:
         return lane;
     }
 
-    // Earliest finish time: of the ops that are ready the one with the longest path ahead goes where it ends first.
-    // A thread's ops are then dealt to its lanes so that what follows each other stays together.
-    std::vector<int32_t> by_finish(Shape shape) {
+    // A linear extension: of the ops that are ready the one with the longest path ahead comes first.
+    std::vector<int32_t> critical() const {
         const Adjacency after = successors(ops_, work_.edges);
         const std::vector<double> rank = ranks(after, work_.seconds, {}, topological_, work_.model);
         const auto later = [&](int32_t a, int32_t b) {
             return rank[at(a)] != rank[at(b)] ? rank[at(a)] < rank[at(b)] : a > b;
         };
         std::priority_queue<int32_t, std::vector<int32_t>, decltype(later)> ready(later);
-        std::vector<int32_t> missing(at(ops_), 0);
+        std::vector<int32_t> missing(at(ops_), 0), out;
         for (std::size_t e = 0; e < work_.edges.size(); ++e)
             if (work_.edges.distance[e] == 0)
                 ++missing[at(work_.edges.dst[e])];
         for (int32_t op = 0; op < ops_; ++op)
             if (missing[at(op)] == 0)
                 ready.push(op);
+        out.reserve(at(ops_));
+        while (!ready.empty()) {
+            const int32_t op = ready.top();
+            ready.pop();
+            out.push_back(op);
+            for (int64_t e = after.start[at(op)]; e < after.start[at(op) + 1]; ++e)
+                if (after.distance[at(e)] == 0 && --missing[at(after.op[at(e)])] == 0)
+                    ready.push(after.op[at(e)]);
+        }
+        return out;
+    }
 
+    // Earliest finish time: of the ops that are ready the one with the longest path ahead goes where it ends first.
+    // A thread's ops are then dealt to its lanes so that what follows each other stays together.
+    std::vector<int32_t> by_finish(Shape shape) const {
         std::vector<double> thread_free(at(shape.threads) + pinned_threads_.size(), 0.0), finish(at(ops_), 0.0);
         std::vector<double> lane_load(at(shape.count()), 0.0);
         std::vector<int32_t> lane_tail(at(shape.count()), -1), thread(at(ops_), 0), lane(at(ops_), 0);
         if (gil_seconds_ > 0.0)
             lane_load[0] = gil_seconds_;
-        while (!ready.empty()) {
-            const int32_t op = ready.top();
-            ready.pop();
+        for (const int32_t op : critical_) {
             int32_t first = 0, last = shape.threads;
             if (fixed_[at(op)] != kFree) {
                 first = fixed_[at(op)] == kGil ? 0 : shape.threads + fixed_[at(op)];
@@ -223,9 +318,6 @@ private:
             thread_free[at(thread[at(op)])] = finish[at(op)];
             if (fixed_[at(op)] == kFree)
                 lane[at(op)] = lane_of(shape, op, thread[at(op)], lane_load, lane_tail);
-            for (int64_t e = after.start[at(op)]; e < after.start[at(op) + 1]; ++e)
-                if (after.distance[at(e)] == 0 && --missing[at(after.op[at(e)])] == 0)
-                    ready.push(after.op[at(e)]);
         }
         return lane;
     }
@@ -249,7 +341,7 @@ private:
     const Work& work_;
     int32_t ops_;
     Adjacency before_;
-    std::vector<int32_t> topological_, fixed_, pinned_threads_, levels_;
+    std::vector<int32_t> topological_, critical_, fixed_, pinned_threads_, levels_;
     int32_t free_ = 0;
     double free_seconds_ = 0.0, gil_seconds_ = 0.0;
 };

@@ -17,6 +17,7 @@ struct Work {
     MachineModel model;
     int32_t threads = 1;
     bool spread = false;  // several lanes a thread, so that idle threads have something to take up
+    bool known = false;   // the seconds are more than estimates
 };
 
 struct Placement {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <queue>
 #include <utility>
 
@@ -11,18 +12,72 @@ namespace ostinato::passes {
 
 namespace {
 
-// More steps say more about the steady state; large graphs show it sooner, and cost more.
-int64_t steps_for(int64_t ops) { return std::clamp<int64_t>(200'000 / ops, 2, 32); }
+// A thread polls for so long before it sleeps.
+constexpr double kPolls = 40e-6;
+
+// Seconds a step, when the first `steps` are known to the last op.
+double settled(std::span<const double> finish, std::span<const double> seconds, int64_t steps, std::size_t threads) {
+    const auto ops = static_cast<int64_t>(seconds.size());
+    const auto end_of = [&](int64_t count) {
+        const auto begin = finish.begin() + (count - 1) * ops;
+        return *std::max_element(begin, begin + ops);
+    };
+    const int64_t half = steps / 2;
+    // Lanes that run ahead and then wait for others make the last steps look short; threads bound that.
+    const double work = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+    return std::max((end_of(steps) - end_of(half)) / static_cast<double>(steps - half),
+                    work / static_cast<double>(threads));
+}
+
+// The same where each lane has a thread of its own, which nothing is taken up from: op by op in order, without a queue.
+double step_seconds_alone(const Adjacency& before, std::span<const double> seconds, const Lanes& lanes,
+                          std::span<const int32_t> order, const MachineModel& model, int64_t steps,
+                          std::size_t threads) {
+    const auto ops = static_cast<int64_t>(order.size());
+    std::vector<double> finish(at(ops * steps)), free_at(lanes.home.size(), 0.0);
+    for (int64_t step = 0; step < steps; ++step) {
+        for (const int32_t op : order) {
+            const int32_t lane = lanes.lane[at(op)];
+            const double free = free_at[at(lane)];
+            double ready = free;
+            int32_t last = -1;  // the lane whose result comes last
+            for (int64_t e = before.start[at(op)]; e < before.start[at(op) + 1]; ++e) {
+                const int32_t from = before.op[at(e)];
+                const int64_t then = step - before.distance[at(e)];
+                if (lanes.lane[at(from)] == lane || then < 0)
+                    continue;
+                const double there = finish[at(then * ops + from)] + model.transfer;
+                if (last < 0 || there > ready)
+                    last = lanes.lane[at(from)];
+                ready = std::max(ready, there);
+            }
+            if (last >= 0)
+                ready += model.look;
+            if (ready - free > kPolls) {
+                ready += model.wake;
+                free_at[at(last)] += model.ring;
+            }
+            free_at[at(lane)] = finish[at(step * ops + op)] = ready + seconds[at(op)];
+        }
+    }
+    return settled(finish, seconds, steps, threads);
+}
+
+bool each_alone(std::span<const int32_t> home) {
+    std::vector<int32_t> sorted(home.begin(), home.end());
+    std::sort(sorted.begin(), sorted.end());
+    return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+}
 
 class Simulation {
 public:
     Simulation(const Adjacency& before, std::span<const double> seconds, const Lanes& lanes,
-               std::span<const int32_t> order, const MachineModel& model)
+               std::span<const int32_t> order, const MachineModel& model, int64_t steps)
         : before_(before), seconds_(seconds), lanes_(lanes), model_(model), ops_(static_cast<int64_t>(order.size())),
-          steps_(steps_for(ops_)), sequence_(lanes.home.size()), position_(order.size()), done_(lanes.home.size(), 0),
-          free_at_(lanes.home.size(), 0.0), server_(lanes.home.begin(), lanes.home.end()), blocked_(lanes.home.size()),
-          finish_(at(ops_ * steps_)),
-          thread_free_(at(1 + *std::max_element(lanes.home.begin(), lanes.home.end())), 0.0) {
+          steps_(steps), sequence_(lanes.home.size()), position_(order.size()), done_(lanes.home.size(), 0),
+          free_at_(lanes.home.size(), 0.0), blocked_(lanes.home.size()), finish_(at(ops_ * steps_)),
+          thread_free_(at(1 + *std::max_element(lanes.home.begin(), lanes.home.end())), 0.0),
+          released_by_(lanes.home.size(), -1), serves_(thread_free_.size(), -1) {
         for (int32_t op : order) {
             std::vector<int32_t>& lane = sequence_[at(lanes.lane[at(op)])];
             position_[at(op)] = static_cast<int64_t>(lane.size());
@@ -44,13 +99,7 @@ public:
             woken.clear();
             offer(lane);
         }
-        const int64_t half = steps_ / 2;
-        // Lanes that run ahead and then wait for others make the last steps look short; threads bound that.
-        double work = 0.0;
-        for (double s : seconds_)
-            work += s;
-        return std::max((end_of(steps_) - end_of(half)) / static_cast<double>(steps_ - half),
-                        work / static_cast<double>(thread_free_.size()));
+        return settled(finish_, seconds_, steps_, thread_free_.size());
     }
 
 private:
@@ -62,7 +111,7 @@ private:
         const int64_t step = done_[at(lane)] / length;
         const int32_t op = sequence_[at(lane)][at(done_[at(lane)] % length)];
         double time = free_at_[at(lane)];
-        bool looks = false;
+        int32_t last = -1;
         for (int64_t e = before_.start[at(op)]; e < before_.start[at(op) + 1]; ++e) {
             const int32_t from = before_.op[at(e)];
             const int32_t other = lanes_.lane[at(from)];
@@ -73,21 +122,30 @@ private:
                 blocked_[at(other)].push_back(lane);
                 return;
             }
-            looks = true;
-            time = std::max(time, finish_[at(then * ops_ + from)] + model_.transfer);
+            const double there = finish_[at(then * ops_ + from)] + model_.transfer;
+            if (last < 0 || there > time)
+                last = other;
+            time = std::max(time, there);
         }
-        ready_.push({looks ? time + model_.look : time, lane});
+        released_by_[at(lane)] = last;
+        ready_.push({last >= 0 ? time + model_.look : time, lane});
+    }
+
+    // When a thread could begin an op of a lane that is ready then.
+    double start_on(int32_t thread, int32_t lane, double ready) const {
+        const double free = thread_free_[at(thread)];
+        const bool turns = serves_[at(thread)] != lane && serves_[at(thread)] >= 0;
+        return std::max(ready, free) + (turns ? model_.take_up : 0.0) + (ready - free > kPolls ? model_.wake : 0.0);
     }
 
     void serve(int32_t lane, double ready) {
         const int32_t home = lanes_.home[at(lane)];
         int32_t thread = home;
-        double start = std::max(ready, thread_free_[at(home)]);
-        if (lanes_.pinned[at(lane)] == 0 && start > ready) {
+        double start = start_on(home, lane, ready);
+        if (lanes_.pinned[at(lane)] == 0 && thread_free_[at(home)] > ready) {
             for (std::size_t t = 0; t < thread_free_.size(); ++t) {
                 const auto other = static_cast<int32_t>(t);
-                const double then =
-                    std::max(ready, thread_free_[t]) + (other == server_[at(lane)] ? 0.0 : model_.take_up);
+                const double then = start_on(other, lane, ready);
                 if (then < start) {
                     start = then;
                     thread = other;
@@ -96,16 +154,14 @@ private:
         }
         const auto length = static_cast<int64_t>(sequence_[at(lane)].size());
         const int32_t op = sequence_[at(lane)][at(done_[at(lane)] % length)];
+        if (const int32_t last = released_by_[at(lane)]; last >= 0 && ready - thread_free_[at(thread)] > kPolls)
+            free_at_[at(last)] += model_.ring;
         const double end = start + seconds_[at(op)];
         finish_[at(done_[at(lane)] / length * ops_ + op)] = end;
         free_at_[at(lane)] = end;
         thread_free_[at(thread)] = end;
-        server_[at(lane)] = thread;
+        serves_[at(thread)] = lane;
         ++done_[at(lane)];
-    }
-
-    double end_of(int64_t steps) const {
-        return *std::max_element(finish_.begin() + (steps - 1) * ops_, finish_.begin() + steps * ops_);
     }
 
     using Ready = std::pair<double, int32_t>;
@@ -118,19 +174,25 @@ private:
     std::vector<std::vector<int32_t>> sequence_;
     std::vector<int64_t> position_, done_;
     std::vector<double> free_at_;
-    std::vector<int32_t> server_;
     std::vector<std::vector<int32_t>> blocked_;
     std::vector<double> finish_, thread_free_;
+    std::vector<int32_t> released_by_;  // the lane whose result each lane's next op waited for last
+    std::vector<int32_t> serves_;       // the lane that each thread served last
     std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
 };
 
 }  // namespace
 
+int64_t steps_for(int64_t ops) { return std::clamp<int64_t>(200'000 / std::max<int64_t>(ops, 1), 2, 32); }
+
 double step_seconds(const Adjacency& before, std::span<const double> seconds, const Lanes& lanes,
-                    std::span<const int32_t> order, const MachineModel& model) {
+                    std::span<const int32_t> order, const MachineModel& model, int64_t steps) {
     if (order.empty())
         return 0.0;
-    return Simulation(before, seconds, lanes, order, model).run();
+    if (each_alone(lanes.home))
+        return step_seconds_alone(before, seconds, lanes, order, model, steps,
+                                  at(1 + *std::max_element(lanes.home.begin(), lanes.home.end())));
+    return Simulation(before, seconds, lanes, order, model, steps).run();
 }
 
 }  // namespace ostinato::passes

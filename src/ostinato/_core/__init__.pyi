@@ -297,9 +297,9 @@ def refuse_spawns(machine: Machine) -> None: ...
 def on_own_thread(machine: Machine) -> bool:
     """Whether this is a thread of the machine's for tasks that may block."""
 
-def measure_machine(first_core: int, second_core: int) -> tuple[float, float, float, float]:
+def measure_machine(machine: Machine, first_core: int, second_core: int) -> tuple[float, float, float, float, float]:
     """
-    Seconds of a transfer, a look, taking up a lane, and a wake; less than 0 where it could not be measured.
+    Seconds of a transfer, a look, taking up a lane, a wake and a ring; less than 0 where it could not be measured.
     """
 
 def nothing_address() -> int:

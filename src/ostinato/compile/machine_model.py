@@ -28,9 +28,11 @@ class MachineModel:
     look
         A look at another lane's timeline that has long reached the value.
     take_up
-        Taking up a lane that another thread served last.
+        From an op of one lane to an op of another, which another thread served last.
     wake
         From ringing a thread that sleeps until it runs.
+    ring
+        Of that, what the thread that rings is busy for.
     native_call
         What a native task takes beside its own work.
     python_call
@@ -62,6 +64,7 @@ class MachineModel:
     look: float = 4e-9
     take_up: float = 200e-9
     wake: float = 10e-6
+    ring: float = 3e-6
     native_call: float = 5e-9
     python_call: float = 0.3e-6
     nodes: int = 1

@@ -45,6 +45,7 @@ def place(
     thread_of: IntArray,
     gil_bound: npt.NDArray[np.bool_],
     varied: bool = False,
+    known: bool = False,
     model: MachineModel = COMMON,
 ) -> Placement:
     """Return the best of some placements, by a model of a machine's threads and of the transfers between them.
@@ -64,16 +65,18 @@ def place(
     varied
         Whether costs differ so much that threads should get several lanes each, for idle threads to take up. They get
         them too where ops are long.
+    known
+        Whether costs are more than estimates; then less must be gained for another thread to be used.
     model
         What threads pay for working together.
     """
     spread = varied or (len(seconds) > 0 and float(seconds.mean()) > LONG)
     lane, home, pinned, step_seconds = _core.passes.place(
-        *edges, np.maximum(seconds, SHORTEST), threads, thread_of, gil_bound.view(np.uint8), spread, paid(model)
+        *edges, np.maximum(seconds, SHORTEST), threads, thread_of, gil_bound.view(np.uint8), spread, known, paid(model)
     )
     return Placement(lane, home, pinned.view(np.bool_), step_seconds)
 
 
-def paid(model: MachineModel) -> tuple[float, float, float, float]:
+def paid(model: MachineModel) -> tuple[float, float, float, float, float]:
     """Return of a model what the passes' loops take."""
-    return model.transfer, model.look, model.take_up, model.wake
+    return model.transfer, model.look, model.take_up, model.wake, model.ring

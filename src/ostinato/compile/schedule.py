@@ -130,7 +130,14 @@ def _scheduled(
         priority = np.append(priority, np.int32(0))
         outside, idle, tells = (np.append(each, np.False_) for each in (outside, idle, tells))
     placement = place(
-        barred, seconds, threads=threads, thread_of=thread_of, gil_bound=bound, varied=costs.varied, model=model
+        barred,
+        seconds,
+        threads=threads,
+        thread_of=thread_of,
+        gil_bound=bound,
+        varied=costs.varied,
+        known=costs.known,
+        model=model,
     )
     in_order = order(barred, seconds, placement, priority, bound, model=model)
     placement, in_order = settle(barred, placement, in_order, idle, tells)

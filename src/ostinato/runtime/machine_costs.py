@@ -155,7 +155,7 @@ def _write(host: _Host, known: _Known) -> None:
             raise
 
 
-_TOGETHER = ("transfer", "look", "take_up", "wake")
+_TOGETHER = ("transfer", "look", "take_up", "wake", "ring")
 _CALLS = ("native_call", "python_call")
 
 
@@ -166,7 +166,11 @@ def _measure(cores: list[int]) -> _Known:
     with Machine(cpus=1) as machine:
         seconds["native_call"] = _call_seconds(machine, native(_core.nothing_address(), ()))
         seconds["python_call"] = _call_seconds(machine, task(_nothing))
-        together = dict(zip(_TOGETHER, _core.measure_machine(*cores[:2]), strict=True)) if len(cores) > 1 else {}
+        together = (
+            dict(zip(_TOGETHER, _core.measure_machine(machine._core, *cores[:2]), strict=True))
+            if len(cores) > 1
+            else {}
+        )
     seconds |= {name: value for name, value in together.items() if 0 <= value <= LONGEST}
     source = f"measured {time.strftime('%Y-%m-%d')}"
     if missing := [name for name in _TOGETHER if name not in seconds]:
