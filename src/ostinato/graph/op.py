@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ostinato.graph.operand import Operand
     from ostinato.graph.variant import Variant
 
-__all__ = ["After", "Op", "Port", "Previous", "check_reaches_back", "previous"]
+__all__ = ["After", "Op", "Port", "Previous", "check_reaches_back", "previous", "shown"]
 
 
 class Op(NoValue):
@@ -156,6 +156,11 @@ def previous(op: Op | Port | Previous) -> Previous:
     if isinstance(op, Op):
         check_reaches_back(op)
     return Previous(op, 1)
+
+
+def shown(op: Op) -> str:
+    """Return the name of an op for messages, with the variant that it runs."""
+    return repr(op.name) if op.variant is None else f"{op.name!r} (variant {op.variant.label})"
 
 
 def check_reaches_back(op: Op) -> None:

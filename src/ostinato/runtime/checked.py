@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, NativeCall, PythonCall
-from ostinato.graph.op import Op
+from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE, Operand
 from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns
 from ostinato.runtime.memory import Bytes, at_address, extent_of, raw_bytes, value_bytes
@@ -112,7 +112,7 @@ class CheckedRun:
             unwritten &= self._before.unwritten.get(place, False)
             if unwritten.any():
                 raise ContractError(
-                    f"{op.name!r} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "
+                    f"{shown(op)} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "
                     f"{np.count_nonzero(unwritten)} of {unwritten.size} elements, the first at index "
                     f"{first_index(unwritten)}. ost.Write promises to overwrite all of an array; declare it "
                     f"ost.ReadWrite, or pass the part that is written. Called at {op.call_site}"
@@ -131,7 +131,7 @@ class CheckedRun:
         index = next(index for index, block in enumerate(memory) if not np.array_equal(block, expected[index]))
         address = self._originals[index].low + int(np.flatnonzero(memory[index] != expected[index])[0])
         raise ContractError(
-            f"{op.name!r} wrote to {_find(op, self._ops, self._binding, address)}, which it did not declare as "
+            f"{shown(op)} wrote to {_find(op, self._ops, self._binding, address)}, which it did not declare as "
             f"written{how}. Pass what a task writes as an argument that is declared ost.Write or ost.ReadWrite. "
             f"Called at {op.call_site}"
         )
@@ -141,7 +141,7 @@ class CheckedRun:
         digest = self._digests[place] = zlib.crc32(value_bytes(array).tobytes())
         if self._before is not None and self._before._digests.get(place, digest) != digest:
             raise ContractError(
-                f"{op.name!r} wrote other values to {argument(op, place[2])} when it ran again with the same "
+                f"{shown(op)} wrote other values to {argument(op, place[2])} when it ran again with the same "
                 f"arguments, in step {place[0]}: it reads an array that it did not declare, or the old values of one "
                 f"declared ost.Write, or something else that changes. Called at {op.call_site}"
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ostinato.errors import PoisonError, TaskError
 from ostinato.events import cause_of
 from ostinato.graph.body import Arrive, Release
+from ostinato.graph.op import shown
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -78,4 +79,4 @@ def _reason(op: Op, reason: object) -> object:
 def failure_message(op: Op, step: int, reason: object) -> str:
     """Say that an op failed, `reason` being what it raised or returned."""
     how = f"raised {type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else f"returned {reason}"
-    return f"{op.name!r} {how}, in step {step}; called at {op.call_site}"
+    return f"{shown(op)} {how}, in step {step}; called at {op.call_site}"

@@ -11,7 +11,7 @@ from ostinato import _core
 from ostinato.compile.lower import lower
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
-from ostinato.graph.op import Op
+from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import WRITE
 from ostinato.runtime.checked import CheckedRun, argument, first_index
 from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations
@@ -89,7 +89,7 @@ def _compare(ops: Sequence[Op], sequential: CheckedRun, stand_ins: StandIns, rep
                 continue
             index = first_index((value_bytes(wanted) != value_bytes(got)).any(-1))
             raise ContractError(
-                f"the replay differs from sequential execution in {argument(op, place)} of {op.name!r}: at index "
+                f"the replay differs from sequential execution in {argument(op, place)} of {shown(op)}: at index "
                 f"{index} it gives {got[index]!r} instead of {wanted[index]!r}. {_writers(ops, captured)}. Something "
                 "that these use, or that what they depend on uses, is not declared, or changes from run to run"
             )
