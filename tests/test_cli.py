@@ -37,13 +37,15 @@ def test_the_module_is_the_command():
 
 @needs_demo
 @pytest.mark.slow
-def test_demo_is_exact_and_writes_both_pictures(tmp_path):
+def test_demo_tunes_is_exact_and_writes_its_pictures(tmp_path):
     output = tmp_path / "new" / "[folder]"
     result = run("demo", "--steps", 20, "--output", output)
     assert result.exit_code == 0, result.output
     assert result.output.count("plain loop") >= 2
     assert "bit for bit" in result.output
-    for name in ("demo.png", "timeline.png"):
+    assert "never chosen" in result.output
+    assert "measured" in result.output
+    for name in ("demo.png", "landscape.png", "timeline.png", "predicted.png"):
         assert (output / name).read_bytes().startswith(b"\x89PNG")
         assert str(output / name) in result.output
 
@@ -55,7 +57,7 @@ def test_demo_takes_the_users_image_of_any_mode_and_size(tmp_path, mode, size):
     from PIL import Image
 
     Image.new(mode, size).save(tmp_path / "mine.png")
-    result = run("demo", "--image", tmp_path / "mine.png", "--steps", 2, "--output", tmp_path)
+    result = run("demo", "--image", tmp_path / "mine.png", "--steps", 2, "--no-tune", "--output", tmp_path)
     assert result.exit_code == 0, result.output
     assert f"{size[0]} x {size[1]}" in result.output
 

@@ -1,4 +1,6 @@
-"""The demo's parts: the diffusion it runs and the check it makes."""
+"""The demo's parts: the diffusion it runs, the variants of its kernel, and the check it makes."""
+
+import io
 
 import numpy as np
 import pytest
@@ -6,9 +8,18 @@ import pytest
 for extra in ("numba", "matplotlib", "PIL"):
     pytest.importorskip(extra, reason="needs the extra demo")
 
+from rich.console import Console  # noqa: E402
+
+import ostinato as ost  # noqa: E402
 from ostinato.demo import DemoError, photograph  # noqa: E402
-from ostinato.demo.diffusion import NATIVE, NUMPY, Diffusion, tiles  # noqa: E402
-from ostinato.demo.race import _check  # noqa: E402
+from ostinato.demo.diffusion import NATIVE, NUMPY, Diffusion, method_of, strips  # noqa: E402
+from ostinato.demo.kernels import diffuse  # noqa: E402
+from ostinato.demo.race import Contestant, check, contest, one_by_one  # noqa: E402
+from ostinato.demo.tuned import chosen, tune  # noqa: E402
+from ostinato.measured.reports import Reports  # noqa: E402
+
+METHODS = [NATIVE, *map(method_of, diffuse.variants)]
+EXACT = [method for method in METHODS if "quotient=1" not in method.name]
 
 
 @pytest.fixture
@@ -18,31 +29,50 @@ def noisy() -> np.ndarray:
     return photograph.with_noise(np.stack([disc, 1 - disc, disc / 2]))
 
 
-@pytest.mark.parametrize("across", [1, 3, 16, 1000])
-def test_tiles_cover_every_pixel_once(noisy, across):
-    covered = np.zeros(noisy.shape, dtype=int)
-    framed = np.zeros((3, 39, 54))
-    for tile in tiles(noisy, across):
-        covered[tile.picture] += 1
-        assert framed[tile.inner].shape == covered[tile.picture].shape
-        assert framed[tile.halo].shape == tuple(np.add(framed[tile.inner].shape, (0, 2, 2)))
-    assert (covered == 1).all()
+@pytest.mark.parametrize("count", [1, 3, 16, 1000])
+def test_strips_cover_every_row_once(count):
+    covered = np.zeros(37 + 2, dtype=int)
+    for strip in strips(37, count):
+        covered[strip.inner] += 1
+        assert strip.halo == slice(strip.inner.start - 1, strip.inner.stop + 1)
+    assert covered[1:-1].tolist() == [1] * 37
+    assert covered[0] == covered[-1] == 0
 
 
-def denoised(method, noisy: np.ndarray, across: int, steps: int) -> np.ndarray:
-    diffusion = Diffusion(noisy, across)
-    with diffusion.capture(method.task).compile() as program:
+def denoised(method, noisy: np.ndarray, count: int, steps: int) -> np.ndarray:
+    diffusion = Diffusion(noisy, count)
+    with diffusion.capture(method).compile(costs={}) as program:
         program.replay(steps)
     return diffusion.result(steps)
 
 
 @pytest.mark.parametrize("method", [NATIVE, NUMPY], ids=lambda method: method.name)
-def test_the_cut_into_tiles_does_not_change_a_bit(noisy, method):
+def test_the_cut_into_strips_does_not_change_a_bit(noisy, method):
     assert np.array_equal(denoised(method, noisy, 1, 30), denoised(method, noisy, 5, 30))
 
 
-def test_both_methods_are_the_same_diffusion(noisy):
-    np.testing.assert_allclose(denoised(NATIVE, noisy, 4, 30), denoised(NUMPY, noisy, 4, 30), rtol=0, atol=1e-5)
+@pytest.mark.parametrize("size", [(37, 52), (5, 3), (2, 1)])
+@pytest.mark.parametrize("method", EXACT[1:], ids=lambda method: method.name)
+def test_all_variants_but_one_give_the_same_bits(noisy, method, size):
+    part = np.ascontiguousarray(noisy[:, : size[0], : size[1]])
+    assert np.array_equal(denoised(method, part, 3, 20), denoised(NATIVE, part, 3, 20))
+
+
+def test_one_variant_gives_other_bits_that_nobody_can_see(noisy):
+    (quotient,) = [method for method in METHODS if method not in EXACT]
+    result, expected = denoised(quotient, noisy, 3, 20), denoised(NATIVE, noisy, 3, 20)
+    assert not np.array_equal(result, expected)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5)
+
+
+def test_the_frame_stays_as_it_is(noisy):
+    diffusion = Diffusion(noisy, 4)
+    before = diffusion.noisy.copy()
+    with diffusion.capture(NATIVE).compile(costs={}) as program:
+        program.replay(3)
+    for field in diffusion.fields:
+        for edge in ((0,), (-1,), (..., 0), (..., -1)):
+            assert np.array_equal(field[edge], before[edge])
 
 
 def test_diffusion_levels_noise_and_keeps_the_edge(noisy):
@@ -51,12 +81,56 @@ def test_diffusion_levels_noise_and_keeps_the_edge(noisy):
     assert after[0, 18, 26] - after[0, 2, 2] > 0.7
 
 
+@pytest.mark.parametrize("steps", [1, 7, 25])
+def test_everybody_takes_all_steps_in_turns(noisy, steps):
+    taken: dict[str, list[int]] = {"a": [], "b": []}
+    diffusion = Diffusion(noisy, 4)
+    everybody = [
+        Contestant(name, "kernel", "", diffusion, count, lambda numbers, name=name: taken[name].extend(numbers))
+        for name, count in (("a", steps), ("b", 2 * steps))
+    ]
+    contest(everybody)
+    assert taken == {"a": list(range(steps)), "b": list(range(2 * steps))}
+
+
 def test_the_check_sees_one_changed_bit(noisy):
-    changed = noisy.copy()
-    changed.view(np.uint32)[1, 2, 3] ^= 1
-    _check("replay", noisy, noisy.copy())
-    with pytest.raises(DemoError, match="the replay differs from the plain loop in 1 of"):
-        _check("replay", changed, noisy)
+    everybody = [one_by_one(NATIVE, noisy, count, steps) for count, steps in ((3, 6), (4, 6), (2, 5))]
+    contest(everybody)
+    check(everybody, NATIVE, noisy)
+    everybody[2].diffusion.fields[1].view(np.uint32)[1, 2, 3] ^= 1
+    with pytest.raises(DemoError, match="the plain loop of diffuse differs from the plain loop in 1 of"):
+        check(everybody, NATIVE, noisy)
+
+
+def result(variant: str, time: float, **config: object) -> ost.Result:
+    candidate = ost.Candidate.call("json:dumps", {"variant": variant, **config})
+    return ost.Result(candidate=candidate, op="diffuse", status=ost.Status.OK, time_ns=time, samples=(time,) * 6)
+
+
+@pytest.mark.parametrize("tie", [False, True])
+def test_the_winner_is_chosen_unless_the_default_is_as_good(tie):
+    default, best = result("diffuse", 9.0), result("diffuse_pairs", 8.0, quotient=0)
+    ties = (best, default) if tie else (best,)
+    report = ost.Report(
+        op="diffuse", key={}, policy=ost.Policy(), best=best, ties=ties, results=(default, best), default=default
+    )
+    assert chosen(Reports({"diffuse": report})).name == ("diffuse" if tie else "diffuse_pairs(quotient=0)")
+
+
+@pytest.mark.slow
+def test_tuning_finds_the_store_the_second_time(noisy, tmp_path, monkeypatch):
+    monkeypatch.setenv("OSTINATO_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OSTINATO_LEASE_DIR", str(tmp_path / "leases"))
+    said = []
+    with ost.Machine(cpus=1) as machine:
+        for _ in range(2):
+            console = Console(file=io.StringIO(), width=150)
+            reports = tune(console, noisy, 4, machine)
+            said.append(console.file.getvalue())
+    assert "is remembered: the next run finds it in the store" in said[0]
+    assert "All of this was in the store" in said[1]
+    assert all("diffuse_pairs(quotient=1)" in text and "wrong result: never chosen" in text for text in said)
+    assert chosen(reports).name in {method.name for method in EXACT}
 
 
 def test_large_photographs_are_made_smaller_and_turned_upright(tmp_path):

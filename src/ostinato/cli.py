@@ -32,15 +32,16 @@ def main() -> None:
     show_default=True,
     help="Where the pictures go.",
 )
-def demo(image: Path | None, steps: int, output: Path) -> None:
-    """Denoise a photograph three ways, compared and timed."""
+@click.option("--tune/--no-tune", "tuned", default=True, help="Whether to measure variants of the kernel before.")
+def demo(image: Path | None, steps: int, output: Path, tuned: bool) -> None:
+    """Tune a kernel, and denoise a photograph with it in several ways, compared and timed."""
     missing = [name for name in ("numba", "matplotlib", "PIL") if importlib.util.find_spec(name) is None]
     if missing:
         raise click.ClickException(f'the demo needs {" and ".join(missing)}: pip install "ostinato[demo]"')
     from ostinato.demo import DemoError, show
 
     try:
-        show.run(image, steps, output)
+        show.run(image, steps, output, tuned=tuned)
     except DemoError as error:
         raise click.ClickException(str(error)) from error
 

@@ -1,13 +1,13 @@
-"""The same steps three ways: a plain loop, a thread pool and a replay, timed and compared bit for bit."""
+"""The same steps in a plain loop, on a thread pool and as replays: timed in turns, and compared bit for bit."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,114 +16,141 @@ import ostinato as ost
 from ostinato.demo import DemoError
 from ostinato.demo.diffusion import Diffusion, Method
 from ostinato.demo.photograph import Picture
+from ostinato.runtime.program import Program
 from ostinato.view.progress import progress_bar
-from ostinato.view.trace import Trace
 
-Function = Callable[..., Any]
-Calls = Iterable[tuple[Any, Any, Any]]
+__all__ = ["Contestant", "Replays", "by_pool", "check", "contest", "one_by_one"]
+
+TURNS = 10
 
 
-@dataclass(frozen=True)
-class Timing:
-    """How long `steps` steps of `tasks` tasks took."""
+@dataclass
+class Contestant:
+    """Something that takes `steps` steps of its own diffusion: `advance` takes those of a range."""
 
     name: str
+    kernel: str
+    costs: str
+    diffusion: Diffusion
     steps: int
-    tasks: int
-    seconds: float
+    advance: Callable[[range], None]
+    seconds: float = field(default=0.0, init=False)
 
     @property
     def per_step(self) -> float:
+        """Seconds."""
         return self.seconds / self.steps
 
     @property
     def per_task(self) -> float:
-        return self.per_step / self.tasks
+        """Seconds."""
+        return self.per_step / len(self.diffusion.strips)
+
+    @property
+    def picture(self) -> Picture:
+        """What came of it."""
+        return self.diffusion.result(self.steps)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a race found: the timings, the denoised picture, and what it took to capture and compile."""
-
-    method: str
-    timings: tuple[Timing, ...]
-    picture: Picture
-    preparation: float
-
-
-def race(
-    method: Method, noisy: Picture, across: int, steps: int, machine: ost.Machine, timeline: Path | None = None
-) -> Outcome:
-    """Run `steps` steps each way, on the thread pool a tenth of them, and check that the results are equal."""
-    few = max(steps // 10, 1)
-    _compile(method, noisy, across)
-
-    plain = Diffusion(noisy, across)
-    seconds = _loop(plain, partial(_one_by_one, method.function), range(few), "plain loop")
-    after_few = plain.result(few)
-    seconds += _loop(plain, partial(_one_by_one, method.function), range(few, steps), "plain loop")
-    after_all = plain.result(steps)
-
-    pooled = Diffusion(noisy, across)
-    with ThreadPoolExecutor(len(machine.processors)) as pool:
-        pool_seconds = _loop(pooled, partial(_on_pool, pool, method.function), range(few), "thread pool")
-    _check("thread pool", pooled.result(few), after_few)
-
-    replayed = Diffusion(noisy, across)
-    begin = time.perf_counter()
-    with replayed.capture(method.task).compile(machine) as program:
-        preparation = time.perf_counter() - begin
-        begin = time.perf_counter()
-        program.replay(steps, progress=True)
-        replay_seconds = time.perf_counter() - begin
-        _check("replay", replayed.result(steps), after_all)
-        if timeline:
-            _quietest(program.trace(10) for _ in range(10)).plot(timeline)
-
-    tasks = len(plain.tiles)
-    timings = (
-        Timing("plain loop", steps, tasks, seconds),
-        Timing("thread pool", few, tasks, pool_seconds),
-        Timing("replay", steps, tasks, replay_seconds),
-    )
-    return Outcome(method.name, timings, after_all, preparation)
+def contest(contestants: Sequence[Contestant]) -> None:
+    """Let everybody take a tenth of their steps, in turns, so that what disturbs the machine disturbs them all."""
+    with progress_bar(sum(contestant.steps for contestant in contestants), "steps") as bar:
+        done = 0
+        for turn in range(TURNS):
+            for contestant in contestants:
+                first, last = (contestant.steps * part // TURNS for part in (turn, turn + 1))
+                begin = time.perf_counter()
+                contestant.advance(range(first, last))
+                contestant.seconds += time.perf_counter() - begin
+                done += last - first
+                bar.update(done)
 
 
-def _quietest(traces: Iterable[Trace]) -> Trace:
-    """The shortest of some traces: the one least disturbed by other processes."""
-    return min(traces, key=lambda trace: trace.records["end"].max() - trace.records["start"].min())
+def one_by_one(method: Method, noisy: Picture, count: int, steps: int) -> Contestant:
+    """Call the function strip by strip."""
+
+    def step(calls: Iterable[tuple[Any, ...]]) -> None:
+        for arguments in calls:
+            function(*arguments)
+
+    function = partial(method.function, **method.passed) if method.passed else method.function
+    return _loop("plain loop", method, Diffusion(noisy, count), steps, step)
 
 
-def _compile(method: Method, noisy: Picture, across: int) -> None:
-    """Let Numba compile outside of all timings."""
-    diffusion = Diffusion(noisy, across)
-    diffusion.capture(method.task)
-    method.function(*diffusion.calls(*diffusion.fields)[0])
+def by_pool(method: Method, noisy: Picture, count: int, steps: int, pool: Executor) -> Contestant:
+    """Call it on the threads of a pool, and wait for all strips of a step."""
+
+    def step(calls: Iterable[tuple[Any, ...]]) -> None:
+        for future in [pool.submit(function, *arguments) for arguments in calls]:
+            future.result()
+
+    function = partial(method.function, **method.passed) if method.passed else method.function
+    return _loop("thread pool", method, Diffusion(noisy, count), steps, step)
 
 
-def _one_by_one(function: Function, calls: Calls) -> None:
-    for arguments in calls:
-        function(*arguments)
-
-
-def _on_pool(pool: ThreadPoolExecutor, function: Function, calls: Calls) -> None:
-    for future in [pool.submit(function, *arguments) for arguments in calls]:
-        future.result()
-
-
-def _loop(diffusion: Diffusion, one_step: Callable[[Calls], None], steps: range, label: str) -> float:
+def _loop(
+    name: str, method: Method, diffusion: Diffusion, steps: int, step: Callable[[Iterable[tuple[Any, ...]]], None]
+) -> Contestant:
     even, odd = diffusion.fields
     calls = diffusion.calls(even, odd), diffusion.calls(odd, even)
-    with progress_bar(len(steps), label) as bar:
-        begin = time.perf_counter()
-        for step in steps:
-            one_step(calls[step % 2])
-            if step % 50 == 0:
-                bar.update(step - steps.start)
-        return time.perf_counter() - begin
+
+    def advance(numbers: range) -> None:
+        for number in numbers:
+            step(calls[number % 2])
+
+    method.function(*(array.copy() for array in calls[0][0]), **method.passed)  # compiles it
+    return Contestant(name, method.name, "", diffusion, steps, advance)
 
 
-def _check(name: str, result: Picture, expected: Picture) -> None:
-    different = np.count_nonzero(result.view(np.uint32) != expected.view(np.uint32))
-    if different:
-        raise DemoError(f"the {name} differs from the plain loop in {different} of {expected.size} values")
+class Replays:
+    """Contestants that replay programs; a context manager, which closes these."""
+
+    def __init__(self, machine: ost.Machine, noisy: Picture, count: int, steps: int) -> None:
+        self._machine = machine
+        self._noisy = noisy
+        self._count = count
+        self._steps = steps
+        self._open = ExitStack()
+        self.programs: list[Program] = []
+
+    def __enter__(self) -> Replays:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.close()
+
+    def add(self, method: Method, kernel: str, costs: Mapping[object, float] | None) -> Contestant:
+        """Compile a program with these costs, where `kernel` is what will run; None: with what the store knows."""
+        diffusion = Diffusion(self._noisy, self._count)
+        program = self._open.enter_context(diffusion.capture(method).compile(self._machine, costs=costs))
+        self.programs.append(program)
+
+        def advance(numbers: range) -> None:
+            program.replay(len(numbers))
+
+        known = "measured" if costs is None else "estimated"
+        return Contestant("replay", kernel, known, diffusion, self._steps, advance)
+
+
+def check(contestants: Sequence[Contestant], method: Method, noisy: Picture) -> None:
+    """Compare all pictures with what a plain loop over `method` makes of as many steps; the first one is such a loop.
+
+    Raises
+    ------
+    DemoError
+        A bit differs.
+    """
+    plain = contestants[0]
+    expected = {plain.steps: plain.picture}
+    for contestant in contestants[1:]:
+        steps = contestant.steps
+        if steps not in expected:
+            again = one_by_one(method, noisy, len(plain.diffusion.strips), steps)
+            again.advance(range(steps))
+            expected[steps] = again.picture
+        different = np.count_nonzero(contestant.picture.view(np.uint32) != expected[steps].view(np.uint32))
+        if different:
+            raise DemoError(
+                f"the {contestant.name} of {contestant.kernel} differs from the plain loop "
+                f"in {different} of {noisy.size} values"
+            )

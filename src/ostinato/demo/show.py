@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rich.console import Console
@@ -10,60 +12,124 @@ from rich.table import Table
 
 import ostinato as ost
 from ostinato.demo import DemoError, photograph
-from ostinato.demo.diffusion import NATIVE, NUMPY
-from ostinato.demo.race import Outcome, race
+from ostinato.demo.diffusion import NATIVE, NUMPY, Method
+from ostinato.demo.photograph import Picture
+from ostinato.demo.race import Contestant, Replays, by_pool, check, contest, one_by_one
+from ostinato.demo.tuned import chosen, tune
+from ostinato.demo.words import duration
+from ostinato.runtime.program import Program
+from ostinato.view.trace import Trace
+
+STRIPS = 128
+COARSE = 64
 
 
-def run(image: Path | None, steps: int, output: Path) -> None:
-    """Denoise `image` in `steps` steps, print the table, and write ``demo.png`` and ``timeline.png`` to `output`."""
+def run(image: Path | None, steps: int, output: Path, *, tuned: bool = True) -> None:
+    """Denoise `image` in `steps` steps, print the tables, and write the pictures to `output`."""
     console = Console(markup=False, highlight=False)  # a path may look like markup
     picture = photograph.load(image or photograph.standard())
     noisy = photograph.with_noise(picture)
+    begin = time.perf_counter()
     try:
         output.mkdir(parents=True, exist_ok=True)
         with ost.Machine() as machine:
             console.print(_headline(picture, machine))
-            begin = time.perf_counter()
-            native = race(NATIVE, noisy, 16, steps, machine, output / "timeline.png")
-            _print(console, native)
-            _print(console, race(NUMPY, noisy, 8, max(steps // 20, 1), machine))
-            console.print("Every result equals that of the plain loop, bit for bit.")
+            better = None
+            if tuned:
+                reports = tune(console, noisy, STRIPS, machine)
+                reports.plot(output / "landscape.png")
+                better = chosen(reports)
+            denoised = _native(console, noisy, steps, machine, better, output)
+            _numpy(console, noisy, max(steps // 20, 1), machine)
+            console.print("\nEvery result equals that of the plain loop, bit for bit.")
         captions = ("photograph with noise", f"after {steps} steps of diffusion")
-        photograph.save_before_after(noisy, native.picture, captions, output / "demo.png")
+        photograph.save_before_after(noisy, denoised, captions, output / "demo.png")
     except OSError as error:
         raise DemoError(f"cannot write to {output}: {error}") from error
     console.print(f"{time.perf_counter() - begin:.0f} s in all. The pictures are:")
-    for name in ("demo.png", "timeline.png"):
+    for name in ("demo.png", *(["landscape.png"] if tuned else []), "timeline.png", "predicted.png"):
         console.print(f"    {output / name}", soft_wrap=True)
 
 
-def _headline(picture: photograph.Picture, machine: ost.Machine) -> str:
+def _native(
+    console: Console, noisy: Picture, steps: int, machine: ost.Machine, tuned: Method | None, output: Path
+) -> Picture:
+    """Race the kernel as it is and, where kernels were tuned, the best one; return the denoised picture."""
+    few = max(steps // 10, 1)
+    with ThreadPoolExecutor(len(machine.processors)) as pool, Replays(machine, noisy, STRIPS, steps) as replays:
+        plain = one_by_one(NATIVE, noisy, STRIPS, steps)
+        untuned = better = placed = replays.add(NATIVE, NATIVE.name, {})
+        everybody = [plain, by_pool(NATIVE, noisy, STRIPS, few, pool), untuned]
+        if tuned is not None and tuned is not NATIVE:
+            better = replays.add(tuned, tuned.name, {})
+            everybody += [one_by_one(tuned, noisy, STRIPS, steps), by_pool(tuned, noisy, STRIPS, few, pool), better]
+        if tuned is not None:
+            placed = replays.add(NATIVE, tuned.name, None)
+            everybody.append(placed)
+        contest(everybody)
+        check(everybody, NATIVE, noisy)
+        _print(console, f"{len(plain.diffusion.strips)} strips as native kernels", everybody)
+        if tuned is not None:
+            console.print(
+                f"Tuning made the replay {untuned.per_step / better.per_step:.2f} times as fast, "
+                f"placement by measured costs that {better.per_step / placed.per_step:.2f} times as fast."
+            )
+        _timelines(console, replays.programs[-1], output)
+    return plain.picture
+
+
+def _numpy(console: Console, noisy: Picture, steps: int, machine: ost.Machine) -> None:
+    few = max(steps // 10, 1)
+    with ThreadPoolExecutor(len(machine.processors)) as pool, Replays(machine, noisy, COARSE, steps) as replays:
+        everybody = [
+            one_by_one(NUMPY, noisy, COARSE, steps),
+            by_pool(NUMPY, noisy, COARSE, few, pool),
+            replays.add(NUMPY, NUMPY.name, {}),
+        ]
+        contest(everybody)
+        check(everybody, NUMPY, noisy)
+        _print(console, f"{len(everybody[0].diffusion.strips)} strips as NumPy tasks", everybody)
+
+
+def _timelines(console: Console, program: Program, output: Path) -> None:
+    """Draw what the threads did, and beside it what a simulation of the schedule says that they do."""
+    trace = _quietest(program.trace(10) for _ in range(10))
+    trace.plot(output / "timeline.png")
+    simulation = program.simulate()
+    simulation.plot(output / "predicted.png", trace)
+    span = float(trace.records["end"].max() - trace.records["start"].min()) * 1e-9 / 10
+    console.print(
+        f"By simulation of the schedule a step takes {duration(simulation.step_seconds)}; "
+        f"in the quietest of ten traces it took {duration(span)}."
+    )
+
+
+def _quietest(traces: Iterable[Trace]) -> Trace:
+    """The shortest of some traces: the one least disturbed by other processes."""
+    return min(traces, key=lambda trace: trace.records["end"].max() - trace.records["start"].min())
+
+
+def _headline(picture: Picture, machine: ost.Machine) -> str:
     _, height, width = picture.shape
     return f"Denoising a photograph of {width} x {height} pixels on {len(machine.processors)} processors."
 
 
-def _print(console: Console, outcome: Outcome) -> None:
-    plain = outcome.timings[0]
-    table = Table(title=f"{plain.tasks} tiles as {outcome.method}", title_justify="left", title_style="bold")
+def _print(console: Console, title: str, contestants: Sequence[Contestant]) -> None:
+    table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("")
+    table.add_column("kernel")
+    table.add_column("costs")
     for heading in ("steps", "per step", "per task", "speed"):
         table.add_column(heading, justify="right")
-    for timing in outcome.timings:
+    for contestant in contestants:
         table.add_row(
-            timing.name,
-            str(timing.steps),
-            _duration(timing.per_step),
-            _duration(timing.per_task),
-            f"{plain.per_step / timing.per_step:.2f}x",
+            contestant.name,
+            contestant.kernel,
+            contestant.costs,
+            str(contestant.steps),
+            duration(contestant.per_step),
+            duration(contestant.per_task),
+            f"{contestants[0].per_step / contestant.per_step:.2f}x",
         )
     console.print()
     console.print(table)
-    console.print(f"Capturing and compiling the step took {_duration(outcome.preparation)}, once.")
-
-
-def _duration(seconds: float) -> str:
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.2f} ms"
-    return f"{seconds * 1e6:.2f} µs"
