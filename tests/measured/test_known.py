@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import subprocess
 import sys
@@ -18,7 +20,9 @@ from measured.tasks import add, relax
 from ostinato.compile.costs import Costed, estimate
 from ostinato.compile.flatten import flatten
 from ostinato.measured import book as book_module
+from ostinato.measured import memory
 from ostinato.measured.known import costing
+from ostinato.tune.store.database import default_path
 
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (150.0, 200.0, 350.0)}
 
@@ -228,6 +232,75 @@ def test_a_program_runs_the_variants_that_it_was_compiled_with(path: Path) -> No
         program.replay(2)
     assert called == [4, 4]
     assert b.tolist() == [0, 2, 4, 6]
+
+
+def tuned(fast: Any, path: Path | None) -> ost.Graph:
+    """A graph of a task with a variant that closes over something; tuned."""
+
+    @ost.task
+    def double(x: ost.Read, y: ost.Write) -> None:
+        y[...] = x * 2
+
+    double.variant(name="fast")(fast)
+    graph = ost.Graph()
+    graph.task(double, np.ones(4), np.zeros(4))
+    tune(graph, Fake({"double": (100.0,), "fast": (50.0,)}), path)
+    return graph
+
+
+def test_what_variants_close_over_may_change(path: Path) -> None:
+    calls: list[int] = []
+
+    def fast(x: ost.Read, y: ost.Write) -> None:
+        calls.append(1)
+
+    graph = tuned(fast, path)
+    assert sources(costed(graph, path))[0].endswith(", variant fast")
+    for _ in range(2):
+        with graph.compile(costs=path) as program:
+            program.replay(1)
+    assert len(calls) == 2
+    assert sources(costed(graph, path))[0].endswith(", in this process, variant fast")
+    path.unlink()
+    with pytest.raises(ost.TuningError):
+        costed(graph, path)
+
+
+def test_what_cannot_be_told_is_known_to_this_process(path: Path) -> None:
+    thing = object()
+
+    def fast(x: ost.Read, y: ost.Write) -> None:
+        assert thing
+
+    graph = tuned(fast, None)
+    assert sources(costed(graph, None))[0].endswith(", in this process, variant fast")
+    tune(graph_of(), Fake(TIMES), path)
+    assert sources(costed(graph, path)) == ["estimated"]
+
+
+def test_addresses_are_known_to_this_process() -> None:
+    address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
+    callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda call: 0)
+    for function in (address, ctypes.cast(callback, ctypes.c_void_p).value, callback):
+        graph = tuned(ost.native(function, (ost.Read, ost.Write), name="fast"), None)
+        assert variants(graph, None) == ["fast"]
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    thing = object()
+
+    def graph() -> ost.Graph:
+        def fast(x: ost.Read, y: ost.Write) -> None:
+            assert thing
+
+        return tuned(fast, None)
+
+    path = default_path()
+    kept = graph()
+    assert memory.knows(path)
+    del kept
+    gc.collect()
+    assert not memory.knows(path)
 
 
 def test_many_ops_of_few_cases(path: Path) -> None:

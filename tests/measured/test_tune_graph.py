@@ -107,16 +107,24 @@ def test_a_variant_that_is_added_or_changed_is_measured(path: Path) -> None:
     assert [result.miss for result in report.results] == ["source", "source"]
 
 
-def test_what_cannot_be_told_is_measured_each_time_and_never_stored(path: Path) -> None:
-    thing = object()
-    graph = ost.Graph()
-    graph.task(lambda x: thing, np.zeros(4), access=(ost.ReadWrite,))
-    fake = Fake()
-    tune(graph, fake, path)
-    tune(graph, fake, path)
+def test_what_cannot_be_told_is_never_stored(path: Path) -> None:
+    def graph_of(thing: object) -> ost.Graph:
+        graph = ost.Graph()
+        graph.task(lambda x: thing, np.zeros(4), access=(ost.ReadWrite,))
+        return graph
+
+    fake, things = Fake(), [object(), object()]
+    graphs = [graph_of(thing) for thing in things]
+    for graph in graphs:
+        tune(graph, fake, path)
     assert len(fake.measured) == 2
     with Store(path) as store:
         assert not list(store.attempts())
+    for graph in (*graphs, graph_of(things[0])):  # this process knows all the same
+        tune(graph, fake, path)
+    assert len(fake.measured) == 2
+    tune(graph_of(object()), fake, path)
+    assert len(fake.measured) == 3
 
 
 def test_what_the_budget_leaves_no_time_for_is_cancelled(path: Path) -> None:

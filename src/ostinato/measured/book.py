@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from ostinato.graph.variant import Variant
 from ostinato.measured.case import Case
 from ostinato.measured.circumstance import Checked, Circumstances
 from ostinato.measured.identity import source_of
+from ostinato.measured.memory import recall, remember
 from ostinato.measured.record import Record, operation_of
 from ostinato.measured.shelf import Stored, shelf_of
 from ostinato.tune.candidate import Candidate
@@ -39,6 +40,7 @@ __all__ = [
     "candidate_of",
     "checked_of",
     "find",
+    "look_up",
     "recorded",
     "remembered",
     "source_of_variants",
@@ -71,6 +73,8 @@ class Known(NamedTuple):
     """If there are none: which field of the key differs from the most similar record."""
     why: str = ""
     """The same in words."""
+    here: bool = False
+    """Whether only this process knows."""
 
     @property
     def record(self) -> Record | None:
@@ -110,6 +114,17 @@ def find(path: Path, key: Mapping[str, Any], source: Callable[[], str | None]) -
     return _refused(alike, asked, code)
 
 
+def look_up(path: Path, key: Mapping[str, Any], variants: Sequence[Variant]) -> Known:
+    """Return what a store says of a case, or if it says nothing, what this process remembers."""
+    known = find(path, key, lambda: source_of_variants(variants))
+    return known if known.records else _remembered_here(path, key, variants, known)
+
+
+def _remembered_here(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], known: Known) -> Known:
+    record = recall(path, key, variants, known.differs == "source")
+    return known if record is None else Known((record,), here=True)
+
+
 def _asked(key: Mapping[str, Any]) -> Context:
     there = environment(devices([_DEVICE]))
     return contexts(operation_of(key["task"]), key, there, dataclasses.asdict(POLICY))[_DEVICE]
@@ -134,7 +149,7 @@ def _refused(alike: list[Stored], asked: Context, source: str) -> Known:
 
 def _words(field: str, stored: Context, asked: Context) -> str:
     if field == "source":
-        return "the store's results are for other code: the task or a variant has changed since, or variants were added"
+        return "the store's results are for another source: the task or a variant of it has changed since, or was added"
     if field == "policy":
         return "the store's results were measured in another way"
     before, now = json.loads(getattr(stored, field)), json.loads(getattr(asked, field))
@@ -261,13 +276,14 @@ class Book:
         self._store: Store | None = None
         self._given_up = False
 
-    def find(self, case: Case, source: str | None) -> Known:
-        """Return what the store says of a case."""
-        try:
-            return find(self.path, case.key, lambda: source)
-        except StoreError as error:
-            self._fail(error, self._asked_for)
-            return Known()
+    def find(self, case: Case) -> Known:
+        """Return what is known of a case."""
+        if not self._given_up:
+            try:
+                return look_up(self.path, case.key, case.declared)
+            except StoreError as error:
+                self._fail(error, self._asked_for)
+        return _remembered_here(self.path, case.key, case.declared, Known())
 
     def open(self) -> None:
         """Open the store to be written, and make it where there is none.
@@ -283,11 +299,14 @@ class Book:
             except StoreError as error:
                 self._fail(error, self._asked_for)
 
-    def add(self, case: Case, source: str, record: Record) -> None:
-        """Write down what was found of a case."""
+    def add(self, case: Case, source: str | None, record: Record) -> None:
+        """Write down what was found of a case, under the digest of its variants; None if it cannot be told."""
+        remember(self.path, case.key, case.declared, record, self._write(case, source, record))
+
+    def _write(self, case: Case, source: str | None, record: Record) -> bool:
         self.open()
-        if self._store is None:
-            return
+        if self._store is None or source is None:
+            return False
         there = environment(devices([_DEVICE]))
         key, policy = case.key, dataclasses.asdict(POLICY)
         try:
@@ -295,6 +314,8 @@ class Book:
                 search.add(record.entry(), source, _DEVICE, record.outcomes)
         except StoreError as error:
             self._fail(error, False)
+            return False
+        return True
 
     def close(self) -> None:
         """Close the store; once more does nothing."""

@@ -18,6 +18,7 @@ from ostinato.tune.store.source import Sources
 __all__ = ["Unknown", "content_of", "described"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+_CHANGING = (list, dict, set, np.ndarray)
 _MOST_BYTES = 1 << 20
 """A larger array that a function closes over is data, and not described."""
 
@@ -37,25 +38,44 @@ def content_of(module: str) -> str | None:
     return None if found == "none" else found
 
 
-def described(value: object) -> Any:
+def described(value: object, here: bool = False) -> Any:
     """Return a description as JSON has it.
 
     A function is its code, its defaults, what it closes over, and: the file of its module, or, where another process
     could not import that, the globals that it names.
+
+    Parameters
+    ----------
+    value
+        Mostly a function.
+    here
+        Whether the description is for this process only. Then objects count by their identity: those that cannot be
+        told from others, and those whose contents may change, such as lists and arrays.
 
     Raises
     ------
     Unknown
         Something in it is neither a plain value nor a function, a type or a module that can be imported.
     """
-    return _Description().of(value)
+    return _Description(here).of(value)
 
 
 class _Description:
-    def __init__(self) -> None:
+    def __init__(self, here: bool) -> None:
+        self._here = here
         self._seen: dict[int, int] = {}  # functions that are being described, or have been, by id
 
     def of(self, value: object) -> Any:
+        if not self._here:
+            return self._of(value)
+        if type(value) not in _CHANGING:
+            try:
+                return self._of(value)
+            except Unknown:
+                pass
+        return ["object", id(value)]
+
+    def _of(self, value: object) -> Any:
         if isinstance(value, FunctionType):
             return self._function(value)
         if type(value) in _PLAIN:

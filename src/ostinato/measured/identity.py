@@ -58,35 +58,49 @@ def importable(variant: Variant) -> str | None:
     return f"{module}:{qualified}"
 
 
-def source_of(variant: Variant) -> str | None:
-    """Return a digest of what a variant is, the same in every process; None if it cannot be told from others.
+def source_of(variant: Variant, here: bool = False) -> str | None:
+    """Return a digest of what a variant is; None if it cannot be told from others.
+
+    Parameters
+    ----------
+    variant
+        The variant.
+    here
+        Whether the digest is for this process only: then objects and addresses are what they are, for as long as they
+        live. If not, equal ones are equal in every process.
 
     Examples
     --------
     >>> from ostinato.graph.task import PythonTask
     >>> from ostinato.graph.variant import Variant
-    >>> def adding(n):
-    ...     return source_of(Variant(PythonTask(lambda x: x + n, (0,), "add"), "add"))
+    >>> def adding(n, here=False):
+    ...     return source_of(Variant(PythonTask(lambda x: x + n, (0,), "add"), "add"), here)
     >>> adding(1) == adding(1), adding(1) == adding(2), adding(object())
     (True, False, None)
+    >>> adding(None, here=True) == adding(None, here=True), adding(object(), here=True) is None
+    (True, False)
     """
     try:
-        source = _source(variant.task)
+        source = _source(variant.task, here)
         return digest([variant.name, variant.on, plain(dict(variant.config), "config"), source])
     except (Unknown, TypeError, ValueError, RecursionError):
         return None
 
 
-def _source(task: Recordable) -> list[Any]:
-    if isinstance(task, NativeTask):
-        python = getattr(
-            task._keep[0] if task._keep else None, "_pyfunc", None
-        )  # what a CFunc of Numba was compiled from
-        if python is not None:
-            return ["compiled", described(python)]
+def _source(task: Recordable, here: bool) -> list[Any]:
+    if not isinstance(task, NativeTask):
+        kind = "kernel" if isinstance(task, Kernel) else "python"
+        return [kind, described(getattr(task, "function", None), here)]
+    given = task._keep[0] if task._keep else None
+    python = getattr(given, "_pyfunc", None)  # what a CFunc of Numba was compiled from
+    if python is not None:
+        return ["compiled", described(python, here)]
+    try:
         return ["library", *in_library(task.address)]
-    kind = "kernel" if isinstance(task, Kernel) else "python"
-    return [kind, described(getattr(task, "function", None))]
+    except Unknown:
+        if here:
+            return ["address", task.address, task.user_address]
+        raise
 
 
 def _global_name(value: object) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from ostinato.cache_directory import cache_directory
@@ -32,7 +33,7 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
     path = Path(os.path.abspath(store) if store is not None else os.path.join(cache_directory(), "tune.db"))
 
     def costed(ops: tuple[Op, ...]) -> Costed:
-        if not os.path.isfile(path):
+        if not os.path.isfile(path) and not _remembered(path):
             if named:
                 raise TuningError(f"costs= names the store {path}, but there is no such file; graph.tune makes one")
             return estimated(ops)
@@ -43,3 +44,9 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
     if named and not os.path.isfile(path):
         costed(())
     return costed
+
+
+def _remembered(path: Path) -> bool:
+    """Whether this process has tuned something that is in no file."""
+    memory = sys.modules.get("ostinato.measured.memory")
+    return memory is not None and bool(memory.knows(path))

@@ -14,7 +14,7 @@ from ostinato.compile.costs import ESTIMATED, Costed, Costs, estimate
 from ostinato.compile.variants import with_variants
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant
-from ostinato.measured.book import Known, find, source_of_variants
+from ostinato.measured.book import look_up
 from ostinato.measured.case import for_kind, grouped, key_of
 from ostinato.measured.circumstance import Circumstances
 from ostinato.measured.record import Record
@@ -92,20 +92,22 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
 
 def _case(op: Op, path: Path) -> tuple[_Case | None, str]:
     declared = for_kind(op.body, _KIND)
-    known: Known = find(path, key_of(op, _KIND), lambda: source_of_variants(declared))
+    known = look_up(path, key_of(op, _KIND), declared)
     record = known.record
     if record is None:
         return None, known.why
-    default = _cost(record, 0, None)
+    when = f"measured {time.strftime('%Y-%m-%d', time.localtime(record.time))}"
+    if known.here:
+        when += ", in this process"
+    default = _cost(record, 0, None, when)
     if record.winner == 0:
         return _Case(record, default, None, default), ""
     winner = declared[record.winner]
-    return _Case(record, default, winner, _cost(record, record.winner, winner)), ""
+    return _Case(record, default, winner, _cost(record, record.winner, winner, when)), ""
 
 
-def _cost(record: Record, place: int, variant: Variant | None) -> _Cost:
+def _cost(record: Record, place: int, variant: Variant | None, source: str) -> _Cost:
     low, middle, high = np.percentile(record.samples(place), (_LOW, 50, _HIGH)).tolist()
-    source = f"measured {time.strftime('%Y-%m-%d', time.localtime(record.time))}"
     if variant is not None:
         source += f", variant {variant.label}"
         if record.rtol:

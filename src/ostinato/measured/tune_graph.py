@@ -113,16 +113,15 @@ class _Tuning:
         self._limit.count(len(report.results))
         for result in report.results:
             result.miss = known.differs
-        source = self._sources[case]
         record = recorded(case, report, self._rtol)
-        if record is not None and source is not None:
-            self._book.add(case, source, _widened(record, known.record))
+        if record is not None:
+            self._book.add(case, self._sources[case], _widened(record, known.record))
         return report
 
     def _find(self, case: Case) -> Known:
-        if case not in self._sources:
+        if case not in self._sources:  # before anything is called, which may change what it closes over
             self._sources[case] = source_of_variants(case.declared)
-        return self._book.find(case, self._sources[case])
+        return self._book.find(case)
 
     def _record(self, case: Case, known: Known) -> Record | None:
         if not known.records:
@@ -133,10 +132,8 @@ class _Tuning:
                 break
         else:
             return None
-        source = self._sources[case]
-        if record is not known.record and source is not None:
-            # Compile goes by the latest record, which is of another tolerance.
-            self._book.add(case, source, dataclasses.replace(record, time=time.time()))
+        if record is not known.record:  # compile goes by the latest record, which is of another tolerance
+            self._book.add(case, self._sources[case], dataclasses.replace(record, time=time.time()))
         return record
 
 
