@@ -297,6 +297,8 @@ void bind_runtime(nb::module_& module) {
         .def("submit", &submit, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
              "given"_a.none(), "traced"_a, "The run; None where another program has taken over.")
         .def(
+            "stand_by", [](ProgramHandle& self) { self.program->stand_by(); }, "Take no runs until it takes over.")
+        .def(
             "take_over",
             [](ProgramHandle& self, ProgramHandle& other) {
                 refuse_after_fork(*self.program->machine);

@@ -102,6 +102,11 @@ bool Program::takes_runs() {
     return plan_ && !superseded_;
 }
 
+void Program::stand_by() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    superseded_ = true;
+}
+
 bool Program::take_over(Program& other) {
     {
         const std::scoped_lock lock(mutex, other.mutex);

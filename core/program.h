@@ -47,6 +47,8 @@ public:
     // False: another has taken over, to which runs are to be submitted now.
     bool submit(const std::shared_ptr<Run>& run);
 
+    // Takes no runs until it takes over from another one.
+    void stand_by();
     // Goes on where `other` stands, a program of the same operations on the same arrays: with the number of its next
     // step and with what it holds of reservations. From then on `other` takes no runs, unless it takes over in turn.
     // False, and nothing is done: one of them has runs that are not done, or failures that nobody has been told of, or
@@ -149,7 +151,7 @@ private:
     std::shared_ptr<Plan> plan_;
     std::int32_t last_priority_ = 0;  // of that run
     bool fence_next_ = false;
-    bool superseded_ = false;                   // another has taken over
+    bool superseded_ = false;                   // another has taken over, or it has not yet
     std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order
     std::deque<std::shared_ptr<Run>> tainted_;  // the last of those with failures, or with poisoned preconditions
     PoisonReach reach_;

@@ -47,6 +47,8 @@ class Form:
         self.lowered: Lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, binding, outside)
         kind = "serial" if runs == "serial" else "pipelined"
         self.core: _core.Program = _core.Program(machine._core, scheduled.core, self.lowered.plan, kind)
+        if other is not None:
+            self.core.stand_by()
 
     def rebind(self, ops: tuple[Op, ...], binding: Rebinding) -> None:
         """Run on other arrays from the next run on; `ops` are the same ops, which need not hold the old arrays."""

@@ -5,25 +5,23 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ostinato import _core
 from ostinato.errors import ContractError
-from ostinato.runtime import record
+from ostinato.runtime.bits import Bits
 from ostinato.runtime.contest import contest
 from ostinato.runtime.duel import ALPHA, Duel
 from ostinato.runtime.forms import Form, Forms
-from ostinato.runtime.outside import After, conditions
-from ostinato.runtime.values import barriers_of
 
 if TYPE_CHECKING:
     from ostinato.compile.costs import Costs
     from ostinato.compile.schedule import Scheduled
+    from ostinato.runtime.outside import After
     from ostinato.runtime.program import Program
-    from ostinato.view.trace import Trace
 
 __all__ = ["CostChange", "Retuning", "StepTime", "retune"]
 
@@ -126,10 +124,18 @@ def _time(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
-def retune(program: Program, steps: int, after: After, params: Mapping[str, Any], seed: int | None = None) -> Retuning:
+def retune(
+    program: Program,
+    steps: int,
+    after: After,
+    params: Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> Retuning:
     """Run steps of a program, and let it have the better schedule from then on; see `Program.retune`.
 
-    `seed` is that of the coins, for tests.
+    `seed` is that of the coins, and `clock` returns ns: for tests.
     """
     if program._runs in ("concurrent", "once"):
         what = "run side by side" if program._runs == "concurrent" else "are a single one"
@@ -139,9 +145,8 @@ def retune(program: Program, steps: int, after: After, params: Mapping[str, Any]
     program._machine._prepare_caller()
     with program._retuning:
         forms = Forms(program)
-        runs = _Runs(forms, steps, after, params)
         try:
-            return _Retuner(forms, runs, seed).retune()
+            return _Retuner(forms, Bits(forms, steps, after, params, clock), seed).retune()
         finally:
             forms.finish()
 
@@ -149,7 +154,7 @@ def retune(program: Program, steps: int, after: After, params: Mapping[str, Any]
 class _Retuner:
     """Learns from the first steps what ops take, and lets other schedules duel with the present one on the rest."""
 
-    def __init__(self, forms: Forms, runs: _Runs, seed: int | None) -> None:
+    def __init__(self, forms: Forms, runs: Bits, seed: int | None) -> None:
         self._forms = forms
         self._runs = runs
         self._seed = seed
@@ -215,73 +220,6 @@ class _Retuner:
     def _time(self, form: Form) -> StepTime | None:
         times = self._turns[form] or self._other[form]
         return StepTime.of(times) if times else None
-
-
-class _Runs:
-    """Steps of a program that are run bit by bit, as one run would run them; what others submit may come between."""
-
-    def __init__(self, forms: Forms, steps: int, after: After, params: Mapping[str, Any]) -> None:
-        program = forms.program
-        self._forms = forms
-        self._program = program
-        self._barriers = barriers_of(program._lowered, params)
-        self._values = program._values(params, {})
-        self._start = conditions(program._scheduled.preconditions, after)  # of the next run
-        self._last: _core.Run | None = None
-        self.entrants: tuple[Form, ...] = (forms.present,)
-        self.left = steps
-        self.done = 0
-
-    def enter(self, program: int) -> bool:
-        return self._forms.enter(self.entrants[program])
-
-    def enter_present(self) -> None:
-        """Let the form that is to stay run, if that can be: otherwise it will be later."""
-        self._forms.enter(self._forms.present)
-
-    def run(self, steps: int) -> float | None:
-        if steps > self.left:
-            return None
-        run, seconds = self._one_run(steps, False)
-        return seconds if run.steps == steps else None
-
-    def trace(self, steps: int) -> Trace | None:
-        """Run steps, and return their trace; None where the run ended with them."""
-        run, _ = self._one_run(steps, True)
-        return record.trace_of(self._program, run) if self.left else None
-
-    def _one_run(self, steps: int, traced: bool) -> tuple[_core.Run, float]:
-        program = self._program
-        process_trace = program._process_trace
-        run: _core.Run | None = None
-        while run is None:
-            begin = time.perf_counter_ns()
-            run = self._try(steps, traced or process_trace is not None)
-            seconds = (time.perf_counter_ns() - begin) * 1e-9
-            if run is None:
-                program._catch_up()
-        if process_trace is not None:
-            process_trace.watch(program, run)
-        done = program._end(run)
-        self._start = None, (None,) * len(self._start[1])
-        self._last = run
-        self.done += done
-        self.left = 0 if run.met or done < steps else self.left - done
-        return run, seconds
-
-    def _try(self, steps: int, traced: bool) -> _core.Run | None:
-        linked = self._program._linked
-        if linked is not None:
-            core, run = linked.submit(steps, 0, True, *self._values, self._start, self._barriers, traced, self._last)
-            if run is not None:
-                core.follow(run)
-            return run
-        given = (*self._start, (), -1) if self._start != _NOTHING else None
-        core = self._program._core
-        return cast("_core.Run | None", core.replay_as_run(steps, 0, True, *self._values, given, traced))
-
-
-_NOTHING = (None, ())
 
 
 def others(present: Scheduled, costs: Costs, program: Program) -> list[Scheduled]:
