@@ -22,7 +22,7 @@ from ostinato.measured.record import Record, operation_of
 from ostinato.measured.shelf import Stored, shelf_of
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import canonical, digest, plain
-from ostinato.tune.lease.devices import devices
+from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.policy import Policy
 from ostinato.tune.race.stopping import interval, median
@@ -126,7 +126,7 @@ def _remembered_here(path: Path, key: Mapping[str, Any], variants: Sequence[Vari
 
 
 def _asked(key: Mapping[str, Any]) -> Context:
-    there = environment(devices([_DEVICE]))
+    there = environment([cpu_device(_DEVICE)])
     return contexts(operation_of(key["task"]), key, there, dataclasses.asdict(POLICY))[_DEVICE]
 
 
@@ -221,7 +221,7 @@ def remembered(case: Case, record: Record) -> Report:
         ),
         results=tuple(results.values()),
         default=results.get(0),
-        environment=environment(devices([_DEVICE])),
+        environment=environment([cpu_device(_DEVICE)]),
     )
 
 
@@ -307,7 +307,7 @@ class Book:
         self.open()
         if self._store is None or source is None:
             return False
-        there = environment(devices([_DEVICE]))
+        there = environment([cpu_device(_DEVICE)])
         key, policy = case.key, dataclasses.asdict(POLICY)
         try:
             with self._store.search(operation_of(key["task"]), key, there, policy) as search:

@@ -26,7 +26,6 @@ from ostinato.measured.book import (
 from ostinato.measured.case import Case, cases_of
 from ostinato.measured.record import Record
 from ostinato.measured.reports import Reports
-from ostinato.runtime.machine import Machine
 from ostinato.tune.policy import Budget, positive
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.report.report import Report
@@ -35,6 +34,7 @@ from ostinato.tune.status import Status
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
+    from ostinato.runtime.machine import Machine
 
 __all__ = ["Measuring", "tune_graph"]
 
@@ -197,15 +197,16 @@ def _session(devices: list[str], progress: Progress) -> Iterator[Measuring]:
 
 def _machine(machine: object) -> tuple[list[str], list[str]]:
     """Return the kinds of processors of a machine, and the devices on which to measure."""
+    count = len(usable_cores())
     if machine is None:  # the default one, which need not be made for this
-        kinds, count = ["cpu"], len(usable_cores())
-    elif isinstance(machine, Machine):
-        machine._check_open()
-        kinds = list(dict.fromkeys(processor.kind for processor in machine.processors))
-        count = min(len(machine.processors), len(usable_cores()))
-    else:
+        return ["cpu"], [f"cpu:{index}" for index in range(count)]
+    from ostinato.runtime.machine import Machine
+
+    if not isinstance(machine, Machine):
         raise TypeError(f"a graph is tuned for a Machine, not {type(machine).__name__}")
-    return kinds, [f"cpu:{index}" for index in range(count)]
+    machine._check_open()
+    kinds = list(dict.fromkeys(processor.kind for processor in machine.processors))
+    return kinds, [f"cpu:{index}" for index in range(min(len(machine.processors), count))]
 
 
 def _budget(budget: Any) -> Budget | None:
