@@ -6,6 +6,7 @@ Whatever waits does so for at most `PATIENCE` seconds; what hangs all the same i
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+import measuring
 import ostinato as ost
 
 PATIENCE = 60  # seconds
@@ -123,6 +125,17 @@ def module(tmp_path, monkeypatch):
         name = name or f"candidates_{next(_COUNT)}"
         (folder / f"{name}.py").write_text(textwrap.dedent(source))
         return name
+
+    return write
+
+
+@pytest.fixture
+def tasks(module, lines):
+    """Write a module of tasks that workers find, and import it; see `measuring.PRELUDE`."""
+
+    def write(source="", name=None):
+        importlib.invalidate_caches()
+        return importlib.import_module(module(f"LOG = {lines.path!r}\n{measuring.PRELUDE}{source}", name))
 
     return write
 
