@@ -8,8 +8,14 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from benchmarks.measure import Row
+from benchmarks.native import HAND, LOOP, ONE, TWO
+
+INK = "#2b2d33"
+OURS = "#bc4b51"
+COLOURS = ("#8a8f99", "#e0a21c", "#5b8e7d", "#2a6f97", "#8d6a9f", "#b07d62")
 
 
 def _bars(title: str, rows: Sequence[Row], path: Path) -> None:
@@ -34,23 +40,58 @@ def _bars(title: str, rows: Sequence[Row], path: Path) -> None:
     plt.close(figure)
 
 
-def _efficiency(rows: Sequence[Row], path: Path) -> None:
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for name in dict.fromkeys(row.contestant for row in rows):
+def _efficiency(rows: Sequence[Row], metg: dict[str, float], path: Path) -> None:
+    """Draw everybody's efficiency against the grain: a line through the medians, a band between the quartiles.
+
+    The legend has the smallest effective grain of each, the smallest first; a dot marks it where it is.
+    """
+    figure, axes = plt.subplots(figsize=(10, 5), layout="constrained")
+    names = list(dict.fromkeys(row.contestant for row in rows))
+    others = [name for name in names if name not in (ONE, TWO)]
+    looks = {name: (COLOURS[place % len(COLOURS)], 1.3) for place, name in enumerate(others)}
+    looks |= {ONE: (INK, 2.2), TWO: (OURS, 2.6)}
+    axes.axhline(0.5, color="#8a8f99", linewidth=0.9)
+    for name in sorted(names, key=lambda name: metg.get(name, np.inf)):
         own = [row for row in rows if row.contestant == name]
-        axes.plot(
-            [float(row.case.split()[0]) for row in own], [row.median for row in own], marker="o", ms=3, label=name
-        )
-    axes.axhline(0.5, color="grey", linewidth=0.8)
+        grains = [float(row.case.split()[0]) for row in own]
+        colour, width = looks[name]
+        label = f"{name}: {_grain(metg[name], grains[0])}" if name in metg else name
+        dashed = "--" if name in (LOOP, HAND) else "-"
+        axes.plot(grains, [row.median for row in own], dashed, color=colour, linewidth=width, label=label)
+        low, high = zip(*(row.quartiles for row in own), strict=True)
+        axes.fill_between(grains, low, high, color=colour, alpha=0.15, linewidth=0)
+        if grains[0] < metg.get(name, 0) <= grains[-1]:
+            axes.plot(metg[name], 0.5, "o", color=colour, ms=6, mec="white", zorder=5)
     axes.set_xscale("log")
+    axes.set_xlim(min(grains), max(grains))
     axes.set_ylim(0, 1.05)
-    axes.set_xlabel("grain: ns of computation per task")
-    axes.set_ylabel("part of the serial rate kept, per thread")
-    axes.set_title("stencil of width 8")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, loc="lower right")
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda grain, _: _grain(grain)))
+    axes.set_xlabel("grain: computation per task", color=INK)
+    axes.set_ylabel("of the serial rate, per thread", color=INK)
+    axes.set_title("Stencil of width 8: how much of the machine tasks of a grain can use", loc="left", color=INK)
+    axes.tick_params(colors=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#dfe2e7", linewidth=0.7)
+    figure.legend(
+        title="half of it from a grain of",
+        loc="outside right upper",
+        frameon=False,
+        labelcolor=INK,
+        fontsize=9,
+        title_fontsize=9,
+        alignment="left",
+    )
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+def _grain(nanoseconds: float, least: float = 0.0) -> str:
+    """Return a grain with its unit; the least one that was measured says that it may be less."""
+    if not np.isfinite(nanoseconds):
+        return "none"
+    size, unit = next(((size, unit) for size, unit in ((1e6, "ms"), (1e3, "µs")) if nanoseconds >= size), (1, "ns"))
+    return f"{'< ' if nanoseconds <= least else ''}{nanoseconds / size:.3g} {unit}"
 
 
 def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
@@ -66,5 +107,6 @@ def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
     own = [row for row in rows if row.benchmark == "metg" and row.unit == "efficiency"]
     if own:
         written.append(directory / "metg.png")
-        _efficiency(own, written[-1])
+        crossings = [row for row in rows if row.benchmark == "metg" and row.unit != "efficiency"]
+        _efficiency(own, {row.contestant: row.median for row in crossings}, written[-1])
     return written
