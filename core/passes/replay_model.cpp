@@ -79,7 +79,8 @@ private:
         int32_t lane = -1;                             // in hand
         State state = State::kBusy;
         double since = 0.0;                // it is idle
-        double turn = 0.0;                 // when it took up the lane
+        double took_up = 0.0;              // when it did the lane in hand
+        double free_from = 0.0;            // when it can do the next one
         double free_at = 0.0;              // when its last op ended
         int64_t last = kNoOp;              // that op
         int32_t earlier = -1, later = -1;  // among those of its node that are idle, in the order in which they got so
@@ -150,6 +151,12 @@ private:
         serve(t, static_cast<int32_t>(l), now);
     }
 
+    // It leaves a lane. One that has no other stays with it, and looks.
+    void turn(Thread& own, double now) const {
+        if (own.several())
+            own.free_from = now + asked_.model.take_up;
+    }
+
     void rest(int32_t t, double now) {
         Thread& own = thread(t);
         own.state = State::kIdle;
@@ -218,17 +225,18 @@ private:
     void serve(int32_t t, int32_t l, double now) {
         Thread& own = thread(t);
         Lane& lane = parts_.lane(l);
-        lane.queued += now - std::max(lane.ready_at, begun_);
+        now = std::max(now, own.free_from);
+        lane.queued += std::max(now - std::max(lane.ready_at, begun_), 0.0);
         if (own.free_at > lane.ready_at) {
             lane.cause = own.last;
             lane.free_at = own.free_at;
         }
         if (lane.served != t)
-            now += asked_.model.take_up;
+            now += asked_.model.transfer;
         lane.served = t;
         own.lane = l;
         own.state = State::kBusy;
-        own.turn = now;
+        own.took_up = now;
         go_on(t, now);
     }
 
@@ -240,15 +248,17 @@ private:
         const int32_t l = own.lane;
         Lane& lane = parts_.lane(l);
         const double seen = parts_.next_seen(lane, t);
-        if (seen > now) {
+        const bool waited = seen > now;
+        if (waited) {
             if (own.several() || seen == kUnknown) {
                 leave(l, seen);
+                turn(own, now);
                 choose(t, now);
                 return;
             }
             now = seen;  // it has nothing else to do, and stays
         }
-        now += parts_.looks(lane) * asked_.model.look;
+        now += parts_.looks(lane, t, waited);
         const Manner manner = parts_.stretch(lane).manner;
         if (manner == Manner::kAway) {
             push(begin(l, t, now), kAway, l);
@@ -313,18 +323,20 @@ private:
         const bool gil = parts_.stretch(parts_.lane(l)).manner == Manner::kGil;
         own.free_at = now_;
         const bool over = complete(l, t);
+        const double now = now_ + rings_ * asked_.model.ring;
         own.last = parts_.lane(l).cause;
         if (gil)
             release_gil(t);
-        if (over && own.several() && now_ - own.turn >= kTurn) {
+        if (over && own.several() && now_ - own.took_up >= kTurn) {
             if (ready_.next(at(own.own_begin), at(own.own_end)) >= 0) {
                 list_ready(l, now_);
+                turn(own, now);
                 choose(t, now_);
                 return;
             }
-            own.turn = now_;
+            own.took_up = now_;
         }
-        go_on(t, now_);
+        go_on(t, now);
     }
 
     // The lane's stretch has ended. Whether its step has.
@@ -341,8 +353,15 @@ private:
             else if (lane.step == asked_.steps)
                 ended_ = std::max(ended_, now_);
         }
-        for (const int32_t other : woken_)
+        rings_ = 0;
+        for (const int32_t other : woken_) {
+            const int32_t home = in_.home[at(other)];
+            if (thread(home).state == State::kIdle && !polls(thread(home), now_)) {
+                ring(home, now_);
+                ++rings_;
+            }
             look_again(other);
+        }
         return over;
     }
 
@@ -453,6 +472,7 @@ private:
     std::vector<int32_t> woken_;
     std::vector<int64_t> cause_;  // by step shown and op
     Answer answer_;
+    int32_t rings_ = 0;  // threads that were woken by the last op that ended
     double now_ = 0.0, begun_ = 0.0;
     double half_ended_ = 0.0, ended_ = 0.0;  // the last lane's half of the steps, and all
     double done_ = 0.0;                      // seconds of ops, since then

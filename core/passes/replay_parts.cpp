@@ -35,7 +35,7 @@ double normal(uint64_t seed, int32_t op, int32_t step) {
 }  // namespace
 
 Parts::Parts(const Replayed& in, const Question& asked)
-    : in_(in), asked_(asked), lanes_(in.home.size()), sigma_(in.seconds.size()), wait_for_(in.wait_op.size()),
+    : in_(in), asked_(asked), lanes_(in.home.size()), sigma_(in.seconds.size()), waits_(in.wait_op.size()),
       lane_from_(at(in.threads)) {
     // The logarithm of an op's time is normal; half the distance between its outer percentiles is sinh(1.64 sigma).
     for (std::size_t op = 0; op < sigma_.size(); ++op)
@@ -56,14 +56,14 @@ Parts::Parts(const Replayed& in, const Question& asked)
             const int32_t op = stretches_[at(s)].publisher;
             number[at(op)] = stretches_[at(s)].publisher = static_cast<int32_t>(publishers_.size());
             publishers_.push_back({op});
+            lane_of_.push_back(static_cast<int32_t>(&lane - lanes_.data()));
             if (op == in.until_op) {
                 until_ = number[at(op)];
                 until_lane_ = lane.first;
             }
         }
     }
-    for (std::size_t w = 0; w < wait_for_.size(); ++w)
-        wait_for_[w] = number[at(in.wait_op[w])];
+    add_waits(number);
     for (std::size_t t = 0, l = 0; t < lane_from_.size(); ++t) {
         while (l < lanes_.size() && at(in.home[l]) < t)
             ++l;
@@ -100,6 +100,28 @@ void Parts::add_stretches(int32_t l, std::span<const uint8_t> published) {
         joins = stretch.publisher < 0;
     }
     lane.end = static_cast<int64_t>(stretches_.size());
+}
+
+void Parts::add_waits(std::span<const int32_t> number) {
+    std::vector<int64_t> place(number.size());
+    std::vector<int32_t> pair(lanes_.size(), -1), paired_by(lanes_.size(), -1);
+    for (std::size_t l = 0; l < lanes_.size(); ++l)
+        for (int64_t i = in_.lane_begin[l]; i < in_.lane_begin[l + 1]; ++i)
+            place[at(in_.lane_ops[at(i)])] = i - in_.lane_begin[l] + 1;
+    for (std::size_t l = 0; l < lanes_.size(); ++l) {
+        for (int64_t s = lanes_[l].first; s < lanes_[l].end; ++s) {
+            for (int64_t w = stretches_[at(s)].wait_begin; w < stretches_[at(s)].wait_end; ++w) {
+                const int32_t op = in_.wait_op[at(w)];
+                const std::size_t other = at(lane_of_[at(number[at(op)])]);
+                if (paired_by[other] != static_cast<int32_t>(l)) {
+                    paired_by[other] = static_cast<int32_t>(l);
+                    pair[other] = static_cast<int32_t>(seen_.size());
+                    seen_.push_back(0);
+                }
+                waits_[at(w)] = {number[at(op)], pair[other], place[at(op)]};
+            }
+        }
+    }
 }
 
 double Parts::seconds(int32_t op, int32_t step) const {
@@ -143,7 +165,7 @@ double Parts::next_seen(Lane& lane, int32_t thread) {
     }
     const Stretch& stretch = this->stretch(lane);
     for (int64_t w = stretch.wait_begin + lane.checked - 2; w < stretch.wait_end; ++w) {
-        const Publisher& publisher = publishers_[at(wait_for_[at(w)])];
+        const Publisher& publisher = publishers_[at(waits_[at(w)].publisher)];
         const int32_t step = lane.step - in_.wait_distance[at(w)];
         if (step < 0) {
             ++lane.checked;
@@ -159,16 +181,31 @@ double Parts::next_seen(Lane& lane, int32_t thread) {
     return lane.seen;
 }
 
-double Parts::looks(const Lane& lane) const {
+double Parts::looks(const Lane& lane, int32_t thread, bool waited) {
     const Stretch& stretch = this->stretch(lane);
-    auto looks = static_cast<double>(stretch.wait_end - stretch.wait_begin);
+    int64_t news = 0;
+    for (int64_t w = stretch.wait_begin; w < stretch.wait_end; ++w) {
+        const Lane& other = lanes_[at(lane_of_[at(waits_[at(w)].publisher)])];
+        int64_t& seen = seen_[at(waits_[at(w)].pair)];
+        const int64_t step = lane.step - in_.wait_distance[at(w)];
+        const int64_t length =
+            in_.lane_begin[at(&other - lanes_.data()) + 1] - in_.lane_begin[at(&other - lanes_.data())];
+        if (seen >= step * length + waits_[at(w)].place)
+            continue;
+        seen = other.published;
+        news += other.served != thread ? 1 : 0;
+    }
     if (judged(lane) >= 0)
-        ++looks;
+        ++news;
     if (begins_window(lane)) {
         const int32_t node = in_.home[at(&lane - lanes_.data())] / in_.threads_a_node;
-        looks += lane_from((node + 1) * in_.threads_a_node) - lane_from(node * in_.threads_a_node) - 1;
+        news += lane_from((node + 1) * in_.threads_a_node) - lane_from(node * in_.threads_a_node) - 1;
     }
-    return looks;
+    if (news == 0)
+        return 0.0;
+    // The line must come from its writer, which is half of what a result takes from core to core: the writer had to
+    // fetch it, too. Those that are looked at next are on their way meanwhile.
+    return static_cast<double>(news - 1) * asked_.model.look + (waited ? 0.0 : asked_.model.transfer / 2);
 }
 
 void Parts::await(int32_t l) {
@@ -177,7 +214,7 @@ void Parts::await(int32_t l) {
     if (lane.checked == 0)
         first = &publishers_[at(until_)].first_waiter;
     else if (lane.checked > 1)
-        first = &publishers_[at(wait_for_[at(stretch(lane).wait_begin + lane.checked - 2)])].first_waiter;
+        first = &publishers_[at(waits_[at(stretch(lane).wait_begin + lane.checked - 2)].publisher)].first_waiter;
     lane.next_waiter = *first;
     *first = l;
 }
@@ -196,6 +233,9 @@ bool Parts::complete(int32_t l, int32_t thread, double now, std::vector<int32_t>
         ++lane.step;
     }
     woken.clear();
+    if (stretch.publisher >= 0 || over)  // windows look at the end of each step
+        lane.published = int64_t{step} * (in_.lane_begin[at(l) + 1] - in_.lane_begin[at(l)]) + stretch.begin +
+                         stretch.count - in_.lane_begin[at(l)];
     if (stretch.publisher >= 0)
         publish(publishers_[at(stretch.publisher)], step, thread, now, woken);
     if (over && lane.step % in_.window_period == 0) {

@@ -26,6 +26,7 @@ struct Lane {
     int64_t first, end, next;  // stretches
     int32_t step = 0;
     int32_t served;            // the thread that ran it last
+    int64_t published = 0;     // how many of its ops others can see done
     double free_at = 0.0;      // when its last op ended, or what the thread that took it up did before
     double ready_at = 0.0;     // when its head could run
     double began = 0.0;        // when its stretch did
@@ -60,8 +61,9 @@ public:
     double seconds(int32_t op, int32_t step) const;
     // When a thread can see that all has happened which the lane's head waits for; kUnknown: not yet known.
     double next_seen(Lane& lane, int32_t thread);
-    // How many timelines it looks at for that.
-    double looks(const Lane& lane) const;
+    // What it takes the thread to look at the timelines that the head waits for, which have come. `waited`: it looked
+    // until one of them did.
+    double looks(const Lane& lane, int32_t thread, bool waited);
     // The first of what it waits for has not happened: the lane will be among the woken ones when it does.
     void await(int32_t l);
     // The lane's stretch ended on a thread. Whether its step did. `woken` gets the lanes that waited for this.
@@ -73,6 +75,7 @@ private:
     };
 
     void add_stretches(int32_t l, std::span<const uint8_t> published);
+    void add_waits(std::span<const int32_t> number);
     void publish(Publisher& publisher, int32_t step, int32_t thread, double now, std::vector<int32_t>& woken);
     bool begins_window(const Lane& lane) const {
         return lane.next == lane.first && lanes_.size() > 1 && lane.step % in_.window_period == 0 &&
@@ -94,8 +97,15 @@ private:
     const Question& asked_;
     std::vector<Lane> lanes_;
     std::vector<Stretch> stretches_;
-    std::vector<double> sigma_;       // by op
-    std::vector<int32_t> wait_for_;   // by wait: the publisher
+    std::vector<double> sigma_;  // by op
+    struct Wait {
+        int32_t publisher;
+        int32_t pair;   // of lanes: who waits for whom
+        int64_t place;  // of the op in its lane, from 1
+    };
+    std::vector<Wait> waits_;
+    std::vector<int64_t> seen_;       // by pair: how many ops of the one the other has seen done
+    std::vector<int32_t> lane_of_;    // by publisher
     std::vector<int32_t> lane_from_;  // by thread
     std::vector<Publisher> publishers_;
     std::vector<double> times_;         // by publisher: when it published in the last steps

@@ -6,13 +6,18 @@ import numpy
 from numpy.typing import NDArray
 
 
+def extent(array: object) -> tuple[int, int]:
+    """
+    The address of the first byte of an array, and the one behind its last.
+    """
+
 def accesses(ops: object, ndarray: object, tasks: object) -> dict:
     """What every op accesses, as a dict of flat arrays."""
 
 def touched_bytes(ops: object) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
     """How many bytes the arrays of every op have."""
 
-def replay(lane_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lane_ops: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], home: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pinned: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], seconds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], spread: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], manner: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_delay: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], until_op: int, until_every: int, window_period: int, threads: int, threads_a_node: int, transfer: float, look: float, take_up: float, wake: float, turn: float, link_latency: float, steps: int, shown: int, seed: int) -> dict:
+def replay(lane_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lane_ops: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], home: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pinned: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], seconds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], spread: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], manner: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_delay: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], until_op: int, until_every: int, window_period: int, threads: int, threads_a_node: int, transfer: float, look: float, take_up: float, wake: float, ring: float, link_latency: float, steps: int, shown: int, seed: int) -> dict:
     """
     How a schedule would run on a machine, as a dict: see core/passes/replay_model.h.
     """

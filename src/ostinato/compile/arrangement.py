@@ -96,6 +96,7 @@ class Arrangement:
             look=model.look,
             take_up=model.take_up,
             wake=model.wake,
+            ring=model.ring,
             link_latency=model.link_latency,
             steps=steps,
             shown=shown,
