@@ -97,6 +97,7 @@ std::vector<std::uint64_t> numbers(const nb::list& list) {
     return bits;
 }
 
+// Null where another program has taken over.
 std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priority, bool stop_on_error,
                               const nb::object& values, const nb::object& objects, const nb::object& given,
                               bool traced) {
@@ -111,8 +112,11 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
         give(*run, nb::cast<nb::tuple>(given));
     const Schedule& schedule = *program.schedule;
     const std::shared_ptr<Plan> plan = program.plan();
-    if (plan == nullptr)
+    if (plan == nullptr) {
+        if (program.superseded())
+            return nullptr;
         throw std::runtime_error("the program is closed");
+    }
     if (plan->python) {
         run->python.reset(new PythonRun);
         PyObject* const context = PyContext_CopyCurrent();
@@ -191,7 +195,7 @@ nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool
     refuse_inside_tasks("replay");
     refuse_after_fork(*program.machine);
     const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, given, traced);
-    return take_part(handle, run, [&] { return program.submit(run); });
+    return run ? take_part(handle, run, [&] { return program.submit(run); }) : nb::none();
 }
 
 nb::object follow(ProgramHandle& handle, const RunHandle& run) {
@@ -205,7 +209,7 @@ nb::object replay_as_run(ProgramHandle& handle, std::uint64_t steps, int priorit
     refuse_inside_tasks("replay");
     refuse_after_fork(*program.machine);
     const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, given, traced);
-    const nb::object ended = take_part(handle, run, [&] { return program.submit(run); });
+    const nb::object ended = run ? take_part(handle, run, [&] { return program.submit(run); }) : nb::none();
     return ended.is_none() ? ended : nb::cast(RunHandle{handle.program, run});
 }
 
@@ -215,7 +219,7 @@ std::optional<RunHandle> submit(ProgramHandle& handle, std::uint64_t steps, int 
     refuse_after_fork(*handle.program->machine);
     RunHandle result{handle.program,
                      make_run(*handle.program, steps, priority, stop_on_error, values, objects, given, traced)};
-    return handle.program->submit(result.run) ? std::optional(std::move(result)) : std::nullopt;
+    return result.run && handle.program->submit(result.run) ? std::optional(std::move(result)) : std::nullopt;
 }
 
 nb::dict statistics(const ProgramHandle& handle) {

@@ -59,10 +59,10 @@ bool Program::submit(const std::shared_ptr<Run>& run) {
     const bool waits = runs_ == Runs::kSerial && after && !after->done();
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        if (!plan_)
-            throw std::runtime_error("the program is closed");
         if (superseded_)
             return false;
+        if (!plan_)
+            throw std::runtime_error("the program is closed");
         run->plan = plan_;
         run->fenced = std::exchange(fence_next_, false) || runs_ != Runs::kPipelined;
         run->all_delivered_at_submit = undelivered_.empty();
@@ -100,6 +100,11 @@ std::uint64_t Program::steps_run() const {
 bool Program::takes_runs() {
     const std::lock_guard<std::mutex> lock(mutex);
     return plan_ && !superseded_;
+}
+
+bool Program::superseded() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return superseded_;
 }
 
 void Program::stand_by() {

@@ -57,6 +57,7 @@ public:
     // How many steps it and those whose place it took have run; exact while nothing is in flight.
     std::uint64_t steps_run() const;
     bool takes_runs();
+    bool superseded();
 
     // Runs submitted from now on use `plan`; the first of them does not overlap earlier ones.
     void rebind(std::shared_ptr<Plan> plan);
