@@ -13,6 +13,7 @@
 
 namespace nb = nanobind;
 
+void bind_extent(nb::module_& m);
 void bind_passes(nb::module_& m);
 void bind_regions(nb::module_& m);
 void bind_replay_model(nb::module_& m);
@@ -97,6 +98,7 @@ Out<int32_t> bind_stuck(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> dist
 void bind_passes(nb::module_& module) {
     using namespace ostinato::passes;
     nb::module_ m = module.def_submodule("passes", "The loops of the compile passes.");
+    bind_extent(m);
     bind_regions(m);
     bind_replay_model(m);
     m.def("inferred", &bind_inferred, nb::arg("ops"), nb::arg("op"), nb::arg("mode"), nb::arg("group"),

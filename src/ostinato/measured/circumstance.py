@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ostinato import _core
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.graph.operand import WRITE, Operand
@@ -87,7 +88,7 @@ class Circumstances:
     def _place(self, operand: Operand) -> _Place:
         arrays = operand.arrays
         if arrays:
-            turns = tuple([(self._kind(array), *_bounds(array)) for array in arrays])
+            turns = tuple([(self._kind(array), *_core.passes.extent(array)) for array in arrays])
         else:  # a token: the same one is the same place
             turns = ((self._numbered("token"), id(operand.value), id(operand.value) + 1),)
         offset = 0 if operand.ring is None else operand.ring.offset
@@ -114,20 +115,6 @@ class Circumstances:
 _Place: TypeAlias = "tuple[bool, int, tuple[tuple[int, int, int], ...]]"
 """Where an operand is: whether it is written, its offset in a ring, and of each array that takes turns: the number of
 its layout, its first byte and what is behind its last."""
-
-
-def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """The memory of an array: from its first byte to behind its last."""
-    low: int = array.__array_interface__["data"][0]
-    if array.flags.forc or not array.size:
-        return low, low + array.nbytes
-    high = low + array.itemsize
-    for stride, length in zip(array.strides, array.shape, strict=True):
-        if stride < 0:
-            low += stride * (length - 1)
-        else:
-            high += stride * (length - 1)
-    return low, high
 
 
 def _scalar(value: object) -> object:
