@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ostinato import _core
+from ostinato._core.passes import extent
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.graph.operand import WRITE, Operand
@@ -25,7 +25,7 @@ __all__ = ["Checked", "Circumstance", "Circumstances", "representatives"]
 _ENOUGH_SCALARS = 32
 """A variant that is right for so many different scalars is taken to be right for others."""
 _MOST_LAYOUTS = 16
-_MOST_PHASES = 64
+_MOST_STEPS = 64
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, tuple)
 
 
@@ -63,36 +63,32 @@ class Circumstances:
     def _layout(self, operands: tuple[Operand, ...]) -> str:
         known = self._places
         places = [known.get(operand) or self._place(operand) for operand in operands]
-        look = self._look(places, 0)
-        for phase in range(1, math.lcm(*[len(place[2]) for place in places])):
-            if phase == _MOST_PHASES or self._look(places, phase) != look:
-                return ""
+        look = _look([now for now, _ in places])
+        periods = [len(turns) for _, turns in places if turns]
+        if periods:
+            for step in range(1, math.lcm(*periods)):
+                then = _look([turns[step % len(turns)] if turns else now for now, turns in places])
+                if step == _MOST_STEPS or then != look:
+                    return ""
         found = self._digests.get(look)
         if found is None:
-            layouts = [self._layouts[number] for number in look[: len(places)]]
-            found = self._digests[look] = hashed(repr((layouts, look[len(places) :])))[:16]
+            count = len(places) + 1
+            layouts = [self._layouts[number] for number in look[1:count]]
+            found = self._digests[look] = hashed(repr((layouts, look[count:])))[:16]
         return found
 
-    def _look(self, places: list[_Place], phase: int) -> tuple[int, ...]:
-        """Return the layouts in a step, by number, and which operands overlap there and how far apart they are."""
-        now = [turns[(phase + offset) % len(turns)] for _, offset, turns in places]
-        found = [layout for layout, _, _ in now]
-        for second in range(1, len(now)):
-            _, low, high = now[second]
-            for first in range(second):
-                _, other_low, other_high = now[first]
-                if other_low < high and low < other_high and (places[first][0] or places[second][0]):
-                    found += (first, second, low - other_low)
-        return tuple(found)
-
     def _place(self, operand: Operand) -> _Place:
-        arrays = operand.arrays
-        if arrays:
-            turns = tuple([(self._kind(array), *_core.passes.extent(array)) for array in arrays])
+        array, ring, writes = operand.array, operand.ring, operand.mode & WRITE
+        turns: tuple[_Where, ...] = ()
+        if array is not None:
+            now = (self._kind(array), *extent(array), writes)
+        elif ring is not None:
+            found = [(self._kind(view), *extent(view), writes) for view in ring.views]
+            turns = (*found[ring.offset :], *found[: ring.offset])
+            now = turns[0]
         else:  # a token: the same one is the same place
-            turns = ((self._numbered("token"), id(operand.value), id(operand.value) + 1),)
-        offset = 0 if operand.ring is None else operand.ring.offset
-        place = self._places[operand] = bool(operand.mode & WRITE), offset, turns
+            now = (self._numbered("token"), id(operand.value), id(operand.value) + 1, writes)
+        place = self._places[operand] = now, turns
         return place
 
     def _kind(self, array: np.ndarray[Any, Any]) -> int:
@@ -112,9 +108,23 @@ class Circumstances:
         return number
 
 
-_Place: TypeAlias = "tuple[bool, int, tuple[tuple[int, int, int], ...]]"
-"""Where an operand is: whether it is written, its offset in a ring, and of each array that takes turns: the number of
-its layout, its first byte and what is behind its last."""
+_Where: TypeAlias = tuple[int, int, int, int]
+"""The number of an array's layout, its first byte, what is behind its last, and whether it is written."""
+
+_Place: TypeAlias = tuple[_Where, tuple[_Where, ...]]
+"""Where an operand is in step 0, and of a ring in each step."""
+
+
+def _look(places: list[_Where]) -> tuple[int, ...]:
+    """Return the layouts by number, and which operands, one of them written, overlap and how far apart they are."""
+    found = [len(places), *[place[0] for place in places]]
+    for second in range(1, len(places)):
+        _, low, high, writes = places[second]
+        for first in range(second):
+            other = places[first]
+            if other[1] < high and low < other[2] and (writes or other[3]):
+                found += (first, second, low - other[1])
+    return tuple(found)
 
 
 def _scalar(value: object) -> object:
