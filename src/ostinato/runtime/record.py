@@ -60,4 +60,5 @@ def trace_of(program: Program, run: _core.Run) -> Trace:
         [str(op.call_site) for op in scheduled.ops],
         [f"cpu:{home}" for home in run.homes],
         dropped,
+        [op.variant.label if op.variant else "" for op in scheduled.ops],
     )

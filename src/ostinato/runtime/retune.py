@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ostinato import _core
+from ostinato.compile.simulation import predicted
 from ostinato.errors import ContractError
 from ostinato.runtime.bits import Bits
 from ostinato.runtime.contest import contest
 from ostinato.runtime.duel import ALPHA, Duel
 from ostinato.runtime.forms import Form, Forms
+from ostinato.runtime.machine_costs import measured
 
 if TYPE_CHECKING:
     from ostinato.compile.costs import Costs
@@ -39,6 +41,10 @@ _FIRST_SHARE = 20
 
 _CHANGED = 1.5
 """An op's cost has changed where it is so many times what it was, or the other way round."""
+
+
+_WORTH = 1.5
+"""What should take so many times as long by the model is not tried: the model is not as wrong as that."""
 
 
 class StepTime(NamedTuple):
@@ -192,7 +198,7 @@ class _Retuner:
 
     def _duels(self, rivals: Sequence[Scheduled], step_seconds: float) -> str:
         """Let the present schedule duel with each of the others, keep the better one, and say why."""
-        why = "by what its ops take it would be the same again"
+        why = "by what its ops take, no other one promises to be better"
         won = False
         for place, scheduled in enumerate(rivals):
             present, rival = self._forms.present, self._forms.add(scheduled)
@@ -223,15 +229,20 @@ class _Retuner:
 
 
 def others(present: Scheduled, costs: Costs, program: Program) -> list[Scheduled]:
-    """Return the schedules that costs lead to, the most promising first, without those that are the present one."""
-    found: list[Scheduled] = []
+    """Return the schedules that costs lead to and that may be better than the present one, the most promising first."""
     processors = len(program._machine.processors)
+    model = measured(processors)
+    found: list[Scheduled] = []
     for threads in sorted({program._threads, 1}, reverse=True):
-        scheduled = present.anew(costs, processors, threads, present.model)
+        scheduled = present.anew(costs, processors, threads, model)
         scheduled = dataclasses.replace(scheduled, threads=present.threads)  # what was asked for
         if not any(_same(scheduled, known) for known in (present, *found)):
             found.append(scheduled)
-    return found
+    if not found:
+        return []
+    most = _WORTH * predicted(dataclasses.replace(present, costs=costs), model)
+    ranked = sorted(((predicted(scheduled, model), place) for place, scheduled in enumerate(found)))
+    return [found[place] for seconds, place in ranked if seconds <= most]
 
 
 def _same(one: Scheduled, other: Scheduled) -> bool:
