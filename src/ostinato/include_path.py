@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 
 __all__ = ["get_include"]
@@ -26,6 +25,8 @@ def get_include() -> str:
 
 
 def _package_directories() -> list[Path]:
+    from importlib.resources import files  # takes as long to import as all that a tuner's worker needs
+
     import ostinato
 
     directories = [Path(entry) for entry in ostinato.__path__]
