@@ -118,3 +118,19 @@ def test_a_graph_runs_the_variants_that_were_traced() -> None:
         assert costs.seconds[0] == pytest.approx(5e-6)
     with pytest.raises(ValueError, match="not declared"):
         costing_of_trace(Trace(records, ["double"], [site], ["cpu:0"], op_variants=["gone"]))(graph.ops)
+
+
+def test_explain_names_variants_whatever_the_source_of_costs() -> None:
+    graph = ost.Graph()
+    graph.task(double, np.ones(4))
+    ran = Trace(
+        np.array([(0, 0, 0, 0, 0, 5000)], RECORD),
+        ["double"],
+        [str(graph.ops[0].call_site)],
+        ["cpu:0"],
+        op_variants=["double_in_pieces(pieces=2)"],
+    )
+    with ost.Machine(cpus=1, gpus=0) as machine, graph.compile(machine, costs=ran) as program:
+        assert "1 op 'double', traced, variant double_in_pieces(pieces=2)" in program.explain()
+        program.retune(200)
+        assert ", traced, variant double_in_pieces(pieces=2)" in program.explain()

@@ -70,18 +70,21 @@ def _publishes(scheduled: Scheduled, slots: npt.NDArray[np.int32]) -> int:
 
 
 def _costs(scheduled: Scheduled) -> list[str]:
-    """The cost of all ops of each name and source, the dearest first."""
+    """The cost of all ops of each name, source and variant, the dearest first."""
     costs = scheduled.costs
-    total: dict[tuple[str, int], float] = {}
-    count: Counter[tuple[str, int]] = Counter()
+    total: dict[tuple[str, str], float] = {}
+    count: Counter[tuple[str, str]] = Counter()
     for op, seconds, source in zip(scheduled.ops, costs.seconds.tolist(), costs.source.tolist(), strict=True):
-        total[op.name, source] = total.get((op.name, source), 0.0) + seconds
-        count[op.name, source] += 1
+        known = costs.sources[source]
+        if op.variant is not None and f"variant {op.variant.label}" not in known:
+            known += f", variant {op.variant.label}"
+        total[op.name, known] = total.get((op.name, known), 0.0) + seconds
+        count[op.name, known] += 1
     lines = ["Costs a step"]
     ranked = sorted(total, key=lambda key: (-total[key], key))
-    for name, source in ranked[:_MOST_LANES]:
-        ops = _count(count[name, source], "op")
-        lines.append(f"  {_time(total[name, source])} in {ops} {name!r}, {costs.sources[source]}")
+    for key in ranked[:_MOST_LANES]:
+        name, known = key
+        lines.append(f"  {_time(total[key])} in {_count(count[key], 'op')} {name!r}, {known}")
     lines += _more(len(ranked) - _MOST_LANES, "name")
     lines += [f"  {note}" for note in costs.notes]
     work = float(costs.seconds.sum())
