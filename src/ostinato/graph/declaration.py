@@ -68,7 +68,7 @@ class Declaration:
         found = Variants.of(task)
         same = found.add(variant, lambda a, b: a.name == b.name and _text(a.config) == _text(b.config))
         if same is not None:
-            which = "is the task itself" if same is found.default else "is declared already"
+            which = "is the task itself" if same is found.all[0] else "is declared already"
             raise ValueError(f"{task.name}: variant {variant.label!r} {which}; give another name= or config=")
 
 

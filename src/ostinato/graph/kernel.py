@@ -15,7 +15,7 @@ from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
 from ostinato.graph.converted import Converted
-from ostinato.graph.formal import Formal
+from ostinato.graph.formal import Formal, filled_in, plain
 from ostinato.graph.kernel_entry import ArrayType, compile_entry
 from ostinato.graph.native import NativeTask
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
@@ -45,6 +45,7 @@ class Kernel(Recordable):
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or function.__name__
+        self._plain = plain(self.signature.parameters.values())
         self._names = tuple(self.signature.parameters)
         self._modes = tuple(mode for mode, _ in declared)
         self._scalars = tuple(kind if kind in (int, float) else None for _, kind in declared)
@@ -124,6 +125,9 @@ class Kernel(Recordable):
 
     def _complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         if kwargs or len(args) != len(self._modes):
+            values = filled_in(self._plain, args, kwargs) if self._plain else None
+            if values is not None:
+                return values
             try:
                 bound = self.signature.bind(*args, **kwargs)
             except TypeError as error:

@@ -14,7 +14,7 @@ import numpy as np
 from ostinato.graph.access import Access, annotated_mode, signature_of
 from ostinato.graph.body import PythonCall
 from ostinato.graph.context import current
-from ostinato.graph.formal import ACCESS, Formal, by_place
+from ostinato.graph.formal import ACCESS, Formal, by_place, filled_in, plain
 from ostinato.graph.no_value import NoValue
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.recordable import Recordable
@@ -133,8 +133,7 @@ class Task(PythonTask, Generic[P, R]):
             for parameter in self._parameters
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         )
-        plain = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in self._parameters)
-        self._plain = tuple((each.name, each.default) for each in self._parameters) if plain else ()
+        self._plain = plain(self._parameters)
         self._shapes: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}  # modes of calls that were looked at
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
         super().__init__(function, modes, name or name_of(function), releases_gil, blocking)
@@ -167,16 +166,9 @@ class Task(PythonTask, Generic[P, R]):
     def complete(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[int, ...]]:
-        # What binding to the signature would find where nothing is wrong, in a fraction of the time.
-        values, used = list(args), 0
-        for name, default in self._plain[len(args) :]:
-            if name in kwargs:
-                values.append(kwargs[name])
-                used += 1
-            elif default is not inspect.Parameter.empty:
-                values.append(default)
-        if self._plain and len(values) == len(self.modes) and used == len(kwargs):
-            return tuple(values), (), self.modes
+        values = filled_in(self._plain, args, kwargs) if self._plain else None
+        if values is not None:
+            return values, (), self.modes
         try:
             bound = self.__signature__.bind(*args, **kwargs)
         except TypeError as error:

@@ -99,11 +99,10 @@ _REFUSALS = (TypeError, ValueError, OverflowError, GraphError, ImportError)
 class Variants:
     """The variants of one task: itself, and those that were declared."""
 
-    __slots__ = ("declared", "default")
+    __slots__ = ("all",)
 
     def __init__(self, task: Recordable) -> None:
-        self.default = Variant(task, task.name)
-        self.declared: tuple[Variant, ...] = ()
+        self.all: tuple[Variant, ...] = (Variant(task, task.name),)
 
     @classmethod
     def of(cls, task: Recordable) -> Variants:
@@ -119,36 +118,36 @@ class Variants:
     def add(self, variant: Variant, same: Callable[[Variant, Variant], bool]) -> Variant | None:
         """Add one that is declared, unless there is one that is the same: that is returned."""
         with _lock:
-            for other in (self.default, *self.declared):
+            for other in self.all:
                 if same(variant, other):
                     return other
-            self.declared = (*self.declared, variant)
+            self.all = (*self.all, variant)
         return None
 
 
 def default_variant(body: Body) -> Variant | None:
     """Return the task of a call as a variant of itself; None for what is no call of a task."""
     task = _task_of(body)
-    return None if task is None else Variants.of(task).default
+    return None if task is None else Variants.of(task).all[0]
 
 
 def variants_of(body: Body) -> tuple[Variant, ...]:
     """Return the variants of the task of a call: itself first, then those declared, in that order."""
     task = _task_of(body)
-    if task is None:
-        return ()
-    found = Variants.of(task)
-    return (found.default, *found.declared)
+    return () if task is None else Variants.of(task).all
 
 
 def variants_declared(task: Recordable) -> tuple[Variant, ...]:
     """Return the variants of a task, without itself."""
     found: Variants | None = getattr(task.source, "_variants", None)
-    return () if found is None else found.declared
+    return () if found is None else found.all[1:]
+
+
+_CALLS = (PythonCall, NativeCall)  # made once: programs have many ops
 
 
 def _task_of(body: Body) -> Recordable | None:
-    return body.task.source if isinstance(body, PythonCall | NativeCall) else None
+    return body.task.source if isinstance(body, _CALLS) else None
 
 
 def _arguments(body: Body, known: dict[object, Any]) -> tuple[tuple[object, ...], dict[str, object]]:
