@@ -21,7 +21,7 @@ from ostinato.measured.memory import recall, remember
 from ostinato.measured.record import Record, operation_of
 from ostinato.measured.shelf import Stored, shelf_of
 from ostinato.tune.candidate import Candidate
-from ostinato.tune.canonical import canonical, digest, plain
+from ostinato.tune.canonical import digest, plain
 from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.policy import Policy
@@ -100,9 +100,7 @@ def find(path: Path, key: Mapping[str, Any], source: Callable[[], str | None]) -
         If the file cannot be read, or is no store.
     """
     shelf = shelf_of(path)
-    stored = [] if shelf is None else shelf.of(key["task"])
-    text = canonical(key)
-    alike = [each for each in stored if each.context.key == text]
+    alike = [] if shelf is None else shelf.of(key)
     code = source() if alike else None
     if code is None:
         return Known()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.graph.recordable import Recordable
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import hashed
 from ostinato.tune.store.source import Sources
@@ -98,9 +99,9 @@ class _Description:
             return ["partial", self.of(value.func), self.of(value.args), self.of(value.keywords)]
         if isinstance(value, ModuleType):
             return self._module(value)
-        inner = getattr(value, "py_func", None)  # Numba's
-        if inner is None:
-            inner = getattr(value, "function", None)  # a task
+        inner = getattr(value, "function", None) if isinstance(value, Recordable) else None
+        if type(value).__module__.partition(".")[0] == "numba":
+            inner = getattr(value, "py_func", None)
         if isinstance(inner, FunctionType):
             return [type(value).__name__, self._function(inner)]
         return self._imported(value)
@@ -168,12 +169,12 @@ class _Description:
             module = value.__self__.__name__
         found: object = sys.modules.get(module) if isinstance(module, str) else None
         if not isinstance(name, str) or not isinstance(found, ModuleType):
-            raise Unknown(repr(value))
+            raise Unknown(type(value).__name__)
         described = self._module(found)
         for part in name.split("."):
             found = getattr(found, part, None)
         if found is not value:
-            raise Unknown(repr(value))
+            raise Unknown(type(value).__name__)
         return ["imported", name, described]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ostinato.measured.record import Record, operation_of
+from ostinato.tune.canonical import canonical
 from ostinato.tune.store import database
 from ostinato.tune.store.attempt import text
 from ostinato.tune.store.database import Row, StoreError
@@ -50,29 +52,33 @@ class Shelf:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._by_task: dict[str, list[Stored]] = {}
+        self._by_task: dict[str, dict[str, list[Stored]]] = {}
 
-    def of(self, task: str) -> list[Stored]:
-        """Return the records of a task's cases, oldest first.
+    def of(self, key: Mapping[str, Any]) -> list[Stored]:
+        """Return the records of a case, those for other processors, versions and code included, oldest first.
 
         Raises
         ------
         StoreError
             If the file cannot be read, or is no store.
         """
+        task = key["task"]
         found = self._by_task.get(task)
         if found is None:
             found = self._by_task[task] = self._read(text(operation_of(task)))
-        return found
+        return found.get(canonical(key), [])
 
-    def _read(self, operation: str) -> list[Stored]:
+    def _read(self, operation: str) -> dict[str, list[Stored]]:
         runs: defaultdict[int, list[Row]] = defaultdict(list)
         codes: dict[int, tuple[str, str]] = {}
         with database.naming(self._path), closing(_reader(self._path)) as connection:
             for row, config, description in database.rows(connection, operation):
                 runs[row.run].append(row)
                 codes[row.run] = config, description
-        return [Stored(rows[0].context, rows[0].code.source, rows, *codes[run]) for run, rows in runs.items()]
+        found: defaultdict[str, list[Stored]] = defaultdict(list)
+        for run, rows in runs.items():
+            found[rows[0].context.key].append(Stored(rows[0].context, rows[0].code.source, rows, *codes[run]))
+        return found
 
 
 def _reader(path: Path) -> sqlite3.Connection:

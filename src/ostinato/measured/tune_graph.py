@@ -67,7 +67,7 @@ def tune_graph(
     with ExitStack() as opened:
         book = Book(store, told.note)
         opened.callback(book.close)
-        tuning = _Tuning(book, rtol, limit)
+        tuning = _Tuning(book, rtol, limit, told)
         unknown = []
         for case in cases:
             report = tuning.known(case)
@@ -87,8 +87,9 @@ def tune_graph(
 
 
 class _Tuning:
-    def __init__(self, book: Book, rtol: float, limit: _Limit) -> None:
+    def __init__(self, book: Book, rtol: float, limit: _Limit, told: Progress) -> None:
         self._book = book
+        self._told = told
         self._rtol = rtol
         self._limit = limit
         self._sources: dict[Case, str | None] = {}
@@ -115,7 +116,12 @@ class _Tuning:
             result.miss = known.differs
         record = recorded(case, report, self._rtol)
         if record is not None:
-            self._book.add(case, self._sources[case], _widened(record, known.record))
+            source = self._sources[case]
+            if source is None:
+                self._told.note(
+                    f"{case.label}: only this process remembers it, since others cannot tell what the task is"
+                )
+            self._book.add(case, source, _widened(record, known.record))
         return report
 
     def _find(self, case: Case) -> Known:
@@ -176,7 +182,13 @@ def _cancelled(case: Case) -> Report:
     """Return the report of a case for which no time was left."""
     places = range(max(len(case.declared), 1))
     results = tuple(
-        Result(candidate=candidate_of(case, place), op=case.label, status=Status.CANCELLED) for place in places
+        Result(
+            candidate=candidate_of(case, place),
+            op=case.label,
+            status=Status.CANCELLED,
+            message="the budget was spent before its turn came",
+        )
+        for place in places
     )
     return Report(op=case.label, key=case.key, policy=POLICY, best=None, ties=(), results=results, default=results[0])
 
