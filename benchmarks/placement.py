@@ -103,8 +103,8 @@ class Work:
             context.measure([contestant])
         self._seconds = float(np.median(contestant.samples)) * 1e-9 / iterations
 
-    def program(self, case: Case, stack: ExitStack, on: Sequence[int] | None = None, lanes: int = 2) -> ost.Program:
-        """Compile a case by its costs; with `on`, each op for a given processor."""
+    def graph(self, case: Case, stack: ExitStack, on: Sequence[int] | None = None) -> tuple[ost.Graph, list[ost.Op]]:
+        """Return the graph of a case, and its ops; with `on`, each op is for a given processor."""
         table = WorkTable(np.rint(case.seconds[:, None] / self._seconds))
         stack.callback(lambda: table)  # it lives as long as the program
         graph = ost.Graph(infer=False)
@@ -117,6 +117,11 @@ class Work:
         ]
         for source, target, distance in sorted(case.edges):
             graph.edge(ops[source], ops[target], distance)
+        return graph, ops
+
+    def program(self, case: Case, stack: ExitStack, on: Sequence[int] | None = None, lanes: int = 2) -> ost.Program:
+        """Compile a case by its costs; with `on`, each op for a given processor."""
+        graph, ops = self.graph(case, stack, on)
         costs = dict(zip(ops, case.seconds.tolist(), strict=True))
         return stack.enter_context(graph.compile(self._context.machine, lanes=lanes, costs=costs))
 
