@@ -109,12 +109,12 @@ def result(variant: str, time: float, **config: object) -> ost.Result:
 
 @pytest.mark.parametrize("tie", [False, True])
 def test_the_winner_is_chosen_unless_the_default_is_as_good(tie):
-    default, best = result("diffuse", 9.0), result("diffuse_pairs", 8.0, quotient=0)
+    default, best = result("diffuse", 9.0), result("pairs", 8.0, quotient=0)
     ties = (best, default) if tie else (best,)
     report = ost.Report(
         op="diffuse", key={}, policy=ost.Policy(), best=best, ties=ties, results=(default, best), default=default
     )
-    assert chosen(Reports({"diffuse": report})).name == ("diffuse" if tie else "diffuse_pairs(quotient=0)")
+    assert chosen(Reports({"diffuse": report})).name == ("diffuse" if tie else "pairs(quotient=0)")
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_tuning_finds_the_store_the_second_time(noisy, tmp_path, monkeypatch):
             said.append(console.file.getvalue())
     assert "is remembered: the next run finds it in the store" in said[0]
     assert "All of this was in the store" in said[1]
-    assert all("diffuse_pairs(quotient=1)" in text and "wrong result: never chosen" in text for text in said)
+    assert all("pairs(quotient=1)" in text and "wrong result: never chosen" in text for text in said)
     assert chosen(reports).name in {method.name for method in EXACT}
 
 

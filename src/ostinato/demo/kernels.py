@@ -63,9 +63,9 @@ def diffuse(source: ost.Read, noisy: ost.Read, target: ost.Write) -> None:
         keep_ends(source[y + 1], target[y])
 
 
-@diffuse.variant(config={"columns": 32})
-@diffuse.variant(config={"columns": 128})
-@diffuse.variant(config={"columns": 512})
+@diffuse.variant(name="blocks", config={"columns": 512})
+@diffuse.variant(name="blocks", config={"columns": 128})
+@diffuse.variant(name="blocks", config={"columns": 32})
 @ost.kernel
 def diffuse_blocks(source: ost.Read, noisy: ost.Read, target: ost.Write, columns: int) -> None:
     """Take the step for `columns` pixels at a time, in loops that are simple enough for vector instructions."""
@@ -120,8 +120,10 @@ def flow_to(near: Any, step: int, flows: Any, width: int, quotient: int) -> None
             blue[x] *= flow
 
 
-@diffuse.variant(config={"quotient": 1})  # rounds once less, so that its bits differ: fast, and never chosen
-@diffuse.variant(config={"quotient": 0})
+@diffuse.variant(
+    name="pairs", config={"quotient": 1}
+)  # rounds once less, so that its bits differ: fast, and never chosen
+@diffuse.variant(name="pairs", config={"quotient": 0})
 @ost.kernel
 def diffuse_pairs(source: ost.Read, noisy: ost.Read, target: ost.Write, quotient: int) -> None:
     """Take the step with each flow computed once: what a pixel gains by it, its neighbour loses."""
@@ -143,7 +145,7 @@ def diffuse_pairs(source: ost.Read, noisy: ost.Read, target: ost.Write, quotient
         keep_ends(source[y + 1], target[y])
 
 
-@diffuse.variant()
+@diffuse.variant(name="numpy")
 @ost.task
 def diffuse_strip(source: ost.Read, noisy: ost.Read, target: ost.Write) -> None:
     """Take the step with NumPy."""

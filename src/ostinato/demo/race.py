@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -18,10 +19,11 @@ from ostinato.demo.diffusion import Diffusion, Method
 from ostinato.demo.photograph import Picture
 from ostinato.runtime.program import Program
 from ostinato.view.progress import progress_bar
+from ostinato.view.trace import Trace
 
 __all__ = ["Contestant", "Replays", "by_pool", "check", "contest", "one_by_one"]
 
-TURNS = 10
+TURNS = 20
 
 
 @dataclass
@@ -34,12 +36,12 @@ class Contestant:
     diffusion: Diffusion
     steps: int
     advance: Callable[[range], None]
-    seconds: float = field(default=0.0, init=False)
+    turns: list[float] = field(default_factory=list, init=False)
 
     @property
     def per_step(self) -> float:
-        """Seconds."""
-        return self.seconds / self.steps
+        """Seconds: the median of the turns."""
+        return statistics.median(self.turns)
 
     @property
     def per_task(self) -> float:
@@ -53,17 +55,18 @@ class Contestant:
 
 
 def contest(contestants: Sequence[Contestant]) -> None:
-    """Let everybody take a tenth of their steps, in turns, so that what disturbs the machine disturbs them all."""
+    """Let everybody take their steps in turns, a part each, so that what disturbs the machine disturbs them all."""
     with progress_bar(sum(contestant.steps for contestant in contestants), "steps") as bar:
         done = 0
         for turn in range(TURNS):
             for contestant in contestants:
                 first, last = (contestant.steps * part // TURNS for part in (turn, turn + 1))
-                begin = time.perf_counter()
-                contestant.advance(range(first, last))
-                contestant.seconds += time.perf_counter() - begin
-                done += last - first
-                bar.update(done)
+                if first < last:
+                    begin = time.perf_counter()
+                    contestant.advance(range(first, last))
+                    contestant.turns.append((time.perf_counter() - begin) / (last - first))
+                    done += last - first
+                    bar.update(done)
 
 
 def one_by_one(method: Method, noisy: Picture, count: int, steps: int) -> Contestant:
@@ -119,7 +122,7 @@ class Replays:
     def __exit__(self, *exc: object) -> None:
         self._open.close()
 
-    def add(self, method: Method, kernel: str, costs: Mapping[object, float] | None) -> Contestant:
+    def add(self, method: Method, kernel: str, costs: Mapping[object, float] | Trace | None) -> Contestant:
         """Compile a program with these costs, where `kernel` is what will run; None: with what the store knows."""
         diffusion = Diffusion(self._noisy, self._count)
         program = self._open.enter_context(diffusion.capture(method).compile(self._machine, costs=costs))
@@ -128,7 +131,7 @@ class Replays:
         def advance(numbers: range) -> None:
             program.replay(len(numbers))
 
-        known = "measured" if costs is None else "estimated"
+        known = "measured" if costs is None else "traced" if isinstance(costs, Trace) else "estimated"
         return Contestant("replay", kernel, known, diffusion, self._steps, advance)
 
 
