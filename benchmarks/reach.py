@@ -10,8 +10,12 @@ import numpy as np
 from benchmarks import (
     before,
     fixed_costs,
+    graph_tuning,
+    placement,
     ported_chain,
     python_tasks,
+    retuning,
+    simulation,
     submitting,
     tuning_devices,
     tuning_races,
@@ -147,6 +151,71 @@ def _tuning(rows: Sequence[Row]) -> list[Target]:
     return found
 
 
+def _worst(what: str, ratios: dict[str, float], wanted: float, at_most: bool = True) -> list[Target]:
+    """The case furthest from the bound; none if there is no case."""
+    if not ratios:
+        return []
+    case = (max if at_most else min)(ratios, key=ratios.__getitem__)
+    return [Target(f"{what}, worst case ({case})", ratios[case], wanted, at_most)]
+
+
+def _costs(median: dict[tuple[str, str, str], float]) -> list[Target]:
+    """What measured costs are for: placement, prediction, tuning that is done once."""
+
+    def ratios(what: str, over: str, under: str) -> dict[str, float]:
+        named = {case: value for (name, case, who), value in median.items() if (name, who) == ("placement", under)}
+        return {
+            case.removeprefix(f"{what}: "): median["placement", case, over] / value
+            for case, value in named.items()
+            if case.startswith(f"{what}: ") and ("placement", case, over) in median
+        }
+
+    found = _worst("placement to the best of all", ratios(placement.SMALL, placement.OURS, placement.BEST), 1.1)
+    turns = ratios(placement.IRREGULAR, placement.TURNS, placement.OURS)
+    found += _worst("round-robin to placement", turns, 1.2, False)
+    if turns:
+        middle = float(np.median(list(turns.values())))
+        found.append(Target(f"round-robin to placement, median of {len(turns)} cases", middle, 1.2, False))
+    found += _worst("tiny tasks to one lane", ratios(placement.TINY, placement.OURS, placement.ONE), 1.05)
+    errors = {
+        case: 100 * abs(value / median["simulation", case, simulation.MEASURED] - 1)
+        for (name, case, who), value in median.items()
+        if (name, who) == ("simulation", simulation.PREDICTED)
+    }
+    if errors:
+        case = max(errors, key=errors.__getitem__)
+        found.append(Target(f"error of simulation, worst case ({case})", errors[case], 10, unit=" %"))
+        found.append(
+            Target("error of simulation, median of cases", float(np.median(list(errors.values()))), 10, unit=" %")
+        )
+    found += _retuning(median)
+    at = graph_tuning.BENCHMARK, graph_tuning.TUNE
+    found += [
+        Target(f"{graph_tuning.TUNE}, {who}", median[*at, who], 50, unit=" ms")
+        for who in (graph_tuning.AGAIN, graph_tuning.ELSEWHERE)
+        if (*at, who) in median
+    ]
+    return found
+
+
+def _retuning(median: dict[tuple[str, str, str], float]) -> list[Target]:
+    """Never worse, where costs were wrong better, and cheap where nothing is to be gained."""
+
+    def ratios(what: str, over: str, under: str) -> dict[str, float]:
+        return {
+            case.removeprefix(f"{what}: "): median[name, case, over] / value
+            for (name, case, who), value in median.items()
+            if (name, who) == ("retune", under) and case.startswith(f"{what}: ")
+        }
+
+    gained = ratios(retuning.GAIN, retuning.AFTER, retuning.BEFORE)
+    found = _worst("retuned to as compiled", gained, 1.02)
+    if gained:
+        case = min(gained, key=gained.__getitem__)
+        found.append(Target(f"retuned to as compiled, best case ({case})", gained[case], 0.75))
+    return found + _worst("retune to replay", ratios(retuning.NOTHING, retuning.RETUNE, retuning.REPLAY), 1.25)
+
+
 def targets(rows: Sequence[Row]) -> list[Target]:
     """The targets whose benchmarks ran."""
     median = {(row.benchmark, row.case, row.contestant): row.median for row in rows}
@@ -194,4 +263,4 @@ def targets(rows: Sequence[Row]) -> list[Target]:
             found.append(
                 Target(f"memory, {row.case} of {row.contestant}: growth after 1000", row.median, 64, unit=" KiB")
             )
-    return found + _outside(rows, median) + _before(rows) + _tuning(rows) + _devices(median)
+    return found + _outside(rows, median) + _before(rows) + _tuning(rows) + _devices(median) + _costs(median)

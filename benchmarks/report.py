@@ -15,6 +15,10 @@ _TITLES = {
     "metg": "Smallest effective grain, ns",
     "fixed": "Fixed costs, ns",
     "irregular": "Irregular durations, efficiency of two threads",
+    "placement": "Placement by costs, us a step",
+    "simulation": "Predicted and measured, us a step",
+    "retune": "Retuning",
+    "graphtune": "Tuning a graph",
     "tuning": "The tuner",
     "devices": "One core and two on examples/tune_matmul, candidates a second",
     "python": "Empty Python tasks, ns a task",
@@ -27,6 +31,8 @@ _TITLES = {
     "memory": "Memory, KiB more than after 1000",
     "unchained": "Memory over unchained runs and spawned tasks, KiB more than after 10 rounds",
 }
+
+_BY_UNIT = ("graphtune", "retune", "tuning")
 
 
 def report(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -49,7 +55,7 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
             if benchmark == "metg":
                 rows = [row for row in rows if row["case"].startswith("METG")]
             # Rows of several units are tables of their own where the title names no unit.
-            units = dict.fromkeys(row["unit"] for row in rows) if benchmark == "tuning" else {None: None}
+            units = dict.fromkeys(row["unit"] for row in rows) if benchmark in _BY_UNIT else {None: None}
             for unit in units if rows else ():
                 own = [row for row in rows if unit in (None, row["unit"])]
                 named = title if unit is None else f"{title}, {unit}"
