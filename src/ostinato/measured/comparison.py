@@ -8,7 +8,6 @@ import numpy as np
 
 from ostinato.measured.problem import Problem
 from ostinato.measured.subject import Subject
-from ostinato.tune.worker.forked import end_if_forked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,10 +16,14 @@ if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
     from ostinato.runtime.machine import Machine
 
-__all__ = ["Comparison"]
+__all__ = ["Comparison", "Incomparable"]
 
 _MOST_KEPT = 256 << 20
 """Bytes of the default's outputs that are kept; the others are computed again."""
+
+
+class Incomparable(Exception):
+    """Why there is nothing to compare with."""
 
 
 class Comparison:
@@ -66,16 +69,20 @@ class Comparison:
         self._machine = machine
         self._wanted: dict[int, list[object]] = {}
         self._kept = 0
+        self._unsteady: dict[int, str] = {}  # in what the default differs from itself
 
     def difference(self, variant: Variant) -> str:
         """Say in what a variant differs from the default, and where; an empty text if in nothing.
 
-        Of an op whose arguments it cannot take nothing is said: that op is never given to it.
+        Of an op whose arguments it cannot take nothing is said: that op is never given to it. Neither is anything of
+        the default.
 
         Raises
         ------
-        Exception
-            What the variant raised.
+        Incomparable
+            The default does not do the same twice.
+        Failure
+            The variant failed.
         """
         found = self.first_difference(variant)
         for place, op in enumerate(self._others, 1) if not found else ():
@@ -99,9 +106,18 @@ class Comparison:
             if self._kept + size <= _MOST_KEPT:
                 self._kept += size
                 self._wanted[place] = wanted
+        if place not in self._unsteady:
+            self._call(self._default, problem)
+            self._unsteady[place] = problem.difference(wanted, self._rtol)
+        if variant is self._default:
+            return ""
+        if self._unsteady[place]:
+            raise Incomparable(
+                f"there is nothing to compare with: called twice, the default does not do the same: "
+                f"{self._unsteady[place]}"
+            )
         self._call(variant, problem)
         return problem.difference(wanted, self._rtol)
 
     def _call(self, variant: Variant, problem: Problem) -> None:
         Subject(problem, variant, self._machine).once()
-        end_if_forked()

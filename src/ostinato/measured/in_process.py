@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ostinato.measured.comparison import Comparison
-from ostinato.measured.problem import Problem
-from ostinato.measured.subject import Subject, variants_in
+from ostinato.measured.comparison import Comparison, Incomparable
+from ostinato.measured.problem import Problem, Unmeasurable
+from ostinato.measured.subject import Failure, Subject, variants_in
 from ostinato.runtime.machine import Machine
 from ostinato.tune.lease.lease import Lease
 from ostinato.tune.ledger import Ledger
@@ -23,8 +23,7 @@ from ostinato.tune.status import Status
 from ostinato.tune.store.key import environment
 from ostinato.tune.trial import Trial
 from ostinato.tune.worker.cache import Flusher
-from ostinato.tune.worker.forked import end_if_forked, measure_here
-from ostinato.tune.worker.functions import described
+from ostinato.tune.worker.forked import measure_here
 from ostinato.tune.worker.preemption import Preemption
 from ostinato.tune.worker.sampling import sampled
 from ostinato.tune.worker.timed import before_sample, calls_per_sample
@@ -146,8 +145,8 @@ class _Search:
             self._problem = Problem(self._case.op)
             others, default = self._case.checked[1:], self._variants[self._trials[0].candidate.id]
             self._comparison = Comparison(self._problem, others, default, self._rtol, self._machine)
-        except (TypeError, MemoryError) as error:
-            self._cancel(Status.OOM if isinstance(error, MemoryError) else Status.INVALID, described(error))
+        except (Unmeasurable, MemoryError) as error:
+            self._cancel(Status.OOM if isinstance(error, MemoryError) else Status.INVALID, str(error))
             return
         contended = []
         for trial in self._trials[: self._most]:
@@ -156,7 +155,7 @@ class _Search:
             outcome = self._measure(trial, self._policy, "measure")
             self._ledger.record(trial, outcome, self._device.name)
             if trial is self._trials[0] and outcome.status not in (Status.OK, Status.CONTENDED):
-                self._cancel(Status.INVALID, "not measured: the default failed, and there is nothing to compare with")
+                self._cancel(Status.INVALID, "there is nothing to compare with: the default failed")
                 return
             if outcome.status is Status.CONTENDED:
                 contended.append(trial)
@@ -188,10 +187,10 @@ class _Search:
         bound = None if what == "final" else self._race.bound(device)
         try:
             outcome = self._sampled(trial, policy, bound)
-        except (Exception, SystemExit) as error:
-            end_if_forked()
-            full = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
-            outcome = Outcome(Status.OOM if full else Status.CRASH, (), described(error))
+        except (Failure, MemoryError) as error:
+            outcome = Outcome(Status.OOM if isinstance(error, MemoryError) else Status.CRASH, (), str(error))
+        except Unmeasurable as why:
+            outcome = Outcome(Status.INVALID, (), str(why))
         self._stretches.append(Stretch(device, what, candidate, begin, perf_counter() - self._begin, outcome.status))
         self._progress.idle(device)
         return outcome
@@ -200,16 +199,16 @@ class _Search:
         """Measure a variant as a worker does."""
         subject = self._subjects.get(trial.candidate.id)
         if subject is None:
-            try:
-                subject = Subject(self._problem, self._variants[trial.candidate.id], self._machine)
-            except TypeError as error:
-                return Outcome(Status.INVALID, (), str(error))
+            subject = Subject(self._problem, self._variants[trial.candidate.id], self._machine)
             self._subjects[trial.candidate.id] = subject
         subject()
-        end_if_forked()
         variant = self._variants[trial.candidate.id]
-        compared = policy is not self._race.turn
-        difference = self._comparison.difference(variant) if compared else ""
+        difference = ""
+        if policy is not self._race.turn and len(self._trials) > 1:
+            try:
+                difference = self._comparison.difference(variant)
+            except Incomparable as why:
+                return Outcome(Status.INVALID, (), str(why))
         if difference:
             return Outcome(Status.WRONG_RESULT, (), difference)
         timer, calls, before = self._timer, calls_per_sample(subject), before_sample(subject, self._flush)
@@ -218,7 +217,8 @@ class _Search:
         seconds = max(0.0, min(policy.max_seconds, self._end - perf_counter()))
         samples = sampled(timer, stopping, seconds, self._preemption.waited, before, calls)
         status = Status.CONTENDED if samples.contended else Status.RACED if samples.verdict == "raced" else Status.OK
-        difference = self._comparison.first_difference(variant) if status is Status.OK else ""
+        if status is Status.OK and len(self._trials) > 1:
+            difference = self._comparison.first_difference(variant)
         if difference:
             return Outcome(Status.WRONG_RESULT, (), difference)
         found = OpOutcome(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ostinato.measured.comparison import Incomparable
+from ostinato.measured.problem import Unmeasurable
 from ostinato.measured.shipment import Unshippable, ship
-from ostinato.measured.worker import NO_DEFAULT
+from ostinato.measured.subject import Failure, MemoryFailure
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.process.scratch import Scratch
 from ostinato.tune.status import Status
@@ -21,7 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["measure_isolated"]
 
 _WORKER = "ostinato.measured.worker"
-_RAISED = "AssertionError: "
+_SAID = {
+    AssertionError.__name__: Status.WRONG_RESULT,
+    Incomparable.__name__: Status.INVALID,
+    Unmeasurable.__name__: Status.INVALID,
+    Failure.__name__: Status.CRASH,
+    MemoryFailure.__name__: Status.OOM,
+}
+"""What becomes of variants by what is raised for them."""
 
 
 def measure_isolated(
@@ -65,15 +74,16 @@ def measure_isolated(
             calls,
             key=case.key,
             default=calls[0],
-            verify=f"{_WORKER}:check",
+            verify=f"{_WORKER}:check" if len(calls) > 1 else None,
             budget=budget,
             data=directory,
         )
     finally:
         scratch.remove()
     for result in report.results:
-        if result.status is Status.WRONG_RESULT:
-            result.message = result.message.removeprefix(_RAISED)
-            if result.message == NO_DEFAULT:
-                result.status = Status.INVALID
+        kind, _, message = result.message.partition(": ")
+        if kind in _SAID:
+            result.message, result.status = message, _SAID[kind]
+        elif result is report.default and result.status is Status.INVALID:
+            raise Unshippable(f"no worker process can make the call: {result.message}")
     return report

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from ostinato.compile.flatten import FlatOp
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
+from ostinato.measured.pattern import filled, pattern_of
 from ostinato.measured.same import array_difference, same_value
 from ostinato.runtime.checked import argument
 from ostinato.runtime.copies import StandIns, allocations
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from ostinato.graph.arrays import Array
     from ostinato.graph.op import Op
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "Unmeasurable", "at_step_0"]
 
 _GUARD = 4096
-_PATTERN = 0xA5
 _AS_CAPTURED = AsCaptured()
+
+
+class Unmeasurable(Exception):
+    """Why an op, or one of its variants, cannot be measured."""
 
 
 class Problem:
@@ -46,13 +50,16 @@ class Problem:
 
     Raises
     ------
-    TypeError
+    Unmeasurable
         What it accesses cannot be copied.
     """
 
     def __init__(self, op: Op) -> None:
         self.op = at_step_0(op)
-        self._originals = allocations([self.op], _AS_CAPTURED, whole=False)
+        try:
+            self._originals = allocations([self.op], _AS_CAPTURED, whole=False)
+        except TypeError as error:
+            raise Unmeasurable(str(error)) from None
         self._plain = [original for original in self._originals if not original.objects]
         distinct = list({id(operand): operand for operand in self.op.operands}.values())
         self._arrays = [operand for operand in distinct if operand.arrays]
@@ -62,6 +69,8 @@ class Problem:
         self._replaced = len(self._arrays) < len(distinct) or len(self._plain) < len(self._originals)
         self.changes = bool(self._changing) or any(not operand.arrays for operand in self._written)
         self.stand_ins = self._copied()
+        for operand in self._written:
+            self._check_copied(operand)
 
     def renew(self) -> None:
         """Have the arguments as they were captured, but for a pattern in what must be overwritten."""
@@ -73,7 +82,7 @@ class Problem:
         self.stand_ins.memory.set_guards()
         patterned = [operand for operand in self._written if operand.mode == WRITE and _has_bytes(operand)]
         for operand in patterned:
-            raw_bytes(self._array(operand))[...] = _PATTERN
+            filled(self._array(operand))
         for operand in self._arrays if patterned else ():
             if operand.mode & READ and _has_bytes(operand):  # it may overlap them
                 self._put_back(operand)
@@ -102,7 +111,10 @@ class Problem:
             if not operand.arrays:
                 if not same_value(expected, found, rtol):
                     return "it leaves an argument that is no array in another state"
-            elif difference := array_difference(cast("Array", expected), cast("Array", found), rtol):
+                continue
+            pattern = pattern_of(operand.arrays[0].dtype) if operand.mode == WRITE and _has_bytes(operand) else None
+            difference = array_difference(cast("Array", expected), cast("Array", found), rtol, pattern)
+            if difference:
                 return f"{self._named(operand)}: {difference}"
         return self._trespass()
 
@@ -120,8 +132,19 @@ class Problem:
                 return f"{self._named(operand)}: it writes to what it should only read"
         return "" if self.stand_ins.memory.guards_hold() else "it writes beyond the ends of its arguments"
 
+    def _check_copied(self, operand: Operand) -> None:
+        """Raise if what calls do to an object would be done to the user's."""
+        if operand.arrays:
+            return
+        if self.stand_ins.value(operand.value) is operand.value:
+            kind = type(operand.value).__name__
+            raise Unmeasurable(f"{self.op.name!r} changes an argument, a {kind}, that cannot be copied")
+
     def _copied(self) -> StandIns:
-        return StandIns([self.op], _AS_CAPTURED, self._originals, _GUARD)
+        try:
+            return StandIns([self.op], _AS_CAPTURED, self._originals, _GUARD)
+        except TypeError as error:  # of arrays of other libraries
+            raise Unmeasurable(str(error)) from None
 
     def _put_back(self, operand: Operand) -> None:
         raw_bytes(self._array(operand))[...] = raw_bytes(operand.arrays[0])
@@ -154,7 +177,7 @@ def at_step_0(op: Op) -> FlatOp:
             if isinstance(value, Operand):
                 setattr(body, name, operands[id(value)])
     else:
-        raise TypeError(f"{op.name!r} computes nothing")
+        raise Unmeasurable(f"{op.name!r} computes nothing")
     found = FlatOp(op, 0, body)
     found.operands = tuple(operands[id(operand)] for operand in op.operands)
     return found

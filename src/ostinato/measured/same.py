@@ -22,11 +22,12 @@ _SHOWN = 80
 _Mask = npt.NDArray[np.bool_]
 
 
-def array_difference(wanted: Array, got: Array, rtol: float = 0.0) -> str:
+def array_difference(wanted: Array, got: Array, rtol: float = 0.0, unwritten: Array | None = None) -> str:
     """Return where two arrays of one shape and dtype differ first, and in what; an empty text if they are the same.
 
     Elements are the same if all their bits are, padding aside, or both are NaN; with `rtol`, numbers that are not
-    whole are also if they differ by at most that part of what was wanted. Python objects are compared by `same_value`.
+    whole are also if they differ by at most that part of what was wanted. But an element with the bits of `unwritten`
+    is the same only as one that has them too. Python objects are compared by `same_value`.
 
     Examples
     --------
@@ -40,6 +41,10 @@ def array_difference(wanted: Array, got: Array, rtol: float = 0.0) -> str:
     """
     for first, some, others in _pieces(wanted, got):
         unlike = ~_alike(some, others, rtol)
+        if unwritten is not None:
+            left = (value_bytes(others) == value_bytes(unwritten)).all(-1)
+            if left.any():
+                unlike |= left & ~(value_bytes(some) == value_bytes(unwritten)).all(-1)
         if unlike.any():
             place = tuple(int(i) for i in np.argwhere(unlike)[0])
             index = (place[0] + first, *place[1:]) if place else ()
@@ -48,9 +53,9 @@ def array_difference(wanted: Array, got: Array, rtol: float = 0.0) -> str:
 
 
 def same_value(wanted: object, got: object, rtol: float = 0.0) -> bool:
-    """Return whether two Python objects hold the same: numbers, arrays, containers, and objects by their attributes.
+    """Return whether two Python objects hold the same: numbers, arrays, containers, and objects by what makes a copy.
 
-    Of objects that have no attributes, equality by ``==`` is asked for.
+    Of objects that cannot be taken apart like that, equality by ``==`` is asked for.
 
     Examples
     --------
@@ -86,20 +91,22 @@ class _Values:
             return wanted.keys() == got.keys() and all(self.same(value, got[key]) for key, value in wanted.items())
         if isinstance(wanted, type | FunctionType | ModuleType):
             return False
-        attributes = _attributes(wanted)
-        if attributes:
-            return self.same(attributes, _attributes(got))
-        return wanted == got  # type: ignore[no-any-return]
+        if isinstance(wanted, bool | int | str | bytes | bytearray | set | frozenset):
+            return bool(wanted == got)
+        parts = _parts(wanted)
+        return bool(wanted == got) if parts is None else self.same(parts, _parts(got))
 
 
-def _attributes(value: object) -> dict[str, object]:
-    found = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(value, name):
-                found[name] = getattr(value, name)
-    return found
+def _parts(value: object) -> list[object] | None:
+    """Return what a copy of an object is made of, as pickle and `copy` have it; None where that cannot be told."""
+    try:
+        reduced = value.__reduce_ex__(4)
+    except Exception:
+        return None
+    if isinstance(reduced, str):
+        return None  # by name: there is one of it
+    # What makes it, the arguments of that, the state, and iterators over what it contains.
+    return [list(part) if place >= 3 and part is not None else part for place, part in enumerate(reduced)]
 
 
 def _pieces(wanted: Array, got: Array) -> Iterator[tuple[int, Array, Array]]:
@@ -147,5 +154,8 @@ def _per_element(mask: _Mask, ndim: int) -> _Mask:
 
 
 def _shown(value: object) -> str:
-    text = repr(value.item() if isinstance(value, np.generic) and value.dtype.names is None else value)
+    try:
+        text = repr(value.item() if isinstance(value, np.generic) and value.dtype.names is None else value)
+    except Exception:  # code of the user's
+        text = f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

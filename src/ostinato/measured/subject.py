@@ -17,7 +17,10 @@ from ostinato.compile.lower import kinds_of, lower
 from ostinato.graph.body import Fill, NativeCall, PythonCall
 from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.scalar import as_scalar
+from ostinato.measured.problem import Unmeasurable
 from ostinato.runtime.outcome import outcome
+from ostinato.tune.worker.forked import end_if_forked
+from ostinato.tune.worker.functions import described
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from ostinato.runtime.copies import StandIns
     from ostinato.runtime.machine import Machine
 
-__all__ = ["Subject", "variants_in"]
+__all__ = ["Failure", "MemoryFailure", "Subject", "variants_in"]
 
 _now = time.perf_counter
 
@@ -44,6 +47,8 @@ _IN_A_ROW = 16
 """Calls in a step of the program that is timed: what a step costs by itself is a part of what a quick task takes."""
 
 _MOST_CALLS = 1 << 20
+_TIMES = 3
+_LONG = 1e-3
 
 
 class _AsItIs:
@@ -65,6 +70,20 @@ _as_it_is = _AsItIs()
 def variants_in(case: Case) -> tuple[Variant, ...]:
     """Return the variants of a case, or what stands for the op itself where it is no call of a task."""
     return case.variants or (cast("Variant", _as_it_is),)
+
+
+class Failure(Exception):
+    """What a task raised, in words; so that faults of those who measure are not taken for its own."""
+
+
+class MemoryFailure(Failure, MemoryError):
+    """The same, where there was too little memory."""
+
+
+def _failure(error: BaseException) -> Failure:
+    """Return what is raised for what a task raised."""
+    full = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+    return (MemoryFailure if full else Failure)(described(error))
 
 
 class Subject:
@@ -90,7 +109,7 @@ class Subject:
 
     Raises
     ------
-    TypeError
+    Unmeasurable
         The variant cannot take these arguments, or a parameter has no default.
     """
 
@@ -101,7 +120,7 @@ class Subject:
         refusal = variant.refusal(op.body)
         body = variant.body(op.body)
         if body is None:
-            raise TypeError(f"{variant.label} cannot take the arguments of the call at {op.call_site}: {refusal}")
+            raise Unmeasurable(f"{variant.label} cannot take the arguments of the call at {op.call_site}: {refusal}")
         self._body = _without_parameters(op, body)
         self._problem = problem
         self._machine = machine
@@ -115,8 +134,10 @@ class Subject:
 
         Raises
         ------
-        Exception
-            What the task raised; `TaskError` if it is native and failed.
+        Failure
+            The task failed.
+        KeyboardInterrupt
+            It was interrupted.
         """
         if not self._calibrated:
             self._calibrate()
@@ -136,7 +157,7 @@ class Subject:
 
         Raises
         ------
-        Exception
+        Failure, KeyboardInterrupt
             As for a call.
         """
         self._problem.renew()
@@ -168,12 +189,18 @@ class Subject:
         self._calibrated = True
 
     def _seconds(self, steps: int) -> float:
-        if self._problem.changes:
-            self._problem.put_back()
-        self._renew_program()
-        begin = _now()
-        self._run(steps)
-        return _now() - begin
+        """Return what steps take; the least of a few times, where they are short: something may come in between."""
+        least = math.inf
+        for _ in range(_TIMES):
+            if self._problem.changes:
+                self._problem.put_back()
+            self._renew_program()
+            begin = _now()
+            self._run(steps)
+            least = min(least, _now() - begin)
+            if least > _LONG:
+                break
+        return least
 
     def _run(self, steps: int) -> None:
         self._renew_program()
@@ -195,14 +222,17 @@ class Subject:
         return _core.Program(self._machine._core, schedule, lowered.plan, "pipelined")
 
     def _replay(self, program: _core.Program, steps: int) -> None:
-        ended = program.replay(steps, 0, True, None, None, None, False)
+        try:
+            ended = program.replay(steps, 0, True, None, None, None, False)
+        finally:
+            end_if_forked()
         if type(ended) is int:
             return
         run = cast("_core.Run", ended)
         end = outcome(run, [self._problem.op] * self._unroll)
         run.deliver()
         if isinstance(end, BaseException):
-            raise end.__cause__ or end
+            raise end if isinstance(end, KeyboardInterrupt) else _failure(end.__cause__ or end)
 
 
 def _without_parameters(op: Op, body: Body) -> Body:
@@ -223,7 +253,7 @@ def _without_parameters(op: Op, body: Body) -> Body:
 def _default_of(param: Param, kind: Any) -> object:
     value = param.value_in({})
     if value is REQUIRED:
-        raise TypeError(f"parameter {param.name!r} has no default to measure with")
+        raise Unmeasurable(f"parameter {param.name!r} has no default to measure with")
     return as_scalar(value, kind, f"parameter {param.name!r}") if isinstance(kind, type) else value
 
 

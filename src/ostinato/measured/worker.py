@@ -6,15 +6,14 @@ import os
 from typing import Any
 
 from ostinato.graph.variant import Variant
-from ostinato.measured.comparison import Comparison
+from ostinato.measured.comparison import Comparison, Incomparable
 from ostinato.measured.problem import Problem
 from ostinato.measured.shipment import Received, receive
 from ostinato.measured.subject import Subject
 from ostinato.runtime.machine import Machine
 
-__all__ = ["NO_DEFAULT", "Inputs", "check", "setup", "subject"]
+__all__ = ["Inputs", "check", "setup", "subject"]
 
-NO_DEFAULT = "not measured: the default failed, and there is nothing to compare with"
 _PASSED = "default-passed"
 
 _machine: Machine | None = None
@@ -49,18 +48,20 @@ class _Compared(Subject):
 
         Raises
         ------
-        Exception
-            What it raised.
+        Incomparable
+            There is nothing to compare with.
+        Failure
+            It failed.
         """
         inputs = self._inputs
         marker = os.path.join(inputs.directory, _PASSED)
         is_default = self._variant is inputs.case.variants[0]
         if not is_default and not os.path.exists(marker):
-            return NO_DEFAULT
+            raise Incomparable("there is nothing to compare with: the default failed")
         compare = inputs.comparison.first_difference if self._again else inputs.comparison.difference
         found = compare(self._variant)
         self._again = True
-        if is_default and not found:
+        if is_default:
             with open(marker, "wb"):
                 pass
         return found

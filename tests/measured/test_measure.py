@@ -1,0 +1,148 @@
+"""Measuring one case: where, and what is said of that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from measured import tasks
+from ostinato.errors import ContractError, TaskError
+from ostinato.measured.case import Case, cases_of
+from ostinato.measured.measure import Session, measure
+from ostinato.tune.lease.devices import devices
+from ostinato.tune.lease.foreign import descendants
+from ostinato.tune.lease.lease import Lease
+
+QUICK = ost.Policy(max_seconds=0.02, rel_ci=0.2)
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session(["sim:measured"], policy=QUICK, progress=False) as session:
+        yield session
+
+
+def cases(record: Callable[[], object]) -> list[Case]:
+    with ost.capture() as graph:
+        record()
+    return cases_of(graph.ops)
+
+
+@ost.task
+def importable(x: ost.ReadWrite) -> None:
+    x += 1
+
+
+def test_where_a_case_was_measured_is_said(session: Session) -> None:
+    @ost.task
+    def here(x: ost.ReadWrite) -> None:
+        x += 1
+
+    here.variant(importable)
+    x = np.zeros(4)
+    for task, where in (
+        (importable, "measured in a worker process"),
+        (here, "measured in this process: here is defined inside a function"),
+    ):
+        (case,) = cases(lambda task=task: task(x))
+        report = measure(case, session=session)
+        assert {result.message for result in report.results} == {where}
+        assert {result.status for result in report.results} <= {"ok", "raced"}
+        assert report.best is not None
+    assert x.tolist() == [0] * 4
+
+
+def test_copies_and_fills_are_measured(session: Session) -> None:
+    graph = ost.Graph()
+    a, b = np.ones(1000), np.zeros(1000)
+    graph.copy(a, b)
+    graph.copy(a, b, reduce="+")
+    graph.fill(b, 3.0)
+    graph.fill(b, graph.param("value", 2.0))
+    for case in cases_of(graph.ops):
+        report = measure(case, session=session)
+        (result,) = report.results
+        assert (result.status, dict(result.candidate.config)) == ("ok", {})
+        assert result.message == "measured in this process: it is no task"
+        assert report.best is report.default is result
+    assert (a.sum(), b.sum()) == (1000, 0)
+
+
+def test_what_fails_has_no_winner(session: Session) -> None:
+    @ost.task
+    def fails(x: ost.Read) -> None:
+        raise ValueError("boom")
+
+    (case,) = cases(lambda: fails(np.zeros(1)))
+    report = measure(case, session=session)
+    assert (report.best, report.ties) == (None, ())
+    assert report.default is report.results[0]
+    assert report.default.status == "crash"
+
+
+def test_nothing_is_stored_and_no_process_stays(tmp_path: Path) -> None:
+    before = descendants(os.getpid())
+    with Session(["sim:measured"], policy=QUICK, progress=False) as session:
+        (case,) = cases(lambda: importable(np.zeros(4)))
+        for _ in range(2):
+            assert not measure(case, session=session).results[0].cached
+        assert len(descendants(os.getpid())) > len(before)
+    assert descendants(os.getpid()) == before
+    assert not (tmp_path / "cache" / "tune.db").exists()
+
+
+def test_a_session_costs_nothing_before_it_is_used() -> None:
+    before = descendants(os.getpid())
+    with Session(["cpu:0"], progress=False):
+        assert descendants(os.getpid()) == before
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_the_first_device_that_is_free_is_taken() -> None:
+    names = ["cpu:0", "cpu:1"]
+    assert Session(names, progress=False).device.name == "cpu:0"
+    with Lease(devices("cpu:0")[0]):
+        assert Session(names, progress=False).device.name == "cpu:1"
+        with Lease(devices("cpu:1")[0]):
+            assert Session(names, progress=False).device.name == "cpu:0"
+
+
+def test_a_task_cannot_measure(session: Session) -> None:
+    (case,) = cases(lambda: importable(np.zeros(4)))
+
+    @ost.task
+    def measures(x: ost.Read) -> None:
+        measure(case, session=session)
+
+    with ost.capture() as graph:
+        measures(np.zeros(1))
+    with graph.compile() as program, pytest.raises(TaskError) as caught:
+        program.replay()
+    assert isinstance(caught.value.__cause__, ContractError)
+
+
+def test_a_configuration_may_use_any_name(session: Session) -> None:
+    @ost.task
+    def double(src: ost.Read, dst: ost.Write) -> None:
+        np.multiply(src, 2, out=dst)
+
+    @double.variant(config={"inputs": 3, "prepared": True, "candidate": "x", "op": 1})
+    def other(src: ost.Read, dst: ost.Write, inputs: int) -> None:
+        assert inputs == 3
+        np.multiply(src, 2, out=dst)
+
+    (case,) = cases(lambda: double(np.ones(3), np.zeros(3)))
+    report = measure(case, session=session)
+    assert {result.status for result in report.results} <= {"ok", "raced"}
+
+
+def test_configurations_are_measured_apart(session: Session) -> None:
+    (case,) = cases(lambda: tasks.relax(np.arange(40.0), np.zeros(40)))
+    report = measure(case, session=session)
+    times = {tuple(result.candidate.config.values()): result.time_ns for result in report.results}
+    assert set(times) == {("relax",), ("at_once",), ("blocked", 8), ("blocked", 16)}
