@@ -392,7 +392,7 @@ def test_scalars_of_kernels():
         plain, float_param = add(sums, 4), add(sums, ost.param("n", 4), 2)
     (variant,) = add.variants
     kinds = [variant.body(op.body).task.access[1:] for op in (plain, float_param)]
-    # Parameters count as floats, since the function could be given one in any run.
+    # Parameters count as floats, since the function could be given one in any run;
     assert kinds == [(int, float, int, float, int), (float, int, int, float, int)]
     run(plain, variant.body(plain.body))
     assert sums[0] == 4.0
@@ -408,6 +408,12 @@ def test_scalars_of_kernels():
 
     with pytest.raises(TypeError, match="declared int"):
         add.variant(config={"repeats": 1.5})(typed)
+    # but not where integers are written: floats would round large ones.
+    whole = np.zeros(1, int)
+    with ost.capture():
+        known, open_ = add(whole, ost.param("m", 4), 1), add(whole, ost.param("o"), 1)
+    assert variant.body(known.body).task.access[1:3] == (int, int)
+    assert "annotate it int or float" in variant.refusal(open_.body)
 
 
 def test_kernels_that_do_not_compile_say_so(scale):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, overload
 
 import numpy as np
@@ -98,10 +98,18 @@ class Kernel(Recordable):
                     kept = known[id(value), ArrayType] = value, kind
                 types.append(kept[1])
             elif isinstance(value, Param) and not isinstance(value, Converted):
-                types.append(self._scalars[place] or float)  # a Python function would take any number
+                types.append(self._scalars[place] or self._open_type(value, args, place))
             else:
                 types.append(self._scalar_type(value, place))
         return self._for_types(tuple(types)).body_of(args, {}, known)
+
+    def _open_type(self, param: Param, args: Sequence[object], place: int) -> type:
+        """Return the type for any number that a run may give to a Python function."""
+        if not any(isinstance(each, Operand) and _writes_integers(each) for each in args):
+            return float
+        if param.default is REQUIRED or param.combine is not None:  # with floats, large integers would be others
+            raise TypeError(f"{self.label(place)} is not known before the program runs: annotate it int or float")
+        return self._scalar_type(param, place)
 
     def formals(self) -> tuple[Formal, ...]:
         return tuple(
@@ -212,6 +220,10 @@ def kernel(function: Callable[..., Any] | None = None, /, *, name: str | None = 
         return Kernel(function, name, sys._getframe(1).f_locals)
 
     return decorate
+
+
+def _writes_integers(operand: Operand) -> bool:
+    return bool(operand.mode & WRITE) and any(array.dtype.kind in "iu" for array in operand.arrays)
 
 
 def _common(arrays: tuple[Array, ...]) -> ArrayType:
