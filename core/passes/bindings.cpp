@@ -60,9 +60,9 @@ std::tuple<Out<int32_t>, Out<int32_t>, Out<uint8_t>, double> bind_place(Flat<int
                                                                         Flat<int32_t> distance, Flat<double> seconds,
                                                                         int32_t threads, Flat<int32_t> thread_of,
                                                                         Flat<uint8_t> gil_bound, bool spread,
-                                                                        bool known, ModelTuple model) {
+                                                                        bool known, bool steady, ModelTuple model) {
     Placement p = place({edges_of(src, dst, distance), flat(seconds), flat(thread_of), flat(gil_bound), model_of(model),
-                         threads, spread, known});
+                         threads, spread, known, steady});
     return {give(std::move(p.lane)), give(std::move(p.home)), give(std::move(p.pinned)), p.step_seconds};
 }
 
@@ -111,7 +111,8 @@ void bind_passes(nb::module_& module) {
           "The ops of a cycle of distance 0; empty if there is none.");
     m.def("place", &bind_place, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
           nb::arg("threads"), nb::arg("thread_of"), nb::arg("gil_bound"), nb::arg("spread"), nb::arg("known"),
-          nb::arg("model"), "Lane of every op, home thread and pinnedness of every lane, estimated seconds a step.");
+          nb::arg("steady"), nb::arg("model"),
+          "Lane of every op, home thread and pinnedness of every lane, estimated seconds a step.");
     m.def("order", &bind_order, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
           nb::arg("lane"), nb::arg("home"), nb::arg("pinned"), nb::arg("priority"), nb::arg("gil_bound"),
           nb::arg("model"), "The ops in the order of one linear extension.");

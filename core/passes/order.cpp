@@ -130,35 +130,32 @@ bool all_equal(std::span<const T> values) {
     return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-// The ops by when they could start, many steps being under way, if only transfers between lanes took time: what waits
-// for another lane comes after what need not, and what another lane waits for comes early, the earlier the longer the
-// path that it begins (`rank`).
-std::vector<int32_t> by_slack(const Placed& placed, const Adjacency& before, std::span<const double> rank,
-                              std::span<const int32_t> plain) {
+}  // namespace
+
+std::vector<int32_t> by_slack(const Adjacency& before, std::span<const int32_t> lane, std::span<const double> rank,
+                              std::span<const int32_t> topological, double transfer) {
     constexpr int kSteps = 16;
-    const double transfer = placed.model.transfer, shortest = transfer / 50;
-    std::vector<double> start(plain.size(), 0.0), last(plain.size(), 0.0);
+    const double shortest = transfer / 50;
+    std::vector<double> start(topological.size(), 0.0), last(topological.size(), 0.0);
     for (int step = 0; step < kSteps; ++step) {
         start.swap(last);
-        for (const int32_t op : plain) {
+        for (const int32_t op : topological) {
             double earliest = 0.0;
             for (int64_t e = before.start[at(op)]; e < before.start[at(op) + 1]; ++e) {
                 const int32_t source = before.op[at(e)];
-                const bool crosses = placed.lane[at(source)] != placed.lane[at(op)];
+                const bool crosses = lane[at(source)] != lane[at(op)];
                 const double from = before.distance[at(e)] == 0 ? start[at(source)] : last[at(source)];
                 earliest = std::max(earliest, from + shortest + (crosses ? transfer : 0.0));
             }
             start[at(op)] = earliest;
         }
     }
-    std::vector<int32_t> out(plain.begin(), plain.end());
+    std::vector<int32_t> out(topological.begin(), topological.end());
     std::stable_sort(out.begin(), out.end(), [&](int32_t a, int32_t b) {
         return start[at(a)] != start[at(b)] ? start[at(a)] < start[at(b)] : rank[at(a)] > rank[at(b)];
     });
     return out;
 }
-
-}  // namespace
 
 std::vector<double> ranks(const Adjacency& after, std::span<const double> seconds, std::span<const int32_t> lane,
                           std::span<const int32_t> topological, const MachineModel& model) {
@@ -200,7 +197,7 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
     };
     const double as_written = taken(plain), as_listed = taken(listed);
     // Costs are estimates, and may be too high: where they decide nothing, let transfers decide.
-    std::vector<int32_t> slack = by_slack(placed, before, rank, plain);
+    std::vector<int32_t> slack = by_slack(before, placed.lane, rank, plain, placed.model.transfer);
     if (taken(slack) < 1.02 * std::min(as_written, as_listed))
         return slack;
     return as_listed < 0.98 * as_written ? listed : plain;

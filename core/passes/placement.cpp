@@ -26,7 +26,7 @@ constexpr int32_t kManyOps = 8;  // a thread
 constexpr double kDoubt = 3.0;
 // In graphs of up to so many ops all shapes are tried; in those of up to so many, a search follows, which runs so many
 // ops on the model in all, and so many steps of each placement.
-constexpr int32_t kSmall = 64, kSearched = 16;
+constexpr int32_t kSmall = 32, kSearched = 16;
 constexpr int64_t kSearchOps = 12'000, kSearchSteps = 8;
 
 // `lanes` lanes for each of `threads` threads, for the ops that may run anywhere.
@@ -46,6 +46,8 @@ public:
     Placement run() {
         if (ops_ == 0)
             return {};
+        if (ops_ <= kSmall || work_.threads > 1)
+            critical_ = critical();
         Placement best = finish({1, 1}, std::vector<int32_t>(at(ops_), 0));
         if (free_ == 0)
             return best;
@@ -53,18 +55,17 @@ public:
             consider(best, finish_joined(), kWorthAnother);
         if (work_.threads == 1)
             return best;
-        critical_ = critical();
         const bool small = ops_ <= kSmall;
         Candidate rigid, several;  // one lane a thread, or some
         for (int32_t threads : counts()) {
-            if (small || !work_.spread)
+            if (small || work_.steady || !work_.spread)
                 try_shapes(rigid, {threads, 1});
             if (work_.spread)
                 try_shapes(several, {threads, std::clamp(free_ / threads, 1, kLanesPerThread)});
         }
         if (ops_ <= kSearched)
             search(rigid);
-        const bool many = free_ >= kManyOps * work_.threads;
+        const bool many = !work_.steady && free_ >= kManyOps * work_.threads;
         Placement chosen = std::move(several.placement);
         if (chosen.lane.empty() || rigid_is_better(rigid.placement, chosen, many))
             chosen = std::move(rigid.placement);
@@ -92,21 +93,42 @@ private:
     }
 
     void try_shapes(Candidate& best, Shape shape) {
-        for (std::vector<int32_t>& chosen : std::array{blocks(shape, levels()), by_finish(shape), blocks(shape, {})}) {
+        std::vector<std::vector<int32_t>> all{blocks(shape, levels()), by_finish(shape), blocks(shape, {})};
+        if (ops_ <= kSmall)
+            all.push_back(by_load(shape));
+        for (std::vector<int32_t>& chosen : all) {
             Placement placement = finish(shape, chosen);
             if (best.chosen.empty() || placement.step_seconds < best.placement.step_seconds * kWorthAnother)
                 best = {shape, std::move(chosen), std::move(placement)};
         }
     }
 
-    // Puts single ops elsewhere, the longest first.
-    void search(Candidate& best) {
-        std::vector<int32_t> movable;
+    std::vector<int32_t> longest_first() const {
+        std::vector<int32_t> out;
         for (int32_t op = 0; op < ops_; ++op)
             if (fixed_[at(op)] == kFree)
-                movable.push_back(op);
-        std::stable_sort(movable.begin(), movable.end(),
+                out.push_back(op);
+        std::stable_sort(out.begin(), out.end(),
                          [&](int32_t a, int32_t b) { return work_.seconds[at(a)] > work_.seconds[at(b)]; });
+        return out;
+    }
+
+    // The longest op that is left goes where there is least to do: good where steps overlap.
+    std::vector<int32_t> by_load(Shape shape) const {
+        std::vector<double> load(at(shape.count()), 0.0);
+        load[0] = gil_seconds_;
+        std::vector<int32_t> lane(at(ops_), 0);
+        for (const int32_t op : longest_first()) {
+            const auto least = std::min_element(load.begin(), load.end());
+            lane[at(op)] = static_cast<int32_t>(least - load.begin());
+            *least += work_.seconds[at(op)];
+        }
+        return lane;
+    }
+
+    // Puts single ops elsewhere, the longest first.
+    void search(Candidate& best) {
+        const std::vector<int32_t> movable = longest_first();
         const auto judge = [&](const std::vector<int32_t>& chosen) {
             return finish(best.shape, chosen, kSearchSteps).step_seconds;
         };
@@ -136,10 +158,14 @@ private:
 
     double judge(const Placement& p, const MachineModel& model, int64_t steps) const {
         const Lanes lanes{p.lane, p.home, p.pinned};
-        const double written = step_seconds(before_, work_.seconds, lanes, topological_, model, steps);
-        if (ops_ > kSmall || critical_.empty() || p.home.size() > at(work_.threads))
+        const auto taken = [&](std::span<const int32_t> sequence) {
+            return step_seconds(before_, work_.seconds, lanes, sequence, model, steps);
+        };
+        const double written = taken(topological_);
+        if (ops_ > kSmall || p.home.size() > at(work_.threads))
             return written;
-        return std::min(written, step_seconds(before_, work_.seconds, lanes, critical_, model, steps));
+        const std::vector<int32_t> slack = by_slack(before_, p.lane, rank_, topological_, model.transfer);
+        return std::min({written, taken(critical_), taken(slack)});
     }
 
     // Which ops have no choice. Those that need the GIL share one lane: two would only take it from each other. That
@@ -260,9 +286,10 @@ private:
     }
 
     // A linear extension: of the ops that are ready the one with the longest path ahead comes first.
-    std::vector<int32_t> critical() const {
+    std::vector<int32_t> critical() {
         const Adjacency after = successors(ops_, work_.edges);
-        const std::vector<double> rank = ranks(after, work_.seconds, {}, topological_, work_.model);
+        rank_ = ranks(after, work_.seconds, {}, topological_, work_.model);
+        const std::vector<double>& rank = rank_;
         const auto later = [&](int32_t a, int32_t b) {
             return rank[at(a)] != rank[at(b)] ? rank[at(a)] < rank[at(b)] : a > b;
         };
@@ -343,6 +370,7 @@ private:
     Adjacency before_;
     std::vector<int32_t> topological_, critical_, fixed_, pinned_threads_, levels_;
     int32_t free_ = 0;
+    std::vector<double> rank_;  // by op: seconds of the longest path that it begins
     double free_seconds_ = 0.0, gil_seconds_ = 0.0;
 };
 

@@ -18,6 +18,7 @@ struct Work {
     int32_t threads = 1;
     bool spread = false;  // several lanes a thread, so that idle threads have something to take up
     bool known = false;   // the seconds are more than estimates
+    bool steady = false;  // and the same in every step: several lanes a thread must gain something
 };
 
 struct Placement {

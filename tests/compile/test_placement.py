@@ -9,11 +9,22 @@ from hypothesis import strategies as st
 
 from ostinato.compile.check import check
 from ostinato.compile.edges import Edges, edges_of
+from ostinato.compile.machine_model import MachineModel
 from ostinato.compile.order import order
-from ostinato.compile.placement import Placement, place
+from ostinato.compile.placement import COMMON, Placement, place
 
 
-def placed(edges: Edges, seconds, threads: int = 2, pins=None, gil=None, varied: bool = False) -> Placement:
+def placed(
+    edges: Edges,
+    seconds,
+    threads: int = 2,
+    pins=None,
+    gil=None,
+    varied: bool = False,
+    known: bool = False,
+    steady: bool = False,
+    model: MachineModel = COMMON,
+) -> Placement:
     ops = len(seconds)
     return place(
         edges,
@@ -22,6 +33,9 @@ def placed(edges: Edges, seconds, threads: int = 2, pins=None, gil=None, varied:
         thread_of=np.full(ops, -1, np.int32) if pins is None else np.array(pins, np.int32),
         gil_bound=np.zeros(ops, np.bool_) if gil is None else np.array(gil),
         varied=varied,
+        known=known,
+        steady=steady,
+        model=model,
     )
 
 
@@ -101,6 +115,76 @@ def test_irregular_ops_are_spread_well(seconds: list[float], threads: int) -> No
     assert found.step_seconds <= sum(seconds) / threads + max(seconds)
 
 
+def mixed(seed: int, ops: int) -> tuple[Edges, np.ndarray]:
+    """A random graph of ops of 0.1 us to 1 ms, any order of magnitude as likely as any other."""
+    draw = np.random.default_rng((seed, ops))
+    triples = {(int(a), b, 0) for b in range(1, ops) for a in draw.choice(b, min(b, draw.integers(3)), replace=False)}
+    triples |= {(op, op, 1) for op in range(ops) if draw.random() < 0.7}
+    triples |= {(int(a), int(b), 1) for a, b in draw.integers(0, ops, (ops // 4, 2))}
+    return edges_of(ops, *np.array(sorted(triples)).T), np.exp(draw.uniform(np.log(1e-7), np.log(1e-3), ops))
+
+
+@pytest.mark.parametrize("ops", [4, 6, 8])
+@pytest.mark.parametrize("seed", range(6))
+def test_small_graphs_are_placed_about_as_well_as_can_be(ops: int, seed: int) -> None:
+    edges, seconds = mixed(seed, ops)
+    found = placed(edges, seconds, known=True, steady=True)
+    every = [[number >> op & 1 for op in range(ops)] for number in range(2 ** (ops - 1))]
+    best = min(placed(edges, seconds, pins=pins).step_seconds for pins in every)
+    assert found.step_seconds <= 1.1 * best
+
+
+def alone(ops: int) -> Edges:
+    return edges_of(ops, np.arange(ops), np.arange(ops), np.ones(ops))
+
+
+def test_ops_that_gain_next_to_nothing_stay_on_one_lane() -> None:
+    assert len(placed(alone(16), [2e-9] * 16, known=True).home) == 1
+    assert len(placed(alone(16), [200e-9] * 16, known=True).home) == 2
+
+
+def test_less_must_be_gained_where_costs_are_known() -> None:
+    assert len(placed(alone(2), [10e-6, 1e-6]).home) == 1
+    assert len(placed(alone(2), [10e-6, 1e-6], known=True).home) == 2
+    assert len(placed(alone(2), [10e-6, 0.5e-6], known=True).home) == 1
+
+
+def test_a_second_thread_must_pay_in_doubt() -> None:
+    # Two that wait for each other in every step: 0.3 us and a transfer, instead of 0.6 us.
+    both = edges_of(2, [0, 1, 0, 1], [0, 0, 1, 1], [1] * 4)
+    assert len(placed(both, [300e-9] * 2, known=True, model=MachineModel(cores=2, transfer=100e-9)).home) == 1
+    assert len(placed(both, [300e-9] * 2, known=True, model=MachineModel(cores=2, transfer=20e-9)).home) == 2
+
+
+def test_who_sleeps_in_every_step_must_be_rung() -> None:
+    # The second op waits for the first one longer than a thread polls.
+    edges = edges_of(2, [0, 0, 1], [0, 1, 1], [1, 0, 1])
+    seconds = [400e-6, 40e-6]
+    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, ring=1e-6)).home) == 2
+    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, ring=50e-6)).home) == 1
+
+
+def test_waking_late_lengthens_a_step() -> None:
+    # Each waits for the other for long.
+    edges = edges_of(2, [0, 1], [1, 0], [0, 1])
+    late = [placed(edges, [1e-3] * 2, pins=[0, 1], model=MachineModel(cores=2, wake=wake)) for wake in (0.0, 50e-6)]
+    assert late[1].step_seconds - late[0].step_seconds == pytest.approx(100e-6, rel=0.1)
+    short = placed(edges, [10e-6] * 2, pins=[0, 1], model=MachineModel(cores=2, wake=50e-6))
+    assert short.step_seconds == pytest.approx(20e-6, rel=0.1)
+
+
+def test_steady_ops_get_one_lane_a_thread() -> None:
+    edges, seconds = mixed(2, 24)
+    assert len(placed(edges, seconds, varied=True, known=True).home) > 2
+    assert len(placed(edges, seconds, varied=True, known=True, steady=True).home) == 2
+
+
+def test_several_lanes_must_not_cost_too_much() -> None:
+    edges, seconds = stencil(16), [10e-6] * 16
+    assert len(placed(edges, seconds, model=MachineModel(cores=2, take_up=100e-9)).home) == 8
+    assert len(placed(edges, seconds, model=MachineModel(cores=2, take_up=10e-6)).home) == 2
+
+
 def test_pinned_ops_get_lanes_that_nobody_takes() -> None:
     found = placed(stencil(4), [1e-6] * 4, pins=[-1, 1, -1, 3])
     for op, thread in ((1, 1), (3, 3)):
@@ -146,14 +230,15 @@ def cases(draw: st.DrawFn):
     pins = draw(each(st.sampled_from([-1, -1, -1, 0, 2])))
     gil = draw(each(st.booleans()))
     priority = draw(each(st.integers(-1, 1)))
-    return edges, seconds, draw(st.integers(1, 5)), pins, gil, priority, draw(st.booleans())
+    told = [draw(st.booleans()) for _ in ("varied", "known", "steady")]
+    return edges, seconds, draw(st.integers(1, 5)), pins, gil, priority, told
 
 
 @given(cases())
 def test_any_schedule_keeps_its_promises(case) -> None:
-    edges, seconds, threads, pins, gil, priority, varied = case
-    found = placed(edges, seconds, threads, pins, gil, varied)
-    again = placed(edges, seconds, threads, pins, gil, varied)
+    edges, seconds, threads, pins, gil, priority, told = case
+    found = placed(edges, seconds, threads, pins, gil, *told)
+    again = placed(edges, seconds, threads, pins, gil, *told)
     assert found.lane.tolist() == again.lane.tolist()
     assert sorted(set(found.lane.tolist())) == list(range(len(found.home)))
     for op, pin in enumerate(pins):

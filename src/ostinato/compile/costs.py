@@ -27,6 +27,9 @@ VARIED = 2.0
 UNSTEADY = 0.5
 """The spread of an op's time, relative to it, from which on costs count as varied."""
 
+STEADY = 0.2
+"""The spread of an op's time, relative to it, up to which costs count as steady."""
+
 ESTIMATED = "estimated"
 
 
@@ -64,6 +67,20 @@ class Costs(NamedTuple):
             return True
         weight = known.sum()
         return bool(weight > 0 and (known * self.spread[self.measured]).sum() > UNSTEADY * weight)
+
+    @property
+    def steady(self) -> bool:
+        """Whether most of what a step takes is known to take the same from step to step.
+
+        Where nothing is known of that, the costs of ops that were told apart are taken at their word.
+        """
+        known, spread = self.seconds[self.measured], self.spread[self.measured]
+        if not self.known:
+            return False
+        told = known[spread > 0].sum()
+        if told > 0.5 * known.sum():
+            return bool((known * spread).sum() < STEADY * told)
+        return len(known) > 1 and bool(known.max() > VARIED * np.median(known))
 
 
 class Costed(NamedTuple):

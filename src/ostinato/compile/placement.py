@@ -46,6 +46,7 @@ def place(
     gil_bound: npt.NDArray[np.bool_],
     varied: bool = False,
     known: bool = False,
+    steady: bool = False,
     model: MachineModel = COMMON,
 ) -> Placement:
     """Return the best of some placements, by a model of a machine's threads and of the transfers between them.
@@ -67,12 +68,22 @@ def place(
         them too where ops are long.
     known
         Whether costs are more than estimates; then less must be gained for another thread to be used.
+    steady
+        Whether ops take the same in every step; then several lanes a thread must gain something.
     model
         What threads pay for working together.
     """
     spread = varied or (len(seconds) > 0 and float(seconds.mean()) > LONG)
     lane, home, pinned, step_seconds = _core.passes.place(
-        *edges, np.maximum(seconds, SHORTEST), threads, thread_of, gil_bound.view(np.uint8), spread, known, paid(model)
+        *edges,
+        np.maximum(seconds, SHORTEST),
+        threads,
+        thread_of,
+        gil_bound.view(np.uint8),
+        spread,
+        known,
+        steady,
+        paid(model),
     )
     return Placement(lane, home, pinned.view(np.bool_), step_seconds)
 

@@ -137,6 +137,7 @@ def _scheduled(
         gil_bound=bound,
         varied=costs.varied,
         known=costs.known,
+        steady=costs.steady,
         model=model,
     )
     in_order = order(barred, seconds, placement, priority, bound, model=model)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["measured", "remembered"]
 
+FORMAT = 2
+"""Of what is remembered; another one for another meaning of a number."""
+
 LONGEST = 0.1
 """Seconds; nothing that is remembered took longer, so that a longer one is no measurement."""
 
@@ -96,6 +99,7 @@ def _host() -> _Host:
     key = directory, tuple(sorted(os.sched_getaffinity(0)))
     if key not in _hosts:
         identity = {
+            "format": FORMAT,
             "processor": _processor(),
             "cores": usable_cores(),
             "kernel": os.uname().release,
