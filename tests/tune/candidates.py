@@ -367,3 +367,43 @@ def forging(times):
                 pass
 
     return call
+
+
+class Several:
+    """Stands for many calls, and counts what is done before samples."""
+
+    def __init__(self, calls_per_sample=1):
+        self.calls_per_sample = calls_per_sample
+        self.before = 0
+        self.calls = 0
+
+    def before_sample(self):
+        self.before += 1
+
+    def __call__(self):
+        self.calls += 1
+        end = time.perf_counter_ns() + 100_000
+        while time.perf_counter_ns() < end:
+            pass
+        return [self.before, self.calls]
+
+
+def several(calls_per_sample):
+    return Several(calls_per_sample)
+
+
+def fresh(outputs, key):
+    """Checks that what was to be called before this call was, and before each sample."""
+    before, calls = outputs
+    assert before == calls - 1, outputs
+
+
+def set_up_with(key, data):
+    with open(data) as file:
+        return key, file.read()
+
+
+def reading(inputs):
+    key, text = inputs
+    assert text == key["text"], inputs
+    return lambda: None

@@ -261,3 +261,28 @@ def test_a_worker_of_which_nothing_is_heard_ends_the_search(tmp_path: Path, monk
         pytest.raises(ost.TuningError, match=r"cannot be started: nothing was heard of it for 0\.1 s"),
     ):
         tuner.tune("op", [null(1)])
+
+
+# What is given to setups, and what is not remembered
+
+
+def test_data_reach_setups_and_belong_to_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text("words")
+    candidate = ost.Candidate.call("tune.candidates:reading", setup="tune.candidates:set_up_with")
+    with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
+        (found,) = tuner.tune("op", [candidate], key={"text": "words"}, data=path).results
+        assert (found.status, found.message, found.cached) == ("ok", "", False)
+        path.unlink()
+        assert tuner.tune("op", [candidate], key={"text": "words"}, data=str(path)).results[0].cached
+        with pytest.raises(TypeError):
+            tuner.tune("op", [candidate], data=1)  # type: ignore[arg-type]
+
+
+def test_a_tuner_without_a_store_remembers_nothing(tmp_path: Path) -> None:
+    with ost.Tuner(["sim:a"], store=False, progress=False) as tuner:
+        for _ in range(2):
+            report = tuner.tune("op", [null(1), null(2)])
+            assert report.best is not None
+            assert not any(result.cached for result in report.results)
+    assert not (tmp_path / "cache").exists()

@@ -63,6 +63,13 @@ def test_samples_in_their_order() -> None:
     assert found.verdict == "enough"
 
 
+def test_times_are_divided_by_the_calls_that_a_sample_stands_for() -> None:
+    before: list[int] = []
+    timer = Scripted((4e6, 0), (2e6, 0))
+    found = sampled(timer, Stopping(1e9, 2), AGES, timer.waited, lambda: before.append(len(before)), calls=2)
+    assert (found.ns, before) == ([2e6, 1e6], [0, 1])
+
+
 def test_a_disturbed_sample_is_taken_again() -> None:
     found = Scripted((9e6, 90_001), (8e6, 1_000_000), (1e6, 0), (1e6, 9_999)).sampled(2)
     assert (found.ns, found.flagged) == ([1e6, 1e6], 0)

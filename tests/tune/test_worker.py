@@ -134,6 +134,33 @@ def test_setup_gets_the_key(worker: Worker) -> None:
     assert worker.ask(request("with_inputs", setup="candidates:set_up_for", key={"n": 9}))["workspace"] == 9
 
 
+def test_setup_gets_data_besides_the_key(worker: Worker, tmp_path: Path) -> None:
+    for text in ("one", "other"):
+        (tmp_path / text).write_text(text)
+        fields = {"setup": "candidates:set_up_with", "key": {"text": text}, "data": str(tmp_path / text)}
+        answer = worker.ask(request("reading", **fields))
+        assert (answer["status"], answer["message"]) == ("ok", "")
+
+
+def test_what_is_to_be_called_before_samples_is_and_before_calls_that_are_checked(worker: Worker) -> None:
+    for policy in ({}, {"cache": "cold"}):
+        answer = worker.ask(request("several", {"calls_per_sample": 1}, verify="candidates:fresh", policy=policy))
+        assert (answer["message"], answer["status"] in ("ok", "contended")) == ("", True)
+
+
+def test_times_are_those_of_one_of_several_calls(worker: Worker) -> None:
+    one, many = (worker.ask(request("several", {"calls_per_sample": count}, simulation=None)) for count in (1, 1000))
+    assert min(one["ns"]) > 90_000 > 1000 * min(many["ns"]) / 10
+    assert min(many["ns"]) > 90
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "many", None])
+def test_a_number_of_calls_that_makes_no_sense(worker: Worker, count: object) -> None:
+    answer = worker.ask(request("several", {"calls_per_sample": count}))
+    assert answer["status"] == "crash"
+    assert answer["message"].startswith("TypeError: calls_per_sample is a positive whole number, not ")
+
+
 def test_prepare_saves_what_the_factory_gets(worker: Worker, tmp_path: Path) -> None:
     path = str(tmp_path / "value")
     prepare = {
