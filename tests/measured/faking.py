@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import ostinato as ost
-from ostinato.measured.book import POLICY, candidate_of
+from ostinato.measured.book import candidate_of
 from ostinato.measured.case import Case
+from ostinato.measured.lookup import POLICY
 from ostinato.measured.reports import Reports
 from ostinato.measured.tune_graph import Measuring, tune_graph
 from ostinato.tune.race.stopping import interval, median

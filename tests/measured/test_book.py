@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ import pytest
 import ostinato as ost
 from measured.faking import Fake, tune
 from measured.tasks import relax
-from ostinato.measured import book as book_module
-from ostinato.measured.book import Book, Known, find, recorded, remembered, source_of_variants
+from ostinato.measured import lookup as lookup_module
+from ostinato.measured.book import Book, recorded, remembered
 from ostinato.measured.case import Case, cases_of
+from ostinato.measured.lookup import Known, Lookup
 from ostinato.measured.shelf import Shelf, shelf_of
 from ostinato.tune.store.exchange import export, load
 from ostinato.tune.store.store import Store, StoreError
@@ -43,9 +43,9 @@ def case_of(graph: ost.Graph | None = None) -> Case:
     return cases_of((graph or graph_of()).ops)[0]
 
 
-def known(path: Path, source: Callable[[], str | None] | None = None, case: Case | None = None) -> Known:
+def known(path: Path, case: Case | None = None) -> Known:
     case = case or case_of()
-    return find(path, case.key, source or (lambda: source_of_variants(case.declared)))
+    return Lookup(path).known(case.key, case.declared)
 
 
 def test_a_record_comes_back(path: Path) -> None:
@@ -124,28 +124,31 @@ def test_the_file_is_read_once_as_long_as_it_stays_the_same(path: Path, monkeypa
         other._store = store
         record = known(path).record
         assert record is not None
-        other.add(case_of(), "another source", record)
+        other.add(case_of(), record)
         assert known(path).record
         assert len(reads) == 2
 
 
-def test_other_code_is_refused(path: Path) -> None:
+def test_other_code_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    found = known(path, lambda: "other")
+    monkeypatch.setattr(lookup_module, "source_of", lambda variant: "other")
+    monkeypatch.setattr(lookup_module, "recall", lambda *key: None)
+    found = known(path)
     assert (found.records, found.differs) == ((), "source")
     assert found.why.startswith("the store's results are for another source")
-    assert known(path, lambda: None) == Known()  # what cannot be told is not stored, and not found
+    monkeypatch.setattr(lookup_module, "source_of", lambda variant: None)
+    assert known(path) == Known()  # what cannot be told is not stored, and not found
 
 
 def test_another_processor_is_refused_by_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    there = book_module.environment
+    there = lookup_module.environment
 
     def elsewhere(devices: Any) -> dict[str, Any]:
         found = there(devices)
         return {**found, "devices": {name: {"model": "Z80", "driver": ""} for name in found["devices"]}}
 
-    monkeypatch.setattr(book_module, "environment", elsewhere)
+    monkeypatch.setattr(lookup_module, "environment", elsewhere)
     found = known(path)
     assert found.differs == "device"
     assert found.why.startswith("the store's results are for another device (")
@@ -154,9 +157,9 @@ def test_another_processor_is_refused_by_name(path: Path, monkeypatch: pytest.Mo
 
 def test_other_versions_are_refused_by_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    there = book_module.environment
+    there = lookup_module.environment
     monkeypatch.setattr(
-        book_module,
+        lookup_module,
         "environment",
         lambda devices: {**there(devices), "versions": {**versions(), "numpy": "0.1", "scipy": "9"}},
     )

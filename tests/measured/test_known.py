@@ -19,7 +19,7 @@ from measured.faking import Fake, tune
 from measured.tasks import add, relax
 from ostinato.compile.costs import Costed, estimate
 from ostinato.compile.flatten import flatten
-from ostinato.measured import book as book_module
+from ostinato.measured import lookup as lookup_module
 from ostinato.measured import memory
 from ostinato.measured.known import costing
 from ostinato.tune.store.database import default_path
@@ -129,9 +129,9 @@ def test_tolerances_are_said(path: Path) -> None:
 
 def test_why_there_is_no_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    there = book_module.environment
+    there = lookup_module.environment
     monkeypatch.setattr(
-        book_module,
+        lookup_module,
         "environment",
         lambda devices: {**there(devices), "devices": {"cpu:0": {"model": "Z80", "driver": ""}}},
     )

@@ -127,6 +127,22 @@ def test_what_cannot_be_told_is_never_stored(path: Path) -> None:
     assert len(fake.measured) == 3
 
 
+def test_what_measuring_changes_was_something_else_before(path: Path) -> None:
+    """A list that a task appends to is the same one in the next process: empty."""
+
+    def graph_of(calls: list[int]) -> ost.Graph:
+        graph = ost.Graph()
+        graph.task(lambda x: calls.append(1), np.zeros(4), access=(ost.ReadWrite,))
+        return graph
+
+    calls: list[int] = []
+    fake = Fake()
+    fake.before = lambda case: calls.append(1)
+    tune(graph_of(calls), fake, path)
+    tune(graph_of([]), fake, path)
+    assert len(fake.measured) == 1
+
+
 def test_what_the_budget_leaves_no_time_for_is_cancelled(path: Path) -> None:
     fake = Fake(TIMES)
     reports = tune(three_cases(), fake, path, budget=ost.Budget(candidates=5))

@@ -7,8 +7,10 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ostinato.measured.record import Record, operation_of
 from ostinato.tune.canonical import canonical
@@ -22,8 +24,9 @@ __all__ = ["Shelf", "Stored", "shelf_of"]
 _Signature: TypeAlias = tuple[int, ...]
 
 
-class Stored(NamedTuple):
-    """A record that is in a store, not yet read through."""
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A run that is in a store."""
 
     context: Context
     source: str
@@ -36,8 +39,9 @@ class Stored(NamedTuple):
         """When it was stored, in seconds since 1970."""
         return self.rows[0].time
 
+    @cached_property
     def record(self) -> Record | None:
-        """Return the record; None if it is none."""
+        """The record that it is; None if it is none."""
         return Record.read(self.rows, self.config, self.description)
 
 

@@ -14,9 +14,9 @@ from ostinato.compile.costs import ESTIMATED, Costed, Costs, estimate
 from ostinato.compile.variants import with_variants
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant
-from ostinato.measured.book import look_up
 from ostinato.measured.case import for_kind, grouped, key_of
 from ostinato.measured.circumstance import Circumstances
+from ostinato.measured.lookup import Lookup
 from ostinato.measured.record import Record
 from ostinato.tune.store.store import StoreError
 
@@ -61,12 +61,12 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     StoreError
         If it was named and cannot be read.
     """
-    groups = grouped(ops, _KIND)
+    groups, lookup = grouped(ops, _KIND), Lookup(path)
     cases: dict[int, _Case] = {}
     notes: list[str] = []
     try:
         for number, op in enumerate(groups.first):
-            case, why = _case(op, path)
+            case, why = _case(op, lookup)
             if case is not None:
                 cases[number] = case
             elif why:
@@ -90,9 +90,9 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     return Costed(changed, _filled(costs, numbers, cases, chosen)._replace(notes=tuple(dict.fromkeys(notes))))
 
 
-def _case(op: Op, path: Path) -> tuple[_Case | None, str]:
+def _case(op: Op, lookup: Lookup) -> tuple[_Case | None, str]:
     declared = for_kind(op.body, _KIND)
-    known = look_up(path, key_of(op, _KIND), declared)
+    known = lookup.known(key_of(op, _KIND), declared)
     record = known.record
     if record is None:
         return None, known.why

@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ostinato.compile.flatten import flatten
 from ostinato.cores import usable_cores
-from ostinato.measured.book import (
-    POLICY,
-    Book,
-    Known,
-    candidate_of,
-    checked_of,
-    recorded,
-    remembered,
-    source_of_variants,
-)
+from ostinato.measured.book import Book, candidate_of, checked_of, recorded, remembered
 from ostinato.measured.case import Case, cases_of
+from ostinato.measured.lookup import POLICY, Known
 from ostinato.measured.record import Record
 from ostinato.measured.reports import Reports
 from ostinato.tune.policy import Budget, positive
@@ -92,11 +84,10 @@ class _Tuning:
         self._told = told
         self._rtol = rtol
         self._limit = limit
-        self._sources: dict[Case, str | None] = {}
 
     def known(self, case: Case) -> Report | None:
         """Return the report of a case that the store knows; None if it must be measured."""
-        record = self._record(case, self._find(case))
+        record = self._record(case, self._book.find(case))
         if record is None:
             return None
         self._limit.count(len(record.places))
@@ -109,25 +100,20 @@ class _Tuning:
             return report
         if self._limit.spent():
             return _cancelled(case)
-        known = self._find(case)
+        known = self._book.find(case)
+        told = self._book.tells(case)  # asked before anything is called, which may change what it closes over
         report = measure(case, rtol=self._rtol, budget=self._limit.left())
         self._limit.count(len(report.results))
         for result in report.results:
             result.miss = known.differs
         record = recorded(case, report, self._rtol)
         if record is not None:
-            source = self._sources[case]
-            if source is None:
+            if not told:
                 self._told.note(
                     f"{case.label}: only this process remembers it, since others cannot tell what the task is"
                 )
-            self._book.add(case, source, _widened(record, known.record))
+            self._book.add(case, _widened(record, known.record))
         return report
-
-    def _find(self, case: Case) -> Known:
-        if case not in self._sources:  # before anything is called, which may change what it closes over
-            self._sources[case] = source_of_variants(case.declared)
-        return self._book.find(case)
 
     def _record(self, case: Case, known: Known) -> Record | None:
         if not known.records:
@@ -139,7 +125,7 @@ class _Tuning:
         else:
             return None
         if record is not known.record:  # compile goes by the latest record, which is of another tolerance
-            self._book.add(case, self._sources[case], dataclasses.replace(record, time=time.time()))
+            self._book.add(case, dataclasses.replace(record, time=time.time()))
         return record
 
 
