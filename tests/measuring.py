@@ -16,7 +16,7 @@ def note(what):
     with open(LOG, "a") as file:
         file.write(f"{what} {os.getpid()}\\n")
 
-def slow(seconds=0.004):
+def slow(seconds=0.002):
     time.sleep(seconds)
 
 @ost.task

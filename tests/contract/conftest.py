@@ -15,6 +15,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -138,6 +139,18 @@ def tasks(module, lines):
         return importlib.import_module(module(f"LOG = {lines.path!r}\n{measuring.PRELUDE}{source}", name))
 
     return write
+
+
+@pytest.fixture
+def here(lines):
+    """Make a module of tasks that workers do not find: what it declares is measured in this process."""
+
+    def make(source=""):
+        made = types.ModuleType(f"here_{next(_COUNT)}")
+        exec(f"LOG = {lines.path!r}\n{measuring.PRELUDE}{source}", vars(made))
+        return made
+
+    return make
 
 
 @pytest.fixture
