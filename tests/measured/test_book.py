@@ -113,20 +113,37 @@ def test_nothing_is_known_where_there_is_no_file(path: Path) -> None:
 
 def test_the_file_is_read_once_as_long_as_it_stays_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    reads = []
+    reads: list[str] = []
     read = Shelf._read
     monkeypatch.setattr(Shelf, "_read", lambda self, operation: reads.append(operation) or read(self, operation))
     for _ in range(3):
         assert known(path).record
-    assert len(reads) == 1
+    assert len(reads) == 3  # it is so new that it might change once more without its times telling
+    os.utime(path, (1e9, 1e9))
+    for _ in range(3):
+        assert known(path).record
+    assert len(reads) == 4
     with Store(path) as store:  # it is not closed: what is written is in the log first
         other = Book(path, print)
         other._store = store
         record = known(path).record
         assert record is not None
         other.add(case_of(), record)
-        assert known(path).record
-        assert len(reads) == 2
+        os.utime(f"{path}-wal", (1e9, 1e9))
+        for _ in range(3):
+            assert len(known(path).records) == 2
+    assert len(reads) == 5
+
+
+def test_one_lookup_reads_once_until_it_is_told(path: Path) -> None:
+    lookup, case = Lookup(path), case_of()
+    assert not lookup.known(case.key, case.declared).records
+    tune(graph_of(), Fake(TIMES), path)
+    assert lookup.known(case.key, case.declared).records  # there was no file
+    tune(graph_of(2.0), Fake(TIMES), path)
+    assert len(lookup.known(case.key, case.declared).records) == 1
+    lookup.refresh()
+    assert len(lookup.known(case.key, case.declared).records) == 2
 
 
 def test_other_code_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,6 +161,10 @@ class Book:
                 self._fail(error, self._asked_for)
         return self._lookup.remembered(case.key, case.declared)
 
+    def refresh(self) -> None:
+        """See what others wrote since."""
+        self._lookup.refresh()
+
     def tells(self, case: Case) -> bool:
         """Whether another process can tell what the variants of a case are."""
         return self._lookup.source(case.declared) is not None

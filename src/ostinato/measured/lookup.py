@@ -13,7 +13,7 @@ from ostinato.graph.variant import Variant
 from ostinato.measured.identity import source_of
 from ostinato.measured.memory import recall
 from ostinato.measured.record import Record, operation_of
-from ostinato.measured.shelf import Stored, shelf_of
+from ostinato.measured.shelf import Shelf, Stored, shelf_of
 from ostinato.tune.canonical import digest
 from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.policy import Policy
@@ -49,7 +49,9 @@ class Known(NamedTuple):
 
 
 class Lookup:
-    """Looks cases up in a store, for one tuning or one compilation: what code is, is found out once.
+    """Looks cases up in a store, for one tuning or one compilation.
+
+    What code is, is found out once, and the store is read as it was at first, until `refresh`.
 
     Parameters
     ----------
@@ -60,6 +62,11 @@ class Lookup:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._sources: dict[Variant, str | None] = {}
+        self._shelf: Shelf | None = None
+
+    def refresh(self) -> None:
+        """See what was written since."""
+        self._shelf = None
 
     def source(self, variants: Sequence[Variant]) -> str | None:
         """Return the digest of what all variants of a case were when first asked; None if that of one is not known."""
@@ -95,8 +102,9 @@ class Lookup:
         return found if record is None else Known((record,), here=True)
 
     def _stored(self, key: Mapping[str, Any], variants: Sequence[Variant]) -> Known:
-        shelf = shelf_of(self.path)
-        alike = [] if shelf is None else shelf.of(key)
+        if self._shelf is None:
+            self._shelf = shelf_of(self.path)
+        alike = [] if self._shelf is None else self._shelf.of(key)
         source = self.source(variants) if alike else None
         if source is None:
             return Known()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from ostinato.measured.record import Record, operation_of
 from ostinato.tune.canonical import canonical
@@ -21,7 +22,14 @@ from ostinato.tune.store.key import Context
 
 __all__ = ["Shelf", "Stored", "shelf_of"]
 
-_Signature: TypeAlias = tuple[int, ...]
+
+class _Signature(NamedTuple):
+    device: int
+    file: int
+    size: int
+    changed: int  # ns since 1970
+    log_size: int
+    logged: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +113,8 @@ def _reader(path: Path) -> sqlite3.Connection:
     return connection
 
 
+_SETTLED = 100_000_000  # ns: a file changed less than this ago may change again without its times telling
+
 _shelves: dict[Path, tuple[_Signature, Shelf]] = {}
 
 
@@ -115,9 +125,12 @@ def shelf_of(path: Path) -> Shelf | None:
         _shelves.pop(path, None)
         return None
     known = _shelves.get(path)
-    if known is None or known[0] != signature:
-        known = _shelves[path] = signature, Shelf(path)
-    return known[1]
+    if known is not None and known[0] == signature:
+        return known[1]
+    shelf = Shelf(path)
+    if time.time_ns() - max(signature.changed, signature.logged) > _SETTLED:
+        _shelves[path] = signature, shelf
+    return shelf
 
 
 def _signature(path: Path) -> _Signature | None:
@@ -128,9 +141,13 @@ def _signature(path: Path) -> _Signature | None:
         return None
     except OSError as error:
         raise StoreError(f"the store {path} cannot be read: {error.strerror}") from error
-    found = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
     try:
         log = os.stat(f"{path}-wal")
+        size, logged = log.st_size, log.st_mtime_ns
     except OSError:
-        return found if file.st_size else None
-    return (*found, log.st_size, log.st_mtime_ns) if log.st_size else found
+        size, logged = 0, 0
+    if not size:
+        logged = 0  # who only reads makes an empty one
+        if not file.st_size:
+            return None
+    return _Signature(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, size, logged)

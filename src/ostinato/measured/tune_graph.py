@@ -95,6 +95,7 @@ class _Tuning:
 
     def measured(self, case: Case, measure: Measuring) -> Report:
         """Measure a case, unless somebody else did meanwhile, and write down what was found."""
+        self._book.refresh()
         report = self.known(case)
         if report is not None:
             return report
