@@ -19,14 +19,16 @@ namespace {
 constexpr int32_t kLanesPerThread = 4;
 // What a placement on more threads, or one harder to understand, must gain; where costs are estimates, more.
 constexpr double kWorthEstimated = 0.8, kWorthKnown = 0.93, kWorthAnother = 0.98;
-// What one lane a thread must gain over several, where there are ops enough for these: ops take longer at times.
+// What one lane a thread must gain over several, where there are ops enough for these: ops take longer at times. Where
+// they do not, several must gain as much: threads get into each other's way more than the model knows.
 constexpr double kWorthRigid = 0.9;
 constexpr int32_t kManyOps = 8;  // a thread
 // More threads than one must pay even if working together costs so many times more than the model says.
 constexpr double kDoubt = 3.0;
-// In graphs of up to so many ops all shapes are tried; in those of up to so many, a search follows, which runs so many
-// ops on the model in all, and so many steps of each placement.
-constexpr int32_t kSmall = 32, kSearched = 16;
+// Graphs of up to so many ops are worth a closer look: more placements and orders are tried, and a search follows,
+// which runs so many ops on the model in all, and so many steps of each placement. Where costs are vague, smaller ones
+// only.
+constexpr int32_t kSmall = 64, kSmallVague = 16;
 constexpr int64_t kSearchOps = 12'000, kSearchSteps = 8;
 
 // `lanes` lanes for each of `threads` threads, for the ops that may run anywhere.
@@ -46,7 +48,7 @@ public:
     Placement run() {
         if (ops_ == 0)
             return {};
-        if (ops_ <= kSmall || work_.threads > 1)
+        if (small() || work_.threads > 1)
             critical_ = critical();
         Placement best = finish({1, 1}, std::vector<int32_t>(at(ops_), 0));
         if (free_ == 0)
@@ -55,15 +57,14 @@ public:
             consider(best, finish_joined(), kWorthAnother);
         if (work_.threads == 1)
             return best;
-        const bool small = ops_ <= kSmall;
         Candidate rigid, several;  // one lane a thread, or some
         for (int32_t threads : counts()) {
-            if (small || work_.steady || !work_.spread)
+            if (small() || work_.steady || !work_.spread)
                 try_shapes(rigid, {threads, 1});
             if (work_.spread)
                 try_shapes(several, {threads, std::clamp(free_ / threads, 1, kLanesPerThread)});
         }
-        if (ops_ <= kSearched)
+        if (small())
             search(rigid);
         const bool many = !work_.steady && free_ >= kManyOps * work_.threads;
         Placement chosen = std::move(several.placement);
@@ -76,6 +77,9 @@ public:
 
 private:
     static constexpr int32_t kFree = -1, kGil = -2;  // else an index into pinned_threads_
+
+    // Whether the graph is worth a closer look.
+    bool small() const { return ops_ <= (work_.steady ? kSmall : kSmallVague); }
 
     struct Candidate {
         Shape shape{};
@@ -94,7 +98,7 @@ private:
 
     void try_shapes(Candidate& best, Shape shape) {
         std::vector<std::vector<int32_t>> all{blocks(shape, levels()), by_finish(shape), blocks(shape, {})};
-        if (ops_ <= kSmall)
+        if (small())
             all.push_back(by_load(shape));
         for (std::vector<int32_t>& chosen : all) {
             Placement placement = finish(shape, chosen);
@@ -143,7 +147,7 @@ private:
         if (rigid.lane.empty())
             return false;
         return many ? rigid.step_seconds < several.step_seconds * kWorthRigid
-                    : rigid.step_seconds * kWorthAnother < several.step_seconds;
+                    : rigid.step_seconds * kWorthRigid < several.step_seconds;
     }
 
     // Whether more threads are worth it: gains are, that are not lost in what the model does not know.
@@ -162,7 +166,7 @@ private:
             return step_seconds(before_, work_.seconds, lanes, sequence, model, steps);
         };
         const double written = taken(topological_);
-        if (ops_ > kSmall || p.home.size() > at(work_.threads))
+        if (!small() || p.home.size() > at(work_.threads))
             return written;
         const std::vector<int32_t> slack = by_slack(before_, p.lane, rank_, topological_, model.transfer);
         return std::min({written, taken(critical_), taken(slack)});
