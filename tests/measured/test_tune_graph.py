@@ -332,6 +332,30 @@ def test_a_machine_that_is_closed() -> None:
         graph_of().tune(machine)
 
 
+def test_what_cannot_be_done_on_copies_is_not_called(path: Path) -> None:
+    called = []
+
+    @ost.task(blocking=True)
+    def waits(x: ost.ReadWrite) -> None:
+        called.append(x)
+
+    @ost.task
+    def say(text: str) -> None:
+        called.append(text)
+
+    graph = ost.Graph()
+    graph.task(waits, np.zeros(3))
+    graph.task(say, "hello")
+    graph.task(ost.native(12345, (float,), name="in C"), 1.0)
+    fake = Fake()
+    reports = tune(graph, fake, path)
+    assert [result.status for report in reports.values() for result in report.results] == ["invalid"] * 3
+    assert "blocking=True" in reports["waits"].results[0].message
+    assert "not declared" in reports["say"].results[0].message
+    assert not fake.measured
+    assert not called
+
+
 def test_a_graph_without_cases() -> None:
     fake = Fake()
     assert tune(ost.Graph(), fake) == {}

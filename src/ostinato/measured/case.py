@@ -56,6 +56,16 @@ class Case:
         body = self.op.body
         return self.declared[:1] + tuple(each for each in self.declared[1:] if each.body(body) is not None)
 
+    @property
+    def refusal(self) -> str:
+        """Why it is not measured: what it does cannot be done on copies; empty where it can."""
+        body = self.op.body
+        if isinstance(body, PythonCall) and body.blocking:
+            return "it is not called to be measured, since it may wait for others (blocking=True)"
+        if isinstance(body, PythonCall | NativeCall) and not self.op.operands:
+            return "it is not called to be measured, since what it acts on is not declared, and so cannot be copied"
+        return ""
+
 
 def kind_of(on: object) -> str | None:
     """Return the kind of processor that an op is bound to by ``on=``; None for any."""

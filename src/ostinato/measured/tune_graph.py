@@ -62,7 +62,7 @@ def tune_graph(
         tuning = _Tuning(book, rtol, limit, told)
         unknown = []
         for case in cases:
-            report = tuning.known(case)
+            report = _unmeasured(case, Status.INVALID, case.refusal) if case.refusal else tuning.known(case)
             if report is None:
                 unknown.append(case)
             else:
@@ -167,15 +167,14 @@ class _Limit:
 
 def _cancelled(case: Case) -> Report:
     """Return the report of a case for which no time was left."""
-    places = range(max(len(case.declared), 1))
+    return _unmeasured(case, Status.CANCELLED, "the budget was spent before its turn came")
+
+
+def _unmeasured(case: Case, status: Status, message: str) -> Report:
+    """Return the report of a case of which no variant was called."""
     results = tuple(
-        Result(
-            candidate=candidate_of(case, place),
-            op=case.label,
-            status=Status.CANCELLED,
-            message="the budget was spent before its turn came",
-        )
-        for place in places
+        Result(candidate=candidate_of(case, place), op=case.label, status=status, message=message)
+        for place in range(max(len(case.declared), 1))
     )
     return Report(op=case.label, key=case.key, policy=POLICY, best=None, ties=(), results=results, default=results[0])
 
