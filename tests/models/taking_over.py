@@ -1,5 +1,5 @@
 """Threads submit runs to a program while another one of the same operations takes its place. Mirrors
-`Program::submit`, `Program::take_over` and `enter_next_run`, and on the Python side `Program._catch_up` and `Forms.enter`.
+`Program::submit`, `Program::take_over` and `enter_next_run`, and in Python `Program._catch_up` and `Forms.enter`.
 Two programs of one lane each, whose workers find that each run has the number of the step that the arrays are at.
 """
 

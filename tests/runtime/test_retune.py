@@ -5,8 +5,12 @@ from __future__ import annotations
 import _thread
 import gc
 import itertools
+import json
 import os
 import random
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 import weakref
@@ -622,3 +626,27 @@ def test_it_finds_what_is_better(noise):
                     assert found.kept == "new", found
                     assert found.after.seconds < found.before.seconds
                     assert program._forms[0] is not present
+
+
+def test_the_trace_of_a_process_has_all_of_it(tmp_path):
+    """Program by program, and schedule by schedule where one was retuned."""
+    script = """
+        import numpy as np, ostinato as ost
+        @ost.task
+        def double(x: ost.ReadWrite):
+            x *= 2
+        with ost.capture() as graph:
+            for array in [np.ones(4) for _ in range(3)]:
+                double(array)
+        with ost.Machine(cpus=2) as machine, graph.compile(machine, costs={"double": 1e-3}) as program:
+            program.retune(200)
+            program.replay(5)
+    """
+    path = tmp_path / "trace.json"
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, "OSTINATO_TRACE": str(path)}, check=True
+    )
+    events = json.loads(path.read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert sorted(event["args"]["step"] for event in slices) == [step for step in range(205) for _ in range(3)]
+    assert len({event["pid"] for event in slices}) <= 3

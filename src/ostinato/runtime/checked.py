@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.compile.variants import as_recorded
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, NativeCall, PythonCall
@@ -82,6 +84,9 @@ class CheckedRun:
         written = [place for place in arrays if op.operands[place].mode & WRITE]
         read = [array for place, array in arrays.items() if op.operands[place].mode & READ]
         filled = {place: self._fill(arrays[place], read) for place in written if op.operands[place].mode == WRITE}
+        wanted = {}
+        if self._before is None and len(captured) == len(op.operands) and _is_to_be_as_recorded(op):
+            wanted = self._run_recorded(op, step, stand_ins, params, {place: captured[place] for place in written})
         last = run_op(op, step, stand_ins, params)
         for place in written:
             if place in filled:
@@ -91,9 +96,27 @@ class CheckedRun:
             if self._before is not None:
                 _assign(original, arrays[place])
         self._check_rest(op)
+        for place, array in wanted.items():
+            _check_as_recorded(op, (step, op.index, place), array, arrays[place])
         for place in written:
             self._check_repeated(op, (step, op.index, place), arrays[place])
         return last
+
+    def _run_recorded(
+        self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any], captured: Mapping[int, Array]
+    ) -> dict[int, Array]:
+        """Run the task that was recorded, too; return what it wrote, which is put back."""
+        task = as_recorded(op)
+        memory = {place: raw_bytes(stand_ins.substitute(array)) for place, array in captured.items()}
+        before = {place: block.copy() for place, block in memory.items()}
+        for array in captured.values():
+            _assign(self._expected.at(self._binding.substitute(array)), stand_ins.substitute(array))
+        run_op(task, step, stand_ins, params)
+        found = {place: block.copy().view(captured[place].dtype)[..., 0] for place, block in memory.items()}
+        for place, block in memory.items():
+            block[...] = before[place]
+        self._check_rest(task)
+        return found
 
     def _fill(self, array: Array, read: Sequence[Array]) -> npt.NDArray[np.bool_]:
         """Fill those elements with the pattern that the op does not read too; return which."""
@@ -145,6 +168,24 @@ class CheckedRun:
                 f"arguments, in step {place[0]}: it reads an array that it did not declare, or the old values of one "
                 f"declared ost.Write, or something else that changes. Called at {op.call_site}"
             )
+
+
+def _is_to_be_as_recorded(op: Op) -> bool:
+    return op.variant is not None and math.isfinite(op.rtol)
+
+
+def _check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
+    """A variant gives what the task itself gives."""
+    from ostinato.measured.same import array_difference
+
+    difference = array_difference(wanted, got, op.rtol)
+    if difference:
+        within = f" within rtol={op.rtol:g}" if op.rtol else ""
+        raise ContractError(
+            f"{shown(op)} does not give what the task itself gives{within}, in {argument(op, place[2])}, in step "
+            f"{place[0]}: {difference}. It was right for the arrays that it was measured with; correct it, or leave it "
+            f"out. Called at {op.call_site}"
+        )
 
 
 def _joined(blocks: Sequence[Bytes]) -> Bytes:

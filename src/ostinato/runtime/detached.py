@@ -21,12 +21,13 @@ __all__ = ["DetachedOp", "detached"]
 class DetachedOp(Op):
     """A copy of an op whose arrays are addresses only."""
 
-    __slots__ = ("_original", "_recorded", "_variant")
+    __slots__ = ("_original", "_recorded", "_rtol", "_variant")
 
     def __init__(self, op: Op, body: Body, recorded: Body, operands: tuple[Operand, ...]) -> None:
         super().__init__(cast(Any, None), op.index, op.name, op.call_site, body, operands, op.on, op.priority)
         self._recorded = recorded
         self._variant = op.variant
+        self._rtol = op.rtol
         self._original = weakref.ref(op.original)
 
     @property
@@ -44,6 +45,11 @@ class DetachedOp(Op):
     def variant(self) -> Variant | None:
         """The variant that it runs; None for the task itself."""
         return self._variant
+
+    @property
+    def rtol(self) -> float:
+        """By what part the variant's results may differ from those of the task itself."""
+        return self._rtol
 
 
 def detached(ops: Sequence[Op]) -> tuple[DetachedOp, ...]:

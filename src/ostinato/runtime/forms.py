@@ -84,11 +84,13 @@ class Forms:
             program._forms.append(form)
             return form
 
-    def learn(self, costs: Costs) -> None:
-        """Let the form that is to stay know what its ops take."""
+    def learn(self, costs: Costs, step_seconds: float) -> None:
+        """Let the form that is to stay know what its ops take, and what by that its step takes."""
         program = self.program
         with program._lock:
-            self.present.scheduled = dataclasses.replace(self.present.scheduled, costs=costs)
+            scheduled = self.present.scheduled
+            placement = scheduled.placement._replace(step_seconds=step_seconds)
+            self.present.scheduled = dataclasses.replace(scheduled, costs=costs, placement=placement)
             if self.present.core is program._core:
                 program._use(self.present)
 

@@ -34,7 +34,9 @@ class ProcessTrace:
         self._lock = threading.Lock()
         self._running: list[tuple[Program, _core.Run]] = []
         self._traces: list[list[Trace]] = []  # program by program, each run by run
-        self._of_program: weakref.WeakKeyDictionary[Program, list[Trace]] = weakref.WeakKeyDictionary()
+        # By the lanes that it had: it may have been retuned.
+        self._of_program: weakref.WeakKeyDictionary[Program, dict[tuple[str, ...], list[Trace]]]
+        self._of_program = weakref.WeakKeyDictionary()
         self._room = _MOST_RECORDS
 
     def watch(self, program: Program, run: _core.Run) -> None:
@@ -66,12 +68,13 @@ class ProcessTrace:
                 still_running.append((program, run))
                 continue
             found = _first(trace_of(program, run), self._room)
-            known = self._of_program.get(program)
-            if known is None or known[0].lane_processors != found.lane_processors:  # or it was retuned
-                self._of_program[program] = []
-                self._traces.append(self._of_program[program])
+            by_lanes = self._of_program.setdefault(program, {})
+            lanes = tuple(found.lane_processors)
+            if lanes not in by_lanes:
+                by_lanes[lanes] = []
+                self._traces.append(by_lanes[lanes])
             self._room -= len(found)
-            self._of_program[program].append(found)
+            by_lanes[lanes].append(found)
         self._running = still_running
 
 

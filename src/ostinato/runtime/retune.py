@@ -182,7 +182,9 @@ class _Retuner:
             costs = durations(trace, old.scheduled.costs, "traced")
             changed = _changes(old.scheduled, costs)
             why = self._duels(others(old.scheduled, costs, self._forms.program), step_seconds)
-            self._forms.learn(costs)
+            if self._forms.present is old:
+                scheduled = dataclasses.replace(old.scheduled, costs=costs)
+                self._forms.learn(costs, predicted(scheduled, scheduled.model))
         self._runs.enter_present()
         self._run(self._runs.left)
         kept = self._forms.present
