@@ -189,7 +189,7 @@ class _Search:
             outcome = self._sampled(trial, policy, bound)
         except (Failure, MemoryError) as error:
             outcome = Outcome(Status.OOM if isinstance(error, MemoryError) else Status.CRASH, (), str(error))
-        except Unmeasurable as why:
+        except (Incomparable, Unmeasurable) as why:
             outcome = Outcome(Status.INVALID, (), str(why))
         self._stretches.append(Stretch(device, what, candidate, begin, perf_counter() - self._begin, outcome.status))
         self._progress.idle(device)
@@ -203,12 +203,7 @@ class _Search:
             self._subjects[trial.candidate.id] = subject
         subject()
         variant = self._variants[trial.candidate.id]
-        difference = ""
-        if policy is not self._race.turn and len(self._trials) > 1:
-            try:
-                difference = self._comparison.difference(variant)
-            except Incomparable as why:
-                return Outcome(Status.INVALID, (), str(why))
+        difference = self._difference(variant)
         if difference:
             return Outcome(Status.WRONG_RESULT, (), difference)
         timer, calls, before = self._timer, calls_per_sample(subject), before_sample(subject, self._flush)
@@ -217,8 +212,8 @@ class _Search:
         seconds = max(0.0, min(policy.max_seconds, self._end - perf_counter()))
         samples = sampled(timer, stopping, seconds, self._preemption.waited, before, calls)
         status = Status.CONTENDED if samples.contended else Status.RACED if samples.verdict == "raced" else Status.OK
-        if status is Status.OK and len(self._trials) > 1:
-            difference = self._comparison.first_difference(variant)
+        if status is Status.OK:
+            difference = self._difference(variant)
         if difference:
             return Outcome(Status.WRONG_RESULT, (), difference)
         found = OpOutcome(
@@ -229,6 +224,9 @@ class _Search:
             overhead_ns=timer.overhead / calls,
         )
         return Outcome(status, (found,))
+
+    def _difference(self, variant: Variant) -> str:
+        return self._comparison.difference(variant) if len(self._trials) > 1 else ""
 
     def _cancel(self, status: Status, message: str) -> None:
         """Say what became of those that have no result."""

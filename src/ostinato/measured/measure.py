@@ -12,6 +12,7 @@ from ostinato.errors import ContractError
 from ostinato.measured.in_process import measure_in_process
 from ostinato.measured.isolated import measure_isolated
 from ostinato.measured.shipment import Unshippable
+from ostinato.measured.spare import spare_memory
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.lease.devices import devices as devices_named
 from ostinato.tune.lease.lease import Lease
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
 
 __all__ = ["Session", "candidates_of", "measure"]
+
+_OF_SPARE_MEMORY = 0.75
+"""That a variant may take: one that takes more ends in its worker, and not whatever the kernel would choose to end."""
 
 FACTORY = "ostinato.measured.worker:subject"
 
@@ -70,7 +74,14 @@ class Session:
     def tuner(self) -> Tuner:
         """Return the tuner whose worker measures; made when it is first asked for."""
         if self._tuner is None:
-            self._tuner = Tuner([self.device.name], store=False, policy=self.policy, progress=self.progress)
+            spare = spare_memory()
+            self._tuner = Tuner(
+                [self.device.name],
+                store=False,
+                memory=None if spare is None else max(1, int(spare * _OF_SPARE_MEMORY)),
+                policy=self.policy,
+                progress=self.progress,
+            )
         return self._tuner
 
     def close(self) -> None:

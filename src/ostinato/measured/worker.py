@@ -40,16 +40,15 @@ class Inputs:
 class _Compared(Subject):
     """A variant that knows what it is compared with."""
 
-    __slots__ = ("_again", "_inputs", "_variant")
+    __slots__ = ("_inputs", "_variant")
 
     def __init__(self, inputs: Inputs, variant: Variant) -> None:
         super().__init__(inputs.problem, variant, inputs.machine)
         self._inputs = inputs
         self._variant = variant
-        self._again = False
 
     def compare(self) -> str:
-        """Say in what it differs from the default: the first time in all circumstances, then in those that are timed.
+        """Say in what it differs from the default.
 
         Raises
         ------
@@ -63,9 +62,7 @@ class _Compared(Subject):
         is_default = self._variant is inputs.case.variants[0]
         if not is_default and not os.path.exists(marker):
             raise Incomparable("there is nothing to compare with: the default failed")
-        compare = inputs.comparison.first_difference if self._again else inputs.comparison.difference
-        found = compare(self._variant)
-        self._again = True
+        found = inputs.comparison.difference(self._variant)
         if is_default:
             with open(marker, "wb"):
                 pass
