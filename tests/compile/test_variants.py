@@ -1,6 +1,7 @@
 """Variants in place of what was recorded: the same results, whatever runs them."""
 
 import gc
+import math
 import random
 import weakref
 
@@ -323,6 +324,106 @@ def test_verify_looks_at_the_variant_that_runs(machine):
     with Program(graph, machine, 1, by_name("leaks"), "pipelined") as program:  # noqa: SIM117
         with pytest.raises(ContractError, match=r"'act' \(variant leaks\) wrote to .* did not declare"):
             program.verify(2)
+
+
+def right_here_only(task):
+    """Declare a variant that is right for what is not negative."""
+
+    @task.variant
+    def quick(a: ost.ReadWrite, b: ost.Read, factor):
+        a += np.abs(b) * factor
+
+
+def test_verify_compares_variants_with_the_task_itself(machine):
+    @ost.task
+    def act(a: ost.ReadWrite, b: ost.Read, factor):
+        a += b * factor
+
+    right_here_only(act)
+    a, b = np.zeros(3), np.ones(3)
+    u = ost.ring(np.zeros(3), np.zeros(3))
+    with ost.capture() as graph:
+        act(a, b, 2.0)
+        act(u[0][1:], u[1][1:], ost.param("w", 1.0))
+    with Program(graph, machine, 2, by_name("quick"), "pipelined") as program:
+        program.verify(3)
+        b[1] = -1
+        with pytest.raises(ContractError, match=r"'act' \(variant quick\) does not give what the task.*'a'") as caught:
+            program.verify(3)
+        assert "at index (1,) it gives 2.0 instead of -2.0" in str(caught.value)
+        assert "step 0" in str(caught.value)
+        program.rebind([(b, np.ones(3))])
+        program.verify(2)
+        new = -np.ones(3)
+        program.rebind([(b, new)])
+        with pytest.raises(ContractError, match=r"instead of -2\.0"):
+            program.verify(1)
+    assert a.tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("rtol", [0.0, 1e-3, 1e-9, math.inf])
+def test_verify_lets_variants_differ_by_what_they_were_held_to(machine, rtol):
+    @ost.task
+    def act(a: ost.Write, n: ost.Write):
+        a[...] = 1
+        n[...] = 7
+
+    @act.variant
+    def nearly(a: ost.Write, n: ost.Write):
+        a[...] = 1 + 1e-6
+        n[...] = 7
+
+    def costing(ops):
+        ops = with_variants(ops, {0: act.variants[0]}, {0: rtol})
+        assert ops[0].rtol == rtol
+        return Costed(ops, estimate(ops))
+
+    graph, op = one(act, np.zeros(3), np.zeros(1, int))
+    assert op.rtol == 0
+    a = graph.ops[0].operands[0].array
+    with Program(graph, machine, 1, costing, "pipelined") as program:
+        program.rebind([(a, np.zeros(3))])
+        if rtol in (1e-3, math.inf):
+            program.verify(2)
+            return
+        with pytest.raises(ContractError, match="does not give what the task itself gives"):
+            program.verify(2)
+
+
+def test_verify_names_the_task_where_that_is_wrong(machine):
+    hidden = np.zeros(2)
+
+    @ost.task
+    def act(a: ost.ReadWrite):
+        a += 1
+        hidden[0] += 1
+
+    @act.variant
+    def proper(a: ost.ReadWrite):
+        a += 1
+
+    with ost.capture() as graph:
+        act(np.zeros(2))
+        ost.until(hidden[:1])
+    with Program(graph, machine, 1, by_name("proper"), "pipelined") as program:  # noqa: SIM117
+        with pytest.raises(ContractError, match=r"^'act' wrote to"):
+            program.verify(1)
+
+
+def test_verify_leaves_tokens_to_one_run(machine):
+    @ost.task
+    def log(token: ost.ReadWrite, a: ost.Write):
+        token.append(1)
+        a[...] = len(token)
+
+    @log.variant
+    def other(token: ost.ReadWrite, a: ost.Write):
+        token += [1]
+        a[...] = len(token)
+
+    graph, _ = one(log, [], np.zeros(1))
+    with Program(graph, machine, 1, by_name("other"), "pipelined") as program:
+        program.verify(3)
 
 
 def test_variants_declared_after_capture_count(machine):

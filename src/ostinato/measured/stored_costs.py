@@ -86,7 +86,8 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
             f"{names}: {len(kept)} ops keep the task itself, since the faster variant was not compared with it under "
             "their strides, overlaps and scalars; graph.tune does that"
         )
-    changed = _with_variants(ops, chosen)
+    rtol = {index: cases[int(numbers[index])].record.rtol for index in chosen}
+    changed = _with_variants(ops, chosen, rtol)
     return Costed(changed, _filled(costs, numbers, cases, chosen)._replace(notes=tuple(dict.fromkeys(notes))))
 
 
@@ -134,15 +135,15 @@ def _chosen(
     return chosen, kept
 
 
-def _with_variants(ops: tuple[Op, ...], chosen: dict[int, Variant]) -> tuple[Op, ...]:
+def _with_variants(ops: tuple[Op, ...], chosen: dict[int, Variant], rtol: Mapping[int, float]) -> tuple[Op, ...]:
     """Put variants in place; those that cannot take the arguments of an op are taken out of `chosen`."""
     try:
-        return with_variants(ops, chosen)
+        return with_variants(ops, chosen, rtol)
     except (TypeError, ValueError, OverflowError, ImportError):
         for index, variant in list(chosen.items()):
             if variant.body(ops[index].body) is None:
                 del chosen[index]
-        return with_variants(ops, chosen)
+        return with_variants(ops, chosen, rtol)
 
 
 def _filled(

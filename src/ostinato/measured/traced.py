@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +39,8 @@ def costing_of_trace(trace: Trace) -> Costing:
                 f"costs= is a trace of another graph: of {len(trace.op_names)} ops, this one has {len(ops)}, or they "
                 "have other names or were recorded elsewhere"
             )
-        ran = with_variants(ops, _variants(trace, ops))
+        chosen = _variants(trace, ops)
+        ran = with_variants(ops, chosen, dict.fromkeys(chosen, math.inf))  # a trace does not say what they were held to
         return Costed(ran, durations(trace, estimate(ran), "traced"))
 
     return costed

@@ -283,8 +283,8 @@ class Program:
         """Compare a replay bit by bit with the graph run as plain sequential Python, both on copies of all arrays.
 
         Also finds writes to arrays that were not declared as written, parts of a `Write` region that are left
-        unwritten (such a region is filled with a pattern before its task runs), and tasks whose results depend on what
-        they did not declare. Arrays are left as they were. Tokens, and Python objects in arrays, are copied by
+        unwritten (such a region is filled with a pattern before its task runs), tasks whose results depend on what
+        they did not declare, and variants that do not give what their task does. Arrays are left as they were. Tokens, and Python objects in arrays, are copied by
         `copy.deepcopy`, or used as they are where that fails; they are not compared. Nothing outside is touched: events
         are not waited for, barriers not arrived at, reservations not taken.
 
