@@ -85,14 +85,15 @@ def test_the_fastest_of_the_right_ones_wins(session: Session) -> None:
 
     case = doubling(right=right, wrong=wrong, raises=raises, leaves=leaves, full=full, slow=slow)
     report = measure(case, session=session)
-    assert statuses(report) == {
+    found = statuses(report)
+    assert found.pop("slow") in ("raced", "ok")
+    assert found == {
         "double": "ok",
         "right": "ok",
         "wrong": "wrong_result",
         "raises": "crash",
         "leaves": "crash",
         "full": "oom",
-        "slow": "raced",
     }
     assert report.best is report.results[1]
     assert report.default is report.results[0]
@@ -324,3 +325,23 @@ def test_progress_is_told() -> None:
     with Session(["cpu:0"], policy=QUICK, progress=Telling()) as session:
         measure(doubling(right=right), session=session)
     assert told == [("begin", "double", 2), ("ended", "double"), ("ended", "right"), ("end", True)]
+
+
+def test_where_only_the_default_fails_nothing_is_said(session: Session) -> None:
+    @ost.task
+    def divide(src: ost.Read, dst: ost.Write, by: float) -> None:
+        if not by:
+            raise ZeroDivisionError
+        np.divide(src, by, out=dst)
+
+    @divide.variant
+    def in_place(src: ost.Read, dst: ost.Write, by: float) -> None:
+        np.divide(src, by or 1.0, out=dst)
+
+    def record() -> None:
+        for by in (2.0, 0.0, 3.0):
+            divide(np.ones(2), np.zeros(2), by)
+
+    report = measure(case_of(record), session=session)
+    assert statuses(report)["divide"] == "ok"
+    assert statuses(report)["in_place"] in ("ok", "raced")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import subprocess
 import sys
@@ -306,6 +307,42 @@ def test_too_much_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(shipment, "_MOST_BYTES", 1000)
     with pytest.raises(shipment.Unshippable, match="its arrays take 1600 bytes, more than"):
         shipment.ship(case_of(lambda: tasks.add(np.zeros(100), np.zeros(100))), str(tmp_path), 0.0)
+
+
+MODULE = """
+import numpy as np
+import ostinato as ost
+
+FACTOR = {factor}
+
+@ost.task
+def double(src: ost.Read, dst: ost.Write) -> None:
+    np.multiply(src, 2, out=dst)
+
+@double.variant
+def quick(src: ost.Read, dst: ost.Write) -> None:
+    np.multiply(src, {written}, out=dst)
+"""
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_what_another_process_would_import_otherwise_is_measured_here(
+    by_hand: bool, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"measured_module_{by_hand}"
+    path = tmp_path / f"{name}.py"
+    path.write_text(MODULE.format(factor=2, written="FACTOR" if by_hand else 3))
+    module = importlib.import_module(name)
+    if by_hand:
+        module.FACTOR = 3
+    else:
+        path.write_text(MODULE.format(factor=2, written=2))
+    report = measure(case_of(lambda: module.double(np.ones(2), np.zeros(2))), session=session)
+    result = only(report, "quick")
+    assert result.status == "wrong_result"
+    assert f"measured in this process: {name} is not what another process imports" in result.message
+    monkeypatch.delitem(sys.modules, name)
 
 
 SCRIPT = """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato.measured.problem import Problem
-from ostinato.measured.subject import Subject
+from ostinato.measured.subject import Failure, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,14 +70,15 @@ class Comparison:
         self._wanted: dict[int, list[object]] = {}
         self._kept = 0
         self._unsteady: dict[int, str] = {}  # in what the default differs from itself
+        self._failed: set[int] = set()  # of the other ops, those on which the default fails
         self._times: dict[Variant, int] = {}  # that each was looked at
 
     def difference(self, variant: Variant) -> str:
         """Say in what a variant differs from the default, and where; an empty text if in nothing.
 
         The first time it looks at all ops; then, since what was right mostly stays so, at the first op, and ever more
-        seldom. Of an op whose arguments a variant cannot take nothing is said: that op is never given to it. Neither is
-        anything of the default.
+        seldom. Of an op whose arguments a variant cannot take nothing is said, as that op is never given to it, nor of
+        one on which the default fails. Neither is anything of the default.
 
         Raises
         ------
@@ -91,7 +92,7 @@ class Comparison:
             return ""
         found = self._difference(variant, self._problem, 0)
         for place, op in enumerate(self._others, 1) if not (times or found) else ():
-            if variant is not self._default and variant.body(op.body) is None:
+            if place in self._failed or (variant is not self._default and variant.body(op.body) is None):
                 continue
             found = self._difference(variant, Problem(op), place)
             if found:
@@ -101,7 +102,13 @@ class Comparison:
     def _difference(self, variant: Variant, problem: Problem, place: int) -> str:
         wanted = self._wanted.get(place)
         if wanted is None:
-            self._call(self._default, problem)
+            try:
+                self._call(self._default, problem)
+            except Failure:
+                if not place:
+                    raise
+                self._failed.add(place)
+                return ""
             wanted = problem.outputs()
             size = sum(output.nbytes for output in wanted if isinstance(output, np.ndarray))
             if self._kept + size <= _MOST_KEPT:

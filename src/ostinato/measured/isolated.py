@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.measured.comparison import Incomparable
 from ostinato.measured.problem import Unmeasurable
-from ostinato.measured.shipment import Unshippable, ship
+from ostinato.measured.shipment import Stale, Unshippable, ship
 from ostinato.measured.subject import Failure, MemoryFailure
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.process.scratch import Scratch
@@ -85,5 +85,6 @@ def measure_isolated(
         if kind in _SAID:
             result.message, result.status = message, _SAID[kind]
         elif result is report.default and result.status is Status.INVALID:
-            raise Unshippable(f"no worker process can make the call: {result.message}")
+            why = message if kind == Stale.__name__ else f"no worker process can make the call: {result.message}"
+            raise Unshippable(why)
     return report

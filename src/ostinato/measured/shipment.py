@@ -6,9 +6,9 @@ import mmap
 import os
 import pickle
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
@@ -23,7 +23,7 @@ from ostinato.graph.recordable import Recordable
 from ostinato.graph.ring import RingElement
 from ostinato.graph.task import PythonTask, Task
 from ostinato.graph.variant import Variant
-from ostinato.measured.identity import importable
+from ostinato.measured.identity import importable, source_of
 from ostinato.measured.problem import at_step_0
 from ostinato.runtime.copies import Allocation, allocations
 from ostinato.runtime.memory import extent_of
@@ -35,10 +35,15 @@ if TYPE_CHECKING:
     from ostinato.graph.call_site import CallSite
     from ostinato.measured.case import Case
 
-__all__ = ["Received", "Unshippable", "receive", "ship"]
+__all__ = ["Received", "Stale", "Unshippable", "receive", "ship"]
 
 _MOST_BYTES = 1 << 30
 _PAGE = 4096
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+class Stale(Exception):
+    """What was imported here is not what was sent."""
 
 
 class Unshippable(Exception):
@@ -103,7 +108,13 @@ def ship(case: Case, directory: str, rtol: float) -> None:
 
 
 def receive(directory: str) -> Received:
-    """Return the case whose files are in a directory."""
+    """Return the case whose files are in a directory.
+
+    Raises
+    ------
+    Stale
+        A variant is not what it was where the case comes from.
+    """
     memory: Any = b""
     path = os.path.join(directory, "memory")
     if os.path.getsize(path):
@@ -192,7 +203,8 @@ class _Implementation:
     importable: str
     kind: str
     options: dict[str, Any]
-    variant_of: tuple[str, str | None, dict[str, Any], dict[str, Any]]
+    about: tuple[str, str | None, dict[str, Any], dict[str, Any]]
+    source: object  # of what is in memory here
 
     @staticmethod
     def of(variant: Variant) -> _Implementation:
@@ -209,10 +221,14 @@ class _Implementation:
         elif isinstance(task, Kernel):
             kind = "kernel"
         about = variant.name, variant.on, dict(variant.config), dict(variant.passed)
-        return _Implementation(name, kind, {"name": task.name, **options}, about)
+        return _Implementation(name, kind, {"name": task.name, **options}, about, _source(variant))
 
     def variant(self) -> Variant:
-        return Variant(self._task(), *self.variant_of)
+        variant = Variant(self._task(), *self.about)
+        if _source(variant) != self.source:
+            module = self.importable.partition(":")[0]
+            raise Stale(f"{module} is not what another process imports: it, or its file, was changed since")
+        return variant
 
     def _task(self) -> Recordable:
         task = found(self.importable)
@@ -222,6 +238,34 @@ class _Implementation:
         more: dict[str, Any] = {"local_names": {}} if self.kind == "kernel" else {}
         made: Recordable = makers[self.kind](task, **self.options, **more)
         return made
+
+
+def _source(variant: Variant) -> object:
+    """Return what tells code in memory from other code: a digest, and the plain values of globals that it names."""
+    function = getattr(variant.task, "function", None)
+    seen: dict[str, str] = {}
+    waiting = [function] if isinstance(function, FunctionType) else []
+    known = set(waiting)
+    while waiting:
+        each = waiting.pop()
+        for name in _named(each.__code__):
+            value = each.__globals__.get(name)
+            inner = getattr(value, "function", value)
+            if isinstance(inner, FunctionType):
+                if inner.__globals__ is each.__globals__ and inner not in known:
+                    known.add(inner)
+                    waiting.append(inner)
+            elif type(value) in _PLAIN:
+                seen[name] = repr(value)
+    return source_of(variant), seen
+
+
+def _named(code: CodeType) -> Iterator[str]:
+    """Yield the names of globals, and others, in code and in what is defined inside."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _named(constant)
 
 
 def _why_not_importable(variant: Variant) -> str:
