@@ -251,6 +251,21 @@ def test_parameters_count_by_their_defaults() -> None:
     assert of(graph.task(relax, a, b, 0.5)) not in (first, third)
 
 
+def test_ops_whose_parameters_have_no_default_are_not_measured_if_others_are() -> None:
+    graph, a, b = ost.Graph(), np.zeros(8), np.zeros(8)
+    required = graph.param("required")
+    graph.task(relax, a, b, required)
+    graph.fill(a, required)
+    needed = [case.op.index for case in cases(graph)]
+    graph.task(relax, a, b, graph.param("omega", 0.5))
+    graph.fill(b, 1.0)
+    known = cases(graph)
+    assert needed == [0, 1]
+    assert [case.op.index for case in known] == [2, 3]
+    assert [op.index for op in known[0].checked] == [2]
+    assert not Checked([Circumstances().of(graph.ops[2])]).covers(Circumstances().of(graph.ops[0]))
+
+
 def test_objects_count_by_their_type() -> None:
     a, b = np.zeros(16), np.zeros(16)
     assert circumstance(a, b, {}) == circumstance(a, b, {1: 2}) != circumstance(a, b, [])

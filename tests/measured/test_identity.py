@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import subprocess
 import sys
@@ -138,6 +139,62 @@ def test_closures_are_what_they_close_over() -> None:
     assert digest(make([object()])) is None
 
 
+STATE = """
+def counting(x):
+    global calls
+    calls += 1
+
+def counted():
+    n = 0
+    def inner(x):
+        nonlocal n
+        n += 1
+    return inner
+"""
+
+
+def test_variables_that_a_function_assigns_to_are_its_state() -> None:
+    names: dict[str, Any] = {"calls": 0}
+    exec(STATE, names)
+    for function in (names["counting"], names["counted"]()):
+        before = digest(function)
+        function(None)
+        assert before is not None
+        assert digest(function) == before
+
+
+MODULE = """
+FACTOR, LIST = 2, []
+
+def helper(x):
+    return x * FACTOR
+
+def f(x):
+    LIST.append(helper(x))
+"""
+
+
+def test_what_a_module_was_when_it_was_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file may have been edited since, or the module been changed by hand."""
+    name, file = "changed_by_hand", tmp_path / "changed_by_hand.py"
+    file.write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(name)
+    before = digest(module.f)
+    assert before is not None
+    module.f(1)
+    assert digest(module.f) == before
+    monkeypatch.setattr(module, "FACTOR", 3)
+    assert digest(module.f) not in (before, None)
+    monkeypatch.setattr(module, "FACTOR", 2)
+    assert digest(module.f) == before
+    file.write_text(MODULE.replace("x * FACTOR", "FACTOR + x"))
+    edited = digest(module.f)
+    importlib.reload(module)
+    assert len({before, edited, digest(module.f)}) == 3
+    monkeypatch.delitem(sys.modules, name)
+
+
 def test_defaults_and_configurations_count() -> None:
     def f(x: object, n: int = 1, *, m: int = 2) -> None: ...
 
@@ -262,6 +319,9 @@ def test_names_that_workers_can_import() -> None:
     assert importable(as_variant(make(1))) is None
     assert importable(as_variant(tasks.relax.function)) is None  # what has its name is another object
     assert task_name(tasks.relax) == "measured.tasks:relax"
+    assert task_name(PythonTask(list.append, (), "f")) == "builtins:list.append"
+    assert task_name(PythonTask(np.add, (), "f")).endswith(":add")
+    assert task_name(PythonTask(Machine(), (), "f")).endswith("test_identity:Machine")
 
 
 def test_names_in_main_are_no_names(tmp_path: Path) -> None:

@@ -286,6 +286,28 @@ def test_addresses_are_known_to_this_process() -> None:
         assert variants(graph, None) == ["fast"]
 
 
+def test_methods_are_known_to_this_process_as_long_as_their_object_lives() -> None:
+    class Solver:
+        def step(self, x: Any) -> None: ...
+
+    graph, solver = ost.Graph(), Solver()
+    graph.task(solver.step, np.zeros(3), access=(ost.ReadWrite,))
+    tune(graph, Fake({"step": (50.0,)}))
+    again = ost.Graph()
+    again.task(solver.step, np.zeros(3), access=(ost.ReadWrite,))
+    assert sources(costed(again, None))[0].endswith(", in this process")
+    again = ost.Graph()
+    again.task(Solver().step, np.zeros(3), access=(ost.ReadWrite,))
+    assert sources(costed(again, None)) == ["estimated"]
+
+
+def test_compiled_functions_are_known() -> None:
+    graph = ost.Graph()
+    graph.task(np.add, np.zeros(3), np.zeros(3), np.zeros(3), access=(ost.Read, ost.Read, ost.Write))
+    tune(graph, Fake({"add": (50.0,)}))
+    assert costed(graph, None).costs.measured.all()
+
+
 def test_what_is_gone_is_forgotten() -> None:
     thing = object()
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
+from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import Task
 from ostinato.graph.variant import Variant, variants_of
@@ -36,7 +37,7 @@ class Case:
     kind
         The kind of processor.
     op
-        The first op: its arguments and arrays are measured.
+        The first op whose parameters have defaults: its arguments and arrays are measured.
     declared
         The variants for this kind, the default first; none of a copy or a fill.
     checked
@@ -133,10 +134,17 @@ def cases_of(ops: Sequence[Op], kinds: Iterable[str] = ("cpu",)) -> list[Case]:
 
 
 def _case(label: str, kind: str, alike: list[Op]) -> Case:
+    alike = [op for op in alike if not _needs_params(op.body)] or alike
     op = alike[0]
     declared = for_kind(op.body, kind)
     checked = representatives(alike, Circumstances()) if len(declared) > 1 else (op,)
     return Case(label, key_of(op, kind), kind, op, declared, checked)
+
+
+def _needs_params(body: Body) -> bool:
+    """Whether nobody knows the values of parameters before a run gives them."""
+    values = (body.value,) if isinstance(body, Fill) else getattr(body, "args", ())
+    return any(isinstance(value, Param) and value.value_in({}) is REQUIRED for value in values)
 
 
 def for_kind(body: Body, kind: str) -> tuple[Variant, ...]:

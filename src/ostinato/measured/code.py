@@ -6,6 +6,7 @@ import builtins
 import dis
 import functools
 import sys
+from collections.abc import Callable
 from types import BuiltinFunctionType, BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -42,8 +43,10 @@ def content_of(module: str) -> str | None:
 def described(value: object, here: bool = False) -> Any:
     """Return a description as JSON has it.
 
-    A function is its code, its defaults, what it closes over, and: the file of its module, or, where another process
-    could not import that, the globals that it names.
+    A function is its code, its defaults, what it closes over and the globals that it names, but for variables that it
+    assigns to itself, which are its state. Where another process can import its module, that module's file tells of the
+    globals; plain ones, and functions of the module, count as they are in this process besides, since the file may have
+    changed since, or they.
 
     Parameters
     ----------
@@ -66,7 +69,7 @@ class _Description:
         self._here = here
         self._seen: dict[int, int] = {}  # functions that are being described, or have been, by id
 
-    def of(self, value: object) -> Any:
+    def of(self, value: object, user: object = None) -> Any:
         if not self._here:
             return self._of(value)
         if type(value) not in _CHANGING:
@@ -115,23 +118,43 @@ class _Description:
             self._code(function.__code__),
             self.of(function.__defaults__),
             self.of(function.__kwdefaults__),
-            [_cell(self, cell) for cell in function.__closure__ or ()],
+            self._cells(function),
         ]
         module = function.__module__
         if vars(sys.modules.get(module, builtins)) is function.__globals__ and module != "__main__":
             content = content_of(module)
             if content is not None:
-                return [*found, "module", module, content]
-        return [*found, "globals", *self._globals(function)]
+                return [*found, "module", module, content, *self._globals(function, self._of_own_module)]
+        return [*found, "globals", *self._globals(function, self.of)]
 
-    def _globals(self, function: FunctionType) -> list[Any]:
-        found = []
+    def _cells(self, function: FunctionType) -> list[Any]:
+        names, written = function.__code__.co_freevars, _written(function.__code__)
+        cells = zip(names, function.__closure__ or (), strict=True)
+        return ["state" if name in written else _cell(self, cell) for name, cell in cells]
+
+    def _globals(self, function: FunctionType, of: Callable[[object, FunctionType], Any]) -> list[Any]:
+        found, written = [], _written(function.__code__)
         for name in _names(function.__code__):
-            if name in function.__globals__:
-                found.append([name, self.of(function.__globals__[name])])
+            if name in written:
+                found.append([name, "state"])
+            elif name in function.__globals__:
+                found.append([name, of(function.__globals__[name], function)])
             elif not hasattr(builtins, name):
                 found.append([name])  # not there yet
         return found
+
+    def _of_own_module(self, value: object, function: FunctionType) -> Any:
+        """Describe a global whose definition is in the file, if it is cheap to tell what it is now."""
+        inner = getattr(value, "function", None) if isinstance(value, Recordable) else value
+        if isinstance(inner, FunctionType):
+            if inner.__globals__ is not function.__globals__:
+                return []
+        elif not _is_plain(value):
+            return []
+        try:
+            return self.of(value)
+        except Unknown:
+            return []
 
     def _code(self, code: CodeType) -> Any:
         return [
@@ -186,6 +209,10 @@ def _cell(description: _Description, cell: Any) -> Any:
     return description.of(value)
 
 
+def _is_plain(value: object) -> bool:
+    return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
+
+
 @functools.lru_cache(maxsize=1024)
 def _sources(module: str, origin: object) -> Sources:
     """Look a module up once for each file that it was loaded from; the file itself is looked at each time."""
@@ -200,3 +227,18 @@ def _names(code: CodeType) -> tuple[str, ...]:
         if isinstance(constant, CodeType):
             found += _names(constant)
     return tuple(dict.fromkeys(found))
+
+
+@functools.lru_cache(maxsize=4096)
+def _written(code: CodeType) -> frozenset[str]:
+    """Return the variables from outside that code assigns to, that of functions inside included."""
+    found = set()
+    for each in dis.get_instructions(code):
+        name = str(each.argval)
+        is_cell = each.opname in ("STORE_DEREF", "DELETE_DEREF") and name in code.co_freevars
+        if is_cell or each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            found.add(name)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _written(constant)
+    return frozenset(found)

@@ -24,8 +24,11 @@ def task_name(task: Recordable) -> str:
     if isinstance(task, NativeTask):
         return f"native:{task.name}"
     function = getattr(task, "function", task)
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}:{named.__qualname__}"
+    for named in (function, type(function)):
+        name = getattr(named, "__qualname__", None) or getattr(named, "__name__", None)
+        if isinstance(name, str):
+            return f"{getattr(named, '__module__', None) or 'builtins'}:{name}"
+    raise AssertionError("types have names")
 
 
 def importable(variant: Variant) -> str | None:

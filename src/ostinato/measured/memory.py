@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostinato.measured.identity import source_of
@@ -22,6 +23,7 @@ _Digests = tuple[str, ...]
 class _Remembered(NamedTuple):
     record: Record
     stored: bool  # in the file, too
+    kept: tuple[object, ...]  # what it is of, and must not go before it
 
 
 _records: dict[Path, dict[str, dict[_Digests, _Remembered]]] = {}
@@ -48,11 +50,24 @@ def remember(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], re
     if digests is None:
         return
     alike = _records.setdefault(path, {}).setdefault(canonical(key), {})
-    alike[digests] = _Remembered(record, stored)
-    for variant in variants:
-        function = getattr(variant.task, "function", variant.task)
-        # Digests are of the identities of objects that it holds, which others have once it is gone.
-        weakref.finalize(getattr(function, "__func__", function), alike.pop, digests, None).atexit = False
+    # Digests may be of identities, which other objects have once these are gone.
+    kept = [each for variant in variants for each in _parts(variant) if not _forgets(each, alike, digests)]
+    alike[digests] = _Remembered(record, stored, tuple(kept))
+
+
+def _parts(variant: Variant) -> tuple[object, ...]:
+    """Return what holds all that a variant is made of."""
+    function = getattr(variant.task, "function", variant.task)
+    return (function.__func__, function.__self__) if isinstance(function, MethodType) else (function,)
+
+
+def _forgets(value: object, alike: dict[_Digests, _Remembered], digests: _Digests) -> bool:
+    """Have a record forgotten with a value; false if nobody can tell when that is gone."""
+    try:
+        weakref.finalize(value, alike.pop, digests, None).atexit = False
+    except TypeError:
+        return False
+    return True
 
 
 def recall(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], changed: bool) -> Record | None:
@@ -70,8 +85,8 @@ def recall(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], chan
     digests = _digests(variants) if alike else None
     if not alike or digests is None or digests not in alike:
         return None
-    record, stored = alike[digests]
-    return record if changed or not stored else None
+    found = alike[digests]
+    return found.record if changed or not found.stored else None
 
 
 def knows(path: Path) -> bool:
