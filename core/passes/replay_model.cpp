@@ -24,7 +24,7 @@ public:
     Replay(const Replayed& in, const Question& asked)
         : in_(in), asked_(asked), parts_(in, asked), threads_(at(in.threads)),
           nodes_(at((in.threads + in.threads_a_node - 1) / in.threads_a_node)), ready_(in.home.size()),
-          shared_(in.home.size()), queues_(asked.link_latency > 0.0 ? nodes_.size() : 1),
+          shared_(in.home.size()), queues_(asked.link_latency > 0.0 && in.home.size() > 1 ? nodes_.size() : 1),
           soonest_(queues_.size(), kNever), lanes_left_(at(asked.steps), static_cast<int32_t>(in.home.size())) {
         for (std::size_t l = 0; l < in.home.size(); ++l) {
             Thread& home = threads_[at(in.home[l])];
@@ -216,13 +216,14 @@ private:
             shared_.insert(at(l));
     }
 
+    // An idle thread that looks sees the head come.
     void take(int32_t t, int32_t l, double now) {
         parts_.lane(l).ready_at = now;
         rouse(t);
-        serve(t, l, now);
+        serve(t, l, now, true);
     }
 
-    void serve(int32_t t, int32_t l, double now) {
+    void serve(int32_t t, int32_t l, double now, bool looked = false) {
         Thread& own = thread(t);
         Lane& lane = parts_.lane(l);
         now = std::max(now, own.free_from);
@@ -237,28 +238,28 @@ private:
         own.lane = l;
         own.state = State::kBusy;
         own.took_up = now;
-        go_on(t, now);
+        go_on(t, now, looked);
     }
 
     // --- lanes ---
 
-    // The thread goes on with the lane in hand.
-    void go_on(int32_t t, double now) {
+    // The thread goes on with the lane in hand. `looked`: until now, for what its head waits for.
+    void go_on(int32_t t, double now, bool looked = false) {
         Thread& own = thread(t);
         const int32_t l = own.lane;
         Lane& lane = parts_.lane(l);
         const double seen = parts_.next_seen(lane, t);
-        const bool waited = seen > now;
-        if (waited) {
-            if (own.several() || seen == kUnknown) {
+        if (seen > now) {
+            if (own.several() || seen == kUnknown || lane.from_afar) {
                 leave(l, seen);
                 turn(own, now);
                 choose(t, now);
                 return;
             }
             now = seen;  // it has nothing else to do, and stays
+            looked = true;
         }
-        now += parts_.looks(lane, t, waited);
+        now += parts_.looks(lane, t, looked);
         const Manner manner = parts_.stretch(lane).manner;
         if (manner == Manner::kAway) {
             push(begin(l, t, now), kAway, l);
@@ -356,7 +357,7 @@ private:
         rings_ = 0;
         for (const int32_t other : woken_) {
             const int32_t home = in_.home[at(other)];
-            if (thread(home).state == State::kIdle && !polls(thread(home), now_)) {
+            if (&node(home) == &node(t) && thread(home).state == State::kIdle && !polls(thread(home), now_)) {
                 ring(home, now_);
                 ++rings_;
             }
@@ -399,9 +400,8 @@ private:
 
     void begin_to_measure() {
         begun_ = now_;
-        done_ = 0.0;
         for (Lane& lane : parts_.lanes())
-            lane.busy = lane.queued = 0.0;
+            lane.busy = lane.done = lane.queued = 0.0;
         for (Thread& each : threads_)
             each.busy = 0.0;
     }
@@ -413,7 +413,7 @@ private:
         if (stretch.manner != Manner::kAway)
             thread(lane.served).busy += took;
         if (lane.takes > 0.0)
-            done_ += stretch.seconds * (took / lane.takes);
+            lane.done += stretch.seconds * (took / lane.takes);
     }
 
     void tell() {
@@ -427,16 +427,29 @@ private:
         }
         for (const Thread& each : threads_)
             answer_.thread_busy.push_back(each.busy);
-        double work = 0.0;
-        for (const double seconds : in_.seconds)
-            work += seconds;
         answer_.span = now_ - begun_;
-        // Where lanes take turns, one may be behind and then catch up, and where one is slow, others may get ahead: the
-        // last one's steps say too little of the former, all that was done too little of the latter.
-        answer_.step_seconds = (ended_ - half_ended_) / (asked_.steps - half());
-        if (done_ > 0.0)
-            answer_.step_seconds = std::max(answer_.step_seconds, answer_.span * work / done_);
+        answer_.step_seconds = std::max((ended_ - half_ended_) / (asked_.steps - half()), busiest());
         trace_back();
+    }
+
+    // What a step takes by what the lanes of one thread got done, those that had most to do: where lanes take turns,
+    // the last one to end a step may have been behind, and then have caught up, so that its steps say too little.
+    double busiest() {
+        double most = -1.0, found = 0.0;
+        for (const Thread& each : threads_) {
+            double busy = 0.0, done = 0.0, work = 0.0;
+            for (int32_t l = each.own_begin; l < each.own_end; ++l) {
+                busy += parts_.lane(l).busy;
+                done += parts_.lane(l).done;
+                for (int64_t i = in_.lane_begin[at(l)]; i < in_.lane_begin[at(l) + 1]; ++i)
+                    work += in_.seconds[at(in_.lane_ops[at(i)])];
+            }
+            if (busy > most && done > 0.0) {
+                most = busy;
+                found = answer_.span * work / done;
+            }
+        }
+        return found;
     }
 
     void trace_back() {
@@ -475,7 +488,6 @@ private:
     int32_t rings_ = 0;  // threads that were woken by the last op that ended
     double now_ = 0.0, begun_ = 0.0;
     double half_ended_ = 0.0, ended_ = 0.0;  // the last lane's half of the steps, and all
-    double done_ = 0.0;                      // seconds of ops, since then
 };
 
 }  // namespace

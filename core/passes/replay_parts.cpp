@@ -130,35 +130,37 @@ double Parts::seconds(int32_t op, int32_t step) const {
 }
 
 double Parts::next_seen(Lane& lane, int32_t thread) {
-    const auto take = [&](double time, int64_t cause) {
+    const auto take = [&](double time, bool from_afar, int64_t cause) {
         ++lane.checked;
         if (time > lane.seen) {
             lane.seen = time;
+            lane.from_afar = from_afar;
             lane.seen_cause = cause;
         }
     };
-    const auto node = [&](int32_t t) { return t / in_.threads_a_node; };
+    const auto is_far = [&](int32_t other) { return other / in_.threads_a_node != thread / in_.threads_a_node; };
     if (lane.checked == 0) {
         const int32_t step = judged(lane);
         if (step >= 0) {
             const Publisher& publisher = publishers_[at(until_)];
             if (publisher.last_step < step)
                 return kUnknown;
-            const double delay = publisher.thread == thread               ? 0.0
-                                 : node(publisher.thread) == node(thread) ? asked_.model.transfer
-                                                                          : asked_.link_latency;
-            take(publish_time(publisher, step) + delay, instance(step, publisher.op));
+            const bool far = is_far(publisher.thread);
+            const double near_delay = publisher.thread == thread ? 0.0 : asked_.model.transfer;
+            take(publish_time(publisher, step) + (far ? asked_.link_latency : near_delay), far,
+                 instance(step, publisher.op));
         } else {
             ++lane.checked;
         }
     }
     if (lane.checked == 1) {
         if (begins_window(lane)) {
-            const int32_t window = lane.step / in_.window_period - 1;
-            if (window_ < window)
+            const int32_t number = lane.step / in_.window_period - 1;
+            if (window_ < number)
                 return kUnknown;
-            const double delay = in_.threads > in_.threads_a_node ? asked_.link_latency : asked_.model.transfer;
-            take(window_ > window ? 0.0 : window_at_ + delay, window_cause_);
+            const bool far = in_.threads > in_.threads_a_node;
+            const Window& window = windows_[at(number % 4)];
+            take(window.at + (far ? asked_.link_latency : asked_.model.transfer), far, window.cause);
         } else {
             ++lane.checked;
         }
@@ -174,14 +176,14 @@ double Parts::next_seen(Lane& lane, int32_t thread) {
         if (publisher.last_step < step)
             return kUnknown;
         const double delay = publisher.thread == thread ? 0.0 : in_.wait_delay[at(w)];
-        take(publish_time(publisher, step) + delay, instance(step, publisher.op));
+        take(publish_time(publisher, step) + delay, is_far(publisher.thread), instance(step, publisher.op));
     }
     if (lane.seen > lane.free_at)
         lane.cause = lane.seen_cause;
     return lane.seen;
 }
 
-double Parts::looks(const Lane& lane, int32_t thread, bool waited) {
+double Parts::looks(const Lane& lane, int32_t thread, bool looked) {
     const Stretch& stretch = this->stretch(lane);
     int64_t news = 0;
     for (int64_t w = stretch.wait_begin; w < stretch.wait_end; ++w) {
@@ -190,9 +192,11 @@ double Parts::looks(const Lane& lane, int32_t thread, bool waited) {
         const int64_t step = lane.step - in_.wait_distance[at(w)];
         const int64_t length =
             in_.lane_begin[at(&other - lanes_.data()) + 1] - in_.lane_begin[at(&other - lanes_.data())];
-        if (seen >= step * length + waits_[at(w)].place)
+        const int64_t wanted = step * length + waits_[at(w)].place;
+        if (seen >= wanted)
             continue;
-        seen = other.published;
+        // A message says of one op; what another node does meanwhile is not known here.
+        seen = other.served / in_.threads_a_node == thread / in_.threads_a_node ? other.published : wanted;
         news += other.served != thread ? 1 : 0;
     }
     if (judged(lane) >= 0)
@@ -205,7 +209,7 @@ double Parts::looks(const Lane& lane, int32_t thread, bool waited) {
         return 0.0;
     // The line must come from its writer, which is half of what a result takes from core to core: the writer had to
     // fetch it, too. Those that are looked at next are on their way meanwhile.
-    return static_cast<double>(news - 1) * asked_.model.look + (waited ? 0.0 : asked_.model.transfer / 2);
+    return static_cast<double>(news - 1) * asked_.model.look + (looked ? 0.0 : asked_.model.transfer / 2);
 }
 
 void Parts::await(int32_t l) {
@@ -238,13 +242,18 @@ bool Parts::complete(int32_t l, int32_t thread, double now, std::vector<int32_t>
                          stretch.count - in_.lane_begin[at(l)];
     if (stretch.publisher >= 0)
         publish(publishers_[at(stretch.publisher)], step, thread, now, woken);
-    if (over && lane.step % in_.window_period == 0) {
-        int32_t& reached = reached_[at(lane.step / in_.window_period % 4)];
-        if (++reached == static_cast<int32_t>(lanes_.size())) {
-            reached = 0;
-            window_ = lane.step / in_.window_period;
-            window_at_ = now;
-            window_cause_ = lane.cause;
+    if (over && lanes_.size() > 1 && lane.step % in_.window_period == 0) {
+        const int32_t number = lane.step / in_.window_period;
+        Window& window = windows_[at(number % 4)];
+        if (window.reached == static_cast<int32_t>(lanes_.size()))
+            window = {};
+        ++window.reached;
+        if (now >= window.at) {
+            window.at = now;
+            window.cause = lane.cause;
+        }
+        if (window.reached == static_cast<int32_t>(lanes_.size())) {
+            window_ = number;
             for (int32_t waiter = window_waiter_; waiter >= 0; waiter = lanes_[at(waiter)].next_waiter)
                 woken.push_back(waiter);
             window_waiter_ = -1;

@@ -37,7 +37,9 @@ struct Lane {
     int64_t checked = 0;       // of what the head waits for, how much has happened
     int32_t next_waiter = -1;  // who else waits for the same
     double busy = 0.0, queued = 0.0;
+    double done = 0.0;  // like `busy`, without what differs from step to step
     bool runs = false, listed = false;
+    bool from_afar = false;  // what can be seen last comes from another node
 };
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
@@ -61,9 +63,9 @@ public:
     double seconds(int32_t op, int32_t step) const;
     // When a thread can see that all has happened which the lane's head waits for; kUnknown: not yet known.
     double next_seen(Lane& lane, int32_t thread);
-    // What it takes the thread to look at the timelines that the head waits for, which have come. `waited`: it looked
-    // until one of them did.
-    double looks(const Lane& lane, int32_t thread, bool waited);
+    // What it takes the thread to look at the timelines that the head waits for, which have come. `looked`: until one
+    // of them did.
+    double looks(const Lane& lane, int32_t thread, bool looked);
     // The first of what it waits for has not happened: the lane will be among the woken ones when it does.
     void await(int32_t l);
     // The lane's stretch ended on a thread. Whether its step did. `woken` gets the lanes that waited for this.
@@ -108,14 +110,17 @@ private:
     std::vector<int32_t> lane_of_;    // by publisher
     std::vector<int32_t> lane_from_;  // by thread
     std::vector<Publisher> publishers_;
-    std::vector<double> times_;         // by publisher: when it published in the last steps
-    int32_t past_ = 0;                  // how many of these there are, less one: all bits set
-    int32_t until_ = -1;                // its publisher
-    int64_t until_lane_ = -1;           // its lane's first stretch
-    std::array<int32_t, 4> reached_{};  // by window, modulo four: how many lanes have come to its end
-    int32_t window_ = 0;                // the last one whose end all have reached
-    double window_at_ = 0.0;
-    int64_t window_cause_ = kNoOp;
+    std::vector<double> times_;  // by publisher: when it published in the last steps
+    int32_t past_ = 0;           // how many of these there are, less one: all bits set
+    int32_t until_ = -1;         // its publisher
+    int64_t until_lane_ = -1;    // its lane's first stretch
+    struct Window {
+        int32_t reached = 0;  // how many lanes have come to its end
+        double at = 0.0;      // when the last one did
+        int64_t cause = kNoOp;
+    };
+    std::array<Window, 4> windows_;  // by number, modulo four: of no more are there lanes under way
+    int32_t window_ = 0;             // the last one whose end all have reached
     int32_t window_waiter_ = -1;
 };
 
