@@ -262,7 +262,7 @@ def test_ops_whose_parameters_have_no_default_are_not_measured_if_others_are() -
     known = cases(graph)
     assert needed == [0, 1]
     assert [case.op.index for case in known] == [2, 3]
-    assert [op.index for op in known[0].checked] == [2]
+    assert [op.body.args[2] for op in known[0].checked] == [graph.params["omega"], 0.4375]
     assert not Checked([Circumstances().of(graph.ops[2])]).covers(Circumstances().of(graph.ops[0]))
 
 
@@ -293,6 +293,21 @@ def test_each_circumstance_is_checked_on_one_op() -> None:
         graph.task(add, *pair)
     (case,) = cases(graph)
     assert case.checked == (case.op,)  # there is nothing to compare
+
+
+def test_variants_are_compared_for_other_values_of_parameters_too() -> None:
+    inner, a, b = ost.Graph(), np.zeros(8), np.zeros(8)
+    inner.task(relax, a, b, inner.param("omega", 0.5))
+    graph = ost.Graph()
+    graph.subgraph(inner, {"omega": graph.param("sigma", 0.25)})
+    (case,) = cases(graph)
+    assert [op.body.args[2] for op in case.checked] == [graph.params["sigma"], 0.21875]
+    assert case.checked[0] is case.op
+    for default in (0.0, 1, "text", np.inf):
+        graph = ost.Graph()
+        graph.task(relax, a, b, graph.param("omega", default))
+        (case,) = cases(graph)
+        assert case.checked == (case.op,)
 
 
 def test_of_very_many_scalars_some_are_checked() -> None:

@@ -356,6 +356,27 @@ def test_what_cannot_be_done_on_copies_is_not_called(path: Path) -> None:
     assert not called
 
 
+def test_a_variant_that_takes_a_parameter_for_granted_is_wrong(path: Path) -> None:
+    @ost.task
+    def scale(x: ost.ReadWrite, by: float) -> None:
+        assert by > 0
+        x *= by
+
+    @scale.variant
+    def halve(x: ost.ReadWrite, by: float) -> None:
+        x *= 0.5
+
+    @scale.variant
+    def halve_or_not(x: ost.ReadWrite, by: float) -> None:
+        np.multiply(x, by, out=x)
+
+    graph = ost.Graph()
+    graph.task(scale, np.ones(4), graph.param("by", 0.5))
+    statuses = [result.status for result in graph.tune(store=path, progress=False)["scale"].results]
+    assert [str(status) for status in statuses][1] == "wrong_result"
+    assert "wrong_result" not in [str(statuses[0]), str(statuses[2])]
+
+
 def test_a_graph_without_cases() -> None:
     fake = Fake()
     assert tune(ost.Graph(), fake) == {}

@@ -18,6 +18,7 @@ from ostinato.graph.task import Task
 from ostinato.graph.variant import Variant, variants_of
 from ostinato.measured.circumstance import Circumstances, representatives
 from ostinato.measured.identity import task_name
+from ostinato.measured.probe import probe
 
 __all__ = ["Case", "Grouped", "cases_of", "grouped", "key_of", "kind_of"]
 
@@ -41,7 +42,8 @@ class Case:
     declared
         The variants for this kind, the default first; none of a copy or a fill.
     checked
-        Ops, of which `op` is the first, that stand for all circumstances in which the variants are compared.
+        Ops, of which `op` is the first, that stand for all circumstances in which the variants are compared; and `op`
+        with other values of its parameters than their defaults.
     """
 
     label: str
@@ -137,7 +139,10 @@ def _case(label: str, kind: str, alike: list[Op]) -> Case:
     alike = [op for op in alike if not _needs_params(op.body)] or alike
     op = alike[0]
     declared = for_kind(op.body, kind)
-    checked = representatives(alike, Circumstances()) if len(declared) > 1 else (op,)
+    checked: tuple[Op, ...] = (op,)
+    if len(declared) > 1:
+        other = probe(op)
+        checked = representatives(alike if other is None else (*alike, other), Circumstances())
     return Case(label, key_of(op, kind), kind, op, declared, checked)
 
 
