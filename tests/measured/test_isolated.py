@@ -197,7 +197,7 @@ class Token:
 def sent(case: Case, path: Path, rtol: float = 0.0) -> shipment.Received:
     """Send a case to this process."""
     path.mkdir()
-    shipment.ship(case, str(path), rtol)
+    shipment.Shipment(case, rtol).write(str(path))
     received = shipment.receive(str(path))
     for file in path.iterdir():
         file.unlink()
@@ -289,7 +289,7 @@ def test_of_a_ring_it_is_the_element_of_step_0(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_sent_is_told(record: Callable[[], object], why: str, tmp_path: Path) -> None:
     with pytest.raises(shipment.Unshippable, match=why):
-        shipment.ship(case_of(record), str(tmp_path), 0.0)
+        shipment.Shipment(case_of(record), 0.0).write(str(tmp_path))
 
 
 def _inside() -> ost.Task[[np.ndarray], None]:
@@ -303,10 +303,10 @@ def _inside() -> ost.Task[[np.ndarray], None]:
 in_this_test = _inside()
 
 
-def test_too_much_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipment, "_MOST_BYTES", 1000)
     with pytest.raises(shipment.Unshippable, match="its arrays take 1600 bytes, more than"):
-        shipment.ship(case_of(lambda: tasks.add(np.zeros(100), np.zeros(100))), str(tmp_path), 0.0)
+        shipment.Shipment(case_of(lambda: tasks.add(np.zeros(100), np.zeros(100))), 0.0)
 
 
 MODULE = """

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.measured.comparison import Incomparable
 from ostinato.measured.problem import Unmeasurable
-from ostinato.measured.shipment import Stale, Unshippable, ship
+from ostinato.measured.shipment import Shipment, Stale, Unshippable
 from ostinato.measured.subject import Failure, MemoryFailure
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.process.scratch import Scratch
@@ -65,10 +65,11 @@ def measure_isolated(
         ]
     except ValueError as error:
         raise Unshippable(str(error)) from None
+    shipment = Shipment(case, rtol)
     scratch = Scratch()
     try:
         directory = scratch.directory("case")
-        ship(case, directory, rtol)
+        shipment.write(directory)
         report = tuner().tune(
             case.label,
             calls,

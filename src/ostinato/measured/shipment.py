@@ -20,7 +20,6 @@ from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
 from ostinato.graph.param import Param
 from ostinato.graph.recordable import Recordable
-from ostinato.graph.ring import RingElement
 from ostinato.graph.task import PythonTask, Task
 from ostinato.graph.variant import Variant
 from ostinato.measured.identity import importable, source_of
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from ostinato.graph.call_site import CallSite
     from ostinato.measured.case import Case
 
-__all__ = ["Received", "Stale", "Unshippable", "receive", "ship"]
+__all__ = ["Received", "Shipment", "Stale", "Unshippable", "receive"]
 
 _MOST_BYTES = 1 << 30
 _PAGE = 4096
@@ -69,42 +68,61 @@ class Received:
     rtol: float
 
 
-def ship(case: Case, directory: str, rtol: float) -> None:
-    """Write a case to files in a directory.
+class Shipment:
+    """A case that can be given to another process.
+
+    Parameters
+    ----------
+    case
+        The case.
+    rtol
+        By what part floating-point numbers may differ.
 
     Raises
     ------
     Unshippable
         Another process could not make the same of it.
     """
-    variants = [_Implementation.of(variant) for variant in case.variants]
-    ops = [at_step_0(op) for op in case.checked]
-    try:
-        originals = allocations(ops, AsCaptured(), whole=False)
-    except TypeError as error:
-        raise Unshippable(str(error)) from None
-    size = sum(original.high - original.low for original in originals)
-    if size > _MOST_BYTES:
-        raise Unshippable(f"its arrays take {size} bytes, more than are sent to another process")
-    operands = list({id(operand): operand for op in ops for operand in op.operands}.values())
-    begins: list[int] = []
-    with open(os.path.join(directory, "memory"), "wb") as file:
-        for original in originals:
-            # Alike within a page, as copies are.
-            file.seek(file.tell() + (original.low - file.tell()) % _PAGE)
-            begins.append(file.tell())
-            file.write(original.bytes)  # type: ignore[arg-type]
-    places = [_Place.of(operand, originals, begins) for operand in operands]
-    with open(os.path.join(directory, "case"), "wb") as file:
-        pickler = _Pickler(file, operands)
-        try:
-            pickler.dump(places)
-            pickler.dump([None if operand.arrays else operand.value for operand in operands])
-            pickler.dump(([_Call.of(op) for op in ops], variants, rtol))
-        except Unshippable:
-            raise
-        except Exception as error:  # pickling runs code of the user's
-            raise Unshippable(f"an argument cannot be pickled: {type(error).__name__}: {error}") from None
+
+    def __init__(self, case: Case, rtol: float) -> None:
+        self._variants = [_Implementation.of(variant) for variant in case.variants]
+        self._ops = [at_step_0(op) for op in case.checked]
+        self._rtol = rtol
+        self._operands = list({id(operand): operand for op in self._ops for operand in op.operands}.values())
+        for operand in self._operands:
+            _check(operand)
+        self._originals = allocations(self._ops, AsCaptured(), whole=False)
+        size = sum(original.high - original.low for original in self._originals)
+        if size > _MOST_BYTES:
+            raise Unshippable(f"its arrays take {size} bytes, more than are sent to another process")
+
+    def write(self, directory: str) -> None:
+        """Write it to files in a directory.
+
+        Raises
+        ------
+        Unshippable
+            An argument cannot be pickled.
+        """
+        begins: list[int] = []
+        with open(os.path.join(directory, "memory"), "wb") as file:
+            for original in self._originals:
+                # Alike within a page, as copies are.
+                file.seek(file.tell() + (original.low - file.tell()) % _PAGE)
+                begins.append(file.tell())
+                file.write(original.bytes)  # type: ignore[arg-type]
+        operands = self._operands
+        places = [_Place.of(operand, self._originals, begins) for operand in operands]
+        with open(os.path.join(directory, "case"), "wb") as file:
+            pickler = _Pickler(file, operands)
+            try:
+                pickler.dump(places)
+                pickler.dump([None if operand.arrays else operand.value for operand in operands])
+                pickler.dump(([_Call.of(op) for op in self._ops], self._variants, self._rtol))
+            except Unshippable:
+                raise
+            except Exception as error:  # pickling runs code of the user's
+                raise Unshippable(f"an argument cannot be pickled: {type(error).__name__}: {error}") from None
 
 
 def receive(directory: str) -> Received:
@@ -133,6 +151,13 @@ def receive(directory: str) -> Received:
     return Received(tuple(call.op(variants[0]) for call in calls), variants, rtol)
 
 
+def _check(operand: Operand) -> None:
+    if operand.arrays and operand.arrays[0].dtype.hasobject:
+        raise Unshippable("an array holds Python objects")
+    if operand.arrays and not isinstance(operand.value, np.ndarray):
+        raise Unshippable(f"an argument is an array of another library, a {type(operand.value).__name__}")
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where in the memory an operand is."""
@@ -148,10 +173,6 @@ class _Place:
         if not operand.arrays:
             return _Place(operand.mode)
         array = operand.arrays[0]
-        if array.dtype.hasobject:
-            raise Unshippable("an array holds Python objects")
-        if not isinstance(operand.value, np.ndarray | RingElement):
-            raise Unshippable(f"an argument is an array of another library, a {type(operand.value).__name__}")
         begin = 0
         if array.size:
             address = array.ctypes.data
