@@ -19,7 +19,6 @@ from ostinato.demo.diffusion import Diffusion, Method
 from ostinato.demo.photograph import Picture
 from ostinato.runtime.program import Program
 from ostinato.view.progress import progress_bar
-from ostinato.view.trace import Trace
 
 __all__ = ["Contestant", "Replays", "by_pool", "check", "contest", "one_by_one"]
 
@@ -122,17 +121,31 @@ class Replays:
     def __exit__(self, *exc: object) -> None:
         self._open.close()
 
-    def add(self, method: Method, kernel: str, costs: Mapping[object, float] | Trace | None) -> Contestant:
-        """Compile a program with these costs, where `kernel` is what will run; None: with what the store knows."""
-        diffusion = Diffusion(self._noisy, self._count)
-        program = self._open.enter_context(diffusion.capture(method).compile(self._machine, costs=costs))
-        self.programs.append(program)
+    def add(self, method: Method, kernel: str, known: str, costs: Mapping[object, float] | None) -> Contestant:
+        """Compile a program with these costs, or those that the store knows; `kernel` is what it will run."""
+        diffusion, program = self._program(method, costs)
 
         def advance(numbers: range) -> None:
             program.replay(len(numbers))
 
-        known = "measured" if costs is None else "traced" if isinstance(costs, Trace) else "estimated"
         return Contestant("replay", kernel, known, diffusion, self._steps, advance)
+
+    def add_retuned(self, method: Method, kernel: str) -> Contestant:
+        """Compile a program with costs that the store knows, which is retuned in its first turn."""
+        diffusion, program = self._program(method, None)
+
+        def advance(numbers: range) -> None:
+            if numbers.start == 0:
+                program.retune(len(numbers))
+            else:
+                program.replay(len(numbers))
+
+        return Contestant("replay", kernel, "retuned", diffusion, self._steps, advance)
+
+    def _program(self, method: Method, costs: Mapping[object, float] | None) -> tuple[Diffusion, Program]:
+        diffusion = Diffusion(self._noisy, self._count)
+        self.programs.append(self._open.enter_context(diffusion.capture(method).compile(self._machine, costs=costs)))
+        return diffusion, self.programs[-1]
 
 
 def check(contestants: Sequence[Contestant], method: Method, noisy: Picture) -> None:

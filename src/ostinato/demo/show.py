@@ -12,7 +12,7 @@ from rich.table import Table
 
 import ostinato as ost
 from ostinato.demo import DemoError, photograph
-from ostinato.demo.diffusion import NATIVE, NUMPY, Method
+from ostinato.demo.diffusion import NATIVE, NUMPY, Diffusion, Method
 from ostinato.demo.photograph import Picture
 from ostinato.demo.race import Contestant, Replays, by_pool, check, contest, one_by_one
 from ostinato.demo.tuned import chosen, tune
@@ -58,16 +58,14 @@ def _native(
     few = max(steps // 10, 1)
     with ThreadPoolExecutor(len(machine.processors)) as pool, Replays(machine, noisy, STRIPS, steps) as replays:
         plain = one_by_one(NATIVE, noisy, STRIPS, steps)
-        untuned = better = replays.add(NATIVE, NATIVE.name, {})
+        untuned = better = replays.add(NATIVE, NATIVE.name, "estimated", {})
         everybody = [plain, by_pool(NATIVE, noisy, STRIPS, few, pool), untuned]
         if tuned is not None and tuned is not NATIVE:
-            better = replays.add(tuned, tuned.name, {})
+            better = replays.add(tuned, tuned.name, "estimated", {})
             everybody += [one_by_one(tuned, noisy, STRIPS, steps), by_pool(tuned, noisy, STRIPS, few, pool), better]
         placed = []
         if tuned is not None:
-            placed.append(replays.add(NATIVE, tuned.name, None))
-            replays.add(NATIVE, tuned.name, None)  # does not race: it may take more steps
-            placed.append(replays.add(NATIVE, tuned.name, replays.programs[-1].trace(20)))
+            placed = [replays.add(NATIVE, tuned.name, "measured", None), replays.add_retuned(NATIVE, tuned.name)]
             everybody += placed
         contest(everybody)
         check(everybody, NATIVE, noisy)
@@ -78,7 +76,7 @@ def _native(
                 f"Tuning the kernel makes the replay {untuned.per_step / better.per_step:.2f} times as fast. "
                 f"Placement by costs that are not estimated changes that by {gains}."
             )
-        _timelines(console, replays.programs[-1], output)
+        _timelines(console, replays.programs[-1], Diffusion(noisy, STRIPS).capture(NATIVE), machine, output)
     return plain.picture
 
 
@@ -88,18 +86,22 @@ def _numpy(console: Console, noisy: Picture, steps: int, machine: ost.Machine) -
         everybody = [
             one_by_one(NUMPY, noisy, COARSE, steps),
             by_pool(NUMPY, noisy, COARSE, few, pool),
-            replays.add(NUMPY, NUMPY.name, {}),
+            replays.add(NUMPY, NUMPY.name, "estimated", {}),
         ]
         contest(everybody)
         check(everybody, NUMPY, noisy)
         _print(console, f"{len(everybody[0].diffusion.strips)} strips as NumPy tasks", everybody)
 
 
-def _timelines(console: Console, program: Program, output: Path) -> None:
-    """Draw what the threads did, and beside it what a simulation of the schedule says that they do."""
-    trace = _quietest(program.trace(10) for _ in range(10))
+def _timelines(console: Console, program: Program, again: ost.Graph, machine: ost.Machine, output: Path) -> None:
+    """Draw what the threads did, and beside it what a simulation of the schedule says that they do.
+
+    The simulation knows what tasks take next to each other, from a trace: while tuned, their arrays were in the cache.
+    """
+    with again.compile(machine, costs=program.trace(100)) as traced:
+        trace = _quietest(traced.trace(10) for _ in range(10))
+        simulation = traced.simulate()
     trace.plot(output / "timeline.png")
-    simulation = program.simulate()
     simulation.plot(output / "predicted.png", trace)
     span = float(trace.records["end"].max() - trace.records["start"].min()) * 1e-9 / 10
     console.print(
