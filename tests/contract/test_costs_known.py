@@ -100,8 +100,8 @@ def test_what_another_process_measured_is_known_here(tasks, machine, user, tmp_p
     assert all(result.cached for result in report.results)
 
 
-def test_a_compile_sees_what_was_stored_since_the_last_one(tasks, machine, user, tmp_path):
-    module = tasks(WATCHED)
+def test_a_compile_sees_what_was_stored_since_the_last_one(here, machine, tmp_path):
+    module = here(WATCHED)
     (tmp_path / "cache").mkdir(exist_ok=True)
     graph, *_ = graph_of(module.relax)
     with graph.compile(machine) as program:
@@ -111,8 +111,8 @@ def test_a_compile_sees_what_was_stored_since_the_last_one(tasks, machine, user,
         assert "quick" in program.explain()
 
 
-def test_another_graph_knows(tasks, machine, lines):
-    module = tasks(WATCHED)
+def test_another_graph_knows(here, machine, lines):
+    module = here(WATCHED)
     tune(graph_of(module.relax)[0], machine)
     ran = lines()
     graph, *_ = graph_of(module.relax, times=3)
@@ -121,8 +121,8 @@ def test_another_graph_knows(tasks, machine, lines):
     assert lines() == ran
 
 
-def test_only_what_is_new_is_measured(tasks, machine, lines):
-    module = tasks(WATCHED)
+def test_only_what_is_new_is_measured(here, machine, lines):
+    module = here(WATCHED)
     tune(graph_of(module.relax)[0], machine)
     with ost.capture() as graph:
         module.relax(np.ones(8), np.zeros(8))
@@ -190,6 +190,38 @@ def test_another_variant_is_measured(tasks, user, lines, tmp_path):
     assert not any("variant quick" in line for line in said)
 
 
+def test_a_file_that_changed_since_it_was_imported(tasks, machine, lines):
+    """Workers import what the file holds now, and this process runs what it held before."""
+    module = tasks(RIGHT.replace("src, 2", "src, 3"))
+    rewritten(module, lines, RIGHT)
+    for times in (1, 2):
+        graph, _, dst = graph_of(module.relax)
+        assert variant(tune(graph, machine)["relax"].best) == "relax", times
+        with graph.compile(machine) as program:
+            program.replay()
+        assert dst.tolist() == [2.0] * 8
+
+
+def test_a_module_that_was_changed_by_hand(tasks, machine):
+    """Workers import a module as it is in its file; here, somebody set one of its names."""
+    source = """
+FACTOR = 3
+
+@relax.variant()
+def quick(src: ost.Read, dst: ost.Write):
+    np.multiply(src, FACTOR, out=dst)
+"""
+    module = tasks(source)
+    for factor, best in ((3, "relax"), (2, "quick"), (3, "relax")):
+        module.FACTOR = factor
+        graph, _, dst = graph_of(module.relax)
+        tune(graph, machine)
+        with graph.compile(machine) as program:
+            assert ("quick" in program.explain()) == (best == "quick"), factor
+            program.replay()
+        assert dst.tolist() == [2.0] * 8
+
+
 # A store from elsewhere
 
 
@@ -210,8 +242,8 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("field", ELSEWHERE)
-def test_a_store_of_another_machine_is_refused_by_name(tasks, machine, field, tmp_path, lines):
-    module = tasks(WATCHED)
+def test_a_store_of_another_machine_is_refused_by_name(here, machine, field, tmp_path, lines):
+    module = here(WATCHED)
     store = tmp_path / "store.db"
     tune(graph_of(module.relax)[0], machine, store=store)
     changed(store, field, ELSEWHERE[field])
@@ -229,10 +261,10 @@ def test_a_store_of_another_machine_is_refused_by_name(tasks, machine, field, tm
         assert "quick" in program.explain()
 
 
-def test_a_store_brought_from_another_machine(tasks, machine, tmp_path):
+def test_a_store_brought_from_another_machine(here, machine, tmp_path):
     from ostinato.tune.store.exchange import export, load
 
-    module = tasks(RIGHT)
+    module = here(RIGHT)
     tune(graph_of(module.relax)[0], machine, store=tmp_path / "here.db")
     export(tmp_path / "here.db", tmp_path / "file.jsonl")
     load(tmp_path / "file.jsonl", tmp_path / "there.db")
