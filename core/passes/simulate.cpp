@@ -34,7 +34,9 @@ double step_seconds_alone(const Adjacency& before, std::span<const double> secon
                           std::span<const int32_t> order, const MachineModel& model, int64_t steps,
                           std::size_t threads) {
     const auto ops = static_cast<int64_t>(order.size());
-    std::vector<double> finish(at(ops * steps)), free_at(lanes.home.size(), 0.0);
+    const std::size_t count = lanes.home.size();
+    std::vector<double> finish(at(ops * steps)), free_at(count, 0.0);
+    std::vector<double> seen(count * count, 0.0);  // until when each lane knows of each
     for (int64_t step = 0; step < steps; ++step) {
         for (const int32_t op : order) {
             const int32_t lane = lanes.lane[at(op)];
@@ -44,12 +46,19 @@ double step_seconds_alone(const Adjacency& before, std::span<const double> secon
             for (int64_t e = before.start[at(op)]; e < before.start[at(op) + 1]; ++e) {
                 const int32_t from = before.op[at(e)];
                 const int64_t then = step - before.distance[at(e)];
-                if (lanes.lane[at(from)] == lane || then < 0)
+                const int32_t other = lanes.lane[at(from)];
+                if (other == lane || then < 0)
                     continue;
-                const double there = finish[at(then * ops + from)] + model.transfer;
+                const double end = finish[at(then * ops + from)];
+                double& known = seen[at(lane) * count + at(other)];
+                if (end <= known)
+                    continue;
+                // Where the result is there, the line is still the other core's: half of a transfer.
+                const double there = std::max(end + model.transfer, free + model.transfer / 2);
                 if (last < 0 || there > ready)
-                    last = lanes.lane[at(from)];
+                    last = other;
                 ready = std::max(ready, there);
+                known = std::max(end, ready - model.transfer);
             }
             if (last >= 0)
                 ready += model.look;
