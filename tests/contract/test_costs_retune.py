@@ -358,6 +358,28 @@ def test_explain_says_that_costs_were_traced(machine):
         assert {record.op for record in run.profile} == set(graph.ops)
 
 
+def test_what_was_chosen_stays_chosen(machine):
+    @ost.task
+    def relax(x: ost.ReadWrite):
+        time.sleep(0.003)
+        x += 1
+
+    @relax.variant()
+    def quick(x: ost.ReadWrite):
+        x += 1
+
+    x = np.zeros(1)
+    with ost.capture() as graph:
+        relax(x)
+    graph.tune(machine, progress=False)
+    with graph.compile(machine) as program:
+        assert "quick" in program.explain()
+        program.retune(steps=20)
+        assert "quick" in program.explain()
+        program.replay(1)
+    assert x[0] == 21
+
+
 def test_an_empty_graph(machine):
     with ost.Graph().compile(machine) as program:
         program.retune(steps=10)
