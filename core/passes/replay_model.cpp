@@ -5,9 +5,9 @@
 #include <stdexcept>
 
 #include "passes/at.h"
-#include "passes/bit_tree.h"
 #include "passes/event_queue.h"
 #include "passes/replay_parts.h"
+#include "passes/replay_threads.h"
 
 namespace ostinato::passes {
 
@@ -22,16 +22,9 @@ constexpr double kTurn = 100e-6;  // a thread with several lanes leaves one for 
 class Replay {
 public:
     Replay(const Replayed& in, const Question& asked)
-        : in_(in), asked_(asked), parts_(in, asked), threads_(at(in.threads)),
-          nodes_(at((in.threads + in.threads_a_node - 1) / in.threads_a_node)), ready_(in.home.size()),
-          shared_(in.home.size()), queues_(asked.link_latency > 0.0 && in.home.size() > 1 ? nodes_.size() : 1),
+        : in_(in), asked_(asked), parts_(in, asked), threads_(in),
+          queues_(asked.link_latency > 0.0 && in.home.size() > 1 ? threads_.nodes() : 1),
           soonest_(queues_.size(), kNever), lanes_left_(at(asked.steps), static_cast<int32_t>(in.home.size())) {
-        for (std::size_t l = 0; l < in.home.size(); ++l) {
-            Thread& home = threads_[at(in.home[l])];
-            if (home.own_end == 0)
-                home.own_begin = home.next = static_cast<int32_t>(l);
-            home.own_end = static_cast<int32_t>(l) + 1;
-        }
         const std::size_t rows = at(asked.shown) * in.seconds.size();
         answer_.start.assign(rows, 0.0);
         answer_.end.assign(rows, 0.0);
@@ -44,9 +37,9 @@ public:
         for (std::size_t l = 0; l < in_.home.size(); ++l)
             list_ready(static_cast<int32_t>(l), 0.0);
         for (const bool owns : {true, false}) {  // whoever has lanes begins with them
-            for (std::size_t t = 0; t < threads_.size(); ++t)
+            for (int32_t t = 0; t < in_.threads; ++t)
                 if ((threads_[t].own_end > 0) == owns)
-                    choose(static_cast<int32_t>(t), 0.0);
+                    choose(t, 0.0);
         }
         for (int32_t measured = 0; measured < 2;) {
             const double first = *std::min_element(soonest_.begin(), soonest_.end());
@@ -72,30 +65,6 @@ public:
 
 private:
     enum : uint32_t { kEnd, kAway, kLook, kAwake };  // what happens; the second and third to a lane, else to a thread
-    enum class State : uint8_t { kIdle, kWaking, kBusy };
-
-    struct Thread {
-        int32_t own_begin = 0, own_end = 0, next = 0;  // lanes at home here, and where the round among them goes on
-        int32_t lane = -1;                             // in hand
-        State state = State::kBusy;
-        double since = 0.0;                // it is idle
-        double took_up = 0.0;              // when it did the lane in hand
-        double free_from = 0.0;            // when it can do the next one
-        double free_at = 0.0;              // when its last op ended
-        int64_t last = kNoOp;              // that op
-        int32_t earlier = -1, later = -1;  // among those of its node that are idle, in the order in which they got so
-        int32_t behind = -1;               // who gets the GIL next
-        double busy = 0.0;
-        bool several() const { return own_end - own_begin > 1; }
-    };
-    struct Node {
-        int32_t idle = -1;              // the thread that got idle last
-        int32_t listed = 0;             // lanes that are ready and that nobody holds
-        bool held = false;              // the GIL
-        int32_t first = -1, last = -1;  // threads that wait for it
-        int64_t holder = kNoOp;         // the op that held it last
-    };
-
     // Deals with what happens on a node, or on all, before `end`; with a single queue, until all lanes have ended a
     // step.
     void work_off(std::size_t q, double end, int32_t until) {
@@ -119,36 +88,17 @@ private:
         }
     }
 
-    Thread& thread(int32_t t) { return threads_[at(t)]; }
-    Node& node(int32_t t) { return nodes_[at(t / in_.threads_a_node)]; }
-
     // --- threads ---
 
     // The thread takes a lane that is ready, its own first.
     void choose(int32_t t, double now) {
-        Thread& own = thread(t);
-        if (node(t).listed == 0) {
-            rest(t, now);
-            return;
-        }
-        int64_t l = ready_.next(at(own.next), at(own.own_end));
-        if (l < 0)
-            l = ready_.next(at(own.own_begin), at(own.next));
+        const int32_t l = threads_.take(t);
         if (l >= 0) {
-            own.next = static_cast<int32_t>(l) + 1 < own.own_end ? static_cast<int32_t>(l) + 1 : own.own_begin;
+            parts_.lane(l).listed = false;
+            serve(t, l, now);
         } else {
-            const int32_t first = t / in_.threads_a_node * in_.threads_a_node;
-            l = shared_.next(at(parts_.lane_from(first)), at(parts_.lane_from(first + in_.threads_a_node)));
+            threads_.rest(t, now);
         }
-        if (l < 0) {
-            rest(t, now);
-            return;
-        }
-        --node(t).listed;
-        ready_.erase(at(l));
-        shared_.erase(at(l));
-        parts_.lane(static_cast<int32_t>(l)).listed = false;
-        serve(t, static_cast<int32_t>(l), now);
     }
 
     // It leaves a lane. One that has no other stays with it, and looks.
@@ -157,34 +107,11 @@ private:
             own.free_from = now + asked_.model.take_up;
     }
 
-    void rest(int32_t t, double now) {
-        Thread& own = thread(t);
-        own.state = State::kIdle;
-        own.lane = -1;
-        own.since = now;
-        own.earlier = node(t).idle;
-        own.later = -1;
-        if (own.earlier >= 0)
-            thread(own.earlier).later = t;
-        node(t).idle = t;
-    }
-
-    // It is idle no more.
-    void rouse(int32_t t) {
-        const Thread& own = thread(t);
-        if (own.earlier >= 0)
-            thread(own.earlier).later = own.later;
-        if (own.later >= 0)
-            thread(own.later).earlier = own.earlier;
-        else
-            node(t).idle = own.earlier;
-    }
-
     static bool polls(const Thread& idle, double now) { return now - idle.since <= kPoll; }
 
     void ring(int32_t t, double now) {
-        rouse(t);
-        thread(t).state = State::kWaking;
+        threads_.rouse(t);
+        threads_[t].state = State::kWaking;
         push(now + asked_.model.wake, kAwake, t);
     }
 
@@ -192,16 +119,16 @@ private:
     // who sleeps is woken.
     void make_ready(int32_t l, double now) {
         const int32_t home = in_.home[at(l)];
-        const int32_t other = in_.pinned[at(l)] == 0 ? node(home).idle : -1;
-        if (thread(home).state == State::kIdle && polls(thread(home), now)) {
+        const int32_t other = in_.pinned[at(l)] == 0 ? threads_.node(home).idle : -1;
+        if (threads_[home].state == State::kIdle && polls(threads_[home], now)) {
             take(home, l, now);
-        } else if (other >= 0 && polls(thread(other), now)) {
+        } else if (other >= 0 && polls(threads_[other], now)) {
             take(other, l, now);
         } else {
             list_ready(l, now);
-            if (thread(home).state == State::kIdle)
+            if (threads_[home].state == State::kIdle)
                 ring(home, now);
-            else if (thread(home).state == State::kBusy && other >= 0)
+            else if (threads_[home].state == State::kBusy && other >= 0)
                 ring(other, now);
         }
     }
@@ -210,21 +137,18 @@ private:
         Lane& lane = parts_.lane(l);
         lane.ready_at = now;
         lane.listed = true;
-        ++node(in_.home[at(l)]).listed;
-        ready_.insert(at(l));
-        if (in_.pinned[at(l)] == 0)
-            shared_.insert(at(l));
+        threads_.list(l);
     }
 
     // An idle thread that looks sees the head come.
     void take(int32_t t, int32_t l, double now) {
         parts_.lane(l).ready_at = now;
-        rouse(t);
+        threads_.rouse(t);
         serve(t, l, now, true);
     }
 
     void serve(int32_t t, int32_t l, double now, bool looked = false) {
-        Thread& own = thread(t);
+        Thread& own = threads_[t];
         Lane& lane = parts_.lane(l);
         now = std::max(now, own.free_from);
         lane.queued += std::max(now - std::max(lane.ready_at, begun_), 0.0);
@@ -245,7 +169,7 @@ private:
 
     // The thread goes on with the lane in hand. `looked`: until now, for what its head waits for.
     void go_on(int32_t t, double now, bool looked = false) {
-        Thread& own = thread(t);
+        Thread& own = threads_[t];
         const int32_t l = own.lane;
         Lane& lane = parts_.lane(l);
         const double seen = parts_.next_seen(lane, t);
@@ -266,7 +190,7 @@ private:
             own.free_at = now;
             own.last = lane.cause;
             choose(t, now);
-        } else if (manner == Manner::kThread || get_gil(t)) {
+        } else if (manner == Manner::kThread || threads_.get_gil(t)) {
             push(begin(l, t, now), kEnd, t);
         }
     }
@@ -319,7 +243,7 @@ private:
     }
 
     void end_stretch(int32_t t) {
-        Thread& own = thread(t);
+        Thread& own = threads_[t];
         const int32_t l = own.lane;
         const bool gil = parts_.stretch(parts_.lane(l)).manner == Manner::kGil;
         own.free_at = now_;
@@ -327,9 +251,9 @@ private:
         const double now = now_ + rings_ * asked_.model.ring;
         own.last = parts_.lane(l).cause;
         if (gil)
-            release_gil(t);
+            pass_gil_on(t);
         if (over && own.several() && now_ - own.took_up >= kTurn) {
-            if (ready_.next(at(own.own_begin), at(own.own_end)) >= 0) {
+            if (threads_.own_ready(own)) {
                 list_ready(l, now_);
                 turn(own, now);
                 choose(t, now_);
@@ -338,6 +262,14 @@ private:
             own.took_up = now_;
         }
         go_on(t, now);
+    }
+
+    void pass_gil_on(int32_t t) {
+        const int32_t next = threads_.next_for_gil(t);
+        if (next < 0)
+            return;
+        parts_.lane(threads_[next].lane).cause = threads_[t].last;
+        push(begin(threads_[next].lane, next, now_), kEnd, next);
     }
 
     // The lane's stretch has ended. Whether its step has.
@@ -357,41 +289,14 @@ private:
         rings_ = 0;
         for (const int32_t other : woken_) {
             const int32_t home = in_.home[at(other)];
-            if (&node(home) == &node(t) && thread(home).state == State::kIdle && !polls(thread(home), now_)) {
+            if (&threads_.node(home) == &threads_.node(t) && threads_[home].state == State::kIdle &&
+                !polls(threads_[home], now_)) {
                 ring(home, now_);
                 ++rings_;
             }
             look_again(other);
         }
         return over;
-    }
-
-    // --- the GIL ---
-
-    bool get_gil(int32_t t) {
-        Node& here = node(t);
-        if (!here.held) {
-            here.held = true;
-            return true;
-        }
-        thread(t).behind = -1;
-        if (here.first < 0)
-            here.first = t;
-        else
-            thread(here.last).behind = t;
-        here.last = t;
-        return false;
-    }
-
-    void release_gil(int32_t t) {
-        Node& here = node(t);
-        const int32_t next = here.first;
-        here.held = next >= 0;
-        if (next < 0)
-            return;
-        here.first = thread(next).behind;
-        parts_.lane(thread(next).lane).cause = thread(t).last;
-        push(begin(thread(next).lane, next, now_), kEnd, next);
     }
 
     // --- what is told ---
@@ -402,7 +307,7 @@ private:
         begun_ = now_;
         for (Lane& lane : parts_.lanes())
             lane.busy = lane.done = lane.queued = 0.0;
-        for (Thread& each : threads_)
+        for (Thread& each : threads_.all())
             each.busy = 0.0;
     }
 
@@ -411,7 +316,7 @@ private:
         const double took = now_ - std::max(lane.began, begun_);
         lane.busy += took;
         if (stretch.manner != Manner::kAway)
-            thread(lane.served).busy += took;
+            threads_[lane.served].busy += took;
         if (lane.takes > 0.0)
             lane.done += stretch.seconds * (took / lane.takes);
     }
@@ -425,31 +330,11 @@ private:
             answer_.lane_busy.push_back(lane.busy);
             answer_.lane_queued.push_back(lane.queued);
         }
-        for (const Thread& each : threads_)
+        for (const Thread& each : threads_.all())
             answer_.thread_busy.push_back(each.busy);
         answer_.span = now_ - begun_;
-        answer_.step_seconds = std::max((ended_ - half_ended_) / (asked_.steps - half()), busiest());
+        answer_.step_seconds = std::max((ended_ - half_ended_) / (asked_.steps - half()), parts_.busiest(answer_.span));
         trace_back();
-    }
-
-    // What a step takes by what the lanes of one thread got done, those that had most to do: where lanes take turns,
-    // the last one to end a step may have been behind, and then have caught up, so that its steps say too little.
-    double busiest() {
-        double most = -1.0, found = 0.0;
-        for (const Thread& each : threads_) {
-            double busy = 0.0, done = 0.0, work = 0.0;
-            for (int32_t l = each.own_begin; l < each.own_end; ++l) {
-                busy += parts_.lane(l).busy;
-                done += parts_.lane(l).done;
-                for (int64_t i = in_.lane_begin[at(l)]; i < in_.lane_begin[at(l) + 1]; ++i)
-                    work += in_.seconds[at(in_.lane_ops[at(i)])];
-            }
-            if (busy > most && done > 0.0) {
-                most = busy;
-                found = answer_.span * work / done;
-            }
-        }
-        return found;
     }
 
     void trace_back() {
@@ -476,9 +361,7 @@ private:
     const Replayed& in_;
     const Question& asked_;
     Parts parts_;
-    std::vector<Thread> threads_;
-    std::vector<Node> nodes_;
-    BitTree ready_, shared_;  // lanes that nobody holds whose heads can run; and of these, those that anyone may serve
+    Threads threads_;
     std::vector<EventQueue> queues_;   // by node; where links take no time, one for all
     std::vector<double> soonest_;      // when the first event of each happens
     std::vector<int32_t> lanes_left_;  // by step: how many have not ended it

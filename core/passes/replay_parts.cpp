@@ -35,8 +35,7 @@ double normal(uint64_t seed, int32_t op, int32_t step) {
 }  // namespace
 
 Parts::Parts(const Replayed& in, const Question& asked)
-    : in_(in), asked_(asked), lanes_(in.home.size()), sigma_(in.seconds.size()), waits_(in.wait_op.size()),
-      lane_from_(at(in.threads)) {
+    : in_(in), asked_(asked), lanes_(in.home.size()), sigma_(in.seconds.size()), waits_(in.wait_op.size()) {
     // The logarithm of an op's time is normal; half the distance between its outer percentiles is sinh(1.64 sigma).
     for (std::size_t op = 0; op < sigma_.size(); ++op)
         sigma_[op] = std::asinh(in.spread[op]) / kNormal95;
@@ -64,11 +63,6 @@ Parts::Parts(const Replayed& in, const Question& asked)
         }
     }
     add_waits(number);
-    for (std::size_t t = 0, l = 0; t < lane_from_.size(); ++t) {
-        while (l < lanes_.size() && at(in.home[l]) < t)
-            ++l;
-        lane_from_[t] = static_cast<int32_t>(l);
-    }
     int32_t longest = 0;
     for (const int32_t distance : in.wait_distance)
         longest = std::max(longest, distance);
@@ -202,8 +196,10 @@ double Parts::looks(const Lane& lane, int32_t thread, bool looked) {
     if (judged(lane) >= 0)
         ++news;
     if (begins_window(lane)) {
+        const auto by_node = [&](int32_t home, int32_t node) { return home / in_.threads_a_node < node; };
         const int32_t node = in_.home[at(&lane - lanes_.data())] / in_.threads_a_node;
-        news += lane_from((node + 1) * in_.threads_a_node) - lane_from(node * in_.threads_a_node) - 1;
+        const auto first = std::lower_bound(in_.home.begin(), in_.home.end(), node, by_node);
+        news += std::lower_bound(first, in_.home.end(), node + 1, by_node) - first - 1;
     }
     if (news == 0)
         return 0.0;
@@ -270,6 +266,24 @@ void Parts::publish(Publisher& publisher, int32_t step, int32_t thread, double n
     for (int32_t waiter = publisher.first_waiter; waiter >= 0; waiter = lanes_[at(waiter)].next_waiter)
         woken.push_back(waiter);
     publisher.first_waiter = -1;
+}
+
+double Parts::busiest(double span) const {
+    double most = -1.0, found = 0.0;
+    for (std::size_t l = 0; l < lanes_.size();) {
+        double busy = 0.0, done = 0.0, work = 0.0;
+        for (const int32_t home = in_.home[l]; l < lanes_.size() && in_.home[l] == home; ++l) {
+            busy += lanes_[l].busy;
+            done += lanes_[l].done;
+            for (int64_t i = in_.lane_begin[l]; i < in_.lane_begin[l + 1]; ++i)
+                work += in_.seconds[at(in_.lane_ops[at(i)])];
+        }
+        if (busy > most && done > 0.0) {
+            most = busy;
+            found = span * work / done;
+        }
+    }
+    return found;
 }
 
 }  // namespace ostinato::passes

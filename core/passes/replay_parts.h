@@ -54,11 +54,6 @@ public:
     Lane& lane(int32_t l) { return lanes_[at(l)]; }
     std::vector<Lane>& lanes() { return lanes_; }
     const Stretch& stretch(const Lane& lane) const { return stretches_[at(lane.next)]; }
-    // The first lane of this thread or a later one.
-    int32_t lane_from(int32_t thread) const {
-        return thread < in_.threads ? lane_from_[at(thread)] : static_cast<int32_t>(lanes_.size());
-    }
-
     // What op takes in a step.
     double seconds(int32_t op, int32_t step) const;
     // When a thread can see that all has happened which the lane's head waits for; kUnknown: not yet known.
@@ -70,6 +65,11 @@ public:
     void await(int32_t l);
     // The lane's stretch ended on a thread. Whether its step did. `woken` gets the lanes that waited for this.
     bool complete(int32_t l, int32_t thread, double now, std::vector<int32_t>& woken);
+
+    // What a step takes by what the lanes of one thread got done in a span of time, those that had most to do. Where
+    // lanes take turns, the last one to end a step may have been behind, and have caught up, so that its steps say too
+    // little.
+    double busiest(double span) const;
 
 private:
     struct Publisher {
@@ -106,9 +106,8 @@ private:
         int64_t place;  // of the op in its lane, from 1
     };
     std::vector<Wait> waits_;
-    std::vector<int64_t> seen_;       // by pair: how many ops of the one the other has seen done
-    std::vector<int32_t> lane_of_;    // by publisher
-    std::vector<int32_t> lane_from_;  // by thread
+    std::vector<int64_t> seen_;     // by pair: how many ops of the one the other has seen done
+    std::vector<int32_t> lane_of_;  // by publisher
     std::vector<Publisher> publishers_;
     std::vector<double> times_;  // by publisher: when it published in the last steps
     int32_t past_ = 0;           // how many of these there are, less one: all bits set
