@@ -70,33 +70,31 @@ def diffuse(source: ost.Read, noisy: ost.Read, target: ost.Write) -> None:
 def diffuse_blocks(source: ost.Read, noisy: ost.Read, target: ost.Write, columns: int) -> None:
     """Take the step for `columns` pixels at a time, in loops that are simple enough for vector instructions."""
     height, _, width = target.shape
-    flow = np.empty((3, columns), np.float32)
     change = np.empty((3, columns), np.float32)
-    slope = np.empty(columns, np.float32)
+    flow = np.empty(columns, np.float32)
     for y in range(height):
         for left in range(1, width - 1, columns):
             count = min(columns, width - 1 - left)
+            centre, noise, new = source[y + 1], noisy[y], target[y]
             for plane in range(3):
-                centre, noise, sums = source[y + 1, plane, left:], noisy[y, plane, left:], change[plane]
+                near, original, sums = centre[plane, left:], noise[plane, left:], change[plane]
                 for x in range(count):
-                    sums[x] = FIDELITY * (noise[x] - centre[x])
+                    sums[x] = FIDELITY * (original[x] - near[x])
             for neighbour in range(4):
                 dy, dx = (0, 2, 1, 1)[neighbour], (0, 0, -1, 1)[neighbour]
-                for plane in range(3):
-                    centre, far, one = source[y + 1, plane, left:], source[y + dy, plane, left + dx :], flow[plane]
-                    for x in range(count):
-                        one[x] = far[x] - centre[x]
-                red, green, blue = flow
+                far, beside = source[y + dy], left + dx
+                red, green, blue = centre[0, left:], centre[1, left:], centre[2, left:]
+                far_red, far_green, far_blue = far[0, beside:], far[1, beside:], far[2, beside:]
                 for x in range(count):
-                    slope[x] = flow_along(red[x], green[x], blue[x])
+                    flow[x] = flow_along(far_red[x] - red[x], far_green[x] - green[x], far_blue[x] - blue[x])
                 for plane in range(3):
-                    one, sums = flow[plane], change[plane]
+                    near, other, sums = centre[plane, left:], far[plane, beside:], change[plane]
                     for x in range(count):
-                        sums[x] += slope[x] * one[x]
+                        sums[x] += flow[x] * (other[x] - near[x])
             for plane in range(3):
-                centre, sums, new = source[y + 1, plane, left:], change[plane], target[y, plane, left:]
+                near, sums, out = centre[plane, left:], change[plane], new[plane, left:]
                 for x in range(count):
-                    new[x] = centre[x] + RATE * sums[x]
+                    out[x] = near[x] + RATE * sums[x]
         keep_ends(source[y + 1], target[y])
 
 
