@@ -358,8 +358,8 @@ class Program:
         for core in self._cores:
             core.close()
         for form in self._forms:
-            del form.lowered
-        del self._lowered, self._param_values
+            form.lowered = None  # type: ignore[assignment]
+        self._lowered = self._param_values = None  # type: ignore[assignment]
         self._binding = None
         self._ended = True
 
