@@ -158,6 +158,28 @@ def always_the_same(dst: ost.Write) -> None:
     dst[:] = 0
 
 
+class Log:
+    """An object that tasks change."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+
+
+@ost.task
+def note(log: ost.ReadWrite, value: int) -> None:
+    log.values.append(value)
+
+
+@note.variant
+def note_twice(log: ost.ReadWrite, value: int) -> None:
+    log.values += [value, value]
+
+
+@note.variant
+def note_otherwise(log: ost.ReadWrite, value: int) -> None:
+    log.values = [*log.values, value]
+
+
 @ost.task
 def writes_a_file(path: ost.Write) -> None:
     Path(path).touch()

@@ -243,7 +243,7 @@ def test_arguments_arrive_as_they_are(tmp_path: Path) -> None:
     def record() -> None:
         tasks_with_arguments(a, token, ost.step, ost.param("p", 2.5), name="x", values=[1, None])
 
-    (op,) = sent(case_of(record), tmp_path / "sent").ops
+    op, *_ = sent(case_of(record), tmp_path / "sent").ops
     values = op.body.args  # type: ignore[union-attr]
     assert values[2] is ost.step
     assert (values[3].name, values[3].default) == ("p", 2.5)
@@ -262,14 +262,13 @@ def tasks_with_arguments(
     token.values.append(step + p)
 
 
-@tasks_with_arguments.variant
-def twice(a: ost.Read, token: ost.ReadWrite, step: int, p: float, *, name: str, values: list[object]) -> None:
-    token.values += [step + p, step + p]
-
-
-@tasks_with_arguments.variant
-def other(a: ost.Read, token: ost.ReadWrite, step: int, p: float, *, name: str, values: list[object]) -> None:
-    token.values = [*token.values, p + step]
+def test_what_is_done_to_an_object_is_compared(session: Session) -> None:
+    log = misbehaving.Log()
+    report = measure(case_of(lambda: misbehaving.note(log, ost.step)), session=session)
+    assert only(report, "note_twice").status == "wrong_result"
+    assert only(report, "note_twice").message.startswith("it leaves an argument that is no array in another state")
+    assert only(report, "note_otherwise").status in ("ok", "raced")
+    assert log.values == []
 
 
 def test_of_a_ring_it_is_the_element_of_step_0(tmp_path: Path) -> None:

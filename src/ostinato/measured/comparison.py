@@ -96,7 +96,10 @@ class Comparison:
                 continue
             found = self._difference(variant, Problem(op), place)
             if found:
-                return f"{found}, in the call at {op.call_site}"
+                found = f"{found}, in the call at {op.call_site}"
+                break
+        if found:
+            self._problem.renew()  # it may have spoilt what others read
         return found
 
     def _difference(self, variant: Variant, problem: Problem, place: int) -> str:

@@ -139,8 +139,8 @@ class Subject:
         KeyboardInterrupt
             It was interrupted.
         """
-        if not self._calibrated:
-            self._calibrate()
+        if not self._calibrated and self._calibrate() > _LONG:
+            return self  # it has just been run, and not for nothing
         self._run(self._steps)
         return self
 
@@ -173,12 +173,13 @@ class Subject:
             self._program.close()
             self._program = self._stand_ins = None
 
-    def _calibrate(self) -> None:
-        """Find out how often it is called for one sample."""
+    def _calibrate(self) -> float:
+        """Find out how often it is called for one sample; return the seconds of one call."""
         self._problem.renew()
         self._run(1)  # it may compile, and caches are cold
         shortest = _SAMPLE_OF_CHANGING if self._problem.changes else _SAMPLE
-        self._unroll = max(1, min(_IN_A_ROW, math.ceil(shortest / max(self._seconds(1), 1e-9))))
+        once = self._seconds(1)
+        self._unroll = max(1, min(_IN_A_ROW, math.ceil(shortest / max(once, 1e-9))))
         self.close()
         if self._unroll > 1:
             steps, seconds = 1, self._seconds(1)
@@ -187,6 +188,7 @@ class Subject:
                 seconds = self._seconds(steps)
             self._steps = max(1, math.ceil(steps * shortest / seconds))
         self._calibrated = True
+        return once
 
     def _seconds(self, steps: int) -> float:
         """Return what steps take; the least of a few times, where they are short: something may come in between."""
