@@ -18,7 +18,7 @@ namespace {
 
 constexpr int32_t kLanesPerThread = 4;
 // What a placement on more threads, or one harder to understand, must gain; where costs are estimates, more.
-constexpr double kWorthEstimated = 0.8, kWorthKnown = 0.93, kWorthAnother = 0.98;
+constexpr double kWorthEstimated = 0.8, kWorthKnown = 0.95, kWorthAnother = 0.98, kWorthMoves = 0.99;
 // What one lane a thread must gain over several, where there are ops enough for these: ops take longer at times. Where
 // they do not, several must gain as much: threads get into each other's way more than the model knows.
 constexpr double kWorthRigid = 0.9;
@@ -136,11 +136,15 @@ private:
         const auto judge = [&](const std::vector<int32_t>& chosen) {
             return finish(best.shape, chosen, kSearchSteps).step_seconds;
         };
-        std::vector<int32_t> found =
-            local_search(best.chosen, movable, best.shape.count(), judge, kSearchOps / (ops_ * kSearchSteps));
-        Placement placement = finish(best.shape, found);
-        if (placement.step_seconds < best.placement.step_seconds)
-            best = {best.shape, std::move(found), std::move(placement)};
+        const Shape shape = best.shape;
+        std::vector<std::vector<int32_t>> starts{best.chosen, by_load(shape), by_finish(shape)};
+        const int64_t tries = kSearchOps / (ops_ * kSearchSteps * static_cast<int64_t>(starts.size()));
+        for (std::vector<int32_t>& start : starts) {
+            std::vector<int32_t> found = local_search(std::move(start), movable, shape.count(), judge, tries);
+            Placement placement = finish(shape, found);
+            if (placement.step_seconds < best.placement.step_seconds * kWorthMoves)
+                best = {shape, std::move(found), std::move(placement)};
+        }
     }
 
     static bool rigid_is_better(const Placement& rigid, const Placement& several, bool many) {
@@ -165,11 +169,10 @@ private:
         const auto taken = [&](std::span<const int32_t> sequence) {
             return step_seconds(before_, work_.seconds, lanes, sequence, model, steps);
         };
-        const double written = taken(topological_);
         if (!small() || p.home.size() > at(work_.threads))
-            return written;
+            return taken(topological_);
         const std::vector<int32_t> slack = by_slack(before_, p.lane, rank_, topological_, model.transfer);
-        return std::min({written, taken(critical_), taken(slack)});
+        return std::min(taken(critical_), taken(slack));
     }
 
     // Which ops have no choice. Those that need the GIL share one lane: two would only take it from each other. That
