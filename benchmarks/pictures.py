@@ -1,4 +1,4 @@
-"""Pictures of the results: time per task by pattern, and efficiency by grain."""
+"""Pictures of the results: time per task by pattern, efficiency by grain, and how far simulation is off."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
+from benchmarks import simulation
 from benchmarks.measure import Row
 from benchmarks.native import HAND, LOOP, ONE, TWO
 
@@ -94,6 +95,35 @@ def _grain(nanoseconds: float, least: float = 0.0) -> str:
     return f"{'< ' if nanoseconds <= least else ''}{nanoseconds / size:.3g} {unit}"
 
 
+def _errors(rows: Sequence[Row], path: Path) -> None:
+    """Draw by how much simulation is off, against what a step takes: a mark for each pattern and grain."""
+    median = {(row.case, row.contestant): row.median for row in rows}
+    cases = [case for case, who in median if who == simulation.MEASURED and (case, simulation.PREDICTED) in median]
+    figure, axes = plt.subplots(figsize=(10, 4), layout="constrained")
+    axes.axhspan(-10, 10, color="#f0f1f4", zorder=0)
+    axes.axhline(0, color="#8a8f99", linewidth=0.9)
+    for lanes, colour, marker in (("1 lane", INK, "o"), ("2 lanes", OURS, "D")):
+        own = [case for case in cases if case.endswith(f", {lanes}")]
+        taken = np.array([median[case, simulation.MEASURED] for case in own])
+        said = np.array([median[case, simulation.PREDICTED] for case in own])
+        error = 100 * (said / taken - 1)
+        worst = f", at most {np.abs(error).max():.1f} % off" if len(own) else ""
+        axes.plot(taken, error, marker, color=colour, ms=5, alpha=0.8, label=f"{lanes}: {len(own)} cases{worst}")
+    axes.set_xscale("log")
+    most = max(20.0, 1.05 * max(abs(error) for line in axes.lines for error in line.get_ydata()))
+    axes.set_ylim(-most, most)
+    axes.yaxis.set_major_formatter(PercentFormatter(100, decimals=0))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: _grain(step * 1e3)))
+    axes.set_xlabel("a step as measured", color=INK)
+    axes.set_ylabel("simulated against measured", color=INK)
+    axes.set_title("Steps of all patterns, simulated and measured; 10% is shaded", loc="left", color=INK)
+    axes.tick_params(colors=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, labelcolor=INK, fontsize=9, loc="upper right")
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
 def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
     """Draw what there are rows for; return the files."""
     mpl.use("Agg")
@@ -109,4 +139,8 @@ def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
         written.append(directory / "metg.png")
         crossings = [row for row in rows if row.benchmark == "metg" and row.unit != "efficiency"]
         _efficiency(own, {row.contestant: row.median for row in crossings}, written[-1])
+    own = [row for row in rows if row.benchmark == "simulation"]
+    if own:
+        written.append(directory / "simulation.png")
+        _errors(own, written[-1])
     return written
