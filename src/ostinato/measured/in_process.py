@@ -64,7 +64,7 @@ def measure_in_process(
     candidates
         What stands for its variants in the report, in their order: the default first.
     device
-        Whose lease is taken; the thread is bound to its core.
+        Whose lease is taken; the thread is bound to its core while samples are taken.
     policy, rtol, budget, progress
         How variants are measured, what part outputs may differ by, what all may take, and who is told.
     """
@@ -210,7 +210,8 @@ class _Search:
         timer.begin(subject, before is not None)
         stopping = Stopping(policy.rel_ci, policy.min_samples, bound, timer.resolution / calls)
         seconds = max(0.0, min(policy.max_seconds, self._end - perf_counter()))
-        samples = sampled(timer, stopping, seconds, self._preemption.waited, before, calls)
+        with self._bound():
+            samples = sampled(timer, stopping, seconds, self._preemption.waited, before, calls)
         status = Status.CONTENDED if samples.contended else Status.RACED if samples.verdict == "raced" else Status.OK
         if status is Status.OK:
             difference = self._difference(variant)
@@ -236,9 +237,10 @@ class _Search:
 
     @contextmanager
     def _device_alone(self) -> Iterator[None]:
-        """Lease the device, and bind the thread to it."""
+        """Lease the device."""
         measure_here()
         with ExitStack() as stack:
+            stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))  # variants may change it, too
             lease = Lease(self._device)
             stack.callback(lease.release)
             try:
@@ -246,10 +248,21 @@ class _Search:
                 lease.acquire(timeout, lambda holder: self._progress.waiting(self._device.name, str(holder)))
             except TimeoutError:
                 self._end = self._begin  # nothing will be measured
-            if self._device.cores:
-                stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
-                os.sched_setaffinity(0, self._device.cores)
             yield
+
+    @contextmanager
+    def _bound(self) -> Iterator[None]:
+        """Bind the thread to the device.
+
+        Only while samples are taken: threads that a library starts in the first call of a task, and keeps, would be
+        bound for ever.
+        """
+        cores = os.sched_getaffinity(0)
+        try:
+            os.sched_setaffinity(0, self._device.cores or cores)
+            yield
+        finally:
+            os.sched_setaffinity(0, cores)
 
 
 @contextmanager
