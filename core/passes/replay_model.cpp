@@ -14,7 +14,8 @@ namespace ostinato::passes {
 namespace {
 
 // As in core/server.cpp and core/spawned.h.
-constexpr double kPoll = 40e-6;   // a thread that finds nothing to do looks for so long before it sleeps
+constexpr double kPoll = 40e-6;   // a thread that finds nothing to do looks for so long before it sleeps,
+constexpr double kAlone = 50e-6;  // and one with a single lane, before that, so long for what its head waits for
 constexpr double kTurn = 100e-6;  // a thread with several lanes leaves one for another that is ready after so long
 
 // Nodes tell each other nothing sooner than a link takes. So each has a queue of its own, which is worked off up to the
@@ -107,7 +108,9 @@ private:
             own.free_from = now + asked_.model.take_up;
     }
 
-    static bool polls(const Thread& idle, double now) { return now - idle.since <= kPoll; }
+    static bool polls(const Thread& idle, double now) {
+        return now - idle.since <= (idle.alone() ? kAlone + kPoll : kPoll);
+    }
 
     void ring(int32_t t, double now) {
         threads_.rouse(t);

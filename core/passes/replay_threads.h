@@ -25,6 +25,7 @@ struct Thread {
     int32_t behind = -1;               // who gets the GIL next
     double busy = 0.0;
     bool several() const { return own_end - own_begin > 1; }
+    bool alone() const { return own_end - own_begin == 1; }
 };
 
 class Threads {

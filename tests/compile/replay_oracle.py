@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ostinato.compile.arrangement import AWAY, GIL, Arrangement
 from ostinato.compile.machine_model import MachineModel
 
-POLL, TURN = 40e-6, 100e-6
+POLL, ALONE, TURN = 40e-6, 50e-6, 100e-6
 
 
 @dataclass
@@ -56,6 +56,9 @@ class Thread:
     free_from: float = 0.0
     next: int = 0
     idle_order: int = 0
+
+    def polls(self, now: float) -> bool:
+        return now - self.since <= (ALONE + POLL if len(self.own) == 1 else POLL)
 
 
 @dataclass
@@ -210,9 +213,9 @@ class Oracle:
         latest = max(idle, key=lambda t: t.idle_order, default=None)
         if lane.pinned:
             latest = None
-        if home.state == "idle" and now - home.since <= POLL:
+        if home.state == "idle" and home.polls(now):
             self.serve(home, lane, now, True)
-        elif latest and now - latest.since <= POLL:
+        elif latest and latest.polls(now):
             self.serve(latest, lane, now, True)
         else:
             lane.listed = True
@@ -291,7 +294,7 @@ class Oracle:
         rings = 0
         for number in woken:
             home = self.threads[self.lanes[number].home]
-            if self.node(home.number) == self.node(thread) and home.state == "idle" and self.now - home.since > POLL:
+            if self.node(home.number) == self.node(thread) and home.state == "idle" and not home.polls(self.now):
                 self.ring(home)
                 rings += 1
             self.look_again(self.lanes[number])

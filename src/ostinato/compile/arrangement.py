@@ -304,6 +304,8 @@ def _placed(scheduled: Scheduled, edges: Edges, seconds: FloatArray, node: IntAr
             thread_of=np.full(len(own), -1, np.int32),
             gil_bound=scheduled.gil_bound[own],
             varied=scheduled.costs.varied,
+            known=scheduled.costs.known,
+            steady=scheduled.costs.steady,
             model=model,
         )
         lane[own] = found.lane + lanes

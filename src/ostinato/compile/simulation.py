@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
     from ostinato.view.trace import Trace
 
-__all__ = ["Bottleneck", "Simulation", "predicted", "simulate"]
+__all__ = ["Bottleneck", "Prediction", "predicted", "simulate"]
 
 MOST_STEPS, LEAST_STEPS = 1024, 8
 MOST_OPS = 2_000_000
@@ -47,7 +47,7 @@ class Bottleneck(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Simulation:
+class Prediction:
     """What `Program.simulate` predicts.
 
     Attributes
@@ -169,7 +169,7 @@ class Simulation:
         )
 
     def __repr__(self) -> str:
-        return f"<Simulation: {_time(self.step_seconds)} a step, efficiency {self.efficiency:.1%}>"
+        return f"<Prediction: {_time(self.step_seconds)} a step, efficiency {self.efficiency:.1%}>"
 
 
 class _Parts(NamedTuple):
@@ -185,7 +185,7 @@ class _Parts(NamedTuple):
 
 def simulate(
     scheduled: Scheduled, model: MachineModel, *, copies: int = 1, steps: int | None = None, seed: int = 0
-) -> Simulation:
+) -> Prediction:
     """Predict how a schedule runs on a machine.
 
     Parameters
@@ -232,7 +232,7 @@ def simulate(
     threads = np.empty(arrangement.threads, THREAD)
     threads["busy"] = answer["thread_busy"] * a_step
     threads["idle"] = np.maximum(seconds - threads["busy"], 0.0)
-    return Simulation(
+    return Prediction(
         model,
         seconds,
         float(arrangement.seconds.sum()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ostinato.compile.machine_model import MachineModel
-from ostinato.compile.simulation import Simulation, simulate
+from ostinato.compile.simulation import Prediction, simulate
 from ostinato.runtime.machine_costs import measured
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["simulated"]
 
 
-def simulated(scheduled: Scheduled, model: MachineModel | None, processors: int, copies: int) -> Simulation:
+def simulated(scheduled: Scheduled, model: MachineModel | None, processors: int, copies: int) -> Prediction:
     """Return how a schedule runs on a model of a machine; None: of this one, with so many processors.
 
     Raises
