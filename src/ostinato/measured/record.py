@@ -100,8 +100,8 @@ class Record:
         except (KeyError, TypeError, ValueError):
             return None
         known = set(record.places)
-        whole = len(record.places) == len(known) == len(record.outcomes) and {record.winner, *record.ties} <= known
-        return record if whole and record.samples(record.winner) else None
+        whole = len(record.places) == len(known) == len(record.outcomes) and {0, record.winner, *record.ties} <= known
+        return record if whole and record.samples(0) and record.samples(record.winner) else None
 
     @property
     def right(self) -> set[int]:

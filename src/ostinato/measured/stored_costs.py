@@ -123,11 +123,13 @@ def _chosen(
     circumstances = Circumstances()
     chosen: dict[int, Variant] = {}
     kept: list[int] = []
+    by_case = np.argsort(numbers, kind="stable")
+    begin = np.searchsorted(numbers[by_case], np.arange(int(numbers.max()) + 2))
     for number, case in cases.items():
         if case.winner is None:
             continue
         covers = case.record.checked.covers
-        for index in np.flatnonzero(numbers == number).tolist():
+        for index in by_case[begin[number] : begin[number + 1]].tolist():
             if covers(circumstances.of(ops[index])):
                 chosen[index] = case.winner
             else:
