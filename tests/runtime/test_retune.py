@@ -148,7 +148,7 @@ def test_what_it_returns_can_be_read(machine):
         assert found.before.low <= found.before.seconds <= found.before.high
         assert found.after.low <= found.after.seconds <= found.after.high
         assert (found.kept == "old") == (found.before == found.after)
-        assert {change.op for change in found.changed} >= {"count"}
+        assert {change.name for change in found.changed} >= {"count"}
         assert found.changed[0].before == 1e-3
         assert 0 < found.changed[0].after < 1e-3
         assert "test_retune.py" in found.changed[0].call_site

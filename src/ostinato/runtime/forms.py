@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ostinato import _core
 from ostinato.compile.lower import lower
@@ -55,6 +55,10 @@ class Form:
         self.scheduled = dataclasses.replace(self.scheduled, ops=ops)
         self.lowered = lower(ops, self.scheduled.core, self.scheduled.slots, binding, self.lowered.outside)
         self.core.rebind(self.lowered.plan)
+
+    def let_go(self) -> None:
+        """Forget the plan, and with it the arrays."""
+        self.lowered = cast("Lowered", None)
 
 
 class Forms:

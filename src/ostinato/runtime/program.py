@@ -27,9 +27,10 @@ from ostinato.runtime.watched import watched
 
 if TYPE_CHECKING:
     from ostinato.compile.costs import Costing
+    from ostinato.compile.lower import Lowered
     from ostinato.compile.machine_model import MachineModel
     from ostinato.compile.schedule import Scheduled
-    from ostinato.compile.simulation import Simulation
+    from ostinato.compile.simulation import Prediction
     from ostinato.graph.graph import Graph
     from ostinato.runtime.forms import Forms
     from ostinato.runtime.machine import Machine
@@ -64,6 +65,9 @@ class Program:
     >>> x
     array([32., 32., 32.])
     """
+
+    _lowered: Lowered
+    _param_values: Values
 
     def __init__(self, graph: Graph, machine: Machine, threads: int, costing: Costing, runs: str) -> None:
         processors = len(machine.processors)
@@ -284,9 +288,10 @@ class Program:
 
         Also finds writes to arrays that were not declared as written, parts of a `Write` region that are left
         unwritten (such a region is filled with a pattern before its task runs), tasks whose results depend on what
-        they did not declare, and variants that do not give what their task does. Arrays are left as they were. Tokens, and Python objects in arrays, are copied by
-        `copy.deepcopy`, or used as they are where that fails; they are not compared. Nothing outside is touched: events
-        are not waited for, barriers not arrived at, reservations not taken.
+        they did not declare, and variants that do not give what their task does. Arrays are left as they were. Tokens,
+        and Python objects in arrays, are copied by `copy.deepcopy`, or used as they are where that fails; they are not
+        compared. Nothing outside is touched: events are not waited for, barriers not arrived at, reservations not
+        taken.
 
         It is slow: all memory that the program uses is looked through after every operation.
 
@@ -306,7 +311,7 @@ class Program:
         conditions(self._scheduled.preconditions, after)
         verify(self, count(steps), merged(params, more_params))
 
-    def simulate(self, machine_model: MachineModel | None = None, *, copies: int = 1) -> Simulation:
+    def simulate(self, machine_model: MachineModel | None = None, *, copies: int = 1) -> Prediction:
         """Predict how the program would run, by the costs that it was compiled with: here, or on another machine.
 
         Parameters
@@ -358,8 +363,8 @@ class Program:
         for core in self._cores:
             core.close()
         for form in self._forms:
-            form.lowered = None  # type: ignore[assignment]
-        self._lowered = self._param_values = None  # type: ignore[assignment]
+            form.let_go()
+        self._lowered, self._param_values = cast("Lowered", None), cast(Values, None)
         self._binding = None
         self._ended = True
 

@@ -71,7 +71,8 @@ class StepTime(NamedTuple):
 class CostChange(NamedTuple):
     """An op that takes something else than was assumed when the program was compiled."""
 
-    op: str
+    name: str
+    """Of the op."""
     call_site: str
     before: float
     """Seconds."""
@@ -114,7 +115,7 @@ class Retuning:
             if self.kept == "new":
                 lines.append(f"and takes    {self.after}, {self.before.seconds / self.after.seconds:.2f} times as fast")
         for change in self.changed[:_SHOWN]:
-            lines.append(f"  {change.op}: {_time(change.before)} was assumed, {_time(change.after)} measured")
+            lines.append(f"  {change.name}: {_time(change.before)} was assumed, {_time(change.after)} measured")
         if len(self.changed) > _SHOWN:
             lines.append(f"  and {len(self.changed) - _SHOWN} more ops")
         return "\n".join(lines)
