@@ -13,6 +13,7 @@ import ostinato as ost
 from ostinato.graph.variant import variants_of
 from ostinato.measured.problem import Problem, Unmeasurable
 from ostinato.measured.subject import Failure, Subject
+from ostinato.runtime.memory import extent_of
 
 Record = Callable[[], object]
 
@@ -214,7 +215,7 @@ def test_arrays_of_every_kind(machine: ost.Machine, array: np.ndarray) -> None:
 
 def _like(array: np.ndarray) -> np.ndarray:
     """Another array of the same layout."""
-    low, high = np.lib.array_utils.byte_bounds(array)
+    low, high = extent_of(array)
     room = np.zeros(high - low, np.uint8)
     return np.ndarray(array.shape, array.dtype, room.data, array.ctypes.data - low, array.strides)
 

@@ -6,9 +6,9 @@ import mmap
 import os
 import pickle
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
@@ -38,7 +38,6 @@ __all__ = ["Received", "Shipment", "Stale", "Unshippable", "receive"]
 
 _MOST_BYTES = 1 << 30
 _PAGE = 4096
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 class Stale(Exception):
@@ -225,7 +224,7 @@ class _Implementation:
     kind: str
     options: dict[str, Any]
     about: tuple[str, str | None, dict[str, Any], dict[str, Any]]
-    source: object  # of what is in memory here
+    source: str | None  # of what is in memory here
 
     @staticmethod
     def of(variant: Variant) -> _Implementation:
@@ -242,11 +241,11 @@ class _Implementation:
         elif isinstance(task, Kernel):
             kind = "kernel"
         about = variant.name, variant.on, dict(variant.config), dict(variant.passed)
-        return _Implementation(name, kind, {"name": task.name, **options}, about, _source(variant))
+        return _Implementation(name, kind, {"name": task.name, **options}, about, source_of(variant))
 
     def variant(self) -> Variant:
         variant = Variant(self._task(), *self.about)
-        if _source(variant) != self.source:
+        if source_of(variant) != self.source:
             module = self.importable.partition(":")[0]
             raise Stale(f"{module} is not what another process imports: it, or its file, was changed since")
         return variant
@@ -259,34 +258,6 @@ class _Implementation:
         more: dict[str, Any] = {"local_names": {}} if self.kind == "kernel" else {}
         made: Recordable = makers[self.kind](task, **self.options, **more)
         return made
-
-
-def _source(variant: Variant) -> object:
-    """Return what tells code in memory from other code: a digest, and the plain values of globals that it names."""
-    function = getattr(variant.task, "function", None)
-    seen: dict[str, str] = {}
-    waiting = [function] if isinstance(function, FunctionType) else []
-    known = set(waiting)
-    while waiting:
-        each = waiting.pop()
-        for name in _named(each.__code__):
-            value = each.__globals__.get(name)
-            inner = getattr(value, "function", value)
-            if isinstance(inner, FunctionType):
-                if inner.__globals__ is each.__globals__ and inner not in known:
-                    known.add(inner)
-                    waiting.append(inner)
-            elif type(value) in _PLAIN:
-                seen[name] = repr(value)
-    return source_of(variant), seen
-
-
-def _named(code: CodeType) -> Iterator[str]:
-    """Yield the names of globals, and others, in code and in what is defined inside."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _named(constant)
 
 
 def _why_not_importable(variant: Variant) -> str:
