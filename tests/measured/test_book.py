@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from leases import in_child
 from measured.faking import Fake, tune
 from measured.tasks import relax
 from ostinato.measured import lookup as lookup_module
@@ -23,7 +23,9 @@ from ostinato.measured.shelf import Shelf, shelf_of
 from ostinato.tune.store.exchange import export, load
 from ostinato.tune.store.store import Store, StoreError
 from ostinato.tune.store.versions import versions
+from tune.storing import public_directory
 
+NOBODY = 65534
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (190.0, 200.0, 210.0), "blocked(block=8)": "wrong_result"}
 
 
@@ -215,7 +217,7 @@ def test_a_store_of_searches_only_says_nothing(path: Path) -> None:
     assert known(path) == Known()
 
 
-@pytest.mark.parametrize("what", ["garbage", "database", "directory", "unreadable"])
+@pytest.mark.parametrize("what", ["garbage", "database", "directory"])
 def test_what_is_no_store_is_named(path: Path, what: str) -> None:
     if what == "garbage":
         path.write_bytes(b"garbage" * 1000)
@@ -223,27 +225,32 @@ def test_what_is_no_store_is_named(path: Path, what: str) -> None:
         with sqlite3.connect(path) as connection:
             connection.execute("CREATE TABLE mine (x)")
         connection.close()
-    elif what == "directory":
-        path.mkdir()
     else:
-        if os.getuid() == 0:
-            pytest.skip("root may read everything")
-        tune(graph_of(), Fake(TIMES), path)
-        path.chmod(0)
+        path.mkdir()
     with pytest.raises(StoreError, match=str(path)):
         known(path)
 
 
+@pytest.mark.forks
 def test_a_store_in_a_directory_that_cannot_be_written_is_read(path: Path) -> None:
-    if os.getuid() == 0:
-        pytest.skip("root may write everything")
-    tune(graph_of(), Fake(TIMES), path)
-    path.chmod(stat.S_IRUSR)
-    path.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    try:
-        assert known(path).record
-    finally:
-        path.parent.chmod(stat.S_IRWXU)
+    with public_directory() as directory:
+        tune(graph_of(), Fake(TIMES), directory / "tune.db")
+        (directory / "tune.db").chmod(0o444)
+        directory.chmod(0o555)
+        found = in_child(lambda: len(Shelf(directory / "tune.db").of(case_of().key)), user=NOBODY)
+        assert sorted(directory.iterdir()) == [directory / "tune.db"]
+        directory.chmod(0o755)
+    assert found == 1
+
+
+@pytest.mark.forks
+def test_a_store_that_may_not_be_read_is_named(path: Path) -> None:
+    with public_directory() as directory:
+        tune(graph_of(), Fake(TIMES), directory / "tune.db")
+        (directory / "tune.db").chmod(0o000)
+        found = in_child(lambda: len(Shelf(directory / "tune.db").of(case_of().key)), user=NOBODY)
+    assert found[0] == "StoreError"
+    assert str(directory) in found[1]
 
 
 def test_records_that_make_no_sense_are_left_out(path: Path) -> None:
