@@ -9,6 +9,8 @@ import weakref
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ostinato as ost
 
@@ -456,3 +458,42 @@ def test_what_is_not_used_any_more_is_given_back(machine, eventually):
 
     gone = retuned()
     eventually(lambda: gc.collect() >= 0 and gone() is None)
+
+
+@settings(max_examples=12)
+@given(
+    calls=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from([0.0, 1e-7, 1e-5, 1e-3, 1.0])),
+        min_size=1,
+        max_size=10,
+    ),
+    ring=st.integers(1, 3),
+    steps=st.lists(st.integers(1, 120), min_size=1, max_size=3),
+)
+@pytest.mark.parametrize("cpus", [2, 4])
+def test_whatever_the_costs_were_the_result_is_that_of_a_loop(cpus, calls, ring, steps):
+    """Costs that are far off make for schedules that are given up."""
+
+    def mix(src, dst, by):
+        dst *= 0.25
+        dst += src[::-1] / 2 + by % 7
+
+    @ost.task(releases_gil=True)
+    def mixed(src: ost.Read, dst: ost.ReadWrite, by):
+        mix(src, dst, by)
+
+    arrays = [[np.full(3, float(n + k)) for k in range(ring)] for n in range(5)]
+    expected = [[array.copy() for array in each] for each in arrays]
+    with ost.capture() as graph:
+        rings = [ost.ring(*each) for each in arrays]
+        ops = [mixed(rings[src][0], rings[dst][1], ost.step) for src, dst, _ in calls]
+    for step in range(sum(steps) + len(steps)):
+        for src, dst, _ in calls:
+            mix(expected[src][step % ring], expected[dst][(step + 1) % ring], step)
+    costs = {op: cost for op, (_, _, cost) in zip(ops, calls, strict=True)}
+    with ost.Machine(cpus=cpus, gpus=0) as machine, graph.compile(machine, costs=costs) as program:
+        for count_ in steps:
+            program.retune(steps=count_)
+            program.replay(1)
+        program.simulate()
+    assert [values(each) for each in arrays] == [values(each) for each in expected]
