@@ -20,7 +20,18 @@ import ostinato as ost
 ROOT = Path(__file__).parents[1]
 EXTRAS = ("PIL", "matplotlib", "numba", "optuna")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-NAMES = ("index", "tutorial", "concepts", "events", "tuning", "costs", "profilers", "measuring", "coming_from", "errors")
+NAMES = (
+    "index",
+    "tutorial",
+    "concepts",
+    "events",
+    "tuning",
+    "costs",
+    "profilers",
+    "measuring",
+    "coming_from",
+    "errors",
+)
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "core").rglob("*.md"), *(ROOT / "docs").rglob("*.md")]
 MODULES = [
