@@ -78,6 +78,18 @@ def test_what_is_not_right_is_never_chosen(path: Path, status: str) -> None:
     assert variants(graph_of(), path) == [None]
 
 
+def test_where_the_task_was_disturbed_the_best_of_the_others_is_chosen(path: Path) -> None:
+    graph = graph_of(1.0)
+    fake = Fake({**TIMES, "relax": "contended"})
+    tune(graph, fake, path)
+    assert variants(graph, path) == ["at_once"]
+    found = costed(graph_of(1.0, 2.0), path)
+    assert [op.variant and op.variant.label for op in found.ops] == ["at_once", None]
+    assert [source.partition(" ")[0] for source in sources(found)] == ["measured", "estimated"]
+    tune(graph, fake, path)
+    assert len(fake.measured) == 2
+
+
 def test_ops_of_nested_graphs_get_variants_too(path: Path) -> None:
     inner = graph_of()
     outer = ost.Graph()

@@ -55,7 +55,8 @@ def recorded(case: Case, report: Report, rtol: float) -> Record | None:
     right = {place for place, result in final if result.status in (Status.OK, Status.RACED) and result.samples}
     by_identity = {id(result): place for place, result in pairs}
     best = None if report.best is None else by_identity.get(id(report.best))
-    if best not in right or 0 not in right:
+    compared = 0 in right or report.results[0].status is Status.CONTENDED  # its outputs were there to compare with
+    if best not in right or not compared:
         return None
     ties = tuple(place for place in (by_identity.get(id(result)) for result in report.ties) if place in right)
     return Record(

@@ -100,8 +100,8 @@ class Record:
         except (KeyError, TypeError, ValueError):
             return None
         known = set(record.places)
-        whole = len(record.places) == len(known) == len(record.outcomes) and {0, record.winner, *record.ties} <= known
-        return record if whole and record.samples(0) and record.samples(record.winner) else None
+        whole = len(record.places) == len(known) == len(record.outcomes) and {record.winner, *record.ties} <= known
+        return record if whole and record.samples(record.winner) else None
 
     @property
     def right(self) -> set[int]:
@@ -109,13 +109,9 @@ class Record:
         pairs = zip(self.places, self.outcomes, strict=True)
         return {place for place, outcome in pairs if outcome.status in (Status.OK, Status.RACED)}
 
-    def outcome(self, place: int) -> OpOutcome:
-        """Return what a variant came to."""
-        return self.outcomes[self.places.index(place)]
-
     def samples(self, place: int) -> tuple[float, ...]:
         """Return the times of a variant in ns; none if it was not measured, or is wrong."""
-        return self.outcome(place).samples if place in self.right else ()
+        return self.outcomes[self.places.index(place)].samples if place in self.right else ()
 
     def answers(self, rtol: float, checked: Checked) -> bool:
         """Whether tuning once more would find the same."""

@@ -38,7 +38,8 @@ class _Case(NamedTuple):
     """What the store knows of one case."""
 
     record: Record
-    default: _Cost
+    default: _Cost | None
+    """None where it was disturbed all the time."""
     winner: Variant | None
     """The variant that is put in place of the default; None to leave it."""
     best: _Cost
@@ -100,10 +101,8 @@ def _case(op: Op, lookup: Lookup) -> tuple[_Case | None, str]:
     when = f"measured {time.strftime('%Y-%m-%d', time.localtime(record.time))}"
     if known.here:
         when += ", in this process"
-    default = _cost(record, 0, None, when)
-    if record.winner == 0:
-        return _Case(record, default, None, default), ""
-    winner = declared[record.winner]
+    default = _cost(record, 0, None, when) if record.samples(0) else None
+    winner = declared[record.winner] if record.winner else None
     return _Case(record, default, winner, _cost(record, record.winner, winner, when)), ""
 
 
@@ -156,8 +155,9 @@ def _filled(
     most = int(numbers.max()) + 1
     for pick, table in (("default", np.full((3, most), -1.0)), ("best", np.full((3, most), -1.0))):
         for number, case in cases.items():
-            cost: _Cost = getattr(case, pick)
-            table[:, number] = cost.seconds, cost.spread, sources.setdefault(cost.source, len(sources))
+            cost: _Cost | None = getattr(case, pick)
+            if cost is not None:
+                table[:, number] = cost.seconds, cost.spread, sources.setdefault(cost.source, len(sources))
         of = numbers >= 0
         if pick == "best":
             of = np.zeros(len(numbers), np.bool_)
