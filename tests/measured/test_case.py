@@ -166,6 +166,20 @@ def test_tasks_of_one_name_are_told_apart() -> None:
     assert (first.op, second.op) == graph.ops[:2]
 
 
+def test_tasks_of_one_function_are_told_apart() -> None:
+    def double(x: ost.ReadWrite) -> None:
+        x *= 2
+
+    plain, waiting, again = ost.task(double), ost.task(blocking=True)(double), ost.task(double)
+    graph, a = ost.Graph(), np.zeros(4)
+    for task in (plain, waiting, again, plain):
+        graph.task(task, a)
+    graph.task(double, a, access=(ost.ReadWrite,))
+    graph.task(double, a, access=(ost.ReadWrite,))
+    assert grouped(graph.ops, "cpu").numbers == [0, 1, 2, 0, 3, 3]
+    assert len(labels(graph)) == len(set(labels(graph))) == 4
+
+
 def test_functions_of_one_code_and_closure_are_one_task() -> None:
     graph, a = ost.Graph(), np.zeros(4)
 

@@ -96,7 +96,8 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
     for op in ops:
         body = op.body
         if type(body) is PythonCall:
-            called: object = id(body.task.function)
+            task = body.task
+            called: object = id(task if isinstance(task, Task) else task.function)
         elif type(body) is NativeCall:
             called = id(body.task)
         elif type(body) is Copy:
