@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -110,6 +111,49 @@ def test_the_first_device_that_is_free_is_taken() -> None:
         assert Session(names, progress=False).device.name == "cpu:1"
         with Lease(devices("cpu:1")[0]):
             assert Session(names, progress=False).device.name == "cpu:0"
+
+
+def test_the_init_of_a_machine_is_called() -> None:
+    called = []
+
+    def init() -> None:
+        called.append(threading.get_ident())
+
+    with Session(["sim:measured"], policy=QUICK, progress=False, init=init) as session:
+        assert called == []
+        (case,) = cases(lambda: importable(np.zeros(4)))
+        report = measure(case, session=session)
+    assert called == [threading.get_ident()]
+    assert report.results[0].message == "measured in this process: the machine has an init function"
+
+
+@pytest.mark.parametrize(
+    ("status", "samples", "stays"),
+    [("ok", (), True), ("contended", (9.0, 11.0), False), ("contended", (11.0, 30.0), True), ("crash", (), False)],
+)
+def test_who_wins_is_faster_than_the_default_ever_was(
+    status: str, samples: tuple[float, ...], stays: bool, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case,) = cases(lambda: tasks.relax(np.zeros(4), np.zeros(4)))
+
+    def told(case: Case, candidates: list[ost.Candidate], **_: object) -> ost.Report:
+        default, best, *_ = results = [
+            ost.Result(
+                candidate=candidate,
+                op=case.label,
+                status=ost.Status.OK if place else ost.Status(status),
+                time_ns=10.0,
+                samples=() if place else samples,
+            )
+            for place, candidate in enumerate(candidates)
+        ]
+        return ost.Report(
+            op=case.label, key={}, policy=QUICK, best=best, ties=(best,), results=tuple(results), default=default
+        )
+
+    monkeypatch.setattr("ostinato.measured.measure.measure_isolated", told)
+    report = measure(case, session=session)
+    assert (report.best is report.results[1], len(report.ties)) == (stays, stays)
 
 
 def test_a_task_cannot_measure(session: Session) -> None:

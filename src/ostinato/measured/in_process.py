@@ -201,6 +201,9 @@ class _Search:
         if subject is None:
             subject = Subject(self._problem, self._variants[trial.candidate.id], self._machine)
             self._subjects[trial.candidate.id] = subject
+        before = before_sample(subject)
+        if before is not None:
+            before()
         subject()
         variant = self._variants[trial.candidate.id]
         difference = self._difference(variant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ostinato.measured.case import Case
     from ostinato.tune.lease.device import Device
     from ostinato.tune.report.report import Report
+    from ostinato.tune.result import Result
 
 __all__ = ["Session", "candidates_of", "measure"]
 
@@ -47,6 +48,9 @@ class Session:
         How variants are measured; None: as a `Tuner` does.
     progress
         Who is told; as for a `Tuner`.
+    init
+        Called once on the thread that measures, as a machine calls its own on those that run tasks; with one, all is
+        measured in this process.
 
     Raises
     ------
@@ -60,7 +64,9 @@ class Session:
         *,
         policy: Policy | None = None,
         progress: Progress | bool | None = None,
+        init: Callable[[], object] | None = None,
     ) -> None:
+        self._init = init
         self.policy = policy or Policy()
         self.progress = listener(progress)
         self._devices = devices_named(devices)
@@ -70,6 +76,12 @@ class Session:
     def device(self) -> Device:
         """The device; chosen when it is first asked for."""
         return next((device for device in self._devices if _is_free(device)), self._devices[0])
+
+    def check_shippable(self) -> None:
+        """Call what is to be called before tasks are; raise `Unshippable` if that cannot be done elsewhere."""
+        if self._init is not None:
+            self._init()
+            raise Unshippable("the machine has an init function")
 
     def tuner(self) -> Tuner:
         """Return the tuner whose worker measures; made when it is first asked for."""
@@ -117,7 +129,8 @@ def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget |
     Returns
     -------
     Report
-        One result per variant; `best` is None where the default failed, since nothing can be compared with it then.
+        One result per variant. `best` is None where the default failed, since nothing can be compared with it then, and
+        where it was disturbed, unless the winner is faster than it ever was.
 
     Raises
     ------
@@ -129,6 +142,7 @@ def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget |
     candidates = candidates_of(case)
     budget = budget or Budget()
     try:
+        session.check_shippable()
         if not case.variants:
             raise Unshippable("it is no task")
         report = measure_isolated(case, candidates, tuner=session.tuner, rtol=rtol, budget=budget)
@@ -145,9 +159,18 @@ def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget |
         )
         where = f"measured in this process: {why}"
     _say_where(report, where)
-    if report.default is None or report.default.status is not Status.OK:
+    if not _is_better(report.best, report.default):
         report.best, report.ties = None, ()
     return report
+
+
+def _is_better(best: Result | None, default: Result | None) -> bool:
+    """Whether the winner may be taken: it is compared with the default, which must have been measured then."""
+    if best is None or best.time_ns is None or default is None:
+        return False
+    # What disturbs only makes slower: the least of its samples is the best guess at what the default would take.
+    disturbed = default.status is Status.CONTENDED and best.time_ns < min(default.samples, default=0.0)
+    return default.status is Status.OK or disturbed
 
 
 def candidates_of(case: Case) -> list[Candidate]:

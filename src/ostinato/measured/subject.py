@@ -40,9 +40,6 @@ _now = time.perf_counter
 _SAMPLE = 100e-6
 """Seconds that the core runs for a sample at least: what a replay costs by itself is less than a hundredth of it."""
 
-_SAMPLE_OF_CHANGING = 50e-6
-"""The same where calls change their inputs: these are put back before each sample, not before each call."""
-
 _IN_A_ROW = 16
 """Calls in a step of the program that is timed: what a step costs by itself is a part of what a quick task takes."""
 
@@ -139,8 +136,11 @@ class Subject:
         KeyboardInterrupt
             It was interrupted.
         """
-        if not self._calibrated and self._calibrate() > _LONG:
-            return self  # it has just been run, and not for nothing
+        if not self._calibrated:
+            if self._calibrate() > _LONG:
+                return self  # it has just been run, and not for nothing
+            if self._problem.changes:
+                self._problem.put_back()
         self._run(self._steps)
         return self
 
@@ -177,18 +177,28 @@ class Subject:
         """Find out how often it is called for one sample; return the seconds of one call."""
         self._problem.renew()
         self._run(1)  # it may compile, and caches are cold
-        shortest = _SAMPLE_OF_CHANGING if self._problem.changes else _SAMPLE
         once = self._seconds(1)
-        self._unroll = max(1, min(_IN_A_ROW, math.ceil(shortest / max(once, 1e-9))))
-        self.close()
-        if self._unroll > 1:
-            steps, seconds = 1, self._seconds(1)
-            while seconds < shortest / 2 and steps * self._unroll < _MOST_CALLS:
-                steps *= 2
-                seconds = self._seconds(steps)
-            self._steps = max(1, math.ceil(steps * shortest / seconds))
+        if once < _SAMPLE:
+            try:
+                self._find_count(once)
+            except Failure:
+                if not self._problem.changes:
+                    raise
+                # One call after the other need not be possible: it may take things from where there are few.
+                self._unroll = self._steps = 1
+                self.close()
         self._calibrated = True
         return once
+
+    def _find_count(self, once: float) -> None:
+        self._unroll = min(_IN_A_ROW, math.ceil(_SAMPLE / max(once, 1e-9)))
+        self.close()
+        steps, seconds = 1, self._seconds(1)
+        while seconds < _SAMPLE / 2 and steps * self._unroll < _MOST_CALLS:
+            steps *= 2
+            seconds = self._seconds(steps)
+        self._steps = max(1, math.ceil(steps * _SAMPLE / seconds))
+        self._seconds(self._steps)
 
     def _seconds(self, steps: int) -> float:
         """Return what steps take; the least of a few times, where they are short: something may come in between."""

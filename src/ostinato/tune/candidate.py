@@ -110,9 +110,9 @@ class Candidate:
         ----------
         factory
             Gets the configuration as keywords, and returns the callable that is timed. If that has an attribute
-            `before_sample`, a function, this is called before each sample and before the calls that are checked, and
-            not timed: it puts back what calls change. If it has an attribute `calls_per_sample`, read after its first
-            call, a call of it stands for so many of what is measured, and times are divided by that.
+            `before_sample`, a function, this is called before each call, and not timed: it puts back what calls change.
+            If it has an attribute `calls_per_sample`, read after its first call, a call of it stands for so many of
+            what is measured, and times are divided by that.
         config
             The configuration.
         prepare

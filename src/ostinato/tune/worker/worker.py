@@ -82,7 +82,7 @@ class Worker:
         answer.workspace = _workspace(made.call)
 
         answer.stage = "crash"
-        outputs = made.call()  # not timed: it may compile, and takes pages and caches from cold
+        outputs = _called(made)  # not timed: it may compile, and takes pages and caches from cold
         end_if_forked()
         check = None
         if not request["verify"]:
@@ -248,13 +248,17 @@ def _checked(answer: _Answer, check: Callable[..., Any], key: dict[str, Any], ma
     """Call the candidate anew, with what it returned before overwritten, and check what it returns."""
     poisoned(before, made.given)
     answer.stage = "crash"
-    put_back = before_sample(made.call)
-    if put_back is not None:
-        put_back()
-    outputs = made.call()
+    outputs = _called(made)
     answer.stage = "wrong_result"
     _judge(check, outputs, key)
     return outputs
+
+
+def _called(made: _Made) -> Any:
+    before = before_sample(made.call)
+    if before is not None:
+        before()
+    return made.call()
 
 
 def _judge(check: Callable[..., Any], outputs: object, key: dict[str, Any]) -> None:
