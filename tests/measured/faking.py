@@ -53,7 +53,7 @@ class Fake:
         )
 
     @contextmanager
-    def open(self, devices: list[str], progress: object) -> Iterator[Measuring]:
+    def open(self, devices: list[str], progress: object, init: object) -> Iterator[Measuring]:
         yield self
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +324,24 @@ def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception]) -> N
 def test_a_graph_that_is_being_captured_cannot_be_tuned() -> None:
     with pytest.raises(ost.GraphError, match="captured"), ost.capture() as graph:
         graph.tune()
+
+
+def test_a_machines_init_is_called_before_its_tasks() -> None:
+    there = threading.local()
+
+    def init() -> None:
+        there.factor = 2.0
+
+    @ost.task
+    def scale(x: ost.ReadWrite) -> None:
+        x *= there.factor
+
+    graph = ost.Graph()
+    graph.task(scale, np.ones(4))
+    with ost.Machine(cpus=1, init=init) as machine:
+        report = graph.tune(machine, progress=False)["scale"]
+    assert report.best is not None
+    assert "init" in report.best.message
 
 
 def test_a_machine_that_is_closed() -> None:

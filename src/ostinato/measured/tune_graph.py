@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ostinato.compile.flatten import flatten
 from ostinato.cores import usable_cores
@@ -37,6 +37,10 @@ class Measuring(Protocol):
     def __call__(self, case: Case, *, rtol: float, budget: Budget | None) -> Report: ...
 
 
+Opening: TypeAlias = Callable[[list[str], Progress, Callable[[], object] | None], AbstractContextManager[Measuring]]
+"""Opens what measures, on devices, and in a thread for which a machine's `init` has been called."""
+
+
 def tune_graph(
     graph: Graph,
     machine: Machine | None = None,
@@ -45,7 +49,7 @@ def tune_graph(
     budget: float | Budget | None = None,
     rtol: float = 0.0,
     progress: Progress | bool | None = None,
-    measuring: Callable[[list[str], Progress], AbstractContextManager[Measuring]] | None = None,
+    measuring: Opening | None = None,
 ) -> Reports:
     """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` opens what measures a case."""
     kinds, devices = _machine(machine)
@@ -69,7 +73,7 @@ def tune_graph(
                 found[case.label] = report
         if unknown and not limit.spent():
             book.open()
-            measure = opened.enter_context((measuring or _session)(devices, told))
+            measure = opened.enter_context((measuring or _session)(devices, told, _init(machine)))
             for case in unknown:
                 found[case.label] = tuning.measured(case, measure)
         else:
@@ -180,17 +184,22 @@ def _unmeasured(case: Case, status: Status, message: str) -> Report:
 
 
 @contextlib.contextmanager
-def _session(devices: list[str], progress: Progress) -> Iterator[Measuring]:
+def _session(devices: list[str], progress: Progress, init: Callable[[], object] | None) -> Iterator[Measuring]:
     from ostinato.measured.measure import Session, measure
     from ostinato.runtime.machine_costs import measured as measure_machine
 
     measure_machine(len(devices))  # what compile weighs the times of ops against
-    with Session(devices, policy=POLICY, progress=progress) as session:
+    with Session(devices, policy=POLICY, progress=progress, init=init) as session:
 
         def measured(case: Case, *, rtol: float, budget: Budget | None) -> Report:
             return measure(case, session=session, rtol=rtol, budget=budget)
 
         yield measured
+
+
+def _init(machine: Machine | None) -> Callable[[], object] | None:
+    """Return what prepares a thread for a machine's tasks."""
+    return None if machine is None or machine._init is None else machine._prepare_caller
 
 
 def _machine(machine: object) -> tuple[list[str], list[str]]:
