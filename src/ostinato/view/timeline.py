@@ -100,13 +100,14 @@ def _bars(
     row = np.searchsorted(threads, records["thread"])
     corners = np.stack([[left, row - 0.4], [right, row - 0.4], [right, row + 0.4], [left, row + 0.4]])
     numbers = np.unique(records["step"])[-steps:].tolist()
-    colours = {number: COLOURS[number % len(COLOURS)] for number in numbers}
+    colours = {number: COLOURS[place % len(COLOURS)] for place, number in enumerate(numbers)}
     faces = [to_rgba(colours.get(step, EARLIER), 0.8 + 0.2 * second) for step, second in _turns(records)]
     bars = PolyCollection(list(corners.transpose(2, 0, 1)), facecolors=faces, linewidths=0)
     axes.add_collection(bars)
     axes.set_xlim(0, span / scale)
     axes.set_ylim(len(threads) - 0.5, -0.5)
     axes.set_xlabel(f"time ({unit})", color=INK)
+    axes.label_outer()
     caption = _caption(trace, records, len(threads), float(own_span)) + rows
     axes.set_title(f"{title + ': ' if title else ''}{caption}", loc="left", fontsize=10, color=INK)
     axes.legend(
