@@ -19,7 +19,7 @@ from benchmarks.measure import Contestant, Row
 from benchmarks.peers import Absent
 
 if TYPE_CHECKING:
-    from ostinato.demo.diffusion import Diffusion
+    from ostinato.demo.diffusion import Scene
 
 BENCHMARK = "graphtune"
 TUNE, COMPILE, STEP = "graph.tune", "graph.compile", "a step"
@@ -30,11 +30,11 @@ DEFAULT, TUNED = "default kernel", "tuned kernel"
 STRIPS, HEIGHT, WIDTH = 128, 512, 437
 
 
-def diffusion() -> Diffusion:
+def scene() -> Scene:
     """Return the demo's diffusion of a picture of noise."""
-    from ostinato.demo.diffusion import Diffusion
+    from ostinato.demo.diffusion import NATIVE, Scene
 
-    return Diffusion(np.random.default_rng(1).random((3, HEIGHT, WIDTH), np.float32), STRIPS)
+    return Scene(np.random.default_rng(1).random((3, HEIGHT, WIDTH), np.float32), STRIPS, [NATIVE])
 
 
 def run(context: Context) -> None:
@@ -43,12 +43,10 @@ def run(context: Context) -> None:
     if missing:
         context.absent.append(Absent("graph.tune", f'needs {" and ".join(missing)}: pip install "ostinato[demo]"'))
         return
-    from ostinato.demo.diffusion import NATIVE
-
     with tempfile.TemporaryDirectory() as directory:
         store = Path(directory, "store.db")
-        pictures = [diffusion() for _ in range(2)]
-        graph = pictures[0].capture(NATIVE)
+        pictures = [scene() for _ in range(2)]
+        graph = pictures[0].capture()
         _row(context, FIRST, [_tuning(lambda: graph.tune(context.machine, store=store))])
         _row(context, AGAIN, [_tuning(lambda: graph.tune(context.machine, store=store)) for _ in range(context.rounds)])
         _elsewhere(store)  # compiles what is imported, as installing does
@@ -63,8 +61,8 @@ def run(context: Context) -> None:
         for name, each in samples.items():
             context.rows.append(Row(BENCHMARK, COMPILE, name, "us/op", tuple(each), NOTHING))
         with (
-            pictures[0].capture(NATIVE).compile(context.machine, costs={}) as default,
-            pictures[1].capture(NATIVE).compile(context.machine, costs=store) as tuned,
+            pictures[0].capture().compile(context.machine, costs={}) as default,
+            pictures[1].capture().compile(context.machine, costs=store) as tuned,
         ):
             contestants = [Contestant(DEFAULT, default.replay), Contestant(TUNED, tuned.replay)]
             context.measure(contestants)
@@ -97,9 +95,8 @@ def _elsewhere(store: Path) -> float:
 def main(store: str) -> None:
     """Print how many milliseconds it takes to tune the graph when the store knows it."""
     import ostinato as ost
-    from ostinato.demo.diffusion import NATIVE
 
-    graph = diffusion().capture(NATIVE)
+    graph = scene().capture()
     with ost.Machine(cpus=2, gpus=0) as machine:
         taken = _tuning(lambda: graph.tune(machine, store=store))
         reports = graph.tune(machine, store=store)

@@ -12,10 +12,10 @@ from rich.console import Console  # noqa: E402
 
 import ostinato as ost  # noqa: E402
 from ostinato.demo import DemoError, photograph  # noqa: E402
-from ostinato.demo.diffusion import NATIVE, NUMPY, Diffusion, method_of, strips  # noqa: E402
+from ostinato.demo.diffusion import BLUR, NATIVE, Scene, method_of, strips  # noqa: E402
 from ostinato.demo.kernels import diffuse  # noqa: E402
 from ostinato.demo.race import Contestant, check, contest, one_by_one  # noqa: E402
-from ostinato.demo.tuned import chosen, tune  # noqa: E402
+from ostinato.demo.tuned import chosen, costs_as_written, tune  # noqa: E402
 from ostinato.measured.reports import Reports  # noqa: E402
 
 METHODS = [NATIVE, *map(method_of, diffuse.variants)]
@@ -40,13 +40,13 @@ def test_strips_cover_every_row_once(count):
 
 
 def denoised(method, noisy: np.ndarray, count: int, steps: int) -> np.ndarray:
-    diffusion = Diffusion(noisy, count)
-    with diffusion.capture(method).compile(costs={}) as program:
+    scene = Scene(noisy, count, [method])
+    with scene.capture().compile(costs={}) as program:
         program.replay(steps)
-    return diffusion.result(steps)
+    return scene.result(steps)
 
 
-@pytest.mark.parametrize("method", [NATIVE, NUMPY], ids=lambda method: method.name)
+@pytest.mark.parametrize("method", [NATIVE, BLUR, METHODS[-1]], ids=lambda method: method.name)
 def test_the_cut_into_strips_does_not_change_a_bit(noisy, method):
     assert np.array_equal(denoised(method, noisy, 1, 30), denoised(method, noisy, 5, 30))
 
@@ -66,13 +66,31 @@ def test_one_variant_gives_other_bits_that_nobody_can_see(noisy):
 
 
 def test_the_frame_stays_as_it_is(noisy):
-    diffusion = Diffusion(noisy, 4)
-    before = diffusion.noisy.copy()
-    with diffusion.capture(NATIVE).compile(costs={}) as program:
+    scene = Scene(noisy, 4, [NATIVE, BLUR])
+    with scene.capture().compile(costs={}) as program:
         program.replay(3)
-    for field in diffusion.fields:
-        for edge in ((0,), (-1,), (..., 0), (..., -1)):
-            assert np.array_equal(field[edge], before[edge])
+    for _, diffusion in scene.parts:
+        for field in diffusion.fields:
+            for edge in ((0,), (-1,), (..., 0), (..., -1)):
+                assert np.array_equal(field[edge], diffusion.noisy[edge])
+
+
+def test_a_scene_is_what_its_methods_make_of_it_apart(noisy):
+    scene = Scene(noisy, 4, [NATIVE, BLUR])
+    assert scene.tasks == 8
+    with scene.capture().compile(costs={}) as program:
+        program.replay(5)
+    apart = [denoised(method, noisy, 4, 5) for method in (NATIVE, BLUR)]
+    assert np.array_equal(scene.result(5), np.concatenate(apart, axis=1))
+    loop = one_by_one(Scene(noisy, 3, [NATIVE, BLUR]), 5)
+    loop.advance(range(5))
+    assert np.array_equal(loop.picture, scene.result(5))
+
+
+def test_blurring_levels_the_edge_too(noisy):
+    after = denoised(BLUR, noisy, 2, 1000)
+    assert after[0, 2:6, 2:6].std() < noisy[0, 2:6, 2:6].std() / 5
+    assert after[0, 18, 26] - after[0, 2, 2] < 0.7
 
 
 def test_diffusion_levels_noise_and_keeps_the_edge(noisy):
@@ -84,9 +102,9 @@ def test_diffusion_levels_noise_and_keeps_the_edge(noisy):
 @pytest.mark.parametrize("steps", [1, 7, 25])
 def test_everybody_takes_all_steps_in_turns(noisy, steps):
     taken: dict[str, list[int]] = {"a": [], "b": []}
-    diffusion = Diffusion(noisy, 4)
+    scene = Scene(noisy, 4, [NATIVE])
     everybody = [
-        Contestant(name, "kernel", "", diffusion, count, lambda numbers, name=name: taken[name].extend(numbers))
+        Contestant(name, "kernel", "", scene, count, lambda numbers, name=name: taken[name].extend(numbers))
         for name, count in (("a", steps), ("b", 2 * steps))
     ]
     contest(everybody)
@@ -94,12 +112,12 @@ def test_everybody_takes_all_steps_in_turns(noisy, steps):
 
 
 def test_the_check_sees_one_changed_bit(noisy):
-    everybody = [one_by_one(NATIVE, noisy, count, steps) for count, steps in ((3, 6), (4, 6), (2, 5))]
+    everybody = [one_by_one(Scene(noisy, count, [NATIVE]), steps) for count, steps in ((3, 6), (4, 6), (2, 5))]
     contest(everybody)
-    check(everybody, NATIVE, noisy)
-    everybody[2].diffusion.fields[1].view(np.uint32)[1, 2, 3] ^= 1
+    check(everybody, lambda: Scene(noisy, 3, [NATIVE]))
+    everybody[2].scene.parts[0][1].fields[1].view(np.uint32)[1, 2, 3] ^= 1
     with pytest.raises(DemoError, match="the plain loop of diffuse differs from the plain loop in 1 of"):
-        check(everybody, NATIVE, noisy)
+        check(everybody, lambda: Scene(noisy, 3, [NATIVE]))
 
 
 def result(variant: str, time: float, **config: object) -> ost.Result:
@@ -108,13 +126,25 @@ def result(variant: str, time: float, **config: object) -> ost.Result:
 
 
 @pytest.mark.parametrize("tie", [False, True])
-def test_the_winner_is_chosen_unless_the_default_is_as_good(tie):
+def test_the_winner_is_chosen_unless_the_default_is_as_good(noisy, tie):
+    scene = Scene(noisy, 37, [NATIVE])
     default, best = result("diffuse", 9.0), result("pairs", 8.0, quotient=0)
     ties = (best, default) if tie else (best,)
-    report = ost.Report(
-        op="diffuse", key={}, policy=ost.Policy(), best=best, ties=ties, results=(default, best), default=default
-    )
-    assert chosen(Reports({"diffuse": report})).name == ("diffuse" if tie else "pairs(quotient=0)")
+    reports = Reports()
+    for rows, (winner, others) in ((37, (default, (default,))), (1, (best, ties))):
+        reports[f"diffuse {rows}"] = ost.Report(
+            op="diffuse",
+            key={"task": "kernels:diffuse", "arrays": [["float32", [rows, 3, 54], "w"]]},
+            policy=ost.Policy(),
+            best=winner,
+            ties=others,
+            results=(default, best),
+            default=default,
+        )
+    assert chosen(reports, scene).name == ("diffuse" if tie else "pairs(quotient=0)")
+    assert chosen(reports, Scene(noisy, 1, [NATIVE])).name == "diffuse"
+    assert chosen(reports, Scene(noisy, 2, [NATIVE])).name == "diffuse"
+    assert costs_as_written(reports, Scene(noisy, 37, [NATIVE, BLUR])) == pytest.approx({"diffuse": 9e-9})
 
 
 @pytest.mark.slow
@@ -122,15 +152,16 @@ def test_tuning_finds_the_store_the_second_time(noisy, tmp_path, monkeypatch):
     monkeypatch.setenv("OSTINATO_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OSTINATO_LEASE_DIR", str(tmp_path / "leases"))
     said = []
+    scene = Scene(noisy, 4, [NATIVE, BLUR])
     with ost.Machine(cpus=1) as machine:
         for _ in range(2):
             console = Console(file=io.StringIO(), width=150)
-            reports = tune(console, noisy, 4, machine)
+            reports = tune(console, [scene], machine)
             said.append(console.file.getvalue())
     assert "is remembered: the next run finds it in the store" in said[0]
     assert "All of this was in the store" in said[1]
     assert all("pairs(quotient=1)" in text and "wrong result: never chosen" in text for text in said)
-    assert chosen(reports).name in {method.name for method in EXACT}
+    assert chosen(reports, scene).name in {method.name for method in EXACT}
 
 
 def test_large_photographs_are_made_smaller_and_turned_upright(tmp_path):

@@ -1,21 +1,22 @@
-"""A photograph that is diffused in strips, and the ways to take a step."""
+"""Photographs that are diffused in strips, and the ways to take a step."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
 import ostinato as ost
-from ostinato.demo.kernels import diffuse, diffuse_strip
+from ostinato.demo.kernels import blur, diffuse
 from ostinato.demo.photograph import Picture
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.variant import Variant
 
-__all__ = ["NATIVE", "NUMPY", "Diffusion", "Method", "method_of", "strips"]
+__all__ = ["BLUR", "NATIVE", "Diffusion", "Method", "Scene", "method_of", "strips"]
 
 
 class Method(NamedTuple):
@@ -28,14 +29,14 @@ class Method(NamedTuple):
 
 
 def method_of(variant: Variant) -> Method:
-    """Return the way that a variant of the kernel is."""
+    """Return the way that a variant of a kernel is."""
     task: Any = variant.task
     function = numba.njit(nogil=True)(task.function) if isinstance(task, Kernel) else task.function
     return Method(variant.label, task, function, variant.passed)
 
 
 NATIVE = method_of(Variant(diffuse, diffuse.name))
-NUMPY = method_of(Variant(diffuse_strip, diffuse_strip.name))
+BLUR = method_of(Variant(blur, blur.name))
 
 
 class Strip(NamedTuple):
@@ -67,14 +68,48 @@ class Diffusion:
         """List the arguments of one step, strip by strip: arrays, or inside a capture elements of a ring."""
         return [(source[strip.halo], self.noisy[strip.inner], target[strip.inner]) for strip in self.strips]
 
-    def capture(self, method: Method) -> ost.Graph:
-        """Record one step."""
-        with ost.capture() as graph:
-            field = ost.ring(*self.fields)
-            for arguments in self.calls(field[0], field[1]):
-                method.task(*arguments, **method.passed)
-        return graph
+    def record(self, method: Method) -> None:
+        """Record one step into the graph that is being captured."""
+        field = ost.ring(*self.fields)
+        for arguments in self.calls(field[0], field[1]):
+            method.task(*arguments, **method.passed)
 
     def result(self, steps: int) -> Picture:
         """Return the picture as it is after `steps` steps."""
         return np.ascontiguousarray(self.fields[steps % 2][1:-1, :, 1:-1].transpose(1, 0, 2))
+
+
+class Scene:
+    """What one step does: some methods, one after the other, each on all strips of its own copy of a photograph."""
+
+    def __init__(self, noisy: Picture, count: int, methods: Sequence[Method]) -> None:
+        self.parts = [(method, Diffusion(noisy, count)) for method in methods]
+
+    @property
+    def tasks(self) -> int:
+        """How many strips a step has."""
+        return sum(len(diffusion.strips) for _, diffusion in self.parts)
+
+    def record(self) -> None:
+        """Record one step into the graph that is being captured."""
+        for method, diffusion in self.parts:
+            diffusion.record(method)
+
+    def capture(self) -> ost.Graph:
+        """Record one step."""
+        with ost.capture() as graph:
+            self.record()
+        return graph
+
+    def calls(self, step: int) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """List what a plain loop calls in a step: functions with their arguments."""
+        found: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        for method, diffusion in self.parts:
+            source, target = diffusion.fields[step % 2], diffusion.fields[(step + 1) % 2]
+            function = partial(method.function, **method.passed) if method.passed else method.function
+            found += [(function, arguments) for arguments in diffusion.calls(source, target)]
+        return found
+
+    def result(self, steps: int) -> Picture:
+        """Return the pictures as they are after `steps` steps, one below the other."""
+        return np.concatenate([diffusion.result(steps) for _, diffusion in self.parts], axis=1)

@@ -17,12 +17,12 @@ import numpy as np
 
 import ostinato as ost
 
-__all__ = ["diffuse", "diffuse_strip"]
+__all__ = ["blur", "diffuse"]
 
 RATE = np.float32(0.2)
 FIDELITY = np.float32(0.02)
 SHARPNESS = np.float32(1 / 0.004**2)  # a difference well above 0.004 is an edge
-ONE = np.float32(1)
+ONE, FOUR = np.float32(1), np.float32(4)
 
 
 @numba.njit  # type: ignore[untyped-decorator]
@@ -155,3 +155,18 @@ def diffuse_strip(source: ost.Read, noisy: ost.Read, target: ost.Write) -> None:
         change += ONE / np.sqrt(ONE + SHARPNESS * slope) * difference
     target[...] = source[1:-1]
     target[:, :, 1:-1] += RATE * change
+
+
+@ost.kernel
+def blur(source: ost.Read, noisy: ost.Read, target: ost.Write) -> None:
+    """Take one step in which as much flows as pixels differ: noise is levelled, and so are edges."""
+    height, planes, width = target.shape
+    for y in range(height):
+        for plane in range(planes):
+            above, below = source[y, plane, 1:], source[y + 2, plane, 1:]
+            left, centre, right = source[y + 1, plane], source[y + 1, plane, 1:], source[y + 1, plane, 2:]
+            noise, new = noisy[y, plane, 1:], target[y, plane, 1:]
+            for x in range(width - 2):
+                around = above[x] + below[x] + left[x] + right[x] - FOUR * centre[x]
+                new[x] = centre[x] + RATE * (FIDELITY * (noise[x] - centre[x]) + around)
+        keep_ends(source[y + 1], target[y])

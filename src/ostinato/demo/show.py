@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import ostinato as ost
 from ostinato.demo import DemoError, photograph
-from ostinato.demo.diffusion import NATIVE, NUMPY, Diffusion, Method
+from ostinato.demo.diffusion import BLUR, NATIVE, Method, Scene
 from ostinato.demo.photograph import Picture
-from ostinato.demo.race import Contestant, Replays, by_pool, check, contest, one_by_one
-from ostinato.demo.tuned import chosen, tune
+from ostinato.demo.race import Contestant, by_pool, check, contest, one_by_one, replay
+from ostinato.demo.tuned import chosen, costs_as_written, tune
 from ostinato.demo.words import duration
-from ostinato.runtime.program import Program
+from ostinato.measured.reports import Reports
 from ostinato.view.trace import Trace
 
 STRIPS = 128
-COARSE = 64
+PREVIEW_STRIPS = 32
+SMALLER = 8
+"""The preview has every eighth pixel of every eighth row."""
 
 
 def run(image: Path | None, steps: int, output: Path, *, tuned: bool = True) -> None:
@@ -32,15 +37,17 @@ def run(image: Path | None, steps: int, output: Path, *, tuned: bool = True) -> 
     begin = time.perf_counter()
     try:
         output.mkdir(parents=True, exist_ok=True)
-        with ost.Machine() as machine:
+        with ost.Machine() as machine, ThreadPoolExecutor(len(machine.processors)) as pool:
             console.print(_headline(picture, machine))
-            better = None
+            whole = partial(Scene, noisy, STRIPS)
+            preview = partial(_preview, np.ascontiguousarray(noisy[:, ::SMALLER, ::SMALLER]))
+            reports = None
             if tuned:
-                reports = tune(console, noisy, STRIPS, machine)
+                reports = tune(console, [whole([NATIVE]), preview([NATIVE])], machine)
                 reports.plot(output / "landscape.png")
-                better = chosen(reports)
-            denoised = _native(console, noisy, steps, machine, better, output)
-            _numpy(console, noisy, max(steps // 20, 1), machine)
+            race = partial(_race, console, machine, pool, reports)
+            denoised = race("the photograph", whole, steps, output)
+            race("a preview, diffused and blurred", preview, 5 * steps, None)
             console.print("\nEvery result equals that of the plain loop, bit for bit.")
         captions = ("photograph with noise", f"after {steps} steps of diffusion")
         photograph.save_before_after(noisy, denoised, captions, output / "demo.png")
@@ -51,56 +58,68 @@ def run(image: Path | None, steps: int, output: Path, *, tuned: bool = True) -> 
         console.print(f"    {output / name}", soft_wrap=True)
 
 
-def _native(
-    console: Console, noisy: Picture, steps: int, machine: ost.Machine, tuned: Method | None, output: Path
+def _preview(small: Picture, methods: Sequence[Method]) -> Scene:
+    """Return what shows both filters side by side: tasks that are short, and differ."""
+    return Scene(small, PREVIEW_STRIPS, [*methods, BLUR])
+
+
+def _race(
+    console: Console,
+    machine: ost.Machine,
+    pool: Executor,
+    reports: Reports | None,
+    title: str,
+    make: Callable[[Sequence[Method]], Scene],
+    steps: int,
+    output: Path | None,
 ) -> Picture:
     """Race the kernel as it is and, where kernels were tuned, the best one; return the denoised picture."""
     few = max(steps // 10, 1)
-    with ThreadPoolExecutor(len(machine.processors)) as pool, Replays(machine, noisy, STRIPS, steps) as replays:
-        plain = one_by_one(NATIVE, noisy, STRIPS, steps)
-        untuned = better = replays.add(NATIVE, NATIVE.name, "estimated", {})
-        everybody = [plain, by_pool(NATIVE, noisy, STRIPS, few, pool), untuned]
-        if tuned is not None and tuned is not NATIVE:
-            better = replays.add(tuned, tuned.name, "estimated", {})
-            everybody += [one_by_one(tuned, noisy, STRIPS, steps), by_pool(tuned, noisy, STRIPS, few, pool), better]
-        placed = []
-        if tuned is not None:
-            placed = [replays.add(NATIVE, tuned.name, "measured", None), replays.add_retuned(NATIVE, tuned.name)]
-            everybody += placed
+    with ExitStack() as programs:
+
+        def replayed(method: Method, kernel: Method, known: str, costs: dict[object, float] | None) -> Contestant:
+            scene = make([method])
+            program = programs.enter_context(scene.capture().compile(machine, costs=costs))
+            return replay(scene, steps, program, kernel.name, known, retuned=known == "retuned")
+
+        plain = one_by_one(make([NATIVE]), steps)
+        as_written = replayed(NATIVE, NATIVE, "estimated", {})
+        everybody = [plain, by_pool(make([NATIVE]), few, pool), as_written]
+        if reports is not None:
+            best = chosen(reports, plain.scene)
+            pairs = [(as_written, replayed(NATIVE, NATIVE, "measured", costs_as_written(reports, plain.scene)))]
+            everybody.append(pairs[0][1])
+            better = as_written
+            if best is not NATIVE:
+                better = replayed(best, best, "estimated", {})
+                everybody += [one_by_one(make([best]), steps), by_pool(make([best]), few, pool), better]
+            pairs += [(better, replayed(NATIVE, best, known, None)) for known in ("measured", "retuned")]
+            everybody += [placed for _, placed in pairs[1:]]
         contest(everybody)
-        check(everybody, NATIVE, noisy)
-        _print(console, f"{len(plain.diffusion.strips)} strips as native kernels", everybody)
-        if placed:
-            gains = " and ".join(f"{better.per_step / each.per_step:.2f}x ({each.costs})" for each in placed)
+        check(everybody, lambda: make([NATIVE]))
+        _print(console, title, everybody)
+        if reports is not None:
+            gains = [f"{before.per_step / after.per_step:.2f}x" for before, after in pairs]
             console.print(
-                f"Tuning the kernel makes the replay {untuned.per_step / better.per_step:.2f} times as fast. "
-                f"Placement by costs that are not estimated changes that by {gains}."
+                f"What tuning the kernel gains: {as_written.per_step / better.per_step:.2f}x. What placing by measured "
+                f"costs gains: {gains[0]} with the kernel as it is, {gains[1]} with the chosen one, {gains[2]} retuned."
             )
-        _timelines(console, replays.programs[-1], Diffusion(noisy, STRIPS).capture(NATIVE), machine, output)
+        if output is not None:
+            _timelines(console, make([NATIVE]).capture(), machine, output)
     return plain.picture
 
 
-def _numpy(console: Console, noisy: Picture, steps: int, machine: ost.Machine) -> None:
-    few = max(steps // 10, 1)
-    with ThreadPoolExecutor(len(machine.processors)) as pool, Replays(machine, noisy, COARSE, steps) as replays:
-        everybody = [
-            one_by_one(NUMPY, noisy, COARSE, steps),
-            by_pool(NUMPY, noisy, COARSE, few, pool),
-            replays.add(NUMPY, NUMPY.name, "estimated", {}),
-        ]
-        contest(everybody)
-        check(everybody, NUMPY, noisy)
-        _print(console, f"{len(everybody[0].diffusion.strips)} strips as NumPy tasks", everybody)
-
-
-def _timelines(console: Console, program: Program, again: ost.Graph, machine: ost.Machine, output: Path) -> None:
+def _timelines(console: Console, graph: ost.Graph, machine: ost.Machine, output: Path) -> None:
     """Draw what the threads did, and beside it what a simulation of the schedule says that they do.
 
     The simulation knows what tasks take next to each other, from a trace: while tuned, their arrays were in the cache.
     """
-    with again.compile(machine, costs=program.trace(100)) as traced:
-        trace = _quietest(traced.trace(10) for _ in range(10))
-        simulation = traced.simulate()
+    with graph.compile(machine) as program:
+        program.replay(20)
+        costs = program.trace(100)
+    with graph.compile(machine, costs=costs) as program:
+        trace = _quietest(program.trace(10) for _ in range(10))
+        simulation = program.simulate()
     trace.plot(output / "timeline.png")
     simulation.plot(output / "predicted.png", trace)
     span = float(trace.records["end"].max() - trace.records["start"].min()) * 1e-9 / 10
@@ -122,7 +141,8 @@ def _headline(picture: Picture, machine: ost.Machine) -> str:
 
 def _print(console: Console, title: str, contestants: Sequence[Contestant]) -> None:
     steps = " or ".join(str(number) for number in dict.fromkeys(contestant.steps for contestant in contestants))
-    table = Table(title=f"{title}, {steps} steps", title_justify="left", title_style="bold")
+    title = f"{contestants[0].scene.tasks} strips of {title}, {steps} steps"
+    table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("")
     table.add_column("kernel")
     table.add_column("costs")

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 import ostinato as ost
-from ostinato.demo.diffusion import NATIVE, Diffusion, Method, method_of
+from ostinato.demo.diffusion import NATIVE, Diffusion, Method, Scene, method_of
 from ostinato.demo.kernels import diffuse
-from ostinato.demo.photograph import Picture
 from ostinato.demo.words import duration
 from ostinato.measured.reports import Reports
 
-__all__ = ["chosen", "tune"]
+__all__ = ["chosen", "costs_as_written", "tune"]
 
 
-def tune(console: Console, noisy: Picture, count: int, machine: ost.Machine) -> Reports:
-    """Measure the variants of the kernel, unless the store knows them, and say which."""
-    graph = Diffusion(noisy, count).capture(NATIVE)
+def tune(console: Console, scenes: Sequence[Scene], machine: ost.Machine) -> Reports:
+    """Measure the variants of the kernels, unless the store knows them, and say which."""
+    with ost.capture() as graph:
+        for scene in scenes:
+            scene.record()
     begin = time.perf_counter()
     reports = graph.tune(machine, progress=True)
     seconds = time.perf_counter() - begin
     for label, report in reports.items():
-        _print(console, label, report)
+        if len(report.results) > 1:
+            _print(console, label, report)
     if all(result.cached for report in reports.values() for result in report.results):
         console.print(f"All of this was in the store, and found in {duration(seconds)}.")
     else:
@@ -32,16 +35,34 @@ def tune(console: Console, noisy: Picture, count: int, machine: ost.Machine) -> 
     return reports
 
 
-def chosen(reports: Reports) -> Method:
-    """Return the way to take most of the steps: the winner's, which is the kernel as it is unless one is faster."""
-    report = next(iter(reports.values()))
-    if report.best is None or report.default in report.ties:
+def chosen(reports: Reports, scene: Scene) -> Method:
+    """Return the best way to diffuse the first strip of a scene: the kernel as it is unless a variant is faster."""
+    report = _report(reports, *scene.parts[0])
+    if report is None or report.best is None or report.default in report.ties:
         return NATIVE
-    config = report.best.candidate.config
     for variant in diffuse.variants:
-        if {"variant": variant.name, **variant.config} == config:
+        if {"variant": variant.name, **variant.config} == report.best.candidate.config:
             return method_of(variant)
     return NATIVE
+
+
+def costs_as_written(reports: Reports, scene: Scene) -> dict[object, float]:
+    """Return the seconds that the kernels of a scene take as they are, by their names."""
+    costs: dict[object, float] = {}
+    for method, diffusion in scene.parts:
+        report = _report(reports, method, diffusion)
+        if report is not None and report.default is not None and report.default.time_ns:
+            costs[method.name] = report.default.time_ns * 1e-9
+    return costs
+
+
+def _report(reports: Reports, method: Method, diffusion: Diffusion) -> ost.Report | None:
+    """Return what was found of the first strip."""
+    shape = list(diffusion.noisy[diffusion.strips[0].inner].shape)
+    for report in reports.values():
+        if report.key["task"].endswith(f":{method.name}") and report.key["arrays"][-1][1] == shape:
+            return report
+    return None
 
 
 def _print(console: Console, label: str, report: ost.Report) -> None:
