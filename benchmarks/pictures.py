@@ -98,15 +98,14 @@ def _grain(nanoseconds: float, least: float = 0.0) -> str:
 def _errors(rows: Sequence[Row], path: Path) -> None:
     """Draw by how much simulation is off, against what a step takes: a mark for each pattern and grain."""
     median = {(row.case, row.contestant): row.median for row in rows}
-    cases = [case for case, who in median if who == simulation.MEASURED and (case, simulation.PREDICTED) in median]
+    cases = [case for case, who in median if who == simulation.ERROR]
     figure, axes = plt.subplots(figsize=(10, 4), layout="constrained")
     axes.axhspan(-10, 10, color="#f0f1f4", zorder=0)
     axes.axhline(0, color="#8a8f99", linewidth=0.9)
     for lanes, colour, marker in (("1 lane", INK, "o"), ("2 lanes", OURS, "D")):
         own = [case for case in cases if case.endswith(f", {lanes}")]
         taken = np.array([median[case, simulation.MEASURED] for case in own])
-        said = np.array([median[case, simulation.PREDICTED] for case in own])
-        error = 100 * (said / taken - 1)
+        error = np.array([median[case, simulation.ERROR] for case in own])
         worst = f", at most {np.abs(error).max():.1f} % off" if len(own) else ""
         axes.plot(taken, error, marker, color=colour, ms=5, alpha=0.8, label=f"{lanes}: {len(own)} cases{worst}")
     axes.set_xscale("log")

@@ -16,7 +16,7 @@ _TITLES = {
     "fixed": "Fixed costs, ns",
     "irregular": "Irregular durations, efficiency of two threads",
     "placement": "Placement by costs, us a step",
-    "simulation": "Predicted and measured, us a step",
+    "simulation": "Predicted and measured",
     "retune": "Retuning",
     "graphtune": "Tuning a graph",
     "tuning": "The tuner",
@@ -32,7 +32,7 @@ _TITLES = {
     "unchained": "Memory over unchained runs and spawned tasks, KiB more than after 10 rounds",
 }
 
-_BY_UNIT = ("graphtune", "retune", "tuning")
+_BY_UNIT = ("graphtune", "retune", "simulation", "tuning")
 
 
 def report(runs: Sequence[Mapping[str, Any]]) -> str:
