@@ -532,6 +532,27 @@ def test_a_run_that_waits_holds_up_the_way_back_but_not_the_program():
     assert entries == list(range(9))
 
 
+def test_what_an_earlier_retuning_left_is_not_done_in_a_later_one(machine):
+    """A thread that submits may have looked for it before that one began."""
+    graph, _, entries = capture()
+    with graph.compile(machine) as program:
+        earlier = Forms(program)
+        add_others(earlier, random.Random(1))
+        program._wait_to_settle(earlier)
+        later = Forms(program)
+        later.present = add_others(later, random.Random(2))[0]
+        assert later.enter(later.present)
+        earlier.settle()
+        assert later.present in program._forms
+        later.finish()
+        assert program._forms == [later.present]
+        assert program._plain
+        earlier.settle()
+        assert program._forms == [later.present]
+        assert program.replay(3) == 3
+    assert entries == [0, 1, 2]
+
+
 def test_closing_meanwhile_ends_it():
     graph, _, entries = capture()
     machine = ost.Machine(cpus=2)

@@ -75,8 +75,10 @@ class Forms:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        earlier, program._unsettled = program._unsettled, None
-        self.present: Form = program._serving_form() if earlier is None else earlier.present
+        with program._lock:
+            earlier, program._unsettled = program._unsettled, None
+            present = program._serving_form() if earlier is None else earlier.present
+        self.present: Form = present
         """The one that is to stay."""
 
     def add(self, scheduled: Scheduled) -> Form:
@@ -100,26 +102,38 @@ class Forms:
 
     def enter(self, form: Form) -> bool:
         """Let a form take runs from now on; False if it cannot, since another one has runs in flight."""
-        program = self.program
-        with program._lock:
-            program._check_open()
-            serving = program._serving_form()
-            if serving is not form and not form.core.take_over(serving.core):
-                return False
-            program._use(form)
-            return True
+        with self.program._lock:
+            self.program._check_open()
+            return self._enter(form)
 
     def finish(self) -> None:
         """Drop all forms but the one that is to stay, now, or else as soon as that can take the place of the others."""
+        with self.program._lock:
+            self._finish()
+
+    def settle(self) -> None:
+        """Do what was left to do, unless that has been done, or another retuning has begun."""
+        with self.program._lock:
+            if self.program._unsettled is self:
+                self._finish()
+
+    def _enter(self, form: Form) -> bool:
+        program = self.program
+        serving = program._serving_form()
+        if serving is not form and not form.core.take_over(serving.core):
+            return False
+        program._use(form)
+        return True
+
+    def _finish(self) -> None:
         program = self.program
         if program._closed:
             return
-        if not self.enter(self.present):
+        if not self._enter(self.present):
             program._wait_to_settle(self)
             return
-        with program._lock:
-            for form in [form for form in program._forms if form is not self.present]:
-                program._forms.remove(form)
-                program._former.append({**form.core.statistics(), "core_bytes": 0})
-                form.core.close()
+        for form in [form for form in program._forms if form is not self.present]:
+            program._forms.remove(form)
+            program._former.append({**form.core.statistics(), "core_bytes": 0})
+            form.core.close()
         program._wait_to_settle(None)

@@ -192,8 +192,8 @@ class Program:
         traced = profile or process_trace is not None
         run = None
         while run is None:
-            if self._unsettled is not None:
-                self._unsettled.finish()
+            if (unsettled := self._unsettled) is not None:
+                unsettled.settle()
             if self._linked is not None:
                 given_params = merged(params, more_params)
                 _, run = self._submit_linked(self._linked, steps, after, priority, on, given_params, traced)
@@ -468,8 +468,8 @@ class Program:
         on = stops(on_error)
         ended = None
         while ended is None:
-            if self._unsettled is not None:
-                self._unsettled.finish()
+            if (unsettled := self._unsettled) is not None:
+                unsettled.settle()
             if self._linked is not None:
                 if _core.serving():
                     raise ContractError(
