@@ -11,6 +11,12 @@ import ostinato as ost
 from native import load
 
 
+@pytest.fixture(scope="module")
+def machine():
+    with ost.Machine(cpus=2, gpus=0) as machine:
+        yield machine
+
+
 def fresh():
     """A task that nobody declared a variant of."""
 
