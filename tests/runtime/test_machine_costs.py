@@ -154,6 +154,14 @@ def test_threads_that_never_ran_at_once(measurements: Measurements) -> None:
     assert model.source.endswith("; take_up assumed, since its threads never ran at once")
     assert model.take_up == MachineModel(cores=2).take_up
     assert model.wake == 25e-6
+    assert measured(2) == remembered(2) == model
+    assert measurements.count == 1
+    _forget()  # the host may have been busy: the next process tries again
+    measurements.together = TOGETHER
+    assert remembered(2) == MachineModel(cores=2)
+    assert measured(2).take_up == TOGETHER[2]
+    _forget()
+    assert remembered(2).take_up == TOGETHER[2]
 
 
 def test_what_is_in_the_file(measurements: Measurements, directory: Path) -> None:

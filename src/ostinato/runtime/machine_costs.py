@@ -73,6 +73,8 @@ def remembered(cores: int) -> MachineModel:
 def measured(cores: int) -> MachineModel:
     """Return the model of a machine of this host with so many cores; measure what is not remembered.
 
+    What could be measured in part only, other processes measure anew.
+
     Parameters
     ----------
     cores
@@ -83,7 +85,8 @@ def measured(cores: int) -> MachineModel:
         known = _known.get(host.path) or _read(host)
         if known is None:
             known = _measure(host.identity["cores"])
-            _write(host, known)
+            if len(host.identity["cores"]) == 1 or known.seconds.keys() >= {*_TOGETHER}:
+                _write(host, known)
         _known[host.path] = known
     return _model(cores, known)
 
