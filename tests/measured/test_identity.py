@@ -345,3 +345,102 @@ def test_native_tasks_are_found_by_the_global_that_holds_them(monkeypatch: pytes
     assert importable(as_variant(task)) is None
     monkeypatch.setattr(tasks, "held", task, raising=False)
     assert importable(as_variant(task)) == "measured.tasks:held"
+
+
+PROJECT = {
+    "__init__.py": "",
+    "helpers.py": """
+from pk import deeper
+FACTOR = 2
+def scale(x):
+    return deeper.scaled(x)
+def other(x):
+    return x
+""",
+    "deeper.py": "def scaled(x):\n    return x * 2\n",
+    "late.py": "def scale(x):\n    return x * 2\n",
+    "shapes.py": "class Shape:\n    def area(self):\n        return 2\n",
+    "apart.py": "def apart(x):\n    return x\n",
+    "tasks.py": """
+import json
+import numpy as np
+import pk.helpers
+from pk import apart, helpers, helpers as short
+from pk.helpers import scale
+from pk.shapes import Shape
+
+def by_name(x): return scale(x)
+def by_module(x): return short.scale(x)
+def by_package(x): return pk.helpers.scale(x)
+def by_value(x): return x * helpers.FACTOR
+def by_type(x): return Shape().area()
+def by_import(x):
+    from .late import scale
+    return scale(x)
+def alone(x): return np.add(x, json.loads("1"))
+""",
+}
+NAMES = ("by_name", "by_module", "by_package", "by_value", "by_type", "by_import", "alone")
+IN_PROJECT = f"""
+    import sys; sys.path.insert(0, sys.argv[0].rpartition("/")[0] + "/FOLDER")
+    from ostinato.graph.task import PythonTask
+    from ostinato.graph.variant import Variant
+    from ostinato.measured.identity import source_of
+    import pk.tasks
+    for name in {NAMES}:
+        print(source_of(Variant(PythonTask(getattr(pk.tasks, name), (), "f"), "f")))
+"""
+
+
+def write_project(folder: Path, **changed: str) -> None:
+    for name, text in PROJECT.items():
+        (folder / "pk").mkdir(parents=True, exist_ok=True)
+        (folder / "pk" / name).write_text(changed.get(name.removesuffix(".py"), text))
+
+
+def in_project(folder: Path, inside: str = "here", **changed: str) -> dict[str, str]:
+    write_project(folder / inside, **changed)
+    (found,) = run(folder, IN_PROJECT.replace("FOLDER", inside))
+    assert "None" not in found
+    return dict(zip(NAMES, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "users"),
+    [
+        ("helpers", "return x\n", "return x + 1\n", {"by_name", "by_module", "by_package", "by_value"}),
+        ("deeper", "x * 2", "x * 3", {"by_name", "by_module", "by_package"}),
+        ("late", "x * 2", "x * 3", {"by_import"}),
+        ("shapes", "return 2", "return 3", {"by_type"}),
+        ("apart", "return x", "return x + 1", set()),
+    ],
+)
+def test_other_modules_of_the_project_belong_to_what_uses_them(
+    tmp_path: Path, module: str, old: str, new: str, users: set[str]
+) -> None:
+    before = in_project(tmp_path)
+    assert in_project(tmp_path) == before
+    text = PROJECT[f"{module}.py"]
+    assert old in text
+    after = in_project(tmp_path, **{module: text.replace(old, new)})
+    assert {name for name in NAMES if before[name] != after[name]} == users
+
+
+def test_what_is_installed_is_told_by_its_version(tmp_path: Path) -> None:
+    before = in_project(tmp_path, "site-packages")
+    after = in_project(tmp_path, "site-packages", deeper="def scaled(x):\n    return x * 3\n")
+    assert before == after
+
+
+def test_functions_of_other_modules_count_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    project = importlib.import_module("pk.tasks")
+    before = digest(project.by_module), digest(project.by_name)
+    monkeypatch.setattr(project.helpers, "scale", lambda x: x)
+    assert digest(project.by_module) != before[0]
+    assert digest(project.by_name) == before[1]  # it has the old one
+    monkeypatch.setattr(project.helpers, "FACTOR", 3)
+    assert digest(project.by_name) == before[1]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pk"]:
+        monkeypatch.delitem(sys.modules, name)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-import dis
 import functools
+import os
 import sys
 from collections.abc import Callable
 from types import BuiltinFunctionType, BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ostinato.graph.recordable import Recordable
+from ostinato.measured.names import attributes, global_names, imports, written
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import hashed
 from ostinato.tune.store.source import Sources
@@ -21,6 +22,9 @@ __all__ = ["Unknown", "content_of", "described"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 _CHANGING = (list, dict, set, np.ndarray)
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_MOST_FUNCTIONS = 500
+"""Of more that a function uses, one through the other, only the files count."""
 _MOST_BYTES = 1 << 20
 """A larger array that a function closes over is data, and not described."""
 
@@ -45,8 +49,9 @@ def described(value: object, here: bool = False) -> Any:
 
     A function is its code, its defaults, what it closes over and the globals that it names, but for variables that it
     assigns to itself, which are its state. Where another process can import its module, that module's file tells of the
-    globals; plain ones, and functions of the module, count as they are in this process besides, since the file may have
-    changed since, or they.
+    globals. Plain ones, and the functions, types and modules of the same project that it uses, count besides: they may
+    be in other files, or have changed since the files were read. What is installed, and the standard library, is told
+    by its version.
 
     Parameters
     ----------
@@ -68,8 +73,10 @@ class _Description:
     def __init__(self, here: bool) -> None:
         self._here = here
         self._seen: dict[int, int] = {}  # functions that are being described, or have been, by id
+        self._modules: set[tuple[str, CodeType]] = set()
+        self._contents: dict[str, str | None] = {}
 
-    def of(self, value: object, user: object = None) -> Any:
+    def of(self, value: object) -> Any:
         if not self._here:
             return self._of(value)
         if type(value) not in _CHANGING:
@@ -121,40 +128,71 @@ class _Description:
             self._cells(function),
         ]
         module = function.__module__
+        code, package = function.__code__, function.__globals__.get("__package__") or ""
         if vars(sys.modules.get(module, builtins)) is function.__globals__ and module != "__main__":
-            content = content_of(module)
+            content = self._content(module)
             if content is not None:
-                return [*found, "module", module, content, *self._globals(function, self._of_own_module)]
-        return [*found, "globals", *self._globals(function, self.of)]
+                found += ["module", module, content]
+                if not _is_of_project(module) or len(self._seen) > _MOST_FUNCTIONS:
+                    return found
+                return [*found, *self._globals(function, self._of_project), *self._imports(imports(code, package))]
+        return [*found, "globals", *self._globals(function, self._of_main), *self._imports(imports(code, package))]
 
     def _cells(self, function: FunctionType) -> list[Any]:
-        names, written = function.__code__.co_freevars, _written(function.__code__)
+        names, state = function.__code__.co_freevars, written(function.__code__)
         cells = zip(names, function.__closure__ or (), strict=True)
-        return ["state" if name in written else _cell(self, cell) for name, cell in cells]
+        return ["state" if name in state else _cell(self, cell) for name, cell in cells]
 
-    def _globals(self, function: FunctionType, of: Callable[[object, FunctionType], Any]) -> list[Any]:
-        found, written = [], _written(function.__code__)
-        for name in _names(function.__code__):
-            if name in written:
+    def _globals(self, function: FunctionType, of: Callable[[object, CodeType], Any]) -> list[Any]:
+        found, state = [], written(function.__code__)
+        for name in global_names(function.__code__):
+            if name in state:
                 found.append([name, "state"])
             elif name in function.__globals__:
-                found.append([name, of(function.__globals__[name], function)])
+                found.append([name, of(function.__globals__[name], function.__code__)])
             elif not hasattr(builtins, name):
                 found.append([name])  # not there yet
         return found
 
-    def _of_own_module(self, value: object, function: FunctionType) -> Any:
-        """Describe a global whose definition is in the file, if it is cheap to tell what it is now."""
+    def _imports(self, names: tuple[str, ...]) -> list[Any]:
+        """Describe what a function imports when it is called."""
+        return [[name, self._content(name)] for name in names if not _is_standard(name)]
+
+    def _of_main(self, value: object, code: CodeType) -> Any:
+        """Describe a global of a module that another process cannot import."""
+        if isinstance(value, ModuleType) and _is_of_project(value.__name__):
+            return self._used(value, code)
+        return self.of(value)
+
+    def _of_project(self, value: object, code: CodeType) -> Any:
+        """Describe a global, or what a module has, as far as a file of the project tells of it."""
         inner = getattr(value, "function", None) if isinstance(value, Recordable) else value
-        if isinstance(inner, FunctionType):
-            if inner.__globals__ is not function.__globals__:
+        if isinstance(inner, ModuleType):
+            return self._used(inner, code) if _is_of_project(inner.__name__) else []
+        if isinstance(inner, FunctionType | type):
+            if not _is_of_project(inner.__module__):
                 return []
-        elif not _is_plain(value):
+        elif not isinstance(inner, MethodType | functools.partial) and not _is_plain(value):
             return []
         try:
             return self.of(value)
         except Unknown:
             return []
+
+    def _used(self, module: ModuleType, code: CodeType) -> Any:
+        """Describe a module of the project, with what code may use of it."""
+        place = module.__name__, code
+        if place in self._modules:
+            return ["module", module.__name__]
+        self._modules.add(place)
+        names = sorted(attributes(code) & vars(module).keys())
+        used = [[name, self._of_project(vars(module)[name], code)] for name in names]
+        return ["module", module.__name__, self._content(module.__name__), used]
+
+    def _content(self, module: str) -> str | None:
+        if module not in self._contents:
+            self._contents[module] = content_of(module)
+        return self._contents[module]
 
     def _code(self, code: CodeType) -> Any:
         return [
@@ -175,9 +213,9 @@ class _Description:
     def _module(self, module: ModuleType) -> Any:
         if module.__name__ == "__main__":
             raise Unknown("__main__")
-        if module.__name__.partition(".")[0] in sys.stdlib_module_names:
+        if _is_standard(module.__name__):
             return ["module", module.__name__]  # Python's version tells
-        content = content_of(module.__name__)
+        content = self._content(module.__name__)
         if content is None:
             raise Unknown(module.__name__)
         return ["module", module.__name__, content]
@@ -209,6 +247,19 @@ def _cell(description: _Description, cell: Any) -> Any:
     return description.of(value)
 
 
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _is_of_project(module: object) -> bool:
+    """Whether a module is neither the standard library's, nor installed, nor Ostinato's: it may change any time."""
+    if not isinstance(module, str) or module == "__main__" or _is_standard(module):
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    installed = isinstance(file, str) and not _INSTALLED.isdisjoint(file.split(os.sep))
+    return isinstance(file, str) and not installed and module.partition(".")[0] != "ostinato"
+
+
 def _is_plain(value: object) -> bool:
     return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
 
@@ -217,28 +268,3 @@ def _is_plain(value: object) -> bool:
 def _sources(module: str, origin: object) -> Sources:
     """Look a module up once for each file that it was loaded from; the file itself is looked at each time."""
     return Sources()
-
-
-@functools.lru_cache(maxsize=4096)
-def _names(code: CodeType) -> tuple[str, ...]:
-    """Return the globals that code names, that of functions inside included."""
-    found = [str(each.argval) for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found += _names(constant)
-    return tuple(dict.fromkeys(found))
-
-
-@functools.lru_cache(maxsize=4096)
-def _written(code: CodeType) -> frozenset[str]:
-    """Return the variables from outside that code assigns to, that of functions inside included."""
-    found = set()
-    for each in dis.get_instructions(code):
-        name = str(each.argval)
-        is_cell = each.opname in ("STORE_DEREF", "DELETE_DEREF") and name in code.co_freevars
-        if is_cell or each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            found.add(name)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _written(constant)
-    return frozenset(found)
