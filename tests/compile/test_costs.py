@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,3 +92,15 @@ def test_what_is_not_in_the_graph_has_no_cost() -> None:
 
 def test_an_empty_graph() -> None:
     assert len(costs_of(Graph()).seconds) == 0
+
+
+@pytest.mark.parametrize("cost", ["fast", [1.0]])
+def test_a_cost_is_a_number(cost: object) -> None:
+    with pytest.raises(TypeError, match=f"'halve'. is a {type(cost).__name__}; a cost is a number"):
+        given({"halve": cost})  # type: ignore[dict-item]
+
+
+def test_what_tune_returned_is_no_costs(tmp_path: Path) -> None:
+    reports = two_ops().tune(store=tmp_path / "store.db", budget=1e-9, progress=False)
+    with pytest.raises(TypeError, match="leave costs= out"):
+        two_ops().compile(costs=reports)  # type: ignore[arg-type]

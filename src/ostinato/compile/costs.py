@@ -120,12 +120,17 @@ def given(costs: Mapping[object, float]) -> Costing:
 
     Raises
     ------
+    TypeError
+        A cost is no number.
     ValueError
         A cost is negative or not finite. The costing itself raises it where a key stands for no op of the graph.
     """
     by_identity: dict[object, tuple[object, float]] = {}
     for key, value in costs.items():
-        cost = float(value)
+        try:
+            cost = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(f"costs[{key!r}] is a {type(value).__name__}; a cost is a number of seconds") from None
         if not (np.isfinite(cost) and cost >= 0):
             raise ValueError(f"costs[{key!r}] is {value!r}; a cost is a number of seconds, finite and not negative")
         for identity in _identities(key):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,13 +24,19 @@ def costing_of(costs: CostsArgument) -> Costing:
     Raises
     ------
     TypeError
-        It is nothing of the kind.
+        It is nothing of the kind, or a cost is no number.
     ValueError
         A cost is negative or not finite.
     TuningError
         There is no store at the path.
     """
     if isinstance(costs, Mapping):
+        reports = sys.modules.get("ostinato.measured.reports")
+        if reports is not None and isinstance(costs, reports.Reports):
+            raise TypeError(
+                "costs= is what graph.tune returned; that is in the store, which compile asks by default: leave costs= "
+                "out, or name the file that tune was given as store="
+            )
         return given(costs)
     if costs is None or isinstance(costs, str | os.PathLike):
         from ostinato.measured.known import costing
