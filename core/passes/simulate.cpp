@@ -4,7 +4,8 @@
 #include <functional>
 #include <numeric>
 #include <queue>
-#include <utility>
+#include <tuple>
+#include <vector>
 
 #include "passes/at.h"
 
@@ -86,7 +87,8 @@ public:
           steps_(steps), sequence_(lanes.home.size()), position_(order.size()), done_(lanes.home.size(), 0),
           free_at_(lanes.home.size(), 0.0), blocked_(lanes.home.size()), finish_(at(ops_ * steps_)),
           thread_free_(at(1 + *std::max_element(lanes.home.begin(), lanes.home.end())), 0.0),
-          released_by_(lanes.home.size(), -1), serves_(thread_free_.size(), -1) {
+          released_by_(lanes.home.size(), -1), serves_(thread_free_.size(), -1), ready_at_(lanes.home.size(), 0.0),
+          ready_(thread_free_.size()), version_(thread_free_.size(), 0) {
         for (int32_t op : order) {
             std::vector<int32_t>& lane = sequence_[at(lanes.lane[at(op)])];
             position_[at(op)] = static_cast<int64_t>(lane.size());
@@ -98,15 +100,26 @@ public:
         for (std::size_t lane = 0; lane < sequence_.size(); ++lane)
             offer(static_cast<int32_t>(lane));
         std::vector<int32_t> woken;
-        while (!ready_.empty()) {
-            const auto [time, lane] = ready_.top();
-            ready_.pop();
-            serve(lane, time);
-            woken.swap(blocked_[at(lane)]);
+        while (!homes_.empty()) {
+            const Entry entry = homes_.top();
+            homes_.pop();
+            if (entry.version != version_[at(entry.home)])
+                continue;
+            const Turn now = next_of(entry.home);
+            if (now > entry.turn) {  // threads have done something else since this was said
+                announce(entry.home, now);
+                continue;
+            }
+            std::erase(ready_[at(entry.home)], now.lane);
+            ++version_[at(entry.home)];
+            serve(now.lane, thread_for(now.lane));
+            woken.swap(blocked_[at(now.lane)]);
+            woken.push_back(now.lane);
             for (int32_t other : woken)
                 offer(other);
             woken.clear();
-            offer(lane);
+            if (!ready_[at(entry.home)].empty())
+                announce(entry.home, next_of(entry.home));
         }
         return settled(finish_, seconds_, steps_, thread_free_.size());
     }
@@ -137,7 +150,49 @@ private:
             time = std::max(time, there);
         }
         released_by_[at(lane)] = last;
-        ready_.push({last >= 0 ? time + model_.look : time, lane});
+        ready_at_[at(lane)] = time;
+        const int32_t home = lanes_.home[at(lane)];
+        ready_[at(home)].push_back(lane);
+        announce(home, next_of(home));
+    }
+
+    // When a thread comes to a lane. Of lanes that it comes to at the same time it stays with the one in hand, to the
+    // end of that one's step; then come those that have been ready for longest.
+    struct Turn {
+        double time;
+        bool turns;
+        double ready;
+        int32_t lane;
+        auto key() const { return std::tie(time, turns, ready, lane); }
+        bool operator>(const Turn& other) const { return key() > other.key(); }
+    };
+
+    // What of the lanes at home somewhere is next; of each home the last one said holds.
+    struct Entry {
+        Turn turn;
+        int32_t home;
+        uint32_t version;
+        bool operator>(const Entry& other) const { return turn > other.turn; }
+    };
+
+    void announce(int32_t home, const Turn& turn) { homes_.push({turn, home, ++version_[at(home)]}); }
+
+    Turn next_of(int32_t home) const {
+        Turn best{};
+        bool first = true;
+        for (const int32_t lane : ready_[at(home)]) {
+            const Turn turn = turn_of(lane, thread_for(lane));
+            if (first || best > turn)
+                best = turn;
+            first = false;
+        }
+        return best;
+    }
+
+    Turn turn_of(int32_t lane, int32_t thread) const {
+        const double ready = ready_at_[at(lane)];
+        const bool begins = done_[at(lane)] % static_cast<int64_t>(sequence_[at(lane)].size()) == 0;
+        return {std::max(ready, thread_free_[at(thread)]), begins || serves_[at(thread)] != lane, ready, lane};
     }
 
     // When a thread could begin an op of a lane that is ready then.
@@ -147,20 +202,29 @@ private:
         return std::max(ready, free) + (turns ? model_.take_up : 0.0) + (ready - free > kPolls ? model_.wake : 0.0);
     }
 
-    void serve(int32_t lane, double ready) {
+    // The lane's home, or a thread that can begin its next op earlier.
+    int32_t thread_for(int32_t lane) const {
         const int32_t home = lanes_.home[at(lane)];
+        const double ready = ready_at_[at(lane)];
+        if (lanes_.pinned[at(lane)] != 0 || thread_free_[at(home)] <= ready)
+            return home;
         int32_t thread = home;
         double start = start_on(home, lane, ready);
-        if (lanes_.pinned[at(lane)] == 0 && thread_free_[at(home)] > ready) {
-            for (std::size_t t = 0; t < thread_free_.size(); ++t) {
-                const auto other = static_cast<int32_t>(t);
-                const double then = start_on(other, lane, ready);
-                if (then < start) {
-                    start = then;
-                    thread = other;
-                }
+        for (std::size_t t = 0; t < thread_free_.size(); ++t) {
+            const auto other = static_cast<int32_t>(t);
+            const double then = start_on(other, lane, ready);
+            if (then < start) {
+                start = then;
+                thread = other;
             }
         }
+        return thread;
+    }
+
+    void serve(int32_t lane, int32_t thread) {
+        const double ready = ready_at_[at(lane)];
+        const double look = released_by_[at(lane)] >= 0 ? model_.look : 0.0;
+        const double start = start_on(thread, lane, ready) + look;
         const auto length = static_cast<int64_t>(sequence_[at(lane)].size());
         const int32_t op = sequence_[at(lane)][at(done_[at(lane)] % length)];
         if (const int32_t last = released_by_[at(lane)]; last >= 0 && ready - thread_free_[at(thread)] > kPolls)
@@ -173,8 +237,6 @@ private:
         ++done_[at(lane)];
     }
 
-    using Ready = std::pair<double, int32_t>;
-
     const Adjacency& before_;
     std::span<const double> seconds_;
     const Lanes& lanes_;
@@ -185,9 +247,12 @@ private:
     std::vector<double> free_at_;
     std::vector<std::vector<int32_t>> blocked_;
     std::vector<double> finish_, thread_free_;
-    std::vector<int32_t> released_by_;  // the lane whose result each lane's next op waited for last
-    std::vector<int32_t> serves_;       // the lane that each thread served last
-    std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
+    std::vector<int32_t> released_by_;         // the lane whose result each lane's next op waited for last
+    std::vector<int32_t> serves_;              // the lane that each thread served last
+    std::vector<double> ready_at_;             // when each lane's next op could begin
+    std::vector<std::vector<int32_t>> ready_;  // by home: its lanes whose next op can begin
+    std::vector<uint32_t> version_;            // by home, of what was said last
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> homes_;
 };
 
 }  // namespace

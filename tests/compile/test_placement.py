@@ -279,3 +279,12 @@ def test_what_another_lane_waits_for_comes_first() -> None:
     edges = edges_of(6, [3, 4, *range(6)], [4, 5, *range(6)], [0, 0, *[1] * 6])
     ring_of_steps = edges_of(6, [*edges.src, 5], [*edges.dst, 0], [*edges.distance, 1])
     assert ordered(ring_of_steps, [1e-6] * 6, two)[0] == 3
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 4e-6])
+@pytest.mark.parametrize("inputs", [lambda i, layer: {i, (5 * i + layer) % 16, (3 * i + 7) % 16}, lambda i, layer: {i}])
+def test_a_thread_stays_with_a_lane_that_goes_on(seconds: float, inputs) -> None:
+    """Turning to another lane after each op would cost so much that even ops of a microsecond stayed on one thread."""
+    found = placed(layers(16, 8, inputs), [seconds] * 128, varied=True)
+    assert set(found.home.tolist()) == {0, 1}
+    assert 64 * seconds <= found.step_seconds < 85 * seconds
