@@ -550,6 +550,8 @@ def test_what_an_earlier_retuning_left_is_not_done_in_a_later_one(machine):
         earlier.settle()
         assert program._forms == [later.present]
         assert program.replay(3) == 3
+        assert program.statistics().runs_done == 1
+        assert len(program._former) == 1  # the counters of all that are no more
     assert entries == [0, 1, 2]
 
 

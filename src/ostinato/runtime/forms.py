@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from ostinato import _core
 from ostinato.compile.lower import lower
+from ostinato.runtime.statistics import ProgramStatistics
 
 if TYPE_CHECKING:
     from ostinato.compile.costs import Costs
@@ -136,4 +137,6 @@ class Forms:
             program._forms.remove(form)
             program._former.append({**form.core.statistics(), "core_bytes": 0})
             form.core.close()
+        if len(program._former) > 1:  # as many as ever were
+            program._former = [ProgramStatistics.sum(program._former)._asdict()]
         program._wait_to_settle(None)
