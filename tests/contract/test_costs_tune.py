@@ -173,7 +173,7 @@ def for_cpu(src: ost.Read, dst: ost.Write):
 # What is left alone
 
 
-def test_arrays_and_objects_are_left_as_they_are(tasks, machine):
+def test_arrays_and_objects_are_left_as_they_are(here, machine):
     source = (
         RIGHT
         + """
@@ -188,7 +188,7 @@ def count(log: list, y: ost.Write):
     y[...] = 1
 """
     )
-    module = tasks(source)
+    module = here(source)
     log, plain, x, y = [], [], np.ones(8), np.full(8, 7.0)
     x.flags.writeable = False
     with ost.capture() as graph:
