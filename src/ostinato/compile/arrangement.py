@@ -19,7 +19,7 @@ from ostinato.compile.placement import Placement, place
 from ostinato.compile.schedule import Scheduled
 from ostinato.graph.body import PythonCall, Until
 
-__all__ = ["Arrangement", "arranged", "as_compiled", "copied"]
+__all__ = ["GIL", "Arrangement", "arranged", "as_compiled", "copied"]
 
 THREAD, GIL, AWAY = range(3)
 """How ops are run, as in core/passes/replay_model.h."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compile.arrangement import Arrangement, arranged, as_compiled, copied
+from ostinato.compile.arrangement import GIL, Arrangement, arranged, as_compiled, copied
 from ostinato.compile.machine_model import MachineModel
 
 if TYPE_CHECKING:
@@ -297,7 +297,12 @@ def _chain(arrangement: Arrangement, answer: dict[str, Any]) -> Bottleneck:
     }
     parts["turning to the next op"] = span - sum(parts.values())
     told = ", ".join(f"{_share(part, span)} {name}" for name, part in parts.items() if part >= 0.005 * span)
-    ops = f"ops of {_count(len(np.unique(lane)), 'lane')} wait for each other in turn"
+    several = _count(len(np.unique(lane)), "lane")
+    held = arrangement.manner[chain % arrangement.ops] == GIL
+    if len(np.unique(lane)) > 1 and float((end - start)[held].sum()) > span / 2:
+        ops = f"ops of {several} hold the GIL and take turns (releases_gil=True says that a task does not)"
+    else:
+        ops = f"ops of {several} wait for each other in turn"
     return Bottleneck(most, float(by_lane[most]) / span if span > 0 else 1.0, f"{ops}: {told}")
 
 

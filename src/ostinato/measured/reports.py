@@ -34,6 +34,12 @@ class Reports(dict[str, Report]):
             lines = [f"{line}{adjust(cell, width)}  " for line, cell in zip(lines, column, strict=True)]
         return "\n".join(line.rstrip() for line in lines)
 
+    def __repr__(self) -> str:
+        return self.table()
+
+    def __missing__(self, label: str) -> Report:
+        raise KeyError(f"{label!r} is no case of these reports; there are {', '.join(map(repr, self)) or 'none'}")
+
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Write a picture of what was found: the variants of each case by what they take.
 
