@@ -173,7 +173,8 @@ def for_cpu(src: ost.Read, dst: ost.Write):
 # What is left alone
 
 
-def test_arrays_and_objects_are_left_as_they_are(here, machine):
+@pytest.mark.parametrize("where", ["tasks"])
+def test_arrays_and_objects_are_left_as_they_are(request, machine, where):
     source = (
         RIGHT
         + """
@@ -188,7 +189,7 @@ def count(log: list, y: ost.Write):
     y[...] = 1
 """
     )
-    module = here(source)
+    module = request.getfixturevalue(where)(source)
     log, plain, x, y = [], [], np.ones(8), np.full(8, 7.0)
     x.flags.writeable = False
     with ost.capture() as graph:
