@@ -555,6 +555,16 @@ def test_what_an_earlier_retuning_left_is_not_done_in_a_later_one(machine):
     assert entries == [0, 1, 2]
 
 
+def test_what_was_learned_of_a_program_that_is_closed_meanwhile_is_lost(machine):
+    graph, _, _ = capture()
+    program = graph.compile(machine)
+    forms = Forms(program)
+    program.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        forms.learn(forms.present.scheduled.costs, 1e-6)
+    forms.finish()
+
+
 def test_closing_meanwhile_ends_it():
     graph, _, entries = capture()
     machine = ost.Machine(cpus=2)

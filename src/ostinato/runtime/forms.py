@@ -95,6 +95,7 @@ class Forms:
         """Let the form that is to stay know what its ops take, and what by that its step takes."""
         program = self.program
         with program._lock:
+            program._check_open()
             scheduled = self.present.scheduled
             placement = scheduled.placement._replace(step_seconds=step_seconds)
             self.present.scheduled = dataclasses.replace(scheduled, costs=costs, placement=placement)
