@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ostinato.compile.flatten import flatten
 from ostinato.cores import usable_cores
+from ostinato.errors import ContractError
 from ostinato.measured.book import Book, candidate_of, checked_of, recorded, remembered
 from ostinato.measured.case import Case, cases_of
 from ostinato.measured.lookup import POLICY, Known
 from ostinato.measured.record import Record
 from ostinato.measured.reports import Reports
+from ostinato.tune import worker
 from ostinato.tune.policy import Budget, positive
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.report.report import Report
@@ -72,6 +75,7 @@ def tune_graph(
             else:
                 found[case.label] = report
         if unknown and not limit.spent():
+            _check_process()
             book.open()
             measure = opened.enter_context((measuring or _session)(devices, told, _init(machine)))
             for case in unknown:
@@ -80,6 +84,16 @@ def tune_graph(
             for case in unknown:
                 found[case.label] = _cancelled(case)
     return Reports({case.label: found[case.label] for case in cases})
+
+
+def _check_process() -> None:
+    """Raise in a worker: it imports the module of what it measures, and would wait for the device that it is on."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if main is not None and os.path.dirname(os.path.abspath(main)) == os.path.dirname(worker.__file__):
+        raise ContractError(
+            "a module that a tuner's worker imports calls graph.tune: put what is to run only where the module is the "
+            'program below `if __name__ == "__main__":`'
+        )
 
 
 class _Tuning:
