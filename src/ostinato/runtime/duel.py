@@ -8,6 +8,10 @@ that size, and whatever advantage, known from earlier pairs, is taken off who go
 1 ever exceeds 1 / alpha with a probability of alpha at most (Ville's inequality). That holds however often one looks,
 so that one may stop as soon as it does: Ramdas, Grünwald, Vovk and Shafer, "Game-theoretic statistics and safe
 anytime-valid inference", Statistical Science 38, 2023; for the coins, Fisher, "The design of experiments", 1935.
+
+What one program does to the times of the other is no noise: data that it leaves in the caches, or does not. Whoever
+takes the times runs some steps first that are not timed. And what is told apart are times of pairs: a program that is
+faster in most of them, and much slower in a few, may win.
 """
 
 from __future__ import annotations
