@@ -173,7 +173,7 @@ def for_cpu(src: ost.Read, dst: ost.Write):
 # What is left alone
 
 
-@pytest.mark.parametrize("where", ["tasks"])
+@pytest.mark.parametrize("where", ["here", "tasks"])
 def test_arrays_and_objects_are_left_as_they_are(request, machine, where):
     source = (
         RIGHT

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from ostinato.compile.flatten import FlatOp
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
+from ostinato.graph.param import Param, Step
+from ostinato.graph.recorder import PLAIN
 from ostinato.measured.pattern import filled, pattern_of
 from ostinato.measured.same import array_difference, same_value
 from ostinato.runtime.checked import argument
@@ -56,6 +59,7 @@ class Problem:
 
     def __init__(self, op: Op) -> None:
         self.op = at_step_0(op)
+        _copy_plain_objects(self.op)
         try:
             self._originals = allocations([self.op], _AS_CAPTURED, whole=False)
         except TypeError as error:
@@ -181,6 +185,23 @@ def at_step_0(op: Op) -> FlatOp:
     found = FlatOp(op, 0, body)
     found.operands = tuple(operands[id(operand)] for operand in op.operands)
     return found
+
+
+def _copy_plain_objects(op: FlatOp) -> None:
+    """Have copies of what is neither an array nor a token: what calls do to it is not done to the user's."""
+    body = op.body
+    if not isinstance(body, PythonCall):
+        return
+    memo: dict[int, object] = {}
+    args: list[object] = []
+    for arg in body.args:
+        if type(arg) not in PLAIN and not isinstance(arg, Operand | Param | Step | ModuleType):
+            try:
+                arg = copy.deepcopy(arg, memo)
+            except Exception as error:
+                raise Unmeasurable(f"an argument of {op.name!r}, a {type(arg).__name__}, cannot be copied") from error
+        args.append(arg)
+    body.args = tuple(args)
 
 
 def _element(operand: Operand) -> Operand:
