@@ -104,3 +104,12 @@ def test_options_are_recorded():
     assert (plain.releases_gil, plain.blocking, combine.launch_only) == (False, False, False)
     with pytest.raises(TypeError):
         ost.task(waits=True)
+
+
+def test_function_and_options_in_one_call():
+    def wait(src: ost.Read):
+        return len(src)
+
+    made = ost.task(wait, name="pause", releases_gil=True, blocking=True)
+    assert (made.name, made.releases_gil, made.blocking) == ("pause", True, True)
+    assert made(np.zeros(3)) == 3

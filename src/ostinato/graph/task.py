@@ -242,7 +242,15 @@ class Task(PythonTask, Generic[P, R]):
 
 
 @overload
-def task(function: Callable[P, R], /) -> Task[P, R]: ...
+def task(
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    releases_gil: bool = False,
+    blocking: bool = False,
+    launch_only: bool = False,
+) -> Task[P, R]: ...
 @overload
 def task(
     *, name: str | None = None, releases_gil: bool = False, blocking: bool = False, launch_only: bool = False
@@ -294,7 +302,7 @@ def task(
     if function is not None:
         if not callable(function):
             raise TypeError(f"@task is for functions, not {type(function).__name__}; options are keywords")
-        return Task(function, local_names=sys._getframe(1).f_locals)
+        return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals)
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals)
