@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ostinato.graph.arrays import Array
     from ostinato.graph.op import Op
 
-__all__ = ["Problem", "Unmeasurable", "at_step_0"]
+__all__ = ["Problem", "Unmeasurable", "at_step_0", "copied_object"]
 
 _GUARD = 4096
 _AS_CAPTURED = AsCaptured()
@@ -190,18 +190,27 @@ def at_step_0(op: Op) -> FlatOp:
 def _copy_plain_objects(op: FlatOp) -> None:
     """Have copies of what is neither an array nor a token: what calls do to it is not done to the user's."""
     body = op.body
-    if not isinstance(body, PythonCall):
-        return
-    memo: dict[int, object] = {}
-    args: list[object] = []
-    for arg in body.args:
-        if type(arg) not in PLAIN and not isinstance(arg, Operand | Param | Step | ModuleType):
-            try:
-                arg = copy.deepcopy(arg, memo)
-            except Exception as error:
-                raise Unmeasurable(f"an argument of {op.name!r}, a {type(arg).__name__}, cannot be copied") from error
-        args.append(arg)
-    body.args = tuple(args)
+    if isinstance(body, PythonCall):
+        memo: dict[int, object] = {}
+        body.args = tuple(
+            arg if isinstance(arg, Operand | Param | Step) else copied_object(arg, memo, op.name) for arg in body.args
+        )
+
+
+def copied_object(value: object, memo: dict[int, object], name: str) -> object:
+    """Return a deep copy of a plain object that an op of this name is called with.
+
+    Raises
+    ------
+    Unmeasurable
+        It cannot be copied.
+    """
+    if type(value) in PLAIN or isinstance(value, ModuleType):
+        return value
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception as error:
+        raise Unmeasurable(f"an argument of {name!r}, a {type(value).__name__}, cannot be copied") from error
 
 
 def _element(operand: Operand) -> Operand:

@@ -17,7 +17,7 @@ from ostinato.compile.lower import kinds_of, lower
 from ostinato.graph.body import Fill, NativeCall, PythonCall
 from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.scalar import as_scalar
-from ostinato.measured.problem import Unmeasurable
+from ostinato.measured.problem import Unmeasurable, copied_object
 from ostinato.runtime.outcome import outcome
 from ostinato.tune.worker.forked import end_if_forked
 from ostinato.tune.worker.functions import described
@@ -266,7 +266,9 @@ def _default_of(param: Param, kind: Any) -> object:
     value = param.value_in({})
     if value is REQUIRED:
         raise Unmeasurable(f"parameter {param.name!r} has no default to measure with")
-    return as_scalar(value, kind, f"parameter {param.name!r}") if isinstance(kind, type) else value
+    if isinstance(kind, type):
+        return as_scalar(value, kind, f"parameter {param.name!r}")
+    return copied_object(value, {}, param.name)
 
 
 def _in_a_row(ops: Sequence[FlatOp]) -> _core.Schedule:
