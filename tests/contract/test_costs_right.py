@@ -304,6 +304,46 @@ def test_one_that_is_wrong_for_another_scalar_later(here, machine):
     assert (b[0], c[0]) == (2, 3)
 
 
+def test_one_that_is_wrong_for_another_object(here, machine):
+    source = """
+class Scaling:
+    def __init__(self, factor):
+        self.factor = factor
+        self.calls = 0
+
+    @ost.task
+    def apply(self, src: ost.Read, dst: ost.Write):
+        slow()
+        self.calls += 1
+        dst[...] = src * self.factor
+
+    @apply.variant()
+    def twice(self, src: ost.Read, dst: ost.Write):
+        self.calls += 1
+        np.multiply(src, 2, out=dst)
+
+    @apply.variant()
+    def quick(self, src: ost.Read, dst: ost.Write):
+        self.calls += 1
+        np.multiply(src, self.factor, out=dst)
+"""
+    module = here(source)
+    scalings = [module.Scaling(2), module.Scaling(3)]
+    a, b, c = np.ones(8), np.zeros(8), np.zeros(8)
+    with ost.capture() as graph:
+        scalings[0].apply(a, b)
+    tune(graph, machine)
+    with ost.capture() as graph:
+        scalings[0].apply(a, b)
+        scalings[1].apply(a, c)
+    tune(graph, machine)
+    assert [scaling.calls for scaling in scalings] == [0, 0]
+    with graph.compile(machine) as program:
+        program.replay()
+    assert (b[0], c[0]) == (2, 3)
+    assert [scaling.calls for scaling in scalings] == [1, 1]
+
+
 FLIP = """
 @ost.task
 def flip(src: ost.Read, dst: ost.Write):

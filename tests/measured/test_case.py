@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -280,9 +281,28 @@ def test_ops_whose_parameters_have_no_default_are_not_measured_if_others_are() -
     assert not Checked([Circumstances().of(graph.ops[2])]).covers(Circumstances().of(graph.ops[0]))
 
 
-def test_objects_count_by_their_type() -> None:
+def test_objects_count_by_what_they_hold() -> None:
     a, b = np.zeros(16), np.zeros(16)
-    assert circumstance(a, b, {}) == circumstance(a, b, {1: 2}) != circumstance(a, b, [])
+    assert circumstance(a, b, {1: 2}) == circumstance(a, b, {1: 2}) != circumstance(a, b, {1: 3})
+    assert circumstance(a, b, {}) != circumstance(a, b, [])
+
+
+def test_objects_that_cannot_tell_what_they_hold_count_as_themselves() -> None:
+    a, b, lock = np.zeros(16), np.zeros(16), threading.Lock()
+    assert circumstance(a, b, lock) == circumstance(a, b, lock) != circumstance(a, b, threading.Lock())
+
+
+@ost.task
+def by_token(token: ost.Read, target: ost.Write) -> None:
+    target[...] = token.start
+
+
+def test_tokens_that_are_only_read_count_by_what_they_hold_unless_that_is_data() -> None:
+    graph, a = ost.Graph(), np.zeros(16)
+    one, same, other = (Circumstances().of(graph.task(by_token, token, a)) for token in (range(2), range(2), range(3)))
+    assert one == same != other
+    empty, full = (Circumstances().of(graph.task(by_token, token, a)) for token in ([], [1]))
+    assert empty == full
 
 
 def test_what_differs_from_step_to_step_is_never_taken_as_checked() -> None:

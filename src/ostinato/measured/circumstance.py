@@ -7,7 +7,10 @@ for ops that are, in all of this, like one for which its outputs were compared.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+import pickle
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,7 +29,14 @@ _ENOUGH_SCALARS = 32
 """A variant that is right for so many different scalars is taken to be right for others."""
 _MOST_LAYOUTS = 16
 _MOST_STEPS = 64
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, tuple)
+_MOST_BYTES = 1 << 20
+"""More of an object is not looked at."""
+
+_PROCESS = os.urandom(8).hex()
+_alive: dict[int, object] = {}  # by id, which so stays theirs: objects that do not tell what they hold
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)
+_CONTAINERS = (list, dict, set, bytearray)
+"""Of a token that is one of these, what it holds is data, as what arrays hold."""
 
 
 class Circumstance(NamedTuple):
@@ -35,7 +45,7 @@ class Circumstance(NamedTuple):
     layout: str
     """Of strides, alignment and overlaps; empty where these differ from step to step, which is never compared."""
     scalars: str
-    """Of arguments that are no arrays; an object that is no plain value counts by its type."""
+    """Of arguments that are no arrays: of plain values, and of what other objects hold."""
 
 
 class Circumstances:
@@ -48,13 +58,14 @@ class Circumstances:
         self._numbers: dict[object, int] = {}
         self._digests: dict[tuple[int, ...], str] = {}
         self._scalars: dict[tuple[object, ...], str] = {}
+        self._objects: dict[int, tuple[object, str]] = {}
 
     def of(self, op: Op) -> Circumstance:
         """Return the circumstance of a call of a task."""
         body, operands = op.body, op.operands
         scalars: tuple[object, ...] = ()
         if isinstance(body, PythonCall | NativeCall) and len(body.args) > len(operands):
-            scalars = tuple([_scalar(arg) for arg in body.args if type(arg) is not Operand])
+            scalars = tuple([self._scalar(arg) for arg in body.args if type(arg) is not Operand])
         found = self._scalars.get(scalars)
         if found is None:
             found = self._scalars[scalars] = hashed(repr(scalars))[:16]
@@ -86,10 +97,27 @@ class Circumstances:
             found = [(self._kind(view), *extent(view), writes) for view in ring.views]
             turns = (*found[ring.offset :], *found[: ring.offset])
             now = turns[0]
-        else:  # a token: the same one is the same place
-            now = (self._numbered("token"), id(operand.value), id(operand.value) + 1, writes)
+        else:  # a token: the same one is the same place; what is written changes from step to step anyway
+            data = writes or isinstance(operand.value, _CONTAINERS)
+            layout = "token" if data else ("token", self._held_by(operand.value))
+            now = (self._numbered(layout), id(operand.value), id(operand.value) + 1, writes)
         place = self._places[operand] = now, turns
         return place
+
+    def _scalar(self, value: object) -> object:
+        if isinstance(value, Step):
+            return "step"
+        if isinstance(value, Param):
+            return "param", self._scalar(value.default)
+        if isinstance(value, _PLAIN):
+            return type(value).__name__, repr(value)
+        return "object", self._held_by(value)
+
+    def _held_by(self, value: object) -> str:
+        found = self._objects.get(id(value))
+        if found is None:
+            found = self._objects[id(value)] = value, _content(value)
+        return found[1]
 
     def _kind(self, array: np.ndarray[Any, Any]) -> int:
         look = array.strides, array.shape, array.flags.aligned
@@ -127,14 +155,16 @@ def _look(places: list[_Where]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _scalar(value: object) -> object:
-    if isinstance(value, Step):
-        return "step"
-    if isinstance(value, Param):
-        return "param", _scalar(value.default)
-    if isinstance(value, _PLAIN):
-        return type(value).__name__, repr(value)
-    return "object", type(value).__module__, type(value).__qualname__
+def _content(value: object) -> str:
+    """Return a digest of what an object holds; of one that cannot tell, what stands for it in this process only."""
+    try:
+        held = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        held = b""
+    if 0 < len(held) <= _MOST_BYTES:
+        return hashlib.sha256(held).hexdigest()[:16]
+    _alive[id(value)] = value
+    return f"{_PROCESS} {id(value)}"
 
 
 def representatives(ops: Iterable[Op], circumstances: Circumstances) -> tuple[Op, ...]:
