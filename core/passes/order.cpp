@@ -191,7 +191,7 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
         return listed;
     const Adjacency before = predecessors(ops, placed.edges);
     const Lanes lanes{placed.lane, placed.home, placed.pinned};
-    const int64_t steps = steps_for(ops);
+    const int64_t steps = steps_for(ops, 1 + *std::max_element(placed.home.begin(), placed.home.end()));
     const auto taken = [&](std::span<const int32_t> sequence) {
         return step_seconds(before, placed.seconds, lanes, sequence, placed.model, steps);
     };

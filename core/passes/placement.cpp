@@ -78,6 +78,8 @@ public:
 private:
     static constexpr int32_t kFree = -1, kGil = -2;  // else an index into pinned_threads_
 
+    int64_t steps() const { return steps_for(ops_, work_.threads); }
+
     // Whether the graph is worth a closer look.
     bool small() const { return ops_ <= (work_.steady ? kSmall : kSmallVague); }
 
@@ -161,7 +163,7 @@ private:
         if (chosen.step_seconds >= std::min(best.step_seconds * worth, best.step_seconds - m.transfer))
             return false;
         const MachineModel dear{kDoubt * m.transfer, kDoubt * m.look, kDoubt * m.take_up, m.wake, m.ring};
-        return judge(chosen, dear, steps_for(ops_)) < best.step_seconds;
+        return judge(chosen, dear, steps()) < best.step_seconds;
     }
 
     double judge(const Placement& p, const MachineModel& model, int64_t steps) const {
@@ -224,8 +226,7 @@ private:
         for (int32_t& l : lane)
             l = number[at(l)];
         out.lane = std::move(lane);
-        out.step_seconds =
-            out.home.size() == 1 ? total() : judge(out, work_.model, steps == 0 ? steps_for(ops_) : steps);
+        out.step_seconds = out.home.size() == 1 ? total() : judge(out, work_.model, steps == 0 ? this->steps() : steps);
         return out;
     }
 

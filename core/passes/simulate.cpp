@@ -5,6 +5,7 @@
 #include <numeric>
 #include <queue>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "passes/at.h"
@@ -88,7 +89,8 @@ public:
           free_at_(lanes.home.size(), 0.0), blocked_(lanes.home.size()), finish_(at(ops_ * steps_)),
           thread_free_(at(1 + *std::max_element(lanes.home.begin(), lanes.home.end())), 0.0),
           released_by_(lanes.home.size(), -1), serves_(thread_free_.size(), -1), ready_at_(lanes.home.size(), 0.0),
-          ready_(thread_free_.size()), version_(thread_free_.size(), 0) {
+          ready_(thread_free_.size()), version_(thread_free_.size(), 0), held_by_(lanes.home.size(), 0),
+          unused_(thread_free_.size()) {
         for (int32_t op : order) {
             std::vector<int32_t>& lane = sequence_[at(lanes.lane[at(op)])];
             position_[at(op)] = static_cast<int64_t>(lane.size());
@@ -210,6 +212,10 @@ private:
             return home;
         int32_t thread = home;
         double start = start_on(home, lane, ready);
+        // Where all threads are busy, and none of the others has the lane in hand, there is one to ask.
+        if (thread_free_[at(first_)] > ready && unused_ == 0 &&
+            held_by_[at(lane)] == (serves_[at(home)] == lane ? 1 : 0))
+            return start_on(first_, lane, ready) < start ? first_ : home;
         for (std::size_t t = 0; t < thread_free_.size(); ++t) {
             const auto other = static_cast<int32_t>(t);
             const double then = start_on(other, lane, ready);
@@ -233,7 +239,15 @@ private:
         finish_[at(done_[at(lane)] / length * ops_ + op)] = end;
         free_at_[at(lane)] = end;
         thread_free_[at(thread)] = end;
-        serves_[at(thread)] = lane;
+        if (thread == first_)  // else it still is: times only grow
+            first_ =
+                static_cast<int32_t>(std::min_element(thread_free_.begin(), thread_free_.end()) - thread_free_.begin());
+        const int32_t before = std::exchange(serves_[at(thread)], lane);
+        if (before >= 0)
+            --held_by_[at(before)];
+        else
+            --unused_;
+        ++held_by_[at(lane)];
         ++done_[at(lane)];
     }
 
@@ -252,12 +266,17 @@ private:
     std::vector<double> ready_at_;             // when each lane's next op could begin
     std::vector<std::vector<int32_t>> ready_;  // by home: its lanes whose next op can begin
     std::vector<uint32_t> version_;            // by home, of what was said last
+    std::vector<int32_t> held_by_;             // by lane: how many threads served it last
+    std::size_t unused_;                       // threads that have served nothing
+    int32_t first_ = 0;                        // the thread that is free first
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> homes_;
 };
 
 }  // namespace
 
-int64_t steps_for(int64_t ops) { return std::clamp<int64_t>(200'000 / std::max<int64_t>(ops, 1), 2, 32); }
+int64_t steps_for(int64_t ops, int64_t threads) {
+    return std::clamp<int64_t>(400'000 / (std::max<int64_t>(ops, 1) * std::max<int64_t>(threads, 2)), 2, 32);
+}
 
 double step_seconds(const Adjacency& before, std::span<const double> seconds, const Lanes& lanes,
                     std::span<const int32_t> order, const MachineModel& model, int64_t steps) {

@@ -14,8 +14,8 @@ struct Lanes {
     std::span<const uint8_t> pinned;  // lanes that no other thread may serve
 };
 
-// Steps that say what a graph of so many ops settles to: large graphs show it sooner, and cost more.
-int64_t steps_for(int64_t ops);
+// Steps that say what a graph of so many ops settles to on so many threads: large ones show it sooner, and cost more.
+int64_t steps_for(int64_t ops, int64_t threads);
 
 // Seconds a step takes once many are under way, by running the first `steps` on a model of the machine: a thread runs
 // one op at a time, lanes keep `order`, a thread without work takes up another's lane whose next op is ready, and one
