@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import ostinato as ost
-from ostinato.measured.book import candidate_of
-from ostinato.measured.case import Case
-from ostinato.measured.lookup import POLICY
+from ostinato.measured.cases.case import Case
+from ostinato.measured.records.book import candidate_of
+from ostinato.measured.records.lookup import POLICY
 from ostinato.measured.reports import Reports
 from ostinato.measured.tune_graph import Measuring, tune_graph
 from ostinato.tune.race.stopping import interval, median

@@ -19,9 +19,9 @@ from measured.faking import Fake, tune
 from measured.tasks import add, relax
 from ostinato.compile.costs import Costed, estimate
 from ostinato.compile.flatten import flatten
-from ostinato.measured import lookup as lookup_module
-from ostinato.measured import memory
 from ostinato.measured.known import costing
+from ostinato.measured.records import lookup as lookup_module
+from ostinato.measured.records import memory
 from ostinato.tune.store.database import default_path
 
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (150.0, 200.0, 350.0)}

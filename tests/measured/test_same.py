@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ostinato.measured import same
-from ostinato.measured.pattern import filled, pattern_of
-from ostinato.measured.same import array_difference, same_value
+from ostinato.measured.measuring import same
+from ostinato.measured.measuring.pattern import filled, pattern_of
+from ostinato.measured.measuring.same import array_difference, same_value
 from ostinato.runtime.memory import raw_bytes
 
 NAN, INF = np.nan, np.inf

@@ -11,8 +11,8 @@ import pytest
 
 import ostinato as ost
 from ostinato.graph.variant import variants_of
-from ostinato.measured.problem import Problem, Unmeasurable
-from ostinato.measured.subject import Failure, Subject
+from ostinato.measured.measuring.problem import Problem, Unmeasurable
+from ostinato.measured.measuring.subject import Failure, Subject
 from ostinato.runtime.memory import extent_of
 
 Record = Callable[[], object]

@@ -48,5 +48,5 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
 
 def _remembered(path: Path) -> bool:
     """Whether this process has tuned something that is in no file."""
-    memory = sys.modules.get("ostinato.measured.memory")
+    memory = sys.modules.get("ostinato.measured.records.memory")
     return memory is not None and bool(memory.knows(path))

@@ -14,10 +14,10 @@ from ostinato.compile.costs import ESTIMATED, Costed, Costs, estimate
 from ostinato.compile.variants import with_variants
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant
-from ostinato.measured.case import for_kind, grouped, key_of
-from ostinato.measured.circumstance import Circumstances
-from ostinato.measured.lookup import Lookup
-from ostinato.measured.record import Record
+from ostinato.measured.cases.case import for_kind, grouped, key_of
+from ostinato.measured.cases.circumstance import Circumstances
+from ostinato.measured.records.lookup import Lookup
+from ostinato.measured.records.record import Record
 from ostinato.tune.store.store import StoreError
 
 __all__ = ["stored_costs"]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from ostinato.compile.flatten import flatten
 from ostinato.cores import usable_cores
 from ostinato.errors import ContractError
-from ostinato.measured.book import Book, candidate_of, checked_of, recorded, remembered
-from ostinato.measured.case import Case, cases_of
-from ostinato.measured.lookup import POLICY, Known
-from ostinato.measured.record import Record
+from ostinato.measured.cases.case import Case, cases_of
+from ostinato.measured.records.book import Book, candidate_of, checked_of, recorded, remembered
+from ostinato.measured.records.lookup import POLICY, Known
+from ostinato.measured.records.record import Record
 from ostinato.measured.reports import Reports
 from ostinato.tune import worker
 from ostinato.tune.policy import Budget, positive
@@ -199,7 +199,7 @@ def _unmeasured(case: Case, status: Status, message: str) -> Report:
 
 @contextlib.contextmanager
 def _session(devices: list[str], progress: Progress, init: Callable[[], object] | None) -> Iterator[Measuring]:
-    from ostinato.measured.measure import Session, measure
+    from ostinato.measured.measuring.measure import Session, measure
     from ostinato.runtime.machine_costs import measured as measure_machine
 
     measure_machine(len(devices))  # what compile weighs the times of ops against

@@ -176,7 +176,7 @@ def _is_to_be_as_recorded(op: Op) -> bool:
 
 def _check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
     """A variant gives what the task itself gives."""
-    from ostinato.measured.same import array_difference
+    from ostinato.measured.measuring.same import array_difference
 
     difference = array_difference(wanted, got, op.rtol)
     if difference:

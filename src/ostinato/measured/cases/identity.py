@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.native import NativeTask
-from ostinato.measured.code import Unknown, content_of, described
-from ostinato.measured.library import in_library
+from ostinato.measured.cases.code import Unknown, content_of, described
+from ostinato.measured.cases.library import in_library
 from ostinato.tune.canonical import digest, plain
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import Param, Step
 from ostinato.graph.recorder import PLAIN
-from ostinato.measured.pattern import filled, pattern_of
-from ostinato.measured.same import array_difference, same_value
+from ostinato.measured.measuring.pattern import filled, pattern_of
+from ostinato.measured.measuring.same import array_difference, same_value
 from ostinato.runtime.checked import argument
 from ostinato.runtime.copies import StandIns, allocations
 from ostinato.runtime.memory import raw_bytes

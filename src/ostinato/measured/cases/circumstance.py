@@ -164,7 +164,7 @@ def _content(value: object) -> str:
     if 0 < len(held) <= _MOST_BYTES:
         return hashlib.sha256(held).hexdigest()[:16]
     _alive[id(value)] = value
-    return f"{_PROCESS} {id(value)}"
+    return f"{_PROCESS} {os.getpid()} {id(value)}"
 
 
 def representatives(ops: Iterable[Op], circumstances: Circumstances) -> tuple[Op, ...]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.cache_directory import cache_directory
-from ostinato.measured.case import Case
-from ostinato.measured.circumstance import Checked, Circumstances
-from ostinato.measured.lookup import DEVICE, POLICY, Known, Lookup
-from ostinato.measured.memory import remember
-from ostinato.measured.record import Record, operation_of
+from ostinato.measured.cases.case import Case
+from ostinato.measured.cases.circumstance import Checked, Circumstances
+from ostinato.measured.records.lookup import DEVICE, POLICY, Known, Lookup
+from ostinato.measured.records.memory import remember
+from ostinato.measured.records.record import Record, operation_of
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import plain
 from ostinato.tune.lease.cpu import cpu_device

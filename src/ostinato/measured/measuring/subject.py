@@ -17,7 +17,7 @@ from ostinato.compile.lower import kinds_of, lower
 from ostinato.graph.body import Fill, NativeCall, PythonCall
 from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.scalar import as_scalar
-from ostinato.measured.problem import Unmeasurable, copied_object
+from ostinato.measured.measuring.problem import Unmeasurable, copied_object
 from ostinato.runtime.outcome import outcome
 from ostinato.tune.worker.forked import end_if_forked
 from ostinato.tune.worker.functions import described
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ostinato.graph.body import Body
     from ostinato.graph.op import Op
     from ostinato.graph.variant import Variant
-    from ostinato.measured.case import Case
-    from ostinato.measured.problem import Problem
+    from ostinato.measured.cases.case import Case
+    from ostinato.measured.measuring.problem import Problem
     from ostinato.runtime.copies import StandIns
     from ostinato.runtime.machine import Machine
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ostinato.graph.variant import Variant
-from ostinato.measured.identity import source_of
-from ostinato.measured.memory import recall
-from ostinato.measured.record import Record, operation_of
-from ostinato.measured.shelf import Shelf, Stored, shelf_of
+from ostinato.measured.cases.identity import source_of
+from ostinato.measured.records.memory import recall
+from ostinato.measured.records.record import Record, operation_of
+from ostinato.measured.records.shelf import Shelf, Stored, shelf_of
 from ostinato.tune.canonical import digest
 from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.policy import Policy

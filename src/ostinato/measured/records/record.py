@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ostinato.measured.circumstance import Checked, Circumstance
+from ostinato.measured.cases.circumstance import Checked, Circumstance
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import canonical
 from ostinato.tune.outcome import OpOutcome

@@ -16,9 +16,9 @@ from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import Task
 from ostinato.graph.variant import Variant, variants_of
-from ostinato.measured.circumstance import Circumstances, representatives
-from ostinato.measured.identity import task_name
-from ostinato.measured.probe import probe
+from ostinato.measured.cases.circumstance import Circumstances, representatives
+from ostinato.measured.cases.identity import task_name
+from ostinato.measured.cases.probe import probe
 
 __all__ = ["Case", "Grouped", "cases_of", "grouped", "key_of", "kind_of"]
 

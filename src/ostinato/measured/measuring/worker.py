@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ostinato.graph.variant import Variant
-from ostinato.measured.comparison import Comparison, Incomparable
-from ostinato.measured.problem import Problem
-from ostinato.measured.shipment import Received, receive
-from ostinato.measured.subject import Subject
+from ostinato.measured.measuring.comparison import Comparison, Incomparable
+from ostinato.measured.measuring.problem import Problem
+from ostinato.measured.measuring.shipment import Received, receive
+from ostinato.measured.measuring.subject import Subject
 from ostinato.runtime.machine import Machine
 
 __all__ = ["Inputs", "check", "setup", "subject"]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostinato.measured.problem import Problem
-from ostinato.measured.subject import Failure, Subject
+from ostinato.measured.measuring.problem import Problem
+from ostinato.measured.measuring.subject import Failure, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ostinato.measured.comparison import Incomparable
-from ostinato.measured.problem import Unmeasurable
-from ostinato.measured.shipment import Shipment, Stale, Unshippable
-from ostinato.measured.subject import Failure, MemoryFailure
+from ostinato.measured.measuring.comparison import Incomparable
+from ostinato.measured.measuring.problem import Unmeasurable
+from ostinato.measured.measuring.shipment import Shipment, Stale, Unshippable
+from ostinato.measured.measuring.subject import Failure, MemoryFailure
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.process.scratch import Scratch
 from ostinato.tune.status import Status
@@ -15,14 +15,14 @@ from ostinato.tune.status import Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostinato.measured.case import Case
+    from ostinato.measured.cases.case import Case
     from ostinato.tune.policy import Budget
     from ostinato.tune.report.report import Report
     from ostinato.tune.tuner import Tuner
 
 __all__ = ["measure_isolated"]
 
-_WORKER = "ostinato.measured.worker"
+_WORKER = "ostinato.measured.measuring.worker"
 _SAID = {
     AssertionError.__name__: Status.WRONG_RESULT,
     Incomparable.__name__: Status.INVALID,

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ostinato.measured.record import Record, operation_of
+from ostinato.measured.records.record import Record, operation_of
 from ostinato.tune.canonical import canonical
 from ostinato.tune.store import database
 from ostinato.tune.store.attempt import text

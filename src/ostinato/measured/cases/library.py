@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from ostinato.measured.code import Unknown
+from ostinato.measured.cases.code import Unknown
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.store.source import Sources
 

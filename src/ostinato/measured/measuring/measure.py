@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Self
 
 from ostinato import _core
 from ostinato.errors import ContractError
-from ostinato.measured.in_process import measure_in_process
-from ostinato.measured.isolated import measure_isolated
-from ostinato.measured.shipment import Unshippable
-from ostinato.measured.spare import spare_memory
+from ostinato.measured.measuring.in_process import measure_in_process
+from ostinato.measured.measuring.isolated import measure_isolated
+from ostinato.measured.measuring.shipment import Unshippable
+from ostinato.measured.measuring.spare import spare_memory
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.lease.devices import devices as devices_named
 from ostinato.tune.lease.lease import Lease
@@ -22,7 +22,7 @@ from ostinato.tune.status import Status
 from ostinato.tune.tuner import Tuner
 
 if TYPE_CHECKING:
-    from ostinato.measured.case import Case
+    from ostinato.measured.cases.case import Case
     from ostinato.tune.lease.device import Device
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
@@ -32,7 +32,7 @@ __all__ = ["Session", "candidates_of", "measure"]
 _OF_SPARE_MEMORY = 0.75
 """That a variant may take: one that takes more ends in its worker, and not whatever the kernel would choose to end."""
 
-FACTORY = "ostinato.measured.worker:subject"
+FACTORY = "ostinato.measured.measuring.worker:subject"
 
 
 class Session:

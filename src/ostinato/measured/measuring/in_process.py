@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ostinato.measured.comparison import Comparison, Incomparable
-from ostinato.measured.problem import Problem, Unmeasurable
-from ostinato.measured.subject import Failure, Subject, variants_in
+from ostinato.measured.measuring.comparison import Comparison, Incomparable
+from ostinato.measured.measuring.problem import Problem, Unmeasurable
+from ostinato.measured.measuring.subject import Failure, Subject, variants_in
 from ostinato.runtime.machine import Machine
 from ostinato.tune.lease.lease import Lease
 from ostinato.tune.ledger import Ledger
@@ -31,7 +31,7 @@ from ostinato.tune.worker.timers import CpuTimer
 
 if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
-    from ostinato.measured.case import Case
+    from ostinato.measured.cases.case import Case
     from ostinato.tune.candidate import Candidate
     from ostinato.tune.lease.device import Device
     from ostinato.tune.policy import Budget, Policy

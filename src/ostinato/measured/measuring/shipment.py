@@ -22,8 +22,8 @@ from ostinato.graph.param import Param
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import PythonTask, Task
 from ostinato.graph.variant import Variant
-from ostinato.measured.identity import importable, source_of
-from ostinato.measured.problem import at_step_0
+from ostinato.measured.cases.identity import importable, source_of
+from ostinato.measured.measuring.problem import at_step_0
 from ostinato.runtime.copies import Allocation, allocations
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.sequential import AsCaptured
@@ -32,7 +32,7 @@ from ostinato.tune.worker.functions import found
 if TYPE_CHECKING:
     from ostinato.graph.arrays import Array
     from ostinato.graph.call_site import CallSite
-    from ostinato.measured.case import Case
+    from ostinato.measured.cases.case import Case
 
 __all__ = ["Received", "Shipment", "Stale", "Unshippable", "receive"]
 
