@@ -25,6 +25,9 @@ constexpr double kWorthRigid = 0.9;
 constexpr int32_t kManyOps = 8;  // a thread
 // More threads than one must pay even if working together costs so many times more than the model says.
 constexpr double kDoubt = 3.0;
+// And a transfer is taken for this at least: where the system moves threads or virtual cores about, one that was
+// measured short may be long by now.
+constexpr double kUsualTransfer = 100e-9;
 // Graphs of up to so many ops are worth a closer look: more placements and orders are tried, and a search follows,
 // which runs so many ops on the model in all, and so many steps of each placement. Where costs are vague, smaller ones
 // only.
@@ -162,7 +165,8 @@ private:
         const double worth = work_.known ? kWorthKnown : kWorthEstimated;
         if (chosen.step_seconds >= std::min(best.step_seconds * worth, best.step_seconds - m.transfer))
             return false;
-        const MachineModel dear{kDoubt * m.transfer, kDoubt * m.look, kDoubt * m.take_up, m.wake, m.ring};
+        const MachineModel dear{kDoubt * std::max(m.transfer, kUsualTransfer), kDoubt * m.look, kDoubt * m.take_up,
+                                m.wake, m.ring};
         return judge(chosen, dear, steps()) < best.step_seconds;
     }
 

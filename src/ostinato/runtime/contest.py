@@ -12,6 +12,9 @@ __all__ = ["Arena", "Contest", "Slots", "contest"]
 _SLOT = 10e-3
 """Seconds that one turn of a program takes at most: long beside the begin and the end of a run, and beside bursts."""
 
+_SHORTEST = 1e-3
+"""Seconds that a turn takes at least: in a shorter one, threads that have to be woken would decide."""
+
 _ENOUGH_PAIRS = 60
 """Turns are so short that there are so many pairs, if possible."""
 
@@ -56,6 +59,7 @@ class Slots(NamedTuple):
         timed = max(1, min(math.ceil(_SLOT / max(step_seconds, 1e-9)), steps // (2 * _ENOUGH_PAIRS)))
         while timed > 1 and steps // (2 * (timed + _warm(timed))) < _ENOUGH_PAIRS:
             timed -= 1
+        timed = max(timed, math.ceil(_SHORTEST / max(step_seconds, 1e-9)))
         slots = cls(_warm(timed), timed)
         return slots if slots.pairs_in(steps) >= _FEWEST_PAIRS else None
 
