@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
 
-__all__ = ["ESTIMATED", "Costed", "Costing", "Costs", "estimate", "estimated", "given"]
+__all__ = ["ESTIMATED", "Costed", "Costing", "Costs", "estimate", "estimated", "given", "median_and_spread"]
 
 PYTHON_CALL = 0.3e-6
 NATIVE_CALL = 5e-9
@@ -31,6 +31,15 @@ STEADY = 0.2
 """The spread of an op's time, relative to it, up to which costs count as steady."""
 
 ESTIMATED = "estimated"
+
+
+_LOW, _HIGH = 5, 95  # percentiles between which the spread is
+
+
+def median_and_spread(times: Sequence[float] | npt.NDArray[np.int64]) -> tuple[float, float]:
+    """Return the median of times, and their spread as `Costs` has it."""
+    low, middle, high = np.percentile(np.asarray(times, np.float64), (_LOW, 50, _HIGH)).tolist()
+    return middle, (high - low) / 2 / middle if middle else 0.0
 
 
 class Costs(NamedTuple):

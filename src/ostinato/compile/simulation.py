@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ostinato.compile.arrangement import GIL, Arrangement, arranged, as_compiled, copied
 from ostinato.compile.machine_model import MachineModel
+from ostinato.compile.wording import duration
 
 if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
@@ -161,7 +162,7 @@ class Prediction:
         busy = self.threads["busy"] / max(self.step_seconds, 1e-30)
         return "\n".join(
             (
-                f"{what} on {where}: {_time(self.step_seconds)}, of which {_time(self.work)} of work, "
+                f"{what} on {where}: {duration(self.step_seconds)}, of which {duration(self.work)} of work, "
                 f"efficiency {self.efficiency:.1%}",
                 f"{_count(len(self.lanes), 'lane')}; threads are in ops for {busy.min():.0%} to {busy.max():.0%} of it",
                 f"bottleneck: lane {lane}, {self.bottleneck.share:.0%} of the time: {self.bottleneck.reason}",
@@ -169,7 +170,7 @@ class Prediction:
         )
 
     def __repr__(self) -> str:
-        return f"<Prediction: {_time(self.step_seconds)} a step, efficiency {self.efficiency:.1%}>"
+        return f"<Prediction: {duration(self.step_seconds)} a step, efficiency {self.efficiency:.1%}>"
 
 
 class _Parts(NamedTuple):
@@ -312,10 +313,3 @@ def _share(part: float, whole: float) -> str:
 
 def _count(number: int, what: str, several: str = "") -> str:
     return f"{number} {what if number == 1 else several or what + 's'}"
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compile.costs import ESTIMATED, Costed, Costs, estimate
+from ostinato.compile.costs import ESTIMATED, Costed, Costs, estimate, median_and_spread
 from ostinato.compile.variants import with_variants
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant
@@ -23,7 +23,6 @@ from ostinato.tune.store.store import StoreError
 __all__ = ["stored_costs"]
 
 _KIND = "cpu"
-_LOW, _HIGH = 5, 95  # percentiles between which the spread is
 
 
 class _Cost(NamedTuple):
@@ -107,12 +106,12 @@ def _case(op: Op, lookup: Lookup) -> tuple[_Case | None, str]:
 
 
 def _cost(record: Record, place: int, variant: Variant | None, source: str) -> _Cost:
-    low, middle, high = np.percentile(record.samples(place), (_LOW, 50, _HIGH)).tolist()
+    ns, spread = median_and_spread(record.samples(place))
     if variant is not None:
         source += f", variant {variant.label}"
         if record.rtol:
             source += f", equal within rtol={record.rtol:g}"
-    return _Cost(middle * 1e-9, (high - low) / 2 / middle if middle else 0.0, source)
+    return _Cost(ns * 1e-9, spread, source)
 
 
 def _chosen(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compile.costs import ESTIMATED, Costed, Costing, Costs, estimate
+from ostinato.compile.costs import ESTIMATED, Costed, Costing, Costs, estimate, median_and_spread
 from ostinato.compile.variants import with_variants
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant, variants_of
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ostinato.view.trace import Trace
 
 __all__ = ["costing_of_trace", "durations"]
-
-_LOW, _HIGH = 5, 95  # percentiles between which the spread is
 
 _MOST_OVERHEAD = 60  # ns: a gap that is longer is not the clock's alone
 
@@ -64,9 +62,8 @@ def durations(trace: Trace, costs: Costs, source: str) -> Costs:
     sources = costs.sources if source in costs.sources else (*costs.sources, source)
     overhead = _overhead(trace)
     for op, taken in _by_op(trace):
-        low, middle, high = np.percentile(np.maximum(taken - overhead, 1), (_LOW, 50, _HIGH))
-        seconds[op] = middle * 1e-9
-        spread[op] = (high - low) / 2 / middle if middle else 0.0
+        ns, spread[op] = median_and_spread(np.maximum(taken - overhead, 1))
+        seconds[op] = ns * 1e-9
         origin[op] = sources.index(source)
     return Costs(seconds, spread, origin, sources if len(sources) > 1 else (ESTIMATED,), costs.notes)
 

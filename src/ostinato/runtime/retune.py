@@ -12,6 +12,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compile.simulation import predicted
+from ostinato.compile.wording import duration
 from ostinato.errors import ContractError
 from ostinato.runtime.bits import Bits
 from ostinato.runtime.contest import contest
@@ -65,7 +66,7 @@ class StepTime(NamedTuple):
         return cls(median(ordered), *interval(ordered))
 
     def __str__(self) -> str:
-        return f"{_time(self.seconds)} ({_time(self.low)} to {_time(self.high)})"
+        return f"{duration(self.seconds)} ({duration(self.low)} to {duration(self.high)})"
 
 
 class CostChange(NamedTuple):
@@ -115,20 +116,13 @@ class Retuning:
             if self.kept == "new":
                 lines.append(f"and takes    {self.after}, {self.before.seconds / self.after.seconds:.2f} times as fast")
         for change in self.changed[:_SHOWN]:
-            lines.append(f"  {change.name}: {_time(change.before)} was assumed, {_time(change.after)} measured")
+            lines.append(f"  {change.name}: {duration(change.before)} was assumed, {duration(change.after)} measured")
         if len(self.changed) > _SHOWN:
             lines.append(f"  and {len(self.changed) - _SHOWN} more ops")
         return "\n".join(lines)
 
 
 _SHOWN = 8
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
 
 
 def retune(

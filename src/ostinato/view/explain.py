@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ostinato.compile.edges import Edges
 from ostinato.compile.schedule import Scheduled
+from ostinato.compile.wording import duration
 from ostinato.graph.body import Until
 
 __all__ = ["explain"]
@@ -57,7 +58,7 @@ def _lanes(scheduled: Scheduled) -> list[str]:
         lines.append(
             f"  lane {lane} (cpu:{scheduled.placement.home[lane]}{pinned}): {_count(len(ops), 'op')}, "
             f"{_count(int(waits[slots].sum()), 'wait')}, {_count(_publishes(scheduled, slots), 'publish')}, "
-            f"{_time(scheduled.costs.seconds[ops].sum())} a step: {_names(names)}"
+            f"{duration(scheduled.costs.seconds[ops].sum())} a step: {_names(names)}"
         )
     return [*lines, *_more(len(scheduled.lane_ops) - _MOST_LANES, "lane")]
 
@@ -84,25 +85,25 @@ def _costs(scheduled: Scheduled) -> list[str]:
     ranked = sorted(total, key=lambda key: (-total[key], key))
     for key in ranked[:_MOST_LANES]:
         name, known = key
-        lines.append(f"  {_time(total[key])} in {_count(count[key], 'op')} {name!r}, {known}")
+        lines.append(f"  {duration(total[key])} in {_count(count[key], 'op')} {name!r}, {known}")
     lines += _more(len(ranked) - _MOST_LANES, "name")
     lines += [f"  {note}" for note in costs.notes]
     work = float(costs.seconds.sum())
     span = scheduled.placement.step_seconds
-    return [*lines, f"  {_time(work)} in all; with its lanes, a step takes {_time(span)} by the model"]
+    return [*lines, f"  {duration(work)} in all; with its lanes, a step takes {duration(span)} by the model"]
 
 
 def _critical_path(scheduled: Scheduled) -> list[str]:
     path = _longest_path(scheduled.edges, scheduled.costs.seconds)
     seconds = float(scheduled.costs.seconds[path].sum())
     lines = [
-        f"  {op.name} at {op.call_site}, {_time(scheduled.costs.seconds[op.index])}"
+        f"  {op.name} at {op.call_site}, {duration(scheduled.costs.seconds[op.index])}"
         for op in (scheduled.ops[i] for i in path)
     ]
     if len(lines) > 2 * _ENDS_OF_PATH:
         left_out = f"  ... {len(lines) - 2 * _ENDS_OF_PATH} more ..."
         lines = [*lines[:_ENDS_OF_PATH], left_out, *lines[-_ENDS_OF_PATH:]]
-    return [f"Critical path of a step, estimated: {_count(len(path), 'op')}, {_time(seconds)}", *lines]
+    return [f"Critical path of a step, estimated: {_count(len(path), 'op')}, {duration(seconds)}", *lines]
 
 
 def _longest_path(edges: Edges, seconds: npt.NDArray[np.float64]) -> list[int]:
@@ -186,10 +187,3 @@ def _more(count: int, what: str) -> Sequence[str]:
 def _count(count: int, what: str) -> str:
     plural = "es" if what.endswith("sh") else "s"
     return f"{count} {what}{plural * (count != 1)}"
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
