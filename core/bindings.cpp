@@ -12,4 +12,5 @@ NB_MODULE(_core, module) {
     bind_runtime(module);
     bind_spawn(module);
     bind_machine_costs(module);
+    bind_devices(module);
 }

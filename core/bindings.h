@@ -37,3 +37,4 @@ void bind_run(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);
 void bind_spawn(nanobind::module_& module);
 void bind_machine_costs(nanobind::module_& module);
+void bind_devices(nanobind::module_& module);

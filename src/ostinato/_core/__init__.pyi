@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy
 from numpy.typing import NDArray
 
-from ostinato._core import passes as passes
+from ostinato._core import devices as devices, passes as passes
 
 
 class Schedule:
