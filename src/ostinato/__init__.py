@@ -8,6 +8,7 @@ TYPE_CHECKING = False  # typing's own would take as long to import as a tuner's 
 
 if TYPE_CHECKING:
     from ostinato.compile.machine_model import MachineModel
+    from ostinato.devices.stream import Stream
     from ostinato.errors import (
         ContractError,
         DeviceError,
@@ -65,6 +66,7 @@ __all__ = [
     "Run",
     "Space",
     "Status",
+    "Stream",
     "TaskError",
     "Tuner",
     "TuningError",
@@ -86,6 +88,7 @@ __all__ = [
 # Names are fetched when they are first used: a tuner's worker starts in a fifth of the time that importing all takes.
 _HOMES = {
     "ostinato.compile.machine_model": ["MachineModel"],
+    "ostinato.devices.stream": ["Stream"],
     "ostinato.errors": [
         "ContractError",
         "DeviceError",

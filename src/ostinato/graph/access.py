@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ostinato.devices.stream import Stream
 from ostinato.graph.operand import READ, READ_WRITE, WRITE
 
 __all__ = ["Access", "Read", "ReadWrite", "Write", "annotated_mode", "signature_of"]
@@ -37,7 +38,8 @@ else:
     Write = Access("Write", WRITE)
     ReadWrite = Access("ReadWrite", READ_WRITE)
 
-_MARKERS: dict[str, Access] = {"Read": Read, "Write": Write, "ReadWrite": ReadWrite}
+_MARKERS: dict[str, object] = {"Read": Read, "Write": Write, "ReadWrite": ReadWrite}
+_STREAMS = ("Stream", "ost.Stream", "ostinato.Stream")  # other libraries have streams, too
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -68,7 +70,8 @@ def annotated_mode(
         try:
             annotation = eval(text, _globals_of(function), dict(local_names or {}))
         except Exception:
-            annotation = _MARKERS.get(text.rpartition(".")[2].strip(), text)
+            text = text.strip()
+            annotation = Stream if text in _STREAMS else _MARKERS.get(text.rpartition(".")[2], text)
             break
         text = annotation if isinstance(annotation, str) else None
     return (annotation.mode if isinstance(annotation, Access) else 0), annotation

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ostinato.graph.stream import split
+
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
     from ostinato.graph.graph import Graph
@@ -36,7 +38,7 @@ class PythonCall:
     """A call of a Python function, that of `task`.
 
     `args` are the positional, then the keyword values, in the order of a vectorcall; `keywords` names the latter.
-    Each is an `Operand`, a `Param`, `STEP`, or a plain object that is passed as it is.
+    Each is an `Operand`, a `Param`, `STEP`, `STREAM`, or a plain object that is passed as it is.
     """
 
     __slots__ = ("args", "keywords", "task")
@@ -61,15 +63,41 @@ class PythonCall:
         """Whether it may wait, and so runs on a thread of its own."""
         return self.task.blocking
 
+    @property
+    def takes_stream(self) -> bool:
+        """Whether it puts its work on the stream of a device."""
+        return self.task.stream is not None
+
+    @property
+    def launch_only(self) -> bool:
+        """Whether it does nothing but start what its arguments say, on a stream."""
+        return self.task.launch_only and self.task.stream is not None
+
+    def given(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Return the positional and the keyword values, as the call gave them: without the stream."""
+        return split(self.args, self.keywords)
+
 
 class NativeCall:
-    """A call of a C function; each of `args` is an `Operand`, or for a scalar a float, an int, a `Param` or `STEP`."""
+    """A call of a C function.
+
+    Each of `args` is an `Operand`, or for a scalar a float, an int, a `Param`, `STEP`, or `STREAM` for its handle.
+    """
 
     __slots__ = ("args", "task")
 
     def __init__(self, task: NativeTask, args: tuple[object, ...]) -> None:
         self.task = task
         self.args = args
+
+    @property
+    def takes_stream(self) -> bool:
+        """Whether it puts its work on the stream of a device."""
+        return self.task.stream is not None
+
+    def given(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Return the values as the call gave them, without the stream; there are no keywords."""
+        return split(self.args, ())
 
 
 class Copy:

@@ -176,7 +176,7 @@ def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, An
 def _task_like(task: Recordable, function: Callable[..., Any], local_names: Mapping[str, object]) -> Task[Any, Any]:
     """Make a task of a function; what is said of `task` holds for it too."""
     if isinstance(task, PythonTask):
-        return Task(function, None, task.releases_gil, task.blocking, local_names=local_names)
+        return Task(function, None, task.releases_gil, task.blocking, task.launch_only, local_names)
     return Task(function, local_names=local_names)
 
 

@@ -20,6 +20,7 @@ from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder
 from ostinato.graph.ring import Ring, ring
 from ostinato.graph.sources import Source, check_target, source_of, sources_of
+from ostinato.graph.stream import only_place
 from ostinato.graph.synchronization import acquire_body, arrive_body, release_body, wait_body
 from ostinato.graph.task import PythonTask, modes_of, name_of
 from ostinato.graph.transfer import copy_body, fill_body
@@ -148,7 +149,8 @@ class Graph(Usable):
             The op's name, by default the task's.
         access
             For a callable that is no task, one entry per argument: `Read`, `Write`, `ReadWrite`, or anything else,
-            such as None, for a scalar or a plain object.
+            such as None, for a scalar or a plain object. An entry `Stream` stands for no argument: there the callable
+            gets the stream of the device.
         """
         if isinstance(fn, MethodType):  # a task that is a method
             function, instance = cast(object, fn.__func__), fn.__self__
@@ -163,7 +165,8 @@ class Graph(Usable):
         elif access is None:
             raise TypeError(f"{fn!r} is no task, so give access=, with one entry per argument, or decorate it")
         else:
-            called = PythonTask(fn, modes_of(access), name_of(fn))
+            title = name_of(fn)
+            called = PythonTask(fn, modes_of(access), title, stream=only_place(title, access))
         return self.record(called, args, {}, user_frame(), name, after, on, priority)
 
     def copy(

@@ -23,6 +23,7 @@ from ostinato.graph.param import REQUIRED, Param, Step
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder, native_refusal
 from ostinato.graph.scalar import as_scalar
+from ostinato.graph.stream import is_stream
 from ostinato.graph.task import importable_name, refuse_placeholder
 
 __all__ = ["Kernel", "kernel"]
@@ -42,6 +43,11 @@ class Kernel(Recordable):
             if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 raise TypeError(f"parameter {parameter.name!r} of a kernel is not positional; a C function's all are")
             declared.append(annotated_mode(parameter.annotation, function, local_names))
+            if is_stream(declared[-1][1]):
+                raise TypeError(
+                    f"parameter {parameter.name!r} of a kernel cannot be ost.Stream: kernels run on the CPU; a task, "
+                    "or a native one, starts work on a device"
+                )
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or function.__name__

@@ -19,6 +19,7 @@ from ostinato.graph.param import Param, Step
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder, native_refusal
 from ostinato.graph.scalar import as_scalar, check_default, exact_scalar
+from ostinato.graph.stream import STREAM, is_stream, only_place
 from ostinato.graph.task import refuse_placeholder
 
 if TYPE_CHECKING:
@@ -39,12 +40,27 @@ class NativeTask(Recordable):
     user_address
         The address that it gets as `user`; 0 for none.
     access
-        One entry per argument: an access marker, `float` or `int`.
+        One entry per argument: an access marker, `float` or `int`; and `Stream`, which takes no argument.
+    kinds
+        By entry of it, a mode, or the type of a scalar. The stream is an int: its handle.
+    stream
+        Where it takes the stream of a device; None if it does not.
     kernel
         The kernel that it was compiled from; None for others.
     """
 
-    __slots__ = ("__weakref__", "_keep", "access", "address", "kernel", "kinds", "name", "user_address")
+    __slots__ = (
+        "__weakref__",
+        "_given",
+        "_keep",
+        "access",
+        "address",
+        "kernel",
+        "kinds",
+        "name",
+        "stream",
+        "user_address",
+    )
 
     takes_names: ClassVar[bool] = False
 
@@ -63,6 +79,8 @@ class NativeTask(Recordable):
         self.user_address = user_address
         self.kernel = kernel
         self.kinds = tuple(_kind(entry, place) for place, entry in enumerate(access))
+        self.stream = only_place(name, access)
+        self._given = tuple(kind for kind, entry in zip(self.kinds, access, strict=True) if not is_stream(entry))
         self._keep = keep  # what the two addresses point into
 
     def __call__(self, *args: Any) -> Any:
@@ -101,7 +119,7 @@ class NativeTask(Recordable):
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[NativeCall, tuple[Operand, ...]]:
-        kinds = self.kinds
+        kinds = self._given
         if len(args) != len(kinds):
             self._check_count(args)
         values: list[Any] = []
@@ -119,12 +137,15 @@ class NativeTask(Recordable):
             else:
                 values.append(self._scalar(recorder, value, kind, len(values)))
         arguments = tuple(values)
-        return NativeCall(self, arguments), arguments if len(operands) == len(values) else tuple(operands)
+        accesses = arguments if len(operands) == len(values) else tuple(operands)
+        if self.stream is not None:
+            arguments, _ = self.stream.with_stream(arguments, ())
+        return NativeCall(self, arguments), accesses
 
     def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> NativeCall:
         self._check_count(args)
         values = list(args)
-        for place, (value, kind) in enumerate(zip(args, self.kinds, strict=True)):
+        for place, (value, kind) in enumerate(zip(args, self._given, strict=True)):
             if isinstance(kind, type):
                 if not (type(value) is float is kind):
                     values[place] = self._recorded_scalar(value, kind, place)
@@ -133,10 +154,12 @@ class NativeTask(Recordable):
             elif known.get(id(value)) is not value:
                 self._check_memory(value, place)
                 known[id(value)] = value
+        if self.stream is not None:
+            values.insert(self.stream.place, STREAM)
         return NativeCall(self, tuple(values))
 
     def formals(self) -> tuple[Formal, ...]:
-        return by_place([0 if isinstance(kind, type) else kind for kind in self.kinds], self.label)
+        return by_place([0 if isinstance(kind, type) else kind for kind in self._given], self.label)
 
     @property
     def source(self) -> Recordable:
@@ -169,8 +192,10 @@ class NativeTask(Recordable):
         return exact_scalar(value, kind, self.label(place))
 
     def _check_count(self, args: tuple[Any, ...]) -> None:
-        if len(args) != len(self.access):
-            raise TypeError(f"{self.name}() takes {len(self.access)} arguments by its access, {len(args)} were given")
+        if len(args) != len(self._given):
+            if self.stream is not None:
+                self.stream.refuse_given(self.name, args, {})
+            raise TypeError(f"{self.name}() takes {len(self._given)} arguments by its access, {len(args)} were given")
 
 
 def native(fn: object, access: Sequence[Any], *, name: str | None = None, user: object = None) -> NativeTask:
@@ -182,7 +207,8 @@ def native(fn: object, access: Sequence[Any], *, name: str | None = None, user: 
         A function pointer of ctypes or cffi, a Numba ``CFunc``, a ``scipy.LowLevelCallable``, a capsule, or an
         address. It is kept alive; a bare address must stay valid.
     access
-        One entry per argument: `Read`, `Write` or `ReadWrite` for an array, `float` or `int` for a scalar.
+        One entry per argument: `Read`, `Write` or `ReadWrite` for an array, `float` or `int` for a scalar. An entry
+        `Stream` stands for no argument: there the function gets the handle of the device's stream, as ``i64``.
     name
         The name in messages and traces; by default the function's, where it has one.
     user
@@ -209,7 +235,9 @@ def _kind(entry: object, place: int) -> Any:
         return entry.mode
     if entry is float or entry is int:
         return entry
+    if is_stream(entry):
+        return int
     raise TypeError(
         f"entry {place + 1} of access is {entry!r}; an array is ost.Read, ost.Write or ost.ReadWrite, "
-        "a scalar is float or int"
+        "a scalar is float or int, the stream of a device ost.Stream"
     )

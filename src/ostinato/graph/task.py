@@ -20,6 +20,7 @@ from ostinato.graph.operand import READ, Operand
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import PLAIN, Recorder
 from ostinato.graph.ring import Ring, RingElement
+from ostinato.graph.stream import StreamPlace, is_stream, stream_parameter
 
 __all__ = ["PythonTask", "Task", "importable_name", "modes_of", "name_of", "refuse_placeholder", "task"]
 
@@ -28,9 +29,12 @@ R = TypeVar("R")
 
 
 class PythonTask(Recordable):
-    """A Python callable with one access mode for each positional argument, 0 for those that are no arrays."""
+    """A Python callable with one access mode for each positional argument, 0 for those that are no arrays.
 
-    __slots__ = ("blocking", "function", "modes", "name", "releases_gil")
+    The stream of a device is not among these arguments: `stream` says where the callable takes it.
+    """
+
+    __slots__ = ("blocking", "function", "launch_only", "modes", "name", "releases_gil", "stream")
 
     def __init__(
         self,
@@ -39,12 +43,18 @@ class PythonTask(Recordable):
         name: str,
         releases_gil: bool = False,
         blocking: bool = False,
+        launch_only: bool = False,
+        stream: StreamPlace | None = None,
     ) -> None:
         self.function = function
         self.modes = modes
         self.name = name
         self.releases_gil = releases_gil
         self.blocking = blocking
+        self.launch_only = launch_only
+        self.stream = stream
+        if blocking and stream is not None:
+            raise TypeError(f"{name}() gets a stream, on which it starts work without waiting: it is not blocking=True")
 
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -69,6 +79,8 @@ class PythonTask(Recordable):
                 values.append(value)
         arguments = tuple(values)
         accesses = arguments if len(operands) == len(values) else tuple(operands)
+        if self.stream is not None:
+            arguments, keywords = self.stream.with_stream(arguments, keywords)
         return PythonCall(self, arguments, keywords), accesses
 
     def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> PythonCall:
@@ -78,6 +90,8 @@ class PythonTask(Recordable):
         for place, (value, mode) in enumerate(zip(values, modes, strict=True)):
             if (value.mode if type(value) is Operand else 0) != mode:
                 raise TypeError(f"{self.label(place)} is {ACCESS[mode]}, but the call recorded passes {value!r}")
+        if self.stream is not None:
+            values, keywords = self.stream.with_stream(values, keywords)
         return PythonCall(self, values, keywords)
 
     def modes_for(self, count: int, keywords: tuple[str, ...]) -> tuple[int, ...]:
@@ -97,6 +111,8 @@ class PythonTask(Recordable):
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[int, ...]]:
         """Return the positional then the keyword values of a call, the keywords, and a mode for each value."""
+        if self.stream is not None:
+            self.stream.refuse_given(self.name, args, kwargs)
         if kwargs:
             raise TypeError(f"{self.name}() takes no keyword arguments, since access= is given by position")
         raise TypeError(f"{self.name}() takes {len(self.modes)} arguments by its access=, but {len(args)} were given")
@@ -122,12 +138,15 @@ class Task(PythonTask, Generic[P, R]):
             raise TypeError(f"{function!r} does not do its work when called; a task is a plain function")
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
-        self.__signature__ = signature = signature_of(function)
-        self._parameters = tuple(signature.parameters.values())
-        self._mode_of = {
-            parameter.name: annotated_mode(parameter.annotation, function, local_names)[0]
-            for parameter in self._parameters
+        signature = signature_of(function)
+        declared = {
+            each.name: annotated_mode(each.annotation, function, local_names) for each in signature.parameters.values()
         }
+        title = name or name_of(function)
+        stream, place = stream_parameter(title, signature, {key: each for key, (_, each) in declared.items()})
+        self._parameters = tuple(each for each in signature.parameters.values() if each is not stream)
+        self.__signature__ = signature.replace(parameters=self._parameters)  # as it is called
+        self._mode_of = {each.name: declared[each.name][0] for each in self._parameters}
         self._positional = tuple(
             parameter
             for parameter in self._parameters
@@ -136,8 +155,7 @@ class Task(PythonTask, Generic[P, R]):
         self._plain = plain(self._parameters)
         self._shapes: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}  # modes of calls that were looked at
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
-        super().__init__(function, modes, name or name_of(function), releases_gil, blocking)
-        self.launch_only = launch_only
+        super().__init__(function, modes, title, releases_gil, blocking, launch_only, place)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         graph = current()
@@ -169,6 +187,8 @@ class Task(PythonTask, Generic[P, R]):
         values = filled_in(self._plain, args, kwargs) if self._plain else None
         if values is not None:
             return values, (), self.modes
+        if self.stream is not None:
+            self.stream.refuse_given(self.name, args, kwargs)
         try:
             bound = self.__signature__.bind(*args, **kwargs)
         except TypeError as error:
@@ -324,8 +344,11 @@ def importable_name(task: Recordable) -> str:
 
 
 def modes_of(access: Sequence[object]) -> tuple[int, ...]:
-    """Return the modes of ``access=``: an entry that is no access marker is a scalar or a plain object."""
-    return tuple(entry.mode if isinstance(entry, Access) else 0 for entry in access)
+    """Return the modes of ``access=``: an entry that is no access marker is a scalar or a plain object.
+
+    The stream is no argument, and has none.
+    """
+    return tuple(entry.mode if isinstance(entry, Access) else 0 for entry in access if not is_stream(entry))
 
 
 def refuse_placeholder(value: object, name: str) -> None:

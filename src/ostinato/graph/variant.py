@@ -16,6 +16,7 @@ from ostinato.graph.converted import Converted
 from ostinato.graph.operand import Operand
 from ostinato.graph.param import Param
 from ostinato.graph.recordable import Recordable
+from ostinato.graph.stream import STREAM
 
 __all__ = ["Variant", "Variants", "default_variant", "variants_declared", "variants_of"]
 
@@ -153,12 +154,15 @@ def _task_of(body: Body) -> Recordable | None:
 def _arguments(body: Body, known: dict[object, Any]) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return the positional and the keyword values of a call, of native ones as a Python function would get them."""
     if isinstance(body, PythonCall):
-        values, names = body.task.with_defaults(body.args, body.keywords)
-        positional = len(values) - len(names)
-        return values[:positional], dict(zip(names, values[positional:], strict=True))
+        positional, named = body.given()
+        values, names = body.task.with_defaults((*positional, *named.values()), tuple(named))
+        count = len(values) - len(names)
+        return values[:count], dict(zip(names, values[count:], strict=True))
     assert isinstance(body, NativeCall)
     args: list[object] = []
     for value, kind in zip(body.args, body.task.kinds, strict=True):
+        if value is STREAM:
+            continue
         if isinstance(value, Operand):
             if value.array is not None and not isinstance(value.value, np.ndarray):
                 value = _shared(known, value, None, lambda of, _: Operand(of.array, of.array, None, of.mode))
