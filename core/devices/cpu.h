@@ -1,0 +1,21 @@
+// The CPU behind the protocol of devices: everything happens at once, on the calling thread. All its streams are 0.
+#pragma once
+
+#include "devices/device.h"
+
+namespace ostinato {
+
+class CpuDevice final : public Device {
+public:
+    std::int32_t open(StreamHandle& stream) override;
+    void close(StreamHandle stream) override;
+    std::int32_t copy(StreamHandle stream, const Transfer& transfer) override;
+    std::int32_t fill(StreamHandle stream, const Pattern& pattern) override;
+    std::int32_t record(StreamHandle stream, std::unique_ptr<Token>& token) override;
+    std::int32_t wait(StreamHandle stream, const Token& token) override;
+    void notify(const Token& token, Done done, void* with) override;
+    std::unique_ptr<Sequence> capture(StreamHandle stream, const Enqueue& enqueue, std::int32_t& code) override;
+    Diagnosis diagnose(std::int32_t code) const override;
+};
+
+}  // namespace ostinato
