@@ -11,7 +11,6 @@
 namespace ostinato {
 
 namespace {
-constexpr std::int64_t kRetryNs = 1'000'000;    // how often a caller without a seat looks whether it is free
 constexpr std::int64_t kPollNs = 10'000;        // a short run is over before a sleep and a wake would be
 constexpr std::int64_t kSignalNs = 20'000'000;  // how often a waiting thread looks at signals
 }  // namespace
@@ -23,25 +22,82 @@ Caller::Caller(Machine& machine) : machine_(machine), seat_(machine.seat(0)), se
         wake_up(machine_, seat_);
 }
 
-void Caller::ask() {
-    // As in work_until_done, but before anything is submitted: a worker that only polls makes room at once.
-    PythonThread python(true);
-    python.release();
-    seat_.callers_waiting.fetch_add(1, std::memory_order_seq_cst);
-    const std::int64_t give_up = monotonic_ns() + kPollNs;
-    while (!seated_ && monotonic_ns() < give_up) {
-        seat_.attention.fetch_or(kWanted, std::memory_order_relaxed);
-        relax();
-        seated_ = machine_.sit(seat_, true);
-    }
-    seat_.callers_waiting.fetch_sub(1, std::memory_order_seq_cst);
-    if (!seated_)
-        seat_.doorbell.ring();  // its worker may have left for our sake
-}
-
 Caller::~Caller() {
+    if (waiting_)
+        end_waiting();  // nothing was submitted
     if (seated_)
         leave();
+}
+
+void Caller::ask() {
+    const std::int64_t give_up = monotonic_ns() + kPollNs;
+    if (seat_.by_caller.load(std::memory_order_relaxed)) {
+        // It may need the GIL; and nobody is to be kept from the seat while we wait to have that back.
+        PythonThread python(true);
+        python.release();
+        poll(give_up);
+        python.acquire();
+    }
+    if (seated_)
+        return;
+    // With the GIL: a worker that has nothing to do need not have it to leave, and to have it back may take long.
+    begin_waiting();
+    if (!seat_.in_call.load(std::memory_order_relaxed))
+        poll(give_up);
+    if (seated_)
+        end_waiting();
+}
+
+void Caller::poll(std::int64_t give_up) {
+    do {
+        relax();
+        seated_ = machine_.sit(seat_, true);
+    } while (!seated_ && monotonic_ns() < give_up);
+}
+
+void Caller::begin_waiting() {
+    waiting_ = true;
+    seat_.callers_waiting.fetch_add(1, std::memory_order_seq_cst);
+    seat_.attention.fetch_or(kLook, std::memory_order_release);
+}
+
+void Caller::end_waiting() {
+    waiting_ = false;
+    seat_.callers_waiting.fetch_sub(1, std::memory_order_seq_cst);
+    if (seated_)
+        return;
+    seat_.doorbell.ring();  // its worker may have left for our sake
+    if (!seat_.taken.load(std::memory_order_seq_cst))
+        seat_.ring_caller();  // somebody may have stood up for our sake
+}
+
+bool Caller::wait_for_seat(Run& run, PythonThread& python) {
+    if (!waiting_)
+        begin_waiting();
+    {
+        const std::lock_guard<std::mutex> lock(seat_.callers_mutex);
+        seat_.callers.push_back(&run.finished);
+    }
+    bool undisturbed = true;
+    for (bool slept = false;; slept = true) {
+        const std::uint32_t ticket = run.finished.ticket();
+        if (run.done.load(std::memory_order_acquire))
+            break;
+        seated_ = machine_.sit(seat_, true);
+        if (seated_)
+            break;
+        undisturbed = !slept || python.check();
+        if (!undisturbed)
+            break;
+        python.release();
+        run.finished.sleep(ticket, kSignalNs);
+    }
+    {
+        const std::lock_guard<std::mutex> lock(seat_.callers_mutex);
+        std::erase(seat_.callers, &run.finished);
+    }
+    end_waiting();
+    return undisturbed;
 }
 
 void Caller::leave() {
@@ -74,27 +130,8 @@ void Caller::leave() {
 
 bool Caller::work_until_done(Run& run) {
     PythonThread python(true);
-    if (!seated_ && !run.done.load(std::memory_order_acquire)) {
-        seat_.callers_waiting.fetch_add(1, std::memory_order_seq_cst);
-        bool undisturbed = true;
-        while (undisturbed && !seated_ && !run.done.load(std::memory_order_acquire)) {
-            const std::uint32_t ticket = run.finished.ticket();
-            if (machine_.sit(seat_, true)) {
-                seated_ = true;
-                break;
-            }
-            seat_.attention.fetch_or(kWanted, std::memory_order_relaxed);
-            python.release();
-            if (!run.done.load(std::memory_order_acquire))
-                run.finished.sleep(ticket, kRetryNs);
-            undisturbed = python.check();
-        }
-        seat_.callers_waiting.fetch_sub(1, std::memory_order_seq_cst);
-        if (!seated_)
-            seat_.doorbell.ring();  // its worker may have left for our sake
-        if (!undisturbed)
-            return false;
-    }
+    if (!seated_ && !wait_for_seat(run, python))
+        return false;
     if (!seated_)
         return true;
     Server server(machine_, seat_, python);

@@ -12,6 +12,13 @@ bool enter_next_run(Server& server, Lane& lane) {
         lane.block(program.frontier, wanted);
         return false;
     }
+    // A worker leaves the run to the thread in replay() that submitted it, and asked for the seat before.
+    const Seat& seat = server.seat;
+    if (seat.callers_waiting.load(std::memory_order_relaxed) != 0 && !seat.by_caller.load(std::memory_order_relaxed))
+        [[unlikely]] {
+        lane.block(program.frontier, wanted);
+        return false;
+    }
     // Set before the frontier was published; cleared only after every lane has moved on.
     const std::shared_ptr<Run>& next = lane.run->next;
     if (next->fenced && !program.completed.reached(wanted - 1) &&

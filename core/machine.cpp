@@ -358,7 +358,10 @@ bool Machine::sit(Seat& seat, bool as_caller) {
     return true;
 }
 
-void Machine::stand_up(Seat& seat) { seat.taken.exchange(false, std::memory_order_seq_cst); }
+void Machine::stand_up(Seat& seat) {
+    seat.taken.exchange(false, std::memory_order_seq_cst);
+    seat.ring_caller();
+}
 
 void Machine::work(std::size_t index) {
     Seat& seat = *seats_[index];
@@ -367,7 +370,7 @@ void Machine::work(std::size_t index) {
         initialise_thread(*this, python);
     while (!closed()) {
         std::uint32_t ticket = seat.doorbell.ticket();
-        if (sit(seat, false)) {
+        if (seat.callers_waiting.load(std::memory_order_seq_cst) == 0 && sit(seat, false)) {
             {
                 Server server(*this, seat, python);
                 ticket = server.serve_as_worker();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "doorbell.h"
@@ -14,11 +15,9 @@ namespace ostinato {
 
 class Program;
 
-// Bits of Seat::attention: why the server should come back to its loop at the next operation boundary.
-enum Attention : std::uint32_t {
-    kLook = 1,    // signals, a more urgent run, an aborted run, the machine closing
-    kWanted = 2,  // a thread in replay() would like this seat (see callers_waiting)
-};
+// Of Seat::attention, for the server to come back to its loop at the next operation boundary: signals, a more urgent
+// run, an aborted run, the machine closing, a thread in replay() that would like the seat.
+constexpr std::uint32_t kLook = 1;
 
 class alignas(kLinePair) Seat {
 public:
@@ -26,7 +25,8 @@ public:
     std::uint32_t index = 0;
 
     alignas(kLinePair) std::atomic<bool> taken{false};  // somebody sits here
-    std::atomic<std::uint32_t> callers_waiting{0};      // threads in replay() that would like to
+    // Threads in replay() that would like to. Meanwhile no worker sits down here, or enters a run.
+    std::atomic<std::uint32_t> callers_waiting{0};
     // Nobody looks at this seat's lanes: whoever gives them work rings. Set before the last look round, cleared after.
     std::atomic<bool> asleep{true};
     std::atomic<Lane*> running{nullptr};            // the lane being served, never followed by others
@@ -35,6 +35,17 @@ public:
     std::atomic<bool> by_caller{false};             // a thread in replay() sits here
     std::atomic<bool> pins{false};                  // lanes at home here can go nowhere else
     Doorbell doorbell;
+    std::mutex callers_mutex;
+    std::vector<Doorbell*> callers;  // what callers sleep on that wait; guarded by it
+
+    // The seat may be free: the caller that has waited for longest is to look.
+    void ring_caller() {
+        if (callers_waiting.load(std::memory_order_seq_cst) == 0)
+            return;
+        const std::lock_guard<std::mutex> lock(callers_mutex);
+        if (!callers.empty())
+            callers.front()->ring();
+    }
 
     // --- the holder's ---
     struct Listed {

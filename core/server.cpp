@@ -252,20 +252,21 @@ std::uint32_t Server::serve_as_worker() {
     polls_ = 0;
     for (;;) {
         const std::uint32_t ticket = seat.doorbell.ticket();
-        if (attention()) [[unlikely]] {
-            const std::uint32_t asked = seat.attention.exchange(0, std::memory_order_acquire);
+        const bool called = attention();
+        if (called) [[unlikely]] {
+            seat.attention.exchange(0, std::memory_order_acquire);
             if (machine.closed())
                 return ticket;
-            if ((asked & kWanted) != 0 && seat.callers_waiting.load(std::memory_order_seq_cst) != 0) {
-                python.release();
-                // The lanes left behind are served by whoever asked; it rings when it leaves or gives up waiting.
-                seat.asleep.store(true, std::memory_order_relaxed);
-                machine.sleepers.fetch_add(1, std::memory_order_relaxed);
-                return ticket;
-            }
-            if (python.holds())
-                python.check();
         }
+        if (seat.callers_waiting.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
+            python.release();
+            // The lanes left behind are served by whoever asked; it rings when it leaves or gives up waiting.
+            seat.asleep.store(true, std::memory_order_relaxed);
+            machine.sleepers.fetch_add(1, std::memory_order_relaxed);
+            return ticket;
+        }
+        if (called && python.holds()) [[unlikely]]
+            python.check();
         if (serve_one()) {
             polls_ = 0;
             continue;

@@ -346,6 +346,28 @@ def test_on_takes_a_processor_its_name_or_a_kind(machine):
             assert names[k] == me  # the thread in replay stands in for cpu:0
 
 
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_the_thread_in_replay_stands_in_for_cpu_0_whatever_its_worker_was_at(in_flight, machine):
+    ran = []
+
+    @ost.task(releases_gil=True)
+    def note(replayed, t: ost.ReadWrite):
+        if replayed:
+            ran.append(threading.get_ident())
+
+    g, h = ost.Graph(), ost.Graph()
+    for graph in (g, h):
+        graph.task(note, graph.param("replayed", 0), [], on="cpu:0")
+    with g.compile(machine) as program, h.compile(machine) as other:
+        for busy in (program, other):
+            for _ in range(1500):
+                run = busy.submit(2)
+                if not in_flight:
+                    run.result()
+                program.replay(replayed=1)
+    assert ran == [threading.get_ident()] * 3000
+
+
 def test_named_processor_always_binds(machine):
     names = set()
 

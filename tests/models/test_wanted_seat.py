@@ -1,4 +1,4 @@
-"""A worker that leaves its seat for a caller comes back."""
+"""A worker that leaves its seat for a caller comes back, and leaves it what it has submitted."""
 
 import pytest
 
@@ -12,15 +12,19 @@ def test_nothing_is_left_lying(elsewhere):
 
 
 @pytest.mark.parametrize(
-    "broken",
-    [
-        Protocol(rings_after_asking=False),
-        Protocol(rings_when_it_gives_up=False),
-        Protocol(rings_when_it_leaves=False),
-        Protocol(worker_counts_callers=False),
-    ],
-    ids=str,
+    "broken", [Protocol(rings_when_it_gives_up=False), Protocol(rings_when_it_leaves=False)], ids=str
 )
 def test_work_is_left_lying_without(broken):
     with pytest.raises(ProtocolError):
         check(broken, elsewhere=True)
+
+
+def test_the_caller_sleeps_for_ever_if_the_worker_does_not_ring():
+    with pytest.raises(ProtocolError):
+        check(Protocol(rings_who_waits=False), elsewhere=False)
+
+
+@pytest.mark.parametrize("broken", [Protocol(waits_throughout=False), Protocol(looks_before_entering=False)], ids=str)
+def test_the_worker_gets_the_callers_run_without(broken):
+    with pytest.raises(ProtocolError, match="what is for the thread"):
+        check(broken, elsewhere=False)
