@@ -23,6 +23,7 @@ __all__ = [
     "Body",
     "Copy",
     "Fill",
+    "Inserted",
     "Join",
     "NativeCall",
     "Nested",
@@ -220,6 +221,12 @@ class Join:
     __slots__ = ()
 
 
+class Inserted:
+    """What a pass of the compiler adds to the ops of a graph; base of the classes that say what."""
+
+    __slots__ = ()
+
+
 Body: TypeAlias = (
     PythonCall
     | NativeCall
@@ -234,4 +241,5 @@ Body: TypeAlias = (
     | Release
     | Nested
     | Join
+    | Inserted
 )

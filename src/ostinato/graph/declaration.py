@@ -17,11 +17,11 @@ from ostinato.graph.kernel import Kernel
 from ostinato.graph.native import NativeTask
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import PythonTask, Task
-from ostinato.graph.variant import Variant, Variants
+from ostinato.graph.variant import CPU, Variant, Variants, takes_stream
 
 __all__ = ["KINDS", "Declaration"]
 
-KINDS = ("cpu", "cuda", "opencl")
+KINDS = (CPU, "cuda", "opencl")
 """Kinds of processors."""
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -59,6 +59,10 @@ class Declaration:
             implementation = _task_like(task, function, local_names)
         else:
             raise TypeError(f"a variant is a function or a task, not {type(function).__name__}")
+        if self._on == CPU and takes_stream(implementation):
+            raise TypeError(
+                f"{implementation.name}() takes the stream of a device, which processors of kind 'cpu' lack"
+            )
         passed = _passed(task, implementation, config)
         _check(task, implementation, passed)
         name = implementation.name if self._name is None else self._name

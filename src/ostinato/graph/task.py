@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MethodType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -22,9 +22,13 @@ from ostinato.graph.recorder import PLAIN, Recorder
 from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.stream import StreamPlace, is_stream, stream_parameter
 
+if TYPE_CHECKING:
+    from ostinato.devices.stream import Stream
+
 __all__ = ["PythonTask", "Task", "importable_name", "modes_of", "name_of", "refuse_placeholder", "task"]
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
@@ -157,7 +161,11 @@ class Task(PythonTask, Generic[P, R]):
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
         super().__init__(function, modes, title, releases_gil, blocking, launch_only, place)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    @overload  # a stream that comes first is known to type checkers not to be given
+    def __call__(self: Task[Concatenate[Stream, Q], R], *args: Q.args, **kwargs: Q.kwargs) -> Any: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         graph = current()
         if graph is not None:
             return graph.record(self, args, kwargs, sys._getframe(1))

@@ -18,7 +18,10 @@ from ostinato.graph.param import Param
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.stream import STREAM
 
-__all__ = ["Variant", "Variants", "default_variant", "variants_declared", "variants_of"]
+__all__ = ["CPU", "Variant", "Variants", "default_variant", "takes_stream", "variants_declared", "variants_of"]
+
+CPU = "cpu"
+"""The kind of processors that have no streams."""
 
 _lock = threading.Lock()
 
@@ -52,6 +55,15 @@ class Variant:
         """Its name with its configuration."""
         config = ", ".join(f"{key}={value}" for key, value in self.config.items())
         return f"{self.name}({config})" if config else self.name
+
+    def is_for(self, kind: str) -> bool:
+        """Whether it may run on processors of a kind: those that it is declared for, with streams if it takes one."""
+        return self.on in (None, kind) and not (kind == CPU and self.takes_stream)
+
+    @property
+    def takes_stream(self) -> bool:
+        """Whether it puts its work on the stream of a device."""
+        return takes_stream(self.task)
 
     def body(self, default: Body) -> Body | None:
         """Return what an op does with this implementation in place of the one recorded; None if it cannot."""
@@ -142,6 +154,11 @@ def variants_declared(task: Recordable) -> tuple[Variant, ...]:
     """Return the variants of a task, without itself."""
     found: Variants | None = getattr(task.source, "_variants", None)
     return () if found is None else found.all[1:]
+
+
+def takes_stream(task: Recordable) -> bool:
+    """Whether a task puts its work on the stream of a device."""
+    return getattr(task, "stream", None) is not None
 
 
 _CALLS = (PythonCall, NativeCall)  # made once: programs have many ops
