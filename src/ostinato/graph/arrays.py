@@ -7,24 +7,33 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ostinato.devices.array import DeviceArray
+from ostinato.devices.discovery import reasons
+from ostinato.devices.registry import address_of, adopt, allocation_at
 from ostinato.errors import DeviceError
 
-__all__ = ["Array", "as_ndarray", "is_array"]
+__all__ = ["HOST", "Array", "as_ndarray", "is_array", "memory_of"]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
+HOST = "host"
+"""The name of the memory that CPUs work in."""
+
+_FACES = ("__dlpack__", "__cuda_array_interface__")
 _DLPACK_HOST = frozenset({1, 3, 11, 13})  # CPU, and memory that CUDA and ROCm share with it
 
 
 def as_ndarray(obj: object) -> Array | None:
     """Return the memory of an array as an ndarray, without a copy; None for an object that is no array.
 
-    Arrays are ndarrays and what exports a buffer or DLPack. The result is writable if the memory is.
+    Arrays are ndarrays, arrays of devices, and what exports a buffer or DLPack. The result is writable if the memory
+    is. That of an array of a device is its shadow: it lies where nothing may be read or written, but its shape, its
+    dtype and its addresses are those of the array.
 
     Raises
     ------
     DeviceError
-        If the array lies in the memory of a device.
+        If the array lies in the memory of a device that cannot be used.
     TypeError
         If its elements have no NumPy dtype, or it is of a kind that an ndarray cannot stand for.
     """
@@ -36,6 +45,9 @@ def as_ndarray(obj: object) -> Array | None:
         return obj.view(np.ndarray)
     if isinstance(obj, np.generic | str | int | float | complex | None):
         return None  # immutable values, although NumPy's scalars export a buffer
+    on_device = adopt(obj)
+    if on_device is not None:
+        return on_device.shadow
     if hasattr(obj, "__cuda_array_interface__"):
         raise _device_error(obj)
     try:
@@ -50,7 +62,13 @@ def as_ndarray(obj: object) -> Array | None:
 
 def is_array(obj: object) -> bool:
     """Whether an object is plainly meant as an array, to warn of a missing annotation."""
-    return isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__") or hasattr(obj, "__cuda_array_interface__")
+    return isinstance(obj, np.ndarray | DeviceArray) or any(hasattr(obj, name) for name in _FACES)
+
+
+def memory_of(array: Array) -> str:
+    """Return the name of the memory that an array lies in: `HOST`, or that of the device whose shadow it is."""
+    allocation = allocation_at(address_of(array))
+    return HOST if allocation is None else allocation.device.name
 
 
 def _from_dlpack(obj: Any) -> Array:
@@ -67,9 +85,14 @@ def _from_dlpack(obj: Any) -> Array:
 
 def _device_error(obj: object) -> DeviceError:
     return DeviceError(
-        f"this {type(obj).__name__} lies in the memory of a device, which tasks on the CPU cannot use; "
-        "pass a copy in host memory"
+        f"this {type(obj).__name__} lies in the memory of a device that cannot be used here{_why_not()}; pass a "
+        "copy in host memory"
     )
+
+
+def _why_not() -> str:
+    found = [f"{kind}: {why}" for kind, why in reasons().items()]
+    return f" ({'; '.join(found)})" if found else ""
 
 
 def _leaves_writing_open(obj: Any) -> bool:

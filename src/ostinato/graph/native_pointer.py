@@ -7,7 +7,7 @@ import ctypes
 import sys
 from typing import Any, NamedTuple
 
-from ostinato.graph.arrays import as_ndarray
+from ostinato.graph.arrays import HOST, as_ndarray, memory_of
 
 __all__ = ["Pointer", "function_address", "user_address"]
 
@@ -43,6 +43,8 @@ def user_address(user: object) -> tuple[int, object]:
             raise ValueError(f"user is an address, {user} is none")
         return user, None
     array = as_ndarray(user)
+    if array is not None and memory_of(array) != HOST:
+        raise TypeError("user is an address or a buffer of the host; of an array of a device, pass its handle")
     if array is None:
         raise TypeError(f"user is an address or a buffer, not {type(user).__name__}")
     if not array.flags.forc:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ostinato.graph.arrays import HOST, memory_of
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -22,7 +24,8 @@ class Operand:
     value
         What the user passed.
     array
-        Its memory as an ndarray, without a copy; None for a token or a ring element.
+        Its memory as an ndarray, without a copy, that of an array of a device as its shadow; None for a token or a
+        ring element.
     ring
         The ring element, where one was passed. An operand with neither is a token: the identity of `value` counts.
     mode
@@ -40,6 +43,12 @@ class Operand:
     def __repr__(self) -> str:
         what = "array" if self.array is not None else "ring element" if self.ring is not None else "token"
         return f"<{('', 'Read', 'Write', 'ReadWrite')[self.mode]} {what}>"
+
+    @property
+    def memory(self) -> str:
+        """The name of the memory that it lies in: ``"host"``, for tokens too, or that of a device."""
+        arrays = self.arrays
+        return memory_of(arrays[0]) if arrays else HOST
 
     @property
     def arrays(self) -> tuple[np.ndarray[Any, Any], ...]:

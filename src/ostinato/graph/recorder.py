@@ -65,7 +65,7 @@ class Recorder:
         else:
             array = self._array(value, label, place)
             operand = Operand(value, array, None, mode)
-            writable = array is None or self._hold(array)
+            writable = array is None or (self._hold(array) if _is_held(value) else array.flags.writeable)
         if mode & WRITE and not writable:
             raise GraphError(f"{label(place)} is written, but the array passed is read-only")
         self.known[mode][id(value)] = operand
@@ -115,7 +115,7 @@ class Recorder:
             for operand in operands.values():
                 if operand.ring is not None:
                     self._hold_ring(operand.ring.ring)
-                elif operand.array is not None:
+                elif operand.array is not None and _is_held(operand.value):
                     self._hold(operand.array)
 
     def _array(self, value: object, label: Label, place: int) -> Array | None:
@@ -145,6 +145,11 @@ class Recorder:
         """Make an array read-only while a capture is open; return whether it is writable otherwise."""
         guard = self.guard or current_guard()
         return is_writable(array) if guard is None else guard.hold(array)
+
+
+def _is_held(value: object) -> bool:
+    """Whether making an array read-only keeps anybody from writing; others have faces of their own."""
+    return isinstance(value, np.ndarray)
 
 
 _RING_HINT = "; pass an element of it, as in u[0]"

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from ostinato.graph.arrays import Array, as_ndarray
+from ostinato.graph.arrays import Array, as_ndarray, memory_of
 from ostinato.graph.guard import writable_view
 
 __all__ = ["Ring", "RingElement", "ring"]
@@ -126,6 +126,13 @@ class Ring:
                 raise ValueError(
                     f"the arrays of a ring have one shape and dtype: array 0 is {first.shape} {first.dtype}, "
                     f"array {place} is {array.shape} {array.dtype}"
+                )
+        memories = [memory_of(array) for array in self.arrays]
+        for place, memory in enumerate(memories):
+            if memory != memories[0]:
+                raise ValueError(
+                    f"the arrays of a ring lie in one memory: array 0 in that of {memories[0]}, "
+                    f"array {place} in that of {memory}"
                 )
         self.disjoint = not any(_overlap(a, b) for a, b in combinations(self.arrays, 2))
         self._elements = tuple(RingElement(self, offset, self.arrays) for offset in range(len(self.arrays)))
