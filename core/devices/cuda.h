@@ -1,0 +1,88 @@
+// A CUDA device, by its primary context, which the process's other libraries use too: pointers, streams and events of
+// theirs are ours, and ours are theirs.
+//
+// The driver may be asked from any thread; each call makes the context current if it is not. A thread that has none
+// keeps it; one that has another gets that back.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "devices/cuda_api.h"
+#include "devices/cuda_watcher.h"
+#include "devices/device.h"
+#include "forks.h"
+
+namespace ostinato {
+
+class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
+public:
+    // All that the driver of this library shows to the process. Empty with `why` empty: there is no driver, or it has
+    // no device; else `why` says what is wrong with it.
+    static std::vector<std::shared_ptr<CudaDevice>> all(const std::string& library, std::string& why);
+
+    CudaDevice(std::shared_ptr<const cuda::Api> api, int ordinal, cuda::Number number);
+    ~CudaDevice() override;
+    CudaDevice(const CudaDevice&) = delete;
+    CudaDevice& operator=(const CudaDevice&) = delete;
+
+    std::int32_t open(StreamHandle& stream) override;
+    void close(StreamHandle stream) override;
+    std::int32_t copy(StreamHandle stream, const Transfer& transfer) override;
+    std::int32_t fill(StreamHandle stream, const Pattern& pattern) override;
+    std::int32_t record(StreamHandle stream, std::unique_ptr<Token>& token) override;
+    std::int32_t wait(StreamHandle stream, const Token& token) override;
+    void notify(const Token& token, Done done, void* with) override;
+    std::unique_ptr<Sequence> capture(StreamHandle stream, const Enqueue& enqueue, std::int32_t& code) override;
+    Diagnosis diagnose(std::int32_t code) const override;
+
+    int ordinal() const { return ordinal_; }
+    std::string name() const;      // "NVIDIA H100"
+    std::string identity() const;  // "GPU-..." or "MIG-...", as nvidia-smi -L lists it; "" if it tells none
+    int driver_version() const;    // 12040: CUDA 12.4
+
+    std::int32_t allocate(std::uint64_t bytes, std::uint64_t& address);
+    void free(std::uint64_t address);
+    std::int32_t free_memory(std::uint64_t& free, std::uint64_t& total);
+    // Page-locks host memory.
+    std::int32_t pin(std::uint64_t low, std::uint64_t high);
+    void unpin(std::uint64_t low);
+    // Which device an address is of, and the allocation around it.
+    std::int32_t locate(std::uint64_t address, int& ordinal, std::uint64_t& low, std::uint64_t& bytes);
+    // These wait: for all of the device, or for one stream, of whomsoever.
+    std::int32_t finish();
+    std::int32_t finish(StreamHandle stream);
+
+private:
+    friend class CudaToken;
+    friend class CudaSequence;
+    class Current;
+
+    std::int32_t enter(cuda::Context& context);
+    std::int32_t instantiate(cuda::Graph graph, cuda::GraphExec& exec, std::uint64_t& nodes);
+    std::int32_t recording(cuda::Stream& stream);
+    void recorded(cuda::Stream stream);
+    void retire(cuda::GraphExec exec, std::uint64_t nodes);
+
+    // An executable graph that nothing launches any more: one of the same form is made of it by an update.
+    struct Retired {
+        cuda::GraphExec exec;
+        std::uint64_t nodes;
+    };
+
+    const std::shared_ptr<const cuda::Api> api_;
+    const int ordinal_;
+    const cuda::Number number_;
+    const MadeHere made_;
+    std::mutex mutex_;
+    std::atomic<cuda::Context> context_{nullptr};
+    std::vector<cuda::Stream> recorders_;  // streams that work is captured on, when nobody uses them
+    std::vector<Retired> retired_;
+    std::unique_ptr<cuda::Watcher> watcher_;
+};
+
+}  // namespace ostinato
