@@ -1,0 +1,232 @@
+"""Arrays in the memory of devices."""
+
+from __future__ import annotations
+
+import operator
+from math import prod
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.devices import registry
+from ostinato.devices.shadow import Reserved, bytes_at, view_of
+from ostinato.devices.transfers import move, planned
+
+if TYPE_CHECKING:
+    from ostinato.devices.device import Device
+
+__all__ = ["Allocation", "DeviceArray"]
+
+
+class Allocation:
+    """A piece of a device's memory, and the addresses of this process that stand for it.
+
+    Parameters
+    ----------
+    device
+        Whose memory it is.
+    base
+        What the device knows it by: a ``CUdeviceptr``, a ``cl_mem``.
+    nbytes
+        Its size.
+    owner
+        What keeps it alive, and gives it back when nobody holds it any more.
+    shadow
+        The first of the addresses that stand for it, where the device's own are unique in this process. None: some are
+        reserved.
+    readonly
+        Whether arrays in it may only be read.
+
+    Attributes
+    ----------
+    shadow
+        The first of the addresses that stand for it. Nothing may be read or written there.
+    """
+
+    __slots__ = ("__weakref__", "base", "device", "nbytes", "owner", "readonly", "shadow")
+
+    def __init__(
+        self,
+        device: Device,
+        base: int,
+        nbytes: int,
+        owner: object,
+        shadow: int | None = None,
+        readonly: bool = False,
+    ) -> None:
+        reserved = Reserved(nbytes) if shadow is None else None
+        self.device = device
+        self.base = base
+        self.nbytes = nbytes
+        self.owner = owner
+        self.readonly = readonly
+        self.shadow = reserved.address if reserved is not None else operator.index(shadow)  # type: ignore[arg-type]
+        registry.add(self, reserved)
+
+    def array(
+        self,
+        shape: int | tuple[int, ...],
+        dtype: npt.DTypeLike = float,
+        offset: int = 0,
+        strides: tuple[int, ...] | None = None,
+    ) -> DeviceArray:
+        """Return an array in this memory.
+
+        Parameters
+        ----------
+        shape, dtype, strides
+            As for `numpy.ndarray`.
+        offset
+            How many bytes before its first element.
+        """
+        dtype = np.dtype(dtype)
+        if dtype.hasobject:
+            raise TypeError(f"an array of dtype {dtype} holds Python objects, which have no place on a device")
+        shape = tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
+        raw = bytes_at(self.shadow, self.nbytes, self, self.readonly)
+        return self.view(view_of(raw, offset, shape, dtype, strides))
+
+    def view(self, shadow: np.ndarray[Any, Any]) -> DeviceArray:
+        """Return the array that a shadow in this allocation stands for."""
+        return self.device.arrays(shadow, self)
+
+    def __repr__(self) -> str:
+        return f"<Allocation of {self.nbytes} bytes on {self.device.name}>"
+
+
+def empty(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike = float) -> DeviceArray:
+    """Return a new array in the memory of a device, its contents undefined."""
+    dtype = np.dtype(dtype)
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    if any(operator.index(size) < 0 for size in sizes):
+        raise ValueError("negative dimensions are not allowed")
+    if dtype.hasobject:
+        raise TypeError(f"an array of dtype {dtype} holds Python objects, which have no place on a device")
+    return device.allocate(prod(map(operator.index, sizes)) * dtype.itemsize).array(sizes, dtype)
+
+
+class DeviceArray:
+    """An array in the memory of a device. Tasks take it like any other array; plain Python copies it with `get`.
+
+    ``array[1:, ::-2]`` is a view, with integers, slices, ``...``, `numpy.newaxis` and names of fields. Nothing else of
+    NumPy works on it: its bytes are not where Python could read them.
+
+    Parameters
+    ----------
+    shadow
+        An array of the same shape, dtype and strides, at the addresses that stand for the device's.
+    allocation
+        The memory that it lies in.
+    """
+
+    __slots__ = ("__weakref__", "allocation", "shadow")
+
+    is_ostinato_device_array = True
+
+    def __init__(self, shadow: np.ndarray[Any, Any], allocation: Allocation) -> None:
+        self.shadow = shadow
+        self.allocation = allocation
+
+    @property
+    def device(self) -> Device:
+        """The device whose memory it lies in."""
+        return self.allocation.device
+
+    @property
+    def handle(self) -> int:
+        """What the device knows the memory by: on CUDA the address of the first element, on OpenCL the ``cl_mem``."""
+        return self.allocation.base
+
+    @property
+    def offset(self) -> int:
+        """How many bytes of the allocation come before the first element."""
+        return registry.address_of(self.shadow) - self.allocation.shadow
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an ndarray."""
+        return self.shadow.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As of an ndarray."""
+        return self.shadow.dtype
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """As of an ndarray: in bytes."""
+        return self.shadow.strides
+
+    @property
+    def ndim(self) -> int:
+        """As of an ndarray."""
+        return self.shadow.ndim
+
+    @property
+    def size(self) -> int:
+        """As of an ndarray: how many elements."""
+        return self.shadow.size
+
+    @property
+    def itemsize(self) -> int:
+        """As of an ndarray: bytes of an element."""
+        return self.shadow.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """As of an ndarray: bytes of all elements."""
+        return self.shadow.nbytes
+
+    def get(self) -> np.ndarray[Any, Any]:
+        """Return a copy in the memory of the host. Waits for that copy, and for nothing else that the device does."""
+        copy = np.empty(self.shape, self.dtype)
+        move(self.device, planned(self.shadow, copy), self, copy)
+        return copy
+
+    def set(self, values: npt.ArrayLike) -> None:
+        """Copy values from the memory of the host, as ``array[...] = values`` would; waits like `get`.
+
+        Parameters
+        ----------
+        values
+            What NumPy can broadcast to this shape and cast to this dtype.
+        """
+        if not self.shadow.flags.writeable:
+            raise ValueError("this array is read-only")
+        source = np.empty(self.shape, self.dtype)
+        np.copyto(source, values, casting="same_kind")
+        move(self.device, planned(source, self.shadow), self, source)
+
+    def __getitem__(self, index: Any) -> Self:
+        parts = index if isinstance(index, tuple) else (index,)
+        for part in parts:
+            if not _is_basic(part):
+                raise TypeError(
+                    f"an array of a device is indexed by integers, slices, ... and None, not by {type(part).__name__}"
+                )
+        # Without the ellipsis, NumPy would read an element that is indexed in full.
+        if not isinstance(index, str) and Ellipsis not in parts:
+            index = (*parts, Ellipsis)
+        return type(self)(self.shadow[index], self.allocation)
+
+    def __len__(self) -> int:
+        return len(self.shadow)
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        raise TypeError(f"this array lies in the memory of {self.device.name}; array.get() is a copy of it for NumPy")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.device.name}, shape {self.shape}, {self.dtype}>"
+
+
+def _is_basic(part: object) -> bool:
+    if part is None or part is Ellipsis or isinstance(part, slice | str):
+        return True
+    if isinstance(part, bool | np.bool_ | np.ndarray):
+        return False
+    try:
+        operator.index(part)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True

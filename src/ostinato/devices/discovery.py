@@ -1,0 +1,97 @@
+"""Which devices this process can use."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ostinato.devices.device import Device
+
+__all__ = ["in_place", "reasons", "usable"]
+
+# Where each kind is found, and the package that it needs; in the order in which machines list them. Each module has
+# `devices() -> Sequence[Device]`, empty where there is no driver; it raises where there is one that does not work.
+_KINDS = {"cuda": ("ostinato.devices.cuda", "ostinato"), "opencl": ("ostinato.devices.opencl", "pyopencl")}
+
+_lock = threading.Lock()
+_found: dict[str, tuple[Device, ...]] = {}
+_why_not: dict[str, str] = {}
+_found_by = os.getpid()
+_in_place: tuple[Device, ...] | None = None
+
+
+def usable(kind: str | None = None) -> tuple[Device, ...]:
+    """Return the devices of a kind that this process can use, or those of all kinds, CUDA's first.
+
+    They are looked for once. A kind whose driver is broken is left out, and told of by a warning.
+
+    Examples
+    --------
+    >>> usable("abacus")
+    ()
+    """
+    if _in_place is not None:
+        return tuple(device for device in _in_place if kind in (None, device.kind))
+    kinds = _KINDS if kind is None else [kind] if kind in _KINDS else []
+    with _lock:
+        _forget_those_of_the_parent()
+        for name in kinds:
+            if name not in _found:
+                _found[name] = _find(name)
+        return tuple(device for name in kinds for device in _found[name])
+
+
+def reasons() -> dict[str, str]:
+    """Return why there are no devices of a kind, where there is more to say than that."""
+    return dict(_why_not)
+
+
+@contextmanager
+def in_place(devices: Sequence[Device]) -> Iterator[None]:
+    """Within this, the devices given are all there are."""
+    global _in_place
+    before, _in_place = _in_place, tuple(devices)
+    try:
+        yield
+    finally:
+        _in_place = before
+
+
+def _find(kind: str) -> tuple[Device, ...]:
+    module, needed = _KINDS[kind]
+    if find_spec(needed) is None or find_spec(module) is None:
+        return ()
+    try:
+        found = import_module(module).devices()
+    except Exception as error:  # a driver may raise anything
+        _why_not[kind] = f"{type(error).__name__}: {error}"
+        warnings.warn(f"{kind} devices are left out: {_why_not[kind]}", RuntimeWarning, stacklevel=4)
+        return ()
+    return tuple(found)
+
+
+def _forget_those_of_the_parent() -> None:
+    """In a forked child, drivers that the parent has used do not work: their threads are the parent's."""
+    global _found_by
+    if _found_by == os.getpid():
+        return
+    for kind, devices in _found.items():
+        if devices:
+            _found[kind] = ()
+            _why_not[kind] = "this process was forked after the devices were first used"
+    _found_by = os.getpid()
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)

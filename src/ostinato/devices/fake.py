@@ -1,0 +1,211 @@
+"""Fake devices, for tests: their work takes as long as it was declared to, or is done step by step, and fails at the
+test's word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.devices import discovery, registry
+from ostinato.devices.array import Allocation, DeviceArray
+from ostinato.devices.shadow import bytes_at, view_of
+from ostinato.devices.stream import Stream
+from ostinato.errors import DeviceError
+
+__all__ = ["FakeDevice", "FakeStream", "ForeignArray", "install", "launch"]
+
+
+class FakeStream(Stream):
+    """A stream of a fake device."""
+
+    __slots__ = ("device",)
+
+    def __init__(self, handle: int, device: FakeDevice) -> None:
+        super().__init__(handle)
+        self.device = device
+
+
+class ForeignArray:
+    """An array of a fake device as another library would hold it: `FakeDevice.adopt` knows it."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: DeviceArray) -> None:
+        self.array = array
+
+
+class FakeDevice:
+    """A device that is none.
+
+    Parameters
+    ----------
+    number
+        It is called ``fake:<number>``.
+    manual
+        Whether its work is done by ``core.step()``, ``core.run()`` and `finish` alone.
+    capacity
+        How many bytes of memory it has.
+
+    Attributes
+    ----------
+    core
+        With the controls: see ``_core.devices.FakeDevice``.
+    pinned
+        The ranges of host memory that are page-locked, each once per request.
+    """
+
+    kind = "fake"
+    arrays = DeviceArray
+
+    def __init__(self, number: int = 0, manual: bool = False, capacity: int | None = None) -> None:
+        self.name = self.identity = f"fake:{number}"
+        self.core = _core.devices.FakeDevice(manual)
+        if capacity is not None:
+            self.core.set_capacity(capacity)
+        self.pinned: list[tuple[int, int]] = []
+
+    def allocate(self, nbytes: int) -> Allocation:
+        """Return new memory. `DeviceError`: there is not so much."""
+        try:
+            base = self.core.allocate(nbytes)
+        except RuntimeError as error:
+            raise DeviceError(f"{self.name}: {nbytes} bytes cannot be allocated: {error}") from error
+        return Allocation(self, base, nbytes, _Memory(self.core, base))
+
+    def adopt(self, obj: object) -> DeviceArray | None:
+        """Return the array of a `ForeignArray` of this device."""
+        return obj.array if isinstance(obj, ForeignArray) and obj.array.device is self else None
+
+    def stream(self, handle: int) -> FakeStream:
+        """Return what a task's `Stream` parameter receives."""
+        return FakeStream(handle, self)
+
+    def pin(self, low: int, high: int) -> object | None:
+        """Note the range in `pinned` for as long as what is returned lives."""
+        return _Pinned(self.pinned, (low, high))
+
+    def finish(self) -> None:
+        """Wait for all work of the device; where that is done step by step, do it."""
+        self.core.finish()
+
+    def contents(self, array: DeviceArray) -> np.ndarray[Any, Any]:
+        """Return the device's own memory that an array stands for, as work on the device sees it."""
+        allocation = array.allocation
+        raw = bytes_at(self.core.address(allocation.base), allocation.nbytes, allocation)
+        return view_of(raw, array.offset, array.shape, array.dtype, array.strides)
+
+    def __repr__(self) -> str:
+        return f"<FakeDevice {self.name}>"
+
+
+class _Memory:
+    """Memory of a device, given back when nobody holds it."""
+
+    __slots__ = ("_base", "_core")
+
+    def __init__(self, core: _core.devices.FakeDevice, base: int) -> None:
+        self._core = core
+        self._base = base
+
+    def __del__(self) -> None:
+        self._core.release(self._base)
+
+
+class _Pinned:
+    __slots__ = ("_all", "_mine")
+
+    def __init__(self, ranges: list[tuple[int, int]], mine: tuple[int, int]) -> None:
+        ranges.append(mine)
+        self._all = ranges
+        self._mine = mine
+
+    def __del__(self) -> None:
+        self._all.remove(self._mine)
+
+
+def launch(stream: Stream, function: Callable[..., object], *arguments: object, delay: float = 0.0) -> None:
+    """Enqueue a function on a stream of a fake device: a kernel in Python.
+
+    Parameters
+    ----------
+    stream
+        What a task's `Stream` parameter received.
+    function
+        Called by the device. What it raises is a failure of the device.
+    *arguments
+        What it is called with. Arrays of the device, and shadows of such, reach it as ndarrays of the device's memory.
+    delay
+        How many seconds of the device it takes.
+
+    Raises
+    ------
+    DeviceError
+        It cannot be enqueued.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ostinato.devices import fake
+    >>> from ostinato.devices.array import empty
+    >>> with fake.install() as (device,):
+    ...     array = empty(device, 3)
+    ...     stream = device.stream(device.core.open())
+    ...     fake.launch(stream, np.copyto, array, 7.0, delay=0.001)
+    ...     device.finish()
+    ...     print(array.get())
+    [7. 7. 7.]
+    """
+    if not isinstance(stream, FakeStream):
+        raise TypeError(f"launch() enqueues on streams of fake devices, not on {stream!r}")
+    device = stream.device
+    on_device = [_on_device(device, argument) for argument in arguments]
+    name = getattr(function, "__name__", "function")
+    try:
+        device.core.call(stream.handle, lambda: function(*on_device), delay, name)
+    except RuntimeError as error:
+        raise DeviceError(f"{device.name}: {error}") from error
+
+
+@contextmanager
+def install(
+    count: int = 1, *, manual: bool = False, capacity: int | None = None, captures: bool = True
+) -> Iterator[tuple[FakeDevice, ...]]:
+    """Within this, machines have `count` fake devices, ``fake:0`` and so on, and no others.
+
+    Parameters
+    ----------
+    count
+        How many.
+    manual, capacity
+        As of `FakeDevice`.
+    captures
+        Whether they can capture work, and launch it as one.
+
+    Examples
+    --------
+    >>> from ostinato.devices import discovery, fake
+    >>> with fake.install(count=2):
+    ...     [device.name for device in discovery.usable()]
+    ['fake:0', 'fake:1']
+    """
+    devices = tuple(FakeDevice(number, manual, capacity) for number in range(count))
+    for device in devices:
+        device.core.set_captures(captures)
+    with discovery.in_place(devices):
+        yield devices
+
+
+def _on_device(device: FakeDevice, argument: object) -> object:
+    if isinstance(argument, np.ndarray) and registry.allocation_at(registry.address_of(argument)) is not None:
+        argument = registry.device_array(argument)
+    if not isinstance(argument, DeviceArray):
+        return argument
+    if argument.device is not device:
+        raise ValueError(f"{argument!r} lies in other memory than that of {device.name}")
+    contents = device.contents(argument)
+    contents.flags.writeable = argument.shadow.flags.writeable
+    return contents

@@ -1,0 +1,161 @@
+"""Which allocation of which device an address stands for."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostinato.devices.discovery import usable
+
+if TYPE_CHECKING:
+    from ostinato.devices.array import Allocation, DeviceArray
+
+__all__ = ["add", "address_of", "adopt", "allocation_at", "allocation_of", "any_allocations", "device_array"]
+
+_DLPACK_CUDA = frozenset({2, 13})  # its memory, and memory that it shares with the host
+
+
+class _Ranges:
+    """Allocations by the addresses that stand for them. They go when nobody else holds them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._starts: list[int] = []  # sorted; as often as there are allocations
+        self._at: dict[int, list[weakref.ref[Allocation]]] = {}
+        self._of: dict[tuple[str, int], weakref.ref[Allocation]] = {}
+        self._kept: dict[weakref.ref[Allocation], tuple[int, tuple[str, int], object]] = {}
+        # What died: any thread may find so at any moment, the lock held or not.
+        self._dead: deque[weakref.ref[Allocation]] = deque()
+        self._longest = 0
+
+    def add(self, allocation: Allocation, reserved: object) -> None:
+        key = (allocation.device.name, allocation.base)
+        with self._lock:
+            self._purge()
+            reference = weakref.ref(allocation, self._dead.append)
+            insort(self._starts, allocation.shadow)
+            self._at.setdefault(allocation.shadow, []).append(reference)
+            self._of[key] = reference
+            self._kept[reference] = (allocation.shadow, key, reserved)
+            self._longest = max(self._longest, allocation.nbytes)
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)  # those that died since may count
+
+    def at(self, address: int) -> Allocation | None:
+        if not self._starts:
+            return None
+        with self._lock:
+            self._purge()
+            index = bisect_right(self._starts, address)
+            while index > 0:
+                index = bisect_left(self._starts, self._starts[index - 1])
+                start = self._starts[index]
+                if start + self._longest < address:
+                    break
+                for reference in reversed(self._at[start]):
+                    allocation = reference()
+                    if allocation is not None and address <= start + allocation.nbytes:
+                        return allocation
+        return None
+
+    def of(self, name: str, base: int) -> Allocation | None:
+        with self._lock:
+            reference = self._of.get((name, base))
+        return None if reference is None else reference()
+
+    def _purge(self) -> None:
+        while self._dead:
+            reference = self._dead.popleft()
+            start, key, _ = self._kept.pop(reference)  # what was reserved may be given away from here on
+            self._at[start].remove(reference)
+            if not self._at[start]:
+                del self._at[start]
+            del self._starts[bisect_left(self._starts, start)]
+            if self._of.get(key) is reference:
+                del self._of[key]
+
+
+_ranges = _Ranges()
+
+
+def add(allocation: Allocation, reserved: object) -> None:
+    """Make an allocation known; `reserved` is kept as long as it lives, and its address may still be found."""
+    _ranges.add(allocation, reserved)
+
+
+def any_allocations() -> bool:
+    """Whether memory of any device is in use in this process."""
+    return bool(_ranges)
+
+
+def allocation_at(address: int) -> Allocation | None:
+    """Return the allocation that an address stands for; None where it is memory of the host."""
+    return _ranges.at(address)
+
+
+def allocation_of(name: str, base: int) -> Allocation | None:
+    """Return the allocation of the device called `name` that it knows by `base`, if it is in use."""
+    return _ranges.of(name, base)
+
+
+def device_array(shadow: np.ndarray[Any, Any]) -> DeviceArray:
+    """Return the array of a device that a shadow stands for.
+
+    Raises
+    ------
+    ValueError
+        It is memory of the host.
+    """
+    allocation = allocation_at(address_of(shadow))
+    if allocation is None:
+        raise ValueError("this array lies in memory of the host")
+    return allocation.view(shadow)
+
+
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    """Return where an array's first element is."""
+    return int(array.__array_interface__["data"][0])
+
+
+def adopt(obj: object) -> DeviceArray | None:
+    """Return the array of a device that `obj` is, whichever library made it; None for everything else."""
+    kind = _kind_of(obj)
+    if kind is None:
+        return None
+    if kind == "ours":
+        return obj  # type: ignore[return-value]
+    for device in usable(kind):
+        array = device.adopt(obj)
+        if array is not None:
+            return array
+    return None
+
+
+def _kind_of(obj: Any) -> str | None:
+    of = type(obj)
+    if of is np.ndarray or of in _PLAIN:
+        return None
+    if hasattr(of, "is_ostinato_device_array"):
+        return "ours"
+    module = of.__module__.partition(".")[0]
+    if module == "pyopencl":
+        return "opencl"
+    if of.__module__ == "ostinato.devices.fake":
+        return "fake"
+    if module == "numpy":
+        return None
+    if hasattr(of, "__cuda_array_interface__"):
+        # PyTorch's tensors have the attribute wherever they lie.
+        return "cuda" if hasattr(obj, "__cuda_array_interface__") else None
+    if hasattr(of, "__dlpack_device__"):
+        return "cuda" if int(obj.__dlpack_device__()[0]) in _DLPACK_CUDA else None
+    return None
+
+
+_PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None), list, tuple, dict, set})

@@ -1,0 +1,255 @@
+"""Plans of copies and fills: arrays with strides become as few blocks as can be."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.devices.registry import address_of, allocation_at
+from ostinato.errors import DeviceError
+
+if TYPE_CHECKING:
+    from ostinato.devices.array import Allocation, DeviceArray
+    from ostinato.devices.device import Device
+
+__all__ = ["Place", "Staged", "joined", "move", "overlapping", "pattern", "planned", "staged", "wait_for"]
+
+Place: TypeAlias = "np.ndarray[Any, Any] | DeviceArray"
+
+_LARGEST_PATTERN = 16
+
+
+class _Axis(NamedTuple):
+    """A loop of a copy: how often, and how far each turn goes, in bytes."""
+
+    size: int
+    source: int
+    target: int
+
+
+class Staged(NamedTuple):
+    """A copy within one allocation whose places overlap, as two: out to memory that nobody else uses, and back."""
+
+    out: _core.devices.Transfer
+    back: _core.devices.Transfer
+    allocation: Allocation
+
+
+def planned(source: Place, target: Place) -> _core.devices.Transfer:
+    """Plan a copy between arrays of one shape and dtype, of which at least one lies on a device.
+
+    Parameters
+    ----------
+    source, target
+        Arrays of the host, of a device, or shadows of such. Any strides, but no element of `target` twice.
+
+    Raises
+    ------
+    ValueError
+        The arrays differ in shape or dtype, or overlap (see `staged`).
+    """
+    source, target = _memory(source), _memory(target)
+    _check(source, target)
+    return _transfer(source, target)
+
+
+def staged(source: Place, target: Place) -> Staged:
+    """Plan a copy whose places may overlap, by way of further memory of the same device."""
+    source, target = _memory(source), _memory(target)
+    allocation = allocation_at(address_of(target))
+    if allocation is None:
+        raise ValueError("only copies within the memory of a device are staged")
+    between = allocation.device.allocate(source.nbytes)
+    through = between.array(source.shape, source.dtype)
+    return Staged(planned(source, through), planned(through, target), between)
+
+
+def joined(pairs: Sequence[tuple[Place, Place]]) -> _core.devices.Transfer:
+    """Plan several copies, of pairs of source and target, as one: all sources in one memory, and all targets.
+
+    Arrays of the host count as one memory; those of devices are to be of one allocation.
+    """
+    sources, targets = ([_memory(place) for place in places] for places in zip(*pairs, strict=True))
+    rows: list[list[int]] = []
+    from_base, from_start = _base(sources)
+    to_base, to_start = _base(targets)
+    for source, target in zip(sources, targets, strict=True):
+        _check(source, target)
+        blocks, from_first, to_first = _blocks(source, target)
+        for block in blocks:
+            block[3] += address_of(source) + from_first - from_start
+            block[6] += address_of(target) + to_first - to_start
+        rows += blocks
+    return _core.devices.Transfer(from_base, to_base, rows)
+
+
+def overlapping(source: Place, target: Place) -> bool:
+    """Whether some byte of one array is one of the other's; where that is hard to tell, whether it may be."""
+    source, target = _memory(source), _memory(target)
+    try:
+        return np.shares_memory(source, target, max_work=1000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+def pattern(target: Place, value: object) -> _core.devices.Pattern | None:
+    """Plan a fill of an array with what ``target[...] = value`` would assign; None where no device can fill so.
+
+    The pattern is the shortest one whose repetition makes an element: one byte for zeros of any dtype.
+    """
+    target = _memory(target)
+    if target.dtype.hasobject or np.ndim(value) != 0:
+        return None
+    element = np.empty((), target.dtype)
+    element[...] = value
+    bytes_of = _shortest(element.tobytes())
+    if len(bytes_of) > _LARGEST_PATTERN or len(bytes_of) & (len(bytes_of) - 1) or not bytes_of:
+        return None
+    rows, _, first = _blocks(np.broadcast_to(element, target.shape), target, fill=True)
+    return _core.devices.Pattern(_place(target, first), rows, bytes_of)
+
+
+def move(device: Device, transfer: _core.devices.Transfer, *kept: object) -> None:
+    """Carry a transfer out, and wait for it, on a stream of its own; `kept` lives until the device is done.
+
+    Raises
+    ------
+    DeviceError
+        It failed.
+    """
+    core = device.core
+    try:
+        stream = core.open()
+        try:
+            core.copy(stream, transfer)
+            wait_for(device, stream, transfer, *kept)
+        finally:
+            core.close(stream)
+    except RuntimeError as error:
+        raise DeviceError(f"{device.name}: {error}") from error
+
+
+def wait_for(device: Device, stream: int, *kept: object) -> None:
+    """Wait for all that is enqueued on a stream, without the GIL; `kept` lives until the device is done.
+
+    Raises
+    ------
+    DeviceError
+        Some of it failed.
+    """
+    core = device.core
+    token = _core.devices.Token()
+    try:
+        core.record(stream, token)
+    except RuntimeError as error:
+        raise DeviceError(f"{device.name}: {error}") from error
+    ended = threading.Event()
+    codes: list[int] = []
+
+    def done(code: int, kept: object = (token, kept)) -> None:
+        codes.append(code)
+        ended.set()
+
+    core.notify(token, done)
+    ended.wait()
+    if codes[0] != 0:
+        raise DeviceError(f"{device.name}: {core.diagnose(codes[0])[0]}")
+
+
+def _memory(place: Place) -> np.ndarray[Any, Any]:
+    return place if isinstance(place, np.ndarray) else place.shadow
+
+
+def _shortest(element: bytes) -> bytes:
+    size = len(element)
+    while size % 2 == 0 and element[: size // 2] == element[size // 2 : size]:
+        size //= 2
+    if size > 1 and element[:size].count(element[0]) == size:
+        size = 1
+    return element[:size]
+
+
+def _transfer(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> _core.devices.Transfer:
+    rows, from_first, to_first = _blocks(source, target)
+    return _core.devices.Transfer(_place(source, from_first), _place(target, to_first), rows)
+
+
+def _blocks(
+    source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], fill: bool = False
+) -> tuple[list[list[int]], int, int]:
+    """Return the blocks, and how far from each array's first element they are counted."""
+    axes, from_first, to_first = _axes(source, target)
+    rows: list[list[int]] = []
+    if target.size and target.itemsize:
+        width = target.itemsize
+        while axes and axes[-1].target == width and (fill or axes[-1].source == width):
+            width *= axes.pop().size
+        # The two longest loops are the device's; each turn of the others is a block.
+        axes.sort(key=lambda axis: axis.size, reverse=True)
+        row, plane = ([*axes[:2], _Axis(1, 0, 0), _Axis(1, 0, 0)])[:2]
+        for turns in product(*(range(axis.size) for axis in axes[2:])):
+            source_offset = sum(turn * axis.source for turn, axis in zip(turns, axes[2:], strict=True))
+            target_offset = sum(turn * axis.target for turn, axis in zip(turns, axes[2:], strict=True))
+            rows.append(
+                [width, row.size, plane.size, source_offset, row.source, plane.source]
+                + [target_offset, row.target, plane.target]
+            )
+    return rows, from_first, to_first
+
+
+def _axes(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> tuple[list[_Axis], int, int]:
+    """Return the loops that are left, outermost first, and how far from each array's first element they begin."""
+    axes = []
+    from_first = to_first = 0
+    for axis in map(_Axis, target.shape, source.strides, target.strides):
+        if axis.size <= 1:
+            continue
+        if axis.target == 0:
+            raise ValueError("an array that is copied to has each of its elements once")
+        if axis.target < 0:  # from its other end
+            from_first += (axis.size - 1) * axis.source
+            to_first += (axis.size - 1) * axis.target
+            axis = _Axis(axis.size, -axis.source, -axis.target)
+        axes.append(axis)
+    axes.sort(key=lambda axis: axis.target, reverse=True)
+    merged: list[_Axis] = []
+    for axis in axes:
+        if merged and merged[-1].source == axis.size * axis.source and merged[-1].target == axis.size * axis.target:
+            merged[-1] = _Axis(merged[-1].size * axis.size, axis.source, axis.target)
+        else:
+            merged.append(axis)
+    return merged, from_first, to_first
+
+
+def _check(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
+    if source.shape != target.shape or source.dtype != target.dtype:
+        raise ValueError(
+            f"a copy is planned between arrays of one shape and dtype, "
+            f"not {source.shape} {source.dtype} and {target.shape} {target.dtype}"
+        )
+    if overlapping(source, target):
+        raise ValueError("the source and the target of this copy overlap: it is to be staged")
+
+
+def _base(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int, bool], int]:
+    """Return the place that blocks of several arrays are counted from, and the address that stands for it."""
+    first = address_of(arrays[0])
+    allocation = allocation_at(first)
+    if any(allocation_at(address_of(array)) is not allocation for array in arrays[1:]):
+        raise ValueError("the sources, and the targets, of copies that are joined are of one allocation each")
+    if allocation is None:
+        return (first, 0, False), first
+    return (allocation.base, 0, True), allocation.shadow
+
+
+def _place(array: np.ndarray[Any, Any], first: int) -> tuple[int, int, bool]:
+    address = address_of(array)
+    allocation = allocation_at(address)
+    if allocation is None:
+        return (address, first, False)
+    return (allocation.base, address - allocation.shadow + first, True)
