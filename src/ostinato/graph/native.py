@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ostinato._core import call_native
+from ostinato.devices.array import DeviceArray
 from ostinato.errors import TaskError
 from ostinato.graph.access import Access
-from ostinato.graph.arrays import as_ndarray
+from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
+from ostinato.graph.eager import Elsewhere, device_for, stream_of
 from ostinato.graph.formal import ACCESS, Formal, by_place
 from ostinato.graph.native_pointer import function_address, user_address
 from ostinato.graph.operand import WRITE, Operand
@@ -96,8 +98,9 @@ class NativeTask(Recordable):
     def run(self, args: tuple[Any, ...]) -> None:
         """Call the function now, in step 0."""
         self._check_count(args)
-        arrays, scalars = [], []
-        for place, (value, kind) in enumerate(zip(args, self.kinds, strict=True)):
+        arrays: list[tuple[Array, int]] = []
+        scalars: list[float | int] = []
+        for place, (value, kind) in enumerate(zip(args, self._given, strict=True)):
             refuse_placeholder(value, self.name)
             label = self.label(place)
             if isinstance(kind, type):
@@ -111,8 +114,22 @@ class NativeTask(Recordable):
                 raise TypeError(f"{label}: {refusal}")
             if kind & WRITE and not array.flags.writeable:
                 raise ValueError(f"{label} is written, but the array passed is read-only")
-            arrays.append(array)
-        code = call_native(self.address, self.user_address, arrays, scalars)
+            arrays.append((array, kind))
+        device = None if self.stream is None else device_for(self.name, [array for array, _ in arrays])
+        there = Elsewhere(device, arrays)
+        passed = [
+            array if copy is None else copy.shadow if isinstance(copy, DeviceArray) else copy
+            for (array, _), copy in zip(arrays, there.copies, strict=True)
+        ]
+        if device is None or self.stream is None:
+            code = call_native(self.address, self.user_address, passed, scalars)
+        else:
+            before = sum(isinstance(kind, type) for kind in self.kinds[: self.stream.place])
+            with stream_of(device) as stream:
+                scalars.insert(before, stream.handle)
+                code = call_native(self.address, self.user_address, passed, scalars)
+        if code == 0:
+            there.write_back()
         if code != 0:
             raise TaskError(f"native task {self.name!r} failed: it returned {code}")
 
