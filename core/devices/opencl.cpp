@@ -1,0 +1,118 @@
+#include "devices/opencl.h"
+
+#include "devices/opencl_capture.h"
+#include "devices/opencl_recording.h"
+#include "devices/opencl_transfers.h"
+
+namespace ostinato {
+
+using namespace opencl;
+
+namespace {
+
+Queue queue_of(StreamHandle stream) { return reinterpret_cast<Queue>(stream); }
+
+class EventToken : public Token {
+public:
+    OwnedEvent event;
+};
+
+struct Notice {
+    Device::Done done;
+    void* with;
+};
+
+void pass_on(Event, Int status, void* with) {
+    const std::unique_ptr<Notice> notice(static_cast<Notice*>(with));
+    notice->done(notice->with, status < 0 ? status : kSuccess);
+}
+
+}  // namespace
+
+OpenCLDevice::OpenCLDevice(const std::string& library, std::uint64_t context, std::uint64_t device)
+    : api_(Api::of(library)), context_(reinterpret_cast<Context>(context)),
+      device_(reinterpret_cast<DeviceId>(device)) {
+    api_.RetainContext(context_);
+}
+
+OpenCLDevice::~OpenCLDevice() { api_.ReleaseContext(context_); }
+
+std::int32_t OpenCLDevice::open(StreamHandle& stream) {
+    Int code = kSuccess;
+    stream = reinterpret_cast<StreamHandle>(api_.CreateCommandQueue(context_, device_, 0, &code));
+    return code;
+}
+
+void OpenCLDevice::close(StreamHandle stream) {
+    api_.Flush(queue_of(stream));
+    api_.ReleaseCommandQueue(queue_of(stream));
+}
+
+std::int32_t OpenCLDevice::copy(StreamHandle stream, const Transfer& transfer) {
+    return enqueue_copy(api_, context_, queue_of(stream), transfer);
+}
+
+std::int32_t OpenCLDevice::fill(StreamHandle stream, const Pattern& pattern) {
+    return enqueue_fill(api_, context_, queue_of(stream), pattern);
+}
+
+std::int32_t OpenCLDevice::record(StreamHandle stream, std::unique_ptr<Token>& token) {
+    Event event = nullptr;
+    Int code = api_.EnqueueMarkerWithWaitList(queue_of(stream), 0, nullptr, &event);
+    if (code != kSuccess)
+        return code;
+    if (token == nullptr)
+        token = std::make_unique<EventToken>();
+    static_cast<EventToken&>(*token).event = {api_, event};
+    // Other queues and callbacks may wait for it from now on: OpenCL need not begin what was not flushed.
+    return api_.Flush(queue_of(stream));
+}
+
+std::int32_t OpenCLDevice::wait(StreamHandle stream, const Token& token) {
+    const Event event = static_cast<const EventToken&>(token).event.get();
+    return api_.EnqueueBarrierWithWaitList(queue_of(stream), 1, &event, nullptr);
+}
+
+void OpenCLDevice::notify(const Token& token, Done done, void* with) {
+    const Event event = static_cast<const EventToken&>(token).event.get();
+    Int status = kSuccess;
+    Int code = api_.GetEventInfo(event, kEventExecutionStatus, sizeof(status), &status, nullptr);
+    if (code == kSuccess && status > kComplete) {
+        auto notice = std::make_unique<Notice>(Notice{done, with});
+        code = api_.SetEventCallback(event, kComplete, pass_on, notice.get());
+        if (code == kSuccess) {
+            notice.release();  // by now it may have been called
+            return;
+        }
+    }
+    done(with, code != kSuccess ? code : status < 0 ? status : kSuccess);
+}
+
+std::unique_ptr<Sequence> OpenCLDevice::capture(StreamHandle stream, const Enqueue& enqueue, std::int32_t& code) {
+    code = kSuccess;
+    std::call_once(probed_, [this] { records_ = can_record(api_, context_, device_); });
+    if (!records_)
+        return nullptr;
+    return record_sequence(api_, context_, queue_of(stream), enqueue, code);
+}
+
+// Whether it takes work: a device that is lost refuses it.
+bool OpenCLDevice::works() const {
+    Int code = kSuccess;
+    const Queue queue = api_.CreateCommandQueue(context_, device_, 0, &code);
+    if (code != kSuccess)
+        return false;
+    code = api_.EnqueueMarkerWithWaitList(queue, 0, nullptr, nullptr);
+    api_.ReleaseCommandQueue(queue);
+    return code == kSuccess;
+}
+
+Device::Diagnosis OpenCLDevice::diagnose(std::int32_t code) const {
+    if (code == kSuccess)
+        return {"no error", true};
+    if (const std::string refused = refusal(code); !refused.empty())
+        return {refused, true};
+    return {name_of(code), code != kDeviceNotAvailable && works()};
+}
+
+}  // namespace ostinato

@@ -1,0 +1,41 @@
+// A device of OpenCL: in-order queues of our own in a context that the user's library made.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "devices/device.h"
+#include "devices/opencl_api.h"
+
+namespace ostinato {
+
+class OpenCLDevice : public Device {
+public:
+    // `library` is something loaded that is linked with OpenCL's loader; `context` and `device` are OpenCL's handles.
+    OpenCLDevice(const std::string& library, std::uint64_t context, std::uint64_t device);
+    ~OpenCLDevice() override;
+    OpenCLDevice(const OpenCLDevice&) = delete;
+    OpenCLDevice& operator=(const OpenCLDevice&) = delete;
+
+    std::int32_t open(StreamHandle& stream) override;
+    void close(StreamHandle stream) override;
+    std::int32_t copy(StreamHandle stream, const Transfer& transfer) override;
+    std::int32_t fill(StreamHandle stream, const Pattern& pattern) override;
+    std::int32_t record(StreamHandle stream, std::unique_ptr<Token>& token) override;
+    std::int32_t wait(StreamHandle stream, const Token& token) override;
+    void notify(const Token& token, Done done, void* with) override;
+    std::unique_ptr<Sequence> capture(StreamHandle stream, const Enqueue& enqueue, std::int32_t& code) override;
+    Diagnosis diagnose(std::int32_t code) const override;
+
+private:
+    bool works() const;
+
+    const opencl::Api& api_;
+    opencl::Context context_;
+    opencl::DeviceId device_;
+    std::once_flag probed_;
+    bool records_ = false;
+};
+
+}  // namespace ostinato
