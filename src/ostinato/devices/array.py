@@ -122,6 +122,7 @@ class DeviceArray:
 
     __slots__ = ("__weakref__", "allocation", "shadow")
 
+    shadow: np.ndarray[tuple[int, ...], np.dtype[Any]]
     is_ostinato_device_array = True
 
     def __init__(self, shadow: np.ndarray[Any, Any], allocation: Allocation) -> None:

@@ -22,6 +22,7 @@ __all__ = ["Place", "Staged", "joined", "move", "overlapping", "pattern", "plann
 Place: TypeAlias = "np.ndarray[Any, Any] | DeviceArray"
 
 _LARGEST_PATTERN = 16
+_MOST_WORK = 1000  # in looking for an element that two arrays share
 
 
 class _Axis(NamedTuple):
@@ -92,12 +93,12 @@ def overlapping(source: Place, target: Place) -> bool:
     """Whether some byte of one array is one of the other's; where that is hard to tell, whether it may be."""
     source, target = _memory(source), _memory(target)
     try:
-        return np.shares_memory(source, target, max_work=1000)
+        return np.shares_memory(source, target, max_work=_MOST_WORK)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 
 
-def pattern(target: Place, value: object) -> _core.devices.Pattern | None:
+def pattern(target: Place, value: Any) -> _core.devices.Pattern | None:
     """Plan a fill of an array with what ``target[...] = value`` would assign; None where no device can fill so.
 
     The pattern is the shortest one whose repetition makes an element: one byte for zeros of any dtype.
@@ -196,16 +197,21 @@ def _blocks(
             source_offset = sum(turn * axis.source for turn, axis in zip(turns, axes[2:], strict=True))
             target_offset = sum(turn * axis.target for turn, axis in zip(turns, axes[2:], strict=True))
             rows.append(
-                [width, row.size, plane.size, source_offset, row.source, plane.source]
-                + [target_offset, row.target, plane.target]
+                [
+                    *(width, row.size, plane.size),
+                    *(source_offset, row.source, plane.source),
+                    *(target_offset, row.target, plane.target),
+                ]
             )
     return rows, from_first, to_first
 
 
 def _axes(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> tuple[list[_Axis], int, int]:
     """Return the loops that are left, outermost first, and how far from each array's first element they begin."""
-    axes = []
+    axes: list[_Axis] = []
     from_first = to_first = 0
+    if target.size == 0:
+        return axes, 0, 0
     for axis in map(_Axis, target.shape, source.strides, target.strides):
         if axis.size <= 1:
             continue
