@@ -11,6 +11,7 @@ class Stream:
     A task with a parameter annotated so starts its work on that stream, in stream order, and returns without waiting
     for it. Calls leave the parameter out: which stream it is, is the program's business. On CUDA, streams have
     ``__cuda_stream__``, so that libraries take them as they are; on OpenCL, they have the command queue as ``queue``.
+    Type checkers, too, let calls leave it out where it comes first.
 
     Attributes
     ----------
@@ -20,14 +21,15 @@ class Stream:
     Examples
     --------
     >>> import numpy as np, ostinato as ost
+    >>> from ostinato.devices import fake
     >>> @ost.task
     ... def scale(stream: ost.Stream, src: ost.Read, dst: ost.Write, factor=2.0):
-    ...     launch(stream.handle, src, dst, factor)
+    ...     fake.launch(stream, np.multiply, src, factor, dst)
     >>> a, b = np.ones(3), np.zeros(3)
-    >>> with ost.capture() as graph:
-    ...     op = scale(a, b, factor=0.5)
-    >>> op.name
-    'scale'
+    >>> with fake.install():  # a device for tests
+    ...     scale(a, b, 0.5)
+    >>> b
+    array([0.5, 0.5, 0.5])
     """
 
     __slots__ = ("handle",)

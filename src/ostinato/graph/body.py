@@ -226,6 +226,11 @@ class Inserted:
 
     __slots__ = ()
 
+    @property
+    def period(self) -> int:
+        """After how many steps it does the same."""
+        return 1
+
 
 Body: TypeAlias = (
     PythonCall

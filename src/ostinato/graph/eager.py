@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,10 +9,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ostinato import _core
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.discovery import reasons, usable
 from ostinato.devices.registry import address_of, allocation_at, device_array
+from ostinato.devices.transfers import wait_for
 from ostinato.errors import DeviceError
 from ostinato.graph.arrays import Array
 from ostinato.graph.operand import READ, WRITE
@@ -106,8 +105,8 @@ def device_for(task: str, arrays: Sequence[Array]) -> Device:
 
 
 @contextmanager
-def stream_of(device: Device) -> Iterator[Stream]:
-    """Within this, a stream that nobody else uses; at the end, all its work is done.
+def stream_of(device: Device, kept: object) -> Iterator[Stream]:
+    """Within this, a stream that nobody else uses; at the end, all its work is done, and `kept` lives until then.
 
     Raises
     ------
@@ -126,34 +125,15 @@ def stream_of(device: Device) -> Iterator[Stream]:
         yield device.stream(handle)
     except BaseException:
         with suppress(DeviceError):  # what was started still uses the arrays
-            _wait_for(device, handle)
+            wait_for(device, handle, kept)
         device.core.close(handle)
         raise
     try:
-        _wait_for(device, handle)
+        wait_for(device, handle, kept)
     except DeviceError:
         device.core.close(handle)
         raise
     free.append(handle)
-
-
-def _wait_for(device: Device, stream: int) -> None:
-    ended = threading.Event()
-    codes: list[int] = []
-    token = _core.devices.Token()
-
-    def done(code: int) -> None:
-        codes.append(code)
-        ended.set()
-
-    try:
-        device.core.record(stream, token)
-    except RuntimeError as error:
-        raise DeviceError(f"{device.name}: {error}") from error
-    device.core.notify(token, done)
-    ended.wait()
-    if codes[0] != 0:
-        raise DeviceError(f"{device.name}: {device.core.diagnose(codes[0])[0]}")
 
 
 def _device_of(array: Array) -> Device | None:

@@ -125,7 +125,7 @@ class NativeTask(Recordable):
             code = call_native(self.address, self.user_address, passed, scalars)
         else:
             before = sum(isinstance(kind, type) for kind in self.kinds[: self.stream.place])
-            with stream_of(device) as stream:
+            with stream_of(device, (args, there)) as stream:
                 scalars.insert(before, stream.handle)
                 code = call_native(self.address, self.user_address, passed, scalars)
         if code == 0:

@@ -277,7 +277,7 @@ class Task(PythonTask, Generic[P, R]):
         if device is None:
             result = call(None)
         else:
-            with stream_of(device) as stream:
+            with stream_of(device, (passed, there)) as stream:
                 result = call(stream)
         there.write_back()
         return result
@@ -340,7 +340,11 @@ def task(
     Arrays that are only read are passed read-only. An object that is no array, passed where an access is declared, is
     a token: ops that name the same one are ordered as if it were an array.
 
-    Called outside a capture, a task runs at once. Inside ``with capture():`` the call is recorded, and returns an `Op`.
+    A parameter annotated `Stream` receives the stream of a device; calls leave it out. The task runs on that device,
+    starts its work on the stream, and returns without waiting for it. Arrays reach it in the memory of the device.
+
+    Called outside a capture, a task runs at once, and on a device until its work is done. Inside ``with capture():``
+    the call is recorded, and returns an `Op`.
 
     Parameters
     ----------
@@ -351,7 +355,8 @@ def task(
     blocking
         Says that the function may wait for events, runs and other things: it then runs on a thread of its own.
     launch_only
-        Says that the function only starts work on a device and does not wait for it. On a CPU it changes nothing.
+        Says that the function does nothing but start work on its stream that depends on its arguments only. It is then
+        not called in every step: what it starts is captured, and started again. On a CPU it changes nothing.
 
     Examples
     --------
