@@ -189,8 +189,9 @@ def test_an_array_whose_use_is_not_said_is_refused(device):
     def plain(x):
         pass
 
-    with ost.capture(), pytest.raises(ost.GraphError, match="does not say how it uses it"):
-        plain(empty(device, 3))
+    for array in (empty(device, 3), fake.ForeignArray(empty(device, 3))):
+        with ost.capture(), pytest.raises(ost.GraphError, match="does not say how it uses it"):
+            plain(array)
 
 
 def test_native_tasks_and_kernels_take_them(device):

@@ -268,3 +268,27 @@ def test_native_tasks_without_a_stream_get_copies(device):
     a = array_of(device, [1.0, 2.0, 3.0])
     ost.native(start, (ost.ReadWrite,), name="start")(a)
     assert a.get().tolist() == [1, 4, 3]
+
+
+def test_spawned_tasks_run_on_devices(device):
+    a, b = np.arange(3.0), np.zeros(3)
+    with ost.Machine(cpus=2) as machine:
+        assert machine.spawn(scale, a, b, 3.0).result(10) == "started"
+        assert b.tolist() == [0, 3, 6]
+        with pytest.raises(TypeError, match="'dst'"):
+            machine.spawn(scale, a)
+
+
+def test_many_threads_at_once(device):
+    arrays = [array_of(device, np.full(4, float(index))) for index in range(8)]
+
+    def work(array):
+        for _ in range(10):
+            increase(array)
+
+    threads = [threading.Thread(target=work, args=(array,)) for array in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [array.get()[0] for array in arrays] == [index + 10 for index in range(8)]

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ostinato.devices.array import DeviceArray
 from ostinato.devices.discovery import reasons
 from ostinato.devices.registry import address_of, adopt, allocation_at
 from ostinato.errors import DeviceError
@@ -62,7 +61,7 @@ def as_ndarray(obj: object) -> Array | None:
 
 def is_array(obj: object) -> bool:
     """Whether an object is plainly meant as an array, to warn of a missing annotation."""
-    return isinstance(obj, np.ndarray | DeviceArray) or any(hasattr(obj, name) for name in _FACES)
+    return isinstance(obj, np.ndarray) or any(hasattr(obj, name) for name in _FACES) or adopt(obj) is not None
 
 
 def memory_of(array: Array) -> str:
