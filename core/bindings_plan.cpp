@@ -12,7 +12,10 @@
 #include "barrier_ops.h"
 #include "bindings.h"
 #include "bindings_arrays.h"
+#include "bindings_device_plan.h"
+#include "bindings_slots.h"
 #include "builtin_tasks.h"
+#include "completions.h"
 #include "conditions.h"
 #include "python_external.h"
 #include "python_plan.h"
@@ -74,21 +77,6 @@ private:
     std::vector<std::int64_t> shape_, dims_;
     std::map<std::vector<std::int64_t>, std::size_t> known_;
     std::vector<View> views_;
-};
-
-struct Slots {
-    std::vector<std::uint32_t> of;       // by operation
-    std::vector<std::uint32_t> lane_of;  // by operation
-
-    explicit Slots(const Schedule& schedule) : of(schedule.n_ops), lane_of(schedule.n_ops) {
-        for (std::uint32_t l = 0; l < schedule.lanes.size(); ++l) {
-            const LaneOrder& lane = schedule.lanes[l];
-            for (std::uint32_t i = 0; i < lane.ops.size(); ++i) {
-                of[lane.ops[i]] = lane.slot + i;
-                lane_of[lane.ops[i]] = l;
-            }
-        }
-    }
 };
 
 // Sorts `patches` by lane and returns where each lane's begin.
@@ -181,13 +169,28 @@ std::shared_ptr<const ExternalOp> external_op(const std::string& kind, const nb:
     return std::make_shared<BlockingTaskOp>(number(0));
 }
 
+// (the device operation that it completes, whether it is lazy; if left out: no)
+std::shared_ptr<const ExternalOp> completion(Plan& plan, std::uint32_t lane, const Schedule& schedule, std::uint32_t id,
+                                             const nb::tuple& with) {
+    if (!plan.device)
+        throw nb::value_error("a completion without device operations");
+    const bool lazy = with.size() > 1 && nb::cast<bool>(with[1]);
+    const std::uint32_t number = device_op_of(*plan.device, nb::cast<std::uint32_t>(with[0]));
+    if (!plan.device->ops[number].records)
+        throw nb::value_error("a completion of an operation that is not recorded");
+    if (lazy)
+        plan.device->lazy[lane].push_back(schedule.external_of.at(id));
+    return std::make_shared<CompletionOp>(number, lazy);
+}
+
 PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& function, const Flat<std::uint64_t>& user,
                  const Flat<std::int64_t>& table_begin, const Flat<std::int32_t>& table,
                  const Flat<std::int32_t>& n_arrays, const Flat<std::int32_t>& period_class, const nb::list& views,
                  const Flat<std::int64_t>& scalar_begin, const Flat<std::uint64_t>& scalars,
                  const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
                  const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
-                 const Flat<std::int32_t>& step_slot, const nb::list& python, const nb::list& external) {
+                 const Flat<std::int32_t>& step_slot, const nb::list& python, const nb::list& external,
+                 const nb::list& device, const nb::list& write_back, bool fenced) {
     const Schedule& schedule = *handle.schedule;
     auto plan = std::make_shared<Plan>();
     const Slots slots(schedule);
@@ -231,15 +234,22 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     plan->external.resize(schedule.externals.size());
     for (nb::handle entry : external) {
         const auto [id, kind, with] = nb::cast<std::tuple<std::uint32_t, std::string, nb::tuple>>(entry);
-        plan->external[schedule.external_of.at(id)] = external_op(kind, with);
         needs_python = needs_python || kind == "arrive";  // its value may be a parameter, an object
+        if (kind != "completion")
+            plan->external[schedule.external_of.at(id)] = external_op(kind, with);
+    }
+    if (needs_python)
+        plan->python = build_python(schedule, slots, python);
+    plan->device = build_device(schedule, slots, *plan, device, write_back, fenced);
+    for (nb::handle entry : external) {
+        const auto [id, kind, with] = nb::cast<std::tuple<std::uint32_t, std::string, nb::tuple>>(entry);
+        if (kind == "completion")
+            plan->external[schedule.external_of.at(id)] = completion(*plan, slots.lane_of[id], schedule, id, with);
     }
     for (std::shared_ptr<const ExternalOp>& op : plan->external) {
         if (op == nullptr)
             op = std::make_shared<NothingOp>();
     }
-    if (needs_python)
-        plan->python = build_python(schedule, slots, python);
     return {plan};
 }
 
@@ -252,9 +262,15 @@ void bind_plan(nb::module_& module) {
     nb::class_<PlanHandle>(module, "Plan", "What the operations of a schedule call, on which arrays.")
         .def_static("build", &ostinato::build, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a,
                     "n_arrays"_a, "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a,
-                    "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a, "external"_a)
+                    "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a, "external"_a,
+                    "device"_a = nb::list(), "write_back"_a = nb::list(), "fenced"_a = false)
         .def(
-            "copy", [](const PlanHandle& self) { return PlanHandle{self.plan->copy()}; },
+            "copy",
+            [](const PlanHandle& self) {
+                if (self.plan->device)
+                    throw nb::value_error("the streams of a plan are its own: build another");
+                return PlanHandle{self.plan->copy()};
+            },
             "Another, to be used at the same time, on the same arrays.");
     module.def(
         "builtin_task",

@@ -11,6 +11,7 @@
 #include "bindings.h"
 #include "bindings_contract.h"
 #include "caller.h"
+#include "device_ops.h"
 #include "python_plan.h"
 
 namespace nb = nanobind;
@@ -162,6 +163,17 @@ nb::list stuck(const RunHandle& handle) {
                     add("lane", ops[(until - 1) % ops.size()],
                         static_cast<std::int64_t>(run.user_step((until - 1) / ops.size())));
                 }
+            }
+            for (std::size_t i = 0; i < program.tails.size(); ++i) {
+                if (on != &program.tails[i]->timeline)
+                    continue;
+                std::string text = "the device to finish";
+                {
+                    const std::lock_guard<std::mutex> lock(program.mutex);  // likewise
+                    if (run.plan && run.plan->device)
+                        text = run.plan->device->streams[i]->name + " to finish";
+                }
+                add("device", -1, -1, text);
             }
             for (std::size_t i = 0; i < program.signals.size(); ++i) {
                 if (on != &program.signals[i]->timeline)

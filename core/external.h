@@ -1,5 +1,5 @@
 // External operations: those that wait for something outside the program's lanes, or tell it something. Preconditions,
-// postconditions, barriers, reservations, and tasks that may block.
+// postconditions, barriers, reservations, tasks that may block, and ends of work on devices.
 //
 // A lane never waits for an event itself: timelines must outlive whoever registered in them, and events do not. Each
 // external operation has a timeline in its program, the signal's. A lane that finds its event pending leaves a listener
@@ -21,18 +21,22 @@ namespace ostinato {
 class Server;
 struct Lane;
 
-struct Signal {
+struct Signal : std::enable_shared_from_this<Signal> {
     Timeline timeline;
     std::mutex mutex;         // the timeline's writers, and the next two
     std::uint64_t armed = 0;  // what somebody is to make the timeline reach
     std::uint32_t lane = 0;   // the operation's
-    bool firm = false;        // an abort does not end the wait: a task is running on the program's arrays
+    bool firm = false;        // an abort does not end the wait: somebody is at work on the program's arrays
     // --- the holder's of the lane ---
     std::shared_ptr<Event> pending;  // what the operation waits for in this step
     std::int64_t since = 0;          // when it began to, where that is recorded
     ExceptionHandle failure;         // of a task that may block; written before `pending` happens
+    // --- of a completion that is armed: its device's, until the timeline is reached ---
+    std::shared_ptr<Signal> held;  // itself: the device may be slow to leave it, and the program gone then
+    std::int32_t code = 0;         // how the work ended
 
     void reach(std::uint64_t value);
+    void count();  // one more
 };
 
 // Where an external operation stands when it is advanced.
@@ -63,6 +67,7 @@ public:
         std::int32_t code = 0;                    // of a failure
         ExceptionHandle exception = {};           // likewise, where there is one
         std::shared_ptr<Event> poisoned_by = {};  // why it is skipped
+        std::uint32_t failed = UINT32_MAX;        // the operation that has failed, where that is another
     };
 
     virtual ~ExternalOp() = default;
@@ -70,6 +75,8 @@ public:
     virtual Outcome advance(Place place) const = 0;
     // Instead, when what comes before it has failed or the run was aborted; not after kBlocked, which `advance` ends.
     virtual void skip(Place) const {}
+    // What it waits for is at work on the program's arrays: it is never skipped.
+    virtual bool firm() const { return false; }
     // What it waits for, for people.
     virtual std::string waits_for(const Run& run, std::uint64_t step) const = 0;
 };

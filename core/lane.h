@@ -36,6 +36,7 @@ struct alignas(kLinePair) Lane {
     bool inside = false;         // stopped within a stretch, its waits already satisfied
     bool in_step = false;        // the step at `step` has begun
     bool entered = false;        // the first-step work of `run` is done
+    bool last = false;           // all lanes have left `run`; it waits for what is written back from devices
     std::uint64_t step = 0;
     std::uint64_t clean_from = 0;  // history before this step does not count
     std::shared_ptr<Run> run;

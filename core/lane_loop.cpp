@@ -242,7 +242,8 @@ Outcome run_lane(Server& server, Lane& lane) {
                   : (traced ? run_steps<false, true>(server, lane) : run_steps<false, false>(server, lane));
         if (outcome != Outcome::kRunOver)
             return outcome;
-        leave_run(lane);
+        if (!leave_run(server, lane))
+            return Outcome::kBlocked;
     }
 }
 

@@ -11,8 +11,8 @@ namespace ostinato {
 // Moves `lane` into the next run, when there is one and its fence allows. False: the lane is blocked.
 bool enter_next_run(Server& server, Lane& lane);
 
-// The lane has done all of its run's steps.
-void leave_run(Lane& lane);
+// The lane has done all of its run's steps. False: it must wait for a device before it leaves, and is blocked.
+bool leave_run(Server& server, Lane& lane);
 
 enum class Progress : std::uint8_t {
     kDone,     // the stretch is
@@ -25,6 +25,9 @@ Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch);
 
 // Runs a stretch, or what is left of it, of any kind but plain native ones.
 Progress run_other_stretch(Server& server, Lane& lane, const Stretch& stretch);
+
+// Stops within a stretch, before the operation at `position`.
+Progress stand_before(Lane& lane, std::uint32_t position, Progress why);
 
 // Records an operation that began at `start` and ends now.
 void record(Server& server, Lane& lane, std::uint32_t position, std::int64_t start, Status status);

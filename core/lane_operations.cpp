@@ -1,4 +1,5 @@
 // Operations that the loop does not call itself: others than plain native ones, and all after a failure.
+#include "device_ops.h"
 #include "lane_loop.h"
 #include "program.h"
 #include "python_ops.h"
@@ -47,12 +48,15 @@ const ExternalOp& external(const Lane& lane, std::uint32_t position) {
     return *lane.run->plan->external[lane.program->schedule->external_of[lane.order->ops[position]]];
 }
 
-// The operation at `position` waits for something outside: the lane will go on with it.
+}  // namespace
+
 Progress stand_before(Lane& lane, std::uint32_t position, Progress why) {
     lane.position = position;
     lane.inside = true;
     return why;
 }
+
+namespace {
 
 void record_skip(Server& server, Lane& lane, std::uint32_t position, Status status) {
     if (lane.run->trace)
@@ -60,7 +64,8 @@ void record_skip(Server& server, Lane& lane, std::uint32_t position, Status stat
 }
 
 // Advances the external operation at `position` and draws the consequences. Whether it is still to be waited for.
-bool external_waits(Server& server, Lane& lane, std::uint32_t position) {
+// `poisoned`: what comes before it has failed, and it waits all the same.
+bool external_waits(Server& server, Lane& lane, std::uint32_t position, bool poisoned = false) {
     Run& run = *lane.run;
     const std::uint32_t op = lane.order->ops[position];
     const Place place = place_of(server, lane, position);
@@ -70,9 +75,10 @@ bool external_waits(Server& server, Lane& lane, std::uint32_t position) {
     ExternalOp::Outcome outcome = external(lane, position).advance(place);
     if (outcome.result == ExternalOp::Result::kBlocked)
         return true;
-    Status status = Status::kOk;
+    Status status = poisoned ? Status::kPoisoned : Status::kOk;
     if (outcome.result == ExternalOp::Result::kFailed) {
-        lane.program->fail(run, op, lane.step, outcome.exception ? 0 : outcome.code, std::move(outcome.exception));
+        lane.program->fail(run, op, lane.step, outcome.exception ? 0 : outcome.code, std::move(outcome.exception),
+                           outcome.failed);
         status = Status::kFailed;
     } else if (outcome.poisoned_by) {
         lane.program->poison(run, op, lane.step, outcome.poisoned_by);
@@ -92,6 +98,8 @@ bool external_waits(Server& server, Lane& lane, std::uint32_t position) {
 Progress run_other_stretch(Server& server, Lane& lane, const Stretch& stretch) {
     Program& program = *lane.program;
     Run& run = *lane.run;
+    if (stretch.kind == Kind::kDevice)
+        return run_device_stretch(server, lane, stretch);
     ExceptionHandle failure;
     if (stretch.kind == Kind::kPython && !run.trace) {
         const std::uint64_t user_step = run.user_step(lane.step);
@@ -154,14 +162,22 @@ Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) 
     for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
         const std::uint32_t op = lane.order->ops[at];
         const bool outside = is_external(stretch.kind);
+        const bool firm = outside && external(lane, at).firm();
         const bool waits = outside && place_of(server, lane, at).signal.pending != nullptr;
         const bool poisoned = !waits && is_poisoned(lane, op, first);
         program.history.mark(op, lane.step, poisoned);
-        if (poisoned || (!waits && run.aborted.load(std::memory_order_relaxed))) {
+        if (poisoned || (!waits && !firm && run.aborted.load(std::memory_order_relaxed))) {
             if (!poisoned)
                 run.cut_at(lane.step);
             else if (!run.poisoned.load(std::memory_order_relaxed))
                 program.note_skipped(run);
+            if (firm) {
+                if (external_waits(server, lane, at, true))
+                    return stand_before(lane, at, Progress::kBlocked);
+                continue;
+            }
+            if (stretch.kind == Kind::kDevice)
+                (void)issue(server, lane, at, false);
             if (outside) {
                 const Place place = place_of(server, lane, at);
                 external(lane, at).skip(place);
@@ -171,6 +187,8 @@ Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) 
         } else if (outside) {
             if (external_waits(server, lane, at))
                 return stand_before(lane, at, Progress::kBlocked);
+        } else if (stretch.kind == Kind::kDevice) {
+            (void)issue(server, lane, at, true);
         } else {
             ExceptionHandle failure;
             const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);

@@ -1,4 +1,5 @@
 // How a lane passes from run to run.
+#include "device_ops.h"
 #include "lane_loop.h"
 #include "program.h"
 #include "python_ops.h"
@@ -54,12 +55,25 @@ bool enter_next_run(Server& server, Lane& lane) {
     return true;
 }
 
-void leave_run(Lane& lane) {
-    lane.entered = false;
+bool leave_run(Server& server, Lane& lane) {
     const std::shared_ptr<Run> run = lane.run;
-    publish(lane.timeline, lane.step * lane.order->ops.size());
-    if (run->lanes_left.fetch_sub(1, std::memory_order_acq_rel) == 1)
-        lane.program->finish(*run);
+    const bool device = run->plan->device != nullptr;
+    if (!lane.last) {
+        if (device && !device_settled(server, lane))
+            return false;
+        publish(lane.timeline, lane.step * lane.order->ops.size());
+        if (run->lanes_left.fetch_sub(1, std::memory_order_acq_rel) != 1) {
+            lane.entered = false;
+            return true;
+        }
+        lane.last = device && write_back(server, lane);
+    }
+    if (lane.last && !written_back(server, lane))
+        return false;
+    lane.last = false;
+    lane.entered = false;
+    lane.program->finish(*run);
+    return true;
 }
 
 }  // namespace ostinato

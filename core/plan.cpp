@@ -1,10 +1,12 @@
 #include "plan.h"
 
+#include "device_ops.h"
 #include "external.h"
 #include "python_ops.h"
 
 namespace ostinato {
 
+Plan::Plan() = default;
 Plan::~Plan() = default;
 
 namespace {

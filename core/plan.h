@@ -45,10 +45,13 @@ struct PythonPlanDeleter {
 };
 
 class ExternalOp;
+struct DevicePlan;
 
 struct Plan {
+    Plan();
     ~Plan();
-    // Another that can be used at the same time, on the same arrays. With the GIL, where there is a Python side.
+    // Another that can be used at the same time, on the same arrays. With the GIL, where there is a Python side. Of one
+    // without operations for devices: their streams are of one plan only.
     std::shared_ptr<Plan> copy() const;
 
     LineVector<NativeOp> native;  // lane after lane, in order (LaneOrder::slot); empty for operations of other kinds
@@ -61,6 +64,7 @@ struct Plan {
     std::vector<std::uint32_t> scalar_patch_begin, step_patch_begin;
     std::unique_ptr<PythonPlan, PythonPlanDeleter> python;
     std::vector<std::shared_ptr<const ExternalOp>> external;  // by number (Schedule::external_of)
+    std::unique_ptr<DevicePlan> device;                       // or null: no operation is for a device
     PythonObjectHandle arrays_owner;                          // keeps the arrays' memory alive
     bool rings = false;
 

@@ -1,6 +1,7 @@
 // The poison history: for each operation, one bit a step for the last `window` steps, set when it failed or was
-// skipped. Written by the operation's lane, read by lanes whose operations come after it; a bit is ordered before its
-// reader by the timeline wait between the two operations, so the words themselves are relaxed.
+// skipped. Written by the operation's lane, and by that of its completion, which may learn later that it has failed;
+// read by lanes whose operations come after it. A bit is ordered before its reader by the timeline wait between the two
+// operations, so the words themselves are relaxed.
 #pragma once
 
 #include <atomic>
@@ -30,8 +31,10 @@ public:
         const std::uint64_t at = step & mask_;
         std::atomic<std::uint64_t>& word = words_[op * per_op_ + at / 64];
         const std::uint64_t bit = std::uint64_t{1} << (at % 64);
-        const std::uint64_t old = word.load(std::memory_order_relaxed);  // one writer: the lane's holder
-        word.store(poisoned ? old | bit : old & ~bit, std::memory_order_relaxed);
+        if (poisoned)
+            word.fetch_or(bit, std::memory_order_relaxed);
+        else
+            word.fetch_and(~bit, std::memory_order_relaxed);
     }
     std::size_t bytes() const { return count_ * sizeof(std::uint64_t); }
 

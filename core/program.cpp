@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "device_ops.h"
 #include "machine.h"
 
 namespace ostinato {
@@ -15,8 +16,12 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
     const auto sentinel = std::make_shared<Run>();
     sentinel->done = true;
     sentinel->lanes_behind = static_cast<std::uint32_t>(schedule->lanes.size());
-    for (std::size_t i = 0; i < schedule->externals.size(); ++i)
-        signals.push_back(std::make_unique<Signal>());
+    for (const std::shared_ptr<const ExternalOp>& op : plan_->external) {
+        signals.push_back(std::make_shared<Signal>());
+        signals.back()->firm = op->firm();
+    }
+    for (std::size_t i = 0; plan_->device && i < plan_->device->streams.size(); ++i)
+        tails.push_back(std::make_shared<Signal>());
     for (std::uint32_t i = 0; i < schedule->lanes.size(); ++i) {
         auto lane = std::make_unique<Lane>();
         lane->program = this;
@@ -64,7 +69,8 @@ bool Program::submit(const std::shared_ptr<Run>& run) {
         if (!plan_)
             throw std::runtime_error("the program is closed");
         run->plan = plan_;
-        run->fenced = std::exchange(fence_next_, false) || runs_ != Runs::kPipelined;
+        run->fenced =
+            std::exchange(fence_next_, false) || runs_ != Runs::kPipelined || (plan_->device && plan_->device->fenced);
         run->all_delivered_at_submit = undelivered_.empty();
         run->failures_at_submit = failures_;
         if (waits) {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "external.h"
@@ -82,8 +83,10 @@ public:
     std::shared_ptr<Event> end_of(Run& run, PythonObjectHandle origin);
     std::shared_ptr<Event> post_of(Run& run, std::uint32_t index, PythonObjectHandle origin);
 
-    // A failure of `op` in the internal step `step`; marks it, and stops the run where it asks for that.
-    void fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception);
+    // A failure of `op` in the internal step `step`; marks it, and stops the run where it asks for that. `failed`: the
+    // operation that it is told of, and that is marked too, where that is another.
+    void fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception,
+              std::uint32_t failed = UINT32_MAX);
     // Whether poison from earlier runs, which have all ended, stays out of `run`. Decided for all lanes by the first
     // that enters: failures of the run itself must not count.
     bool starts_clean(Run& run);
@@ -112,7 +115,8 @@ public:
     Timeline frontier;                             // runs submitted
     Timeline completed;                            // runs done
     Timeline started;                              // runs up to which all have started that had an event to wait for
-    std::vector<std::unique_ptr<Signal>> signals;  // of external operations, by number
+    std::vector<std::shared_ptr<Signal>> signals;  // of external operations, by number
+    std::vector<std::shared_ptr<Signal>> tails;    // of streams, by number: what is called back at the ends of runs
     std::vector<Holding> holdings;                 // of reservations, by number
     std::atomic<std::uint32_t> unqueued{0};        // serial runs that may not start yet
     std::uint64_t step_offset;      // of its steps from those the user counts; changes only while nothing is in flight
@@ -129,8 +133,8 @@ private:
     // `run` has something that later runs must not build on until it was told.
     // Returns what is to end outside the lock.
     std::array<std::shared_ptr<Run>, 2> taint_locked(Run& run);
-    // After a failure of `op`: ends the run where it asks for that, or where nothing is left that it does not reach.
-    void limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool stops);
+    // After a failure of `ops`: ends the run where it asks for that, or where nothing is left that it does not reach.
+    void limit_locked(Run& run, std::span<const std::uint32_t> ops, std::uint64_t step, bool stops);
     // Ends a run before the steps of which nothing is left that is not poisoned.
     void end_if_lost_locked(Run& run);
     void enqueue_locked(const std::shared_ptr<Run>& run);

@@ -74,9 +74,9 @@ void Program::end_if_lost_locked(Run& run) {
     run.exhausted = run.exhausted || run.limit() < before;
 }
 
-void Program::limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool stops) {
+void Program::limit_locked(Run& run, std::span<const std::uint32_t> ops, std::uint64_t step, bool stops) {
     if (run.failures.size() <= kMostSpread)  // for later runs, too
-        reach_.spread(*schedule, std::span(&op, 1), step);
+        reach_.spread(*schedule, ops, step);
     if (stops)
         stop_locked(run, 0);
     else
@@ -87,14 +87,17 @@ void Program::limit_locked(Run& run, std::uint32_t op, std::uint64_t step, bool 
     }
 }
 
-void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception) {
+void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception,
+                   std::uint32_t failed) {
     const bool leaving = exception && leaves(*exception);
-    Failure failure{op, run.user_step(step), code, std::move(exception)};  // not kept: it ends outside the lock
-    std::array<std::shared_ptr<Run>, 2> dropped;                           // likewise
+    const std::array<std::uint32_t, 2> ops{failed == UINT32_MAX ? op : failed, op};
+    Failure failure{ops[0], run.user_step(step), code, std::move(exception)};  // not kept: it ends outside the lock
+    std::array<std::shared_ptr<Run>, 2> dropped;                               // likewise
     {
         const std::lock_guard<std::mutex> lock(mutex);
         dropped = taint_locked(run);
-        history.mark(op, step, true);
+        for (const std::uint32_t marked : ops)
+            history.mark(marked, step, true);
         if (run.failures.size() < kMostFailures) {
             run.failures.push_back(std::move(failure));
         } else {
@@ -106,7 +109,7 @@ void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t 
         if (leaving)
             run.cancelled = true;
         if (run.on_error == OnError::kStop || leaving || run.failures.size() <= kMostSpread)
-            limit_locked(run, op, step, run.on_error == OnError::kStop || leaving);
+            limit_locked(run, ops, step, run.on_error == OnError::kStop || leaving);
     }
 }
 
@@ -118,7 +121,7 @@ void Program::poison(Run& run, std::uint32_t op, std::uint64_t step, const std::
     run.poisoned.store(true, std::memory_order_relaxed);
     if (!run.outside->poisoned_by)
         run.outside->poisoned_by = by;
-    limit_locked(run, op, step, run.on_error == OnError::kStop);
+    limit_locked(run, std::span(&op, 1), step, run.on_error == OnError::kStop);
 }
 
 void Program::poison_start(Run& run) {

@@ -1,5 +1,6 @@
 #include "python_ops.h"
 
+#include "device_ops.h"
 #include "program.h"
 #include "python_plan.h"
 
@@ -89,9 +90,13 @@ void apply_python_parameters(Server& server, Lane& lane) {
     if (begin == end)
         return;
     server.python.acquire();
+    DevicePlan* const devices = lane.run->plan->device.get();
     for (std::uint32_t i = begin; i < end; ++i) {
         const PythonPlan::Patch& patch = plan.patches[i];
-        plan.set(plan.ops[patch.op], patch.position, lane.run->python->values[patch.value].get());
+        PyObject* const value = lane.run->python->values[patch.value].get();
+        const bool changed = plan.set(plan.ops[patch.op], patch.position, value);
+        if (devices != nullptr && changed && devices->segment_of_python[patch.op] != kNoSegment)
+            ++devices->segments[devices->segment_of_python[patch.op]].version;
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <bit>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -82,14 +83,27 @@ public:
         return PyObject_Vectorcall(op.callable, own, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
     }
 
-    // Puts `value` (borrowed) at `position` of every phase.
-    void set(const PythonOp& op, std::uint32_t position, PyObject* value) {
+    // Puts `value` (borrowed) at `position` of every phase. Whether it differs from what was there.
+    bool set(const PythonOp& op, std::uint32_t position, PyObject* value) {
+        bool changed = false;
         for (std::uint32_t phase = 0; phase < op.n_phases; ++phase) {
             PyObject*& entry = arguments[op.first + phase * (op.n_arguments + 1) + position];
             PyObject* const old = entry;
             entry = Py_XNewRef(value);
+            changed = changed || !same(old, value);
             Py_XDECREF(old);
         }
+        return changed;
+    }
+
+    // Whether nothing that is done with the one would differ with the other, as far as is known.
+    static bool same(PyObject* a, PyObject* b) {
+        if (a == b || a == nullptr || b == nullptr)
+            return a == b;
+        if (PyFloat_CheckExact(a) && PyFloat_CheckExact(b))
+            return std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(a)) ==
+                   std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(b));
+        return PyLong_CheckExact(a) && PyLong_CheckExact(b) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
     }
 };
 

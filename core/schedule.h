@@ -6,10 +6,20 @@
 
 namespace ostinato {
 
-// The last three are external. Preconditions do something in a run's first step only, postconditions in its last.
-enum class Kind : std::uint8_t { kNothing, kNative, kPython, kUntil, kExternal, kPrecondition, kPostcondition };
+// Preconditions do something in a run's first step only, postconditions in its last; both are external. A device
+// operation enqueues something on its lane's stream: its end means issued.
+enum class Kind : std::uint8_t {
+    kNothing,
+    kNative,
+    kPython,
+    kUntil,
+    kExternal,
+    kPrecondition,
+    kPostcondition,
+    kDevice
+};
 
-inline bool is_external(Kind kind) { return kind >= Kind::kExternal; }
+inline bool is_external(Kind kind) { return kind >= Kind::kExternal && kind <= Kind::kPostcondition; }
 
 // Before the stretch that names it: timeline[lane] >= step * ops_of(lane) + offset.
 struct Wait {

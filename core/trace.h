@@ -11,10 +11,11 @@ enum class Status : std::uint64_t { kOk, kFailed, kPoisoned, kCancelled };
 
 struct TraceRecord {
     std::uint32_t op;
-    std::uint32_t seat;
+    std::uint32_t seat;  // or, after those of all seats, the device
     std::uint64_t step;
     std::int64_t start, end;  // CLOCK_MONOTONIC, ns
     Status status;
+    std::int64_t issued = 0;  // of a device operation: when it began to be issued; the rest is the device's
 };
 
 struct TraceBuffers {

@@ -16,6 +16,7 @@ struct DeviceHandle {
 };
 
 void bind_device(nanobind::module_& devices);  // the protocol, before all others
+void bind_stream(nanobind::module_& devices);
 void bind_cpu_device(nanobind::module_& devices);
 void bind_fake_device(nanobind::module_& devices);
 void bind_opencl_device(nanobind::module_& devices);

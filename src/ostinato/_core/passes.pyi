@@ -14,6 +14,9 @@ def extent(array: object) -> tuple[int, int]:
 def accesses(ops: object, ndarray: object, tasks: object) -> dict:
     """What every op accesses, as a dict of flat arrays."""
 
+def boxes(arrays: object, ndarray: object) -> dict:
+    """Where each array is in its allocation, as a dict of flat arrays."""
+
 def touched_bytes(ops: object) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
     """How many bytes the arrays of every op have."""
 

@@ -23,6 +23,7 @@ _CORE_RECORD = np.dtype(
         ("start", np.int64),
         ("end", np.int64),
         ("status", np.uint64),
+        ("issued", np.int64),
     ]
 )  # as in core/trace.h
 

@@ -1,0 +1,36 @@
+#include "devices/bindings_stream.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "devices/bindings.h"
+
+namespace nb = nanobind;
+
+namespace ostinato {
+
+void bind_stream(nb::module_& devices) {
+    nb::class_<StreamOwner>(devices, "Stream",
+                            "A stream, open while something refers to it. `name` says whose it is; `processor` is the "
+                            "device's number in records, after those of the seats.")
+        .def(
+            "__init__",
+            [](StreamOwner* self, const DeviceHandle& device, std::string name, std::uint32_t processor) {
+                std::shared_ptr<Stream> stream;
+                std::int32_t code = 0;
+                {
+                    const nb::gil_scoped_release unlocked;
+                    StreamHandle handle = 0;
+                    code = device.device->open(handle);
+                    if (code == 0)
+                        stream = std::make_shared<Stream>(device.device, handle, std::move(name), processor);
+                }
+                if (code != 0)
+                    throw std::runtime_error(device.device->diagnose(code).message);
+                new (self) StreamOwner{std::move(stream)};
+            },
+            nb::arg("device"), nb::arg("name"), nb::arg("processor"))
+        .def_prop_ro("handle", [](const StreamOwner& self) { return self.stream->handle; }, "The driver's handle.");
+}
+
+}  // namespace ostinato

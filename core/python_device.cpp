@@ -1,0 +1,111 @@
+#include "python_device.h"
+
+#include <string>
+
+#include "program.h"
+#include "python_plan.h"
+#include "python_recording.h"
+#include "server.h"
+
+namespace ostinato {
+
+namespace {
+
+// Drops the lock for a scope, if this thread holds it: drivers may wait for a thread that wants it.
+class WithoutPython {
+public:
+    WithoutPython() : state_(PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr) {}
+    ~WithoutPython() {
+        if (state_ != nullptr)
+            PyEval_RestoreThread(state_);
+    }
+    WithoutPython(const WithoutPython&) = delete;
+    WithoutPython& operator=(const WithoutPython&) = delete;
+
+private:
+    PyThreadState* const state_;
+};
+
+PyObject* make_error(const std::string& text, const std::string& device, bool usable) {
+    PyObject* const errors = PyImport_ImportModule("ostinato.errors");
+    PyObject* const type = errors != nullptr ? PyObject_GetAttrString(errors, "DeviceError") : nullptr;
+    PyObject* const error = type != nullptr ? PyObject_CallFunction(type, "s", text.c_str()) : nullptr;
+    PyObject* const name = error != nullptr ? PyUnicode_FromString(device.c_str()) : nullptr;
+    if (name != nullptr && PyObject_SetAttrString(error, "device", name) == 0)
+        (void)PyObject_SetAttrString(error, "usable", usable ? Py_True : Py_False);
+    Py_XDECREF(name);
+    Py_XDECREF(type);
+    Py_XDECREF(errors);
+    return error;
+}
+
+}  // namespace
+
+Stream::~Stream() {
+    const WithoutPython unlocked;
+    device->close(handle);
+    device.reset();
+}
+
+DevicePlan::~DevicePlan() {
+    const WithoutPython unlocked;
+    writing_back.clear();
+    traced.clear();
+    segments.clear();
+    ops.clear();
+    streams.clear();
+}
+
+void RecordingStreamsDeleter::operator()(RecordingStreams* streams) const {
+    const LockPython lock;
+    if (lock.usable)
+        delete streams;
+}
+
+ExceptionHandle device_error(Server& server, const Stream& stream, std::int32_t code) {
+    server.python.release();
+    const Device::Diagnosis diagnosis = stream.device->diagnose(code);
+    std::string text = stream.name + ": " + diagnosis.message;
+    if (!diagnosis.usable)
+        text += "; it cannot be used any more by this process";
+    server.python.acquire();
+    PyObject* const error = make_error(text, stream.name, diagnosis.usable);
+    if (error != nullptr) {
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
+        Py_DECREF(error);
+    }
+    ExceptionHandle taken = take_exception();
+    server.python.release();
+    return taken;
+}
+
+bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHandle recording) {
+    server.python.acquire();
+    Run& run = *lane.run;
+    server.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
+    PythonPlan& plan = *run.plan->python;
+    const std::uint32_t number = plan.index[lane.order->slot + position];
+    const PythonOp& op = plan.ops[number];
+    const std::uint32_t phase = lane.phase[op.period_class];
+    RecordingStreams& streams = *run.plan->device->recording;
+    const RecordingStreams::Body& body = streams.bodies.at(number);
+    PyObject* const stream = streams.get(body, recording);
+    PyObject* result = nullptr;
+    if (stream != nullptr) {
+        PyObject** const own = &plan.arguments[op.first + phase * (op.n_arguments + 1)];
+        PyObject* usual = nullptr;  // the same at all positions
+        for (const std::uint32_t at : body.positions) {
+            usual = own[at];
+            own[at] = stream;
+        }
+        result = plan.call(op, phase, run.user_step(lane.step));
+        for (const std::uint32_t at : body.positions)
+            own[at] = usual;
+    }
+    const bool good = result != nullptr;
+    Py_XDECREF(result);
+    PyErr_Clear();  // it is called again, outside of captures, and then whatever it raises is told
+    return good;
+}
+
+}  // namespace ostinato

@@ -1,0 +1,28 @@
+// A stream of a device, open as long as this lives. One lane of a program enqueues on it; so do the write-backs of a
+// run whose lanes have all left it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "devices/device.h"
+
+namespace ostinato {
+
+struct Stream {
+    // The stream is open already.
+    Stream(std::shared_ptr<Device> its_device, StreamHandle its_handle, std::string its_name, std::uint32_t number)
+        : device(std::move(its_device)), handle(its_handle), name(std::move(its_name)), processor(number) {}
+    ~Stream();  // without the GIL, held or not; implemented in python_device.cpp
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+
+    std::shared_ptr<Device> device;
+    const StreamHandle handle;
+    const std::string name;         // of the device, for people
+    const std::uint32_t processor;  // the device's number in records, after those of the seats
+};
+
+}  // namespace ostinato

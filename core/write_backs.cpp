@@ -1,0 +1,69 @@
+// The end of a run on devices: what they hold and host arrays do not is copied back. All lanes have left the run, and
+// the next one waits for its end, so that streams and flags are the last lane's alone.
+#include "device_ops.h"
+#include "program.h"
+#include "python_device.h"
+
+namespace ostinato {
+
+namespace {
+
+void fail(Server& server, Lane& lane, std::uint32_t op, std::uint32_t stream, std::int32_t code) {
+    const Stream& on = *lane.run->plan->device->streams[stream];
+    lane.program->fail(*lane.run, op, lane.step - 1, 0, device_error(server, on, code));
+}
+
+}  // namespace
+
+bool write_back(Server& server, Lane& lane) {
+    DevicePlan& devices = *lane.run->plan->device;
+    std::vector<std::uint32_t> last(devices.streams.size());  // by stream: one more than the operation that wrote
+    server.python.release();
+    for (const WriteBack& entry : devices.write_backs) {
+        const std::uint32_t writer = devices.dirty[entry.flag].exchange(0, std::memory_order_relaxed);
+        if (writer == 0)
+            continue;
+        const Stream& stream = *devices.streams[entry.stream];
+        if (const std::int32_t code = stream.device->copy(stream.handle, entry.transfer); code != 0)
+            fail(server, lane, writer - 1, entry.stream, code);
+        last[entry.stream] = writer;
+    }
+    for (std::uint32_t i = 0; i < last.size(); ++i) {
+        if (last[i] == 0)
+            continue;
+        const Stream& stream = *devices.streams[i];
+        auto notice = std::make_unique<Notice>();
+        notice->op = last[i] - 1;
+        if (const std::int32_t code = stream.device->record(stream.handle, notice->token); code != 0) {
+            fail(server, lane, notice->op, i, code);
+            continue;
+        }
+        const std::shared_ptr<Signal>& tail = lane.program->tails[i];
+        notice->signal = tail;
+        ++tail->armed;
+        devices.writing_back.emplace_back(i, std::move(notice));
+        Notice& armed = *devices.writing_back.back().second;
+        stream.device->notify(*armed.token, Notice::called, &armed);
+    }
+    return !devices.writing_back.empty();
+}
+
+bool written_back(Server& server, Lane& lane) {
+    DevicePlan& devices = *lane.run->plan->device;
+    server.python.release();
+    for (const auto& [stream, notice] : devices.writing_back) {
+        Signal& tail = *lane.program->tails[stream];
+        if (!tail.timeline.reached(tail.armed)) {
+            lane.block(tail.timeline, tail.armed);
+            return false;
+        }
+    }
+    for (const auto& [stream, notice] : devices.writing_back) {
+        if (notice->code != 0)
+            fail(server, lane, notice->op, stream, notice->code);
+    }
+    devices.writing_back.clear();
+    return true;
+}
+
+}  // namespace ostinato
