@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ostinato.devices.discovery import reasons
-from ostinato.devices.registry import address_of, adopt, allocation_at
+from ostinato.devices.registry import address_of, adopt, allocation_at, any_allocations
 from ostinato.errors import DeviceError
 
 __all__ = ["HOST", "Array", "as_ndarray", "is_array", "memory_of"]
@@ -66,7 +66,7 @@ def is_array(obj: object) -> bool:
 
 def memory_of(array: Array) -> str:
     """Return the name of the memory that an array lies in: `HOST`, or that of the device whose shadow it is."""
-    allocation = allocation_at(address_of(array))
+    allocation = allocation_at(address_of(array)) if any_allocations() else None
     return HOST if allocation is None else allocation.device.name
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 import numpy as np
 
 from ostinato.devices.array import DeviceArray
+from ostinato.devices.registry import any_allocations
 from ostinato.graph.access import Access, annotated_mode, signature_of
 from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.body import PythonCall
@@ -172,7 +173,7 @@ class Task(PythonTask, Generic[P, R]):
         graph = current()
         if graph is not None:
             return graph.record(self, args, kwargs, sys._getframe(1))
-        if self.stream is not None or any(isinstance(value, DeviceArray) for value in (*args, *kwargs.values())):
+        if self.stream is not None or (any_allocations() and _has_device_array((*args, *kwargs.values()))):
             return self._call_elsewhere(args, kwargs)
         modes = self.modes
         count = len(modes)
@@ -382,6 +383,10 @@ def task(
         return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals)
 
     return decorate
+
+
+def _has_device_array(values: Iterable[object]) -> bool:
+    return any(isinstance(value, DeviceArray) for value in values)
 
 
 def name_of(function: Callable[..., Any]) -> str:
