@@ -7,14 +7,33 @@ namespace nb = nanobind;
 
 namespace ostinato {
 
+namespace {
+
+// By value in Python, like all devices.
+struct OpenCLHandle : DeviceHandle {
+    OpenCLDevice& opencl() const { return static_cast<OpenCLDevice&>(*device); }
+};
+
+}  // namespace
+
 void bind_opencl_device(nb::module_& devices) {
-    devices.def(
-        "opencl",
-        [](const std::string& library, std::uint64_t context, std::uint64_t device) {
-            return DeviceHandle{std::make_shared<OpenCLDevice>(library, context, device)};
-        },
-        nb::arg("library"), nb::arg("context"), nb::arg("device"),
-        "A device of OpenCL: its context and device as numbers, and the path of a loaded library linked with OpenCL.");
+    nb::class_<OpenCLHandle, DeviceHandle>(devices, "OpenCLDevice", "A device of OpenCL, in a context.")
+        .def(
+            "__init__",
+            [](OpenCLHandle* self, const std::string& library, std::uint64_t context, std::uint64_t device) {
+                new (self) OpenCLHandle{{std::make_shared<OpenCLDevice>(library, context, device)}};
+            },
+            nb::arg("library"), nb::arg("context"), nb::arg("device"),
+            "From the path of a loaded library that is linked with OpenCL's loader, and two of OpenCL's handles.")
+        .def(
+            "finish",
+            [](const OpenCLHandle& self) {
+                const nb::gil_scoped_release nogil;
+                const std::int32_t code = self.opencl().finish();
+                if (code != 0)
+                    throw std::runtime_error(self.device->diagnose(code).message);
+            },
+            "Wait for all that was enqueued on its streams.");
 }
 
 }  // namespace ostinato

@@ -17,6 +17,12 @@ public:
     OwnedEvent event;
 };
 
+bool running(const Api& api, Event event) {
+    Int status = kSuccess;
+    return api.GetEventInfo(event, kEventExecutionStatus, sizeof(status), &status, nullptr) == kSuccess &&
+           status > kComplete;
+}
+
 struct Notice {
     Device::Done done;
     void* with;
@@ -35,17 +41,64 @@ OpenCLDevice::OpenCLDevice(const std::string& library, std::uint64_t context, st
     api_.RetainContext(context_);
 }
 
-OpenCLDevice::~OpenCLDevice() { api_.ReleaseContext(context_); }
+OpenCLDevice::~OpenCLDevice() {
+    for (const Closed& closed : closed_)
+        api_.ReleaseCommandQueue(closed.queue);
+    api_.ReleaseContext(context_);
+}
 
 std::int32_t OpenCLDevice::open(StreamHandle& stream) {
     Int code = kSuccess;
-    stream = reinterpret_cast<StreamHandle>(api_.CreateCommandQueue(context_, device_, 0, &code));
-    return code;
+    const Queue queue = api_.CreateCommandQueue(context_, device_, 0, &code);
+    if (code != kSuccess)
+        return code;
+    stream = reinterpret_cast<StreamHandle>(queue);
+    const std::lock_guard lock(mutex_);
+    release_those_done();
+    open_.insert(queue);
+    return kSuccess;
 }
 
 void OpenCLDevice::close(StreamHandle stream) {
-    api_.Flush(queue_of(stream));
-    api_.ReleaseCommandQueue(queue_of(stream));
+    const Queue queue = queue_of(stream);
+    Event event = nullptr;
+    const Int code = api_.EnqueueMarkerWithWaitList(queue, 0, nullptr, &event);
+    api_.Flush(queue);
+    const std::lock_guard lock(mutex_);
+    release_those_done();
+    open_.erase(queue);
+    if (code == kSuccess)
+        closed_.push_back({queue, {api_, event}});
+    else
+        api_.ReleaseCommandQueue(queue);
+}
+
+void OpenCLDevice::release_those_done() {
+    std::erase_if(closed_, [this](const Closed& closed) {
+        if (running(api_, closed.end.get()))
+            return false;
+        api_.ReleaseCommandQueue(closed.queue);
+        return true;
+    });
+}
+
+std::int32_t OpenCLDevice::finish() {
+    std::vector<Queue> queues;
+    {
+        const std::lock_guard lock(mutex_);
+        queues.assign(open_.begin(), open_.end());
+        for (const Closed& closed : closed_)
+            queues.push_back(closed.queue);
+        for (const Queue queue : queues)
+            api_.RetainCommandQueue(queue);
+    }
+    Int first = kSuccess;
+    for (const Queue queue : queues) {
+        const Int code = api_.Finish(queue);
+        first = first != kSuccess ? first : code;
+        api_.ReleaseCommandQueue(queue);
+    }
+    return first;
 }
 
 std::int32_t OpenCLDevice::copy(StreamHandle stream, const Transfer& transfer) {

@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "devices/device.h"
 #include "devices/opencl_api.h"
@@ -28,12 +30,25 @@ public:
     std::unique_ptr<Sequence> capture(StreamHandle stream, const Enqueue& enqueue, std::int32_t& code) override;
     Diagnosis diagnose(std::int32_t code) const override;
 
+    // Waits for all that was enqueued on streams of ours, closed ones too.
+    std::int32_t finish();
+
 private:
+    // A queue that was closed, and the end of what was enqueued on it.
+    struct Closed {
+        opencl::Queue queue;
+        opencl::OwnedEvent end;
+    };
+
     bool works() const;
+    void release_those_done();  // mutex_ held
 
     const opencl::Api& api_;
     opencl::Context context_;
     opencl::DeviceId device_;
+    std::mutex mutex_;  // guards what follows
+    std::set<opencl::Queue> open_;
+    std::vector<Closed> closed_;
     std::once_flag probed_;
     bool records_ = false;
 };

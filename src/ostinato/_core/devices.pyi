@@ -1,9 +1,9 @@
 """What the core asks of devices."""
 
 from collections.abc import Callable, Sequence as _Sequence
-from typing import Annotated, Final
+from typing import Final
 
-from numpy.typing import NDArray
+from typing_extensions import CapsuleType
 
 
 class Transfer:
@@ -50,7 +50,7 @@ class Device:
     def notify(self, token: Token, done: Callable) -> None:
         """Call done(code) when the token's work has ended."""
 
-    def capture(self, stream: int, enqueue: Callable) -> "std::unique_ptr<ostinato::Sequence, std::default_delete<ostinato::Sequence> >":
+    def capture(self, stream: int, enqueue: Callable) -> Sequence:
         """Capture what enqueue(recording) enqueues; None: cannot."""
 
     def launch(self, stream: int, sequence: Sequence) -> None: ...
@@ -178,10 +178,16 @@ class FakeDevice(Device):
     def allocated(self) -> int:
         """Bytes allocated."""
 
-def opencl(library: str, context: int, device: int) -> Device:
-    """
-    A device of OpenCL: its context and device as numbers, and the path of a loaded library linked with OpenCL.
-    """
+class OpenCLDevice(Device):
+    """A device of OpenCL, in a context."""
+
+    def __init__(self, library: str, context: int, device: int) -> None:
+        """
+        From the path of a loaded library that is linked with OpenCL's loader, and two of OpenCL's handles.
+        """
+
+    def finish(self) -> None:
+        """Wait for all that was enqueued on its streams."""
 
 class CudaMemory:
     """Memory of a CUDA device; freed when nothing refers to it."""
@@ -214,13 +220,13 @@ class CudaDevice(Device):
     def driver(self) -> int:
         """The version of CUDA that the driver is for: 12040 is 12.4."""
 
-    def allocate(self, bytes: int) -> "std::unique_ptr<ostinato::(anonymous namespace)::Memory, std::default_delete<ostinato::(anonymous namespace)::Memory> >":
+    def allocate(self, bytes: int) -> CudaMemory:
         """Allocate memory."""
 
     def memory(self) -> tuple[int, int]:
         """The free and all bytes of its memory."""
 
-    def pin(self, low: int, high: int) -> "std::unique_ptr<ostinato::(anonymous namespace)::Pinned, std::default_delete<ostinato::(anonymous namespace)::Pinned> >":
+    def pin(self, low: int, high: int) -> CudaPinned:
         """
         Page-lock host memory from one address to before another; None: cannot be.
         """
@@ -244,5 +250,5 @@ def cuda_devices(library: str) -> tuple[list[CudaDevice], str]:
 def dlpack(address: int, shape: _Sequence[int], strides: _Sequence[int], code: int, bits: int, ordinal: int, owner: object) -> object:
     """Something with __dlpack__, of CUDA memory."""
 
-def described(array: Annotated[NDArray, dict(writable=False)]) -> tuple[int, list[int], list[int], int, int, int, int, bool]:
-    """What DLPack says of an array, without touching its data."""
+def described(capsule: CapsuleType) -> tuple[int, list[int], list[int], int, int, int, int, bool]:
+    """What a capsule of DLPack says, which is used up."""
