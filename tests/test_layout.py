@@ -17,7 +17,8 @@ SOURCE = ROOT / "src" / "ostinato"
 CORE = ROOT / "core"
 
 MAY_NOT_IMPORT = {
-    "events": {"graph", "compile", "runtime", "measured", "tune", "view", "cli", "demo"},
+    "devices": {"events", "graph", "compile", "runtime", "measured", "tune", "view", "cli", "demo"},
+    "events": {"devices", "graph", "compile", "runtime", "measured", "tune", "view", "cli", "demo"},
     "graph": {"compile", "runtime", "measured", "tune", "view", "cli", "demo"},
     "compile": {"runtime", "measured", "tune", "view", "cli", "demo"},
     "runtime": {"measured", "tune", "view", "cli", "demo"},
