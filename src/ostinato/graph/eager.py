@@ -88,12 +88,16 @@ class Elsewhere:
         return lambda like, offset: np.ndarray(like.shape, like.dtype, room, shift + offset, like.strides)
 
 
-def device_for(task: str, arrays: Sequence[Array]) -> Device:
-    """Return the device that a task with a stream runs on: that of the first array on one, else the first there is."""
-    for array in arrays:
-        device = _device_of(array)
-        if device is not None:
-            return device
+def device_for(task: str, values: Sequence[object], arrays: Sequence[tuple[Array, int]]) -> Device:
+    """Return the device that a task with a stream runs on: that of the first array on one, else the first there is.
+
+    What other libraries have begun there with arrays of theirs is done.
+    """
+    device = next(filter(None, (_device_of(array) for array, _ in arrays)), None)
+    if device is not None:
+        if any(_is_foreign(value, array) for value, (array, _) in zip(values, arrays, strict=True)):
+            device.finish()
+        return device
     found = usable()
     if not found:
         why = "; ".join(f"{kind}: {reason}" for kind, reason in reasons().items())
@@ -139,6 +143,11 @@ def stream_of(device: Device, kept: object) -> Iterator[Stream]:
 def _device_of(array: Array) -> Device | None:
     allocation = allocation_at(address_of(array))
     return None if allocation is None else allocation.device
+
+
+def _is_foreign(value: object, array: Array) -> bool:
+    """Whether a value, whose memory an array is, is an array of a device that another library made."""
+    return not isinstance(value, DeviceArray) and _device_of(array) is not None
 
 
 def _bounds(array: Array) -> tuple[int, int]:

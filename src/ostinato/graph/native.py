@@ -99,6 +99,7 @@ class NativeTask(Recordable):
         """Call the function now, in step 0."""
         self._check_count(args)
         arrays: list[tuple[Array, int]] = []
+        given: list[object] = []
         scalars: list[float | int] = []
         for place, (value, kind) in enumerate(zip(args, self._given, strict=True)):
             refuse_placeholder(value, self.name)
@@ -114,8 +115,9 @@ class NativeTask(Recordable):
                 raise TypeError(f"{label}: {refusal}")
             if kind & WRITE and not array.flags.writeable:
                 raise ValueError(f"{label} is written, but the array passed is read-only")
+            given.append(value)
             arrays.append((array, kind))
-        device = None if self.stream is None else device_for(self.name, [array for array, _ in arrays])
+        device = None if self.stream is None else device_for(self.name, given, arrays)
         there = Elsewhere(device, arrays)
         passed = [
             array if copy is None else copy.shadow if isinstance(copy, DeviceArray) else copy

@@ -260,7 +260,7 @@ class Task(PythonTask, Generic[P, R]):
                     raise ValueError(f"{self.label(place)} is written, but the array passed is read-only")
                 places.append(place)
                 arrays.append((array, mode))
-        device = None if self.stream is None else device_for(self.name, [array for array, _ in arrays])
+        device = None if self.stream is None else device_for(self.name, [values[place] for place in places], arrays)
         there = Elsewhere(device, arrays)
         for place, copy, (_, mode) in zip(places, there.copies, arrays, strict=True):
             if isinstance(copy, np.ndarray):
