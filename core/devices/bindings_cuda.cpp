@@ -1,11 +1,12 @@
 // CUDA devices for Python: memory, page-locking, and arrays by DLPack.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
+
+#include <cstring>
 
 #include "devices/bindings.h"
 #include "devices/cuda.h"
@@ -84,11 +85,25 @@ nb::object dlpack(std::uint64_t address, const std::vector<std::size_t>& shape,
                                                strides.data(), type, nb::device::cuda::value, ordinal));
 }
 
-// Address, shape, strides (in elements), type code, bits, kind of device, its number.
+// Address, shape, strides (in elements), type code, bits, lanes, number of the device, whether it is read-only.
 using Described =
     std::tuple<std::uint64_t, std::vector<std::size_t>, std::vector<std::int64_t>, int, int, int, int, bool>;
 
-Described described(const nb::ndarray<nb::ro>& array) {
+// As DLPack 1.0 lays a capsule out: version (two of 32 bits), context, deleter, flags.
+bool is_read_only(nb::handle capsule) {
+    constexpr std::size_t kFlags = 24;
+    constexpr std::uint64_t kReadOnly = 1;
+    if (!PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned"))
+        return false;
+    const auto* const tensor = static_cast<const char*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    std::uint64_t flags = 0;
+    std::memcpy(&flags, tensor + kFlags, sizeof flags);
+    return (flags & kReadOnly) != 0;
+}
+
+Described described(nb::capsule capsule) {
+    const bool read_only = is_read_only(capsule);
+    const auto array = nb::cast<nb::ndarray<nb::ro>>(capsule);
     std::vector<std::size_t> shape;
     std::vector<std::int64_t> strides;
     for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
@@ -101,9 +116,9 @@ Described described(const nb::ndarray<nb::ro>& array) {
             strides,
             type.code,
             type.bits,
-            array.device_type(),
+            type.lanes,
             array.device_id(),
-            type.lanes == 1};
+            read_only};
 }
 
 }  // namespace
@@ -137,6 +152,7 @@ void bind_cuda_device(nb::module_& devices) {
             },
             "The free and all bytes of its memory.")
         .def("pin", &pin, nb::arg("low"), nb::arg("high"),
+             nb::sig("def pin(self, low: int, high: int) -> CudaPinned | None"),
              "Page-lock host memory from one address to before another; None: cannot be.")
         .def("locate", &locate, nb::arg("address"),
              "The number of the device that an address is of, and the begin and the size of the allocation around it.")
@@ -171,7 +187,7 @@ void bind_cuda_device(nb::module_& devices) {
         nb::arg("library"), "The devices of a CUDA driver, and what is wrong with it: empty where there is none.");
     devices.def("dlpack", &dlpack, nb::arg("address"), nb::arg("shape"), nb::arg("strides"), nb::arg("code"),
                 nb::arg("bits"), nb::arg("ordinal"), nb::arg("owner"), "Something with __dlpack__, of CUDA memory.");
-    devices.def("described", &described, nb::arg("array"), "What DLPack says of an array, without touching its data.");
+    devices.def("described", &described, nb::arg("capsule"), "What a capsule of DLPack says, which is used up.");
 }
 
 }  // namespace ostinato

@@ -408,12 +408,15 @@ std::int32_t CudaDevice::locate(std::uint64_t address, int& ordinal, std::uint64
     std::int32_t code = current.code;
     if (code == kSuccess)
         code = api_->pointer_attribute(&ordinal, cuda::kPointerOrdinal, address);
-    if (code == kSuccess)
-        code = api_->pointer_attribute(&start, cuda::kPointerRangeStart, address);
-    if (code == kSuccess)
-        code = api_->pointer_attribute(&size, cuda::kPointerRangeSize, address);
-    low = start;
-    bytes = size;
+    // Of memory that was mapped piece by piece the driver may tell no range.
+    if (code == kSuccess && api_->pointer_attribute(&start, cuda::kPointerRangeStart, address) == kSuccess &&
+        api_->pointer_attribute(&size, cuda::kPointerRangeSize, address) == kSuccess) {
+        low = start;
+        bytes = size;
+    } else {
+        low = address;
+        bytes = 0;
+    }
     return code;
 }
 

@@ -51,7 +51,7 @@ public:
     // Page-locks host memory.
     std::int32_t pin(std::uint64_t low, std::uint64_t high);
     void unpin(std::uint64_t low);
-    // Which device an address is of, and the allocation around it.
+    // Which device an address is of, and the allocation around it, of 0 bytes where the driver tells none.
     std::int32_t locate(std::uint64_t address, int& ordinal, std::uint64_t& low, std::uint64_t& bytes);
     // These wait: for all of the device, or for one stream, of whomsoever.
     std::int32_t finish();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace ostinato::cuda {
 
@@ -48,6 +49,11 @@ public:
         }
         if (slices == 1)
             return plane(width, rows, source, target);
+        if (source.slice < source.row && target.slice < target.row) {
+            std::swap(rows, slices);
+            std::swap(source.row, source.slice);
+            std::swap(target.row, target.slice);
+        }
         if (regular(width, rows, source) && regular(width, rows, target)) {
             const Result code = box(width, rows, slices, source, target);
             if (code != kInvalidValue)

@@ -1,0 +1,240 @@
+// Kernels, by their names, and graphs: captured, instantiated, updated, launched.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "fake.h"
+
+namespace fake {
+
+namespace {
+
+// A kernel's parameters as they are passed, each in eight bytes.
+struct Given {
+    std::uint64_t words[8];
+    template <typename T>
+    T at(int index) const {
+        T value;
+        std::memcpy(&value, &words[index], sizeof value);
+        return value;
+    }
+    template <typename T>
+    T* array(int index, std::int64_t count) const {
+        bool on_device = false;
+        void* const data = reached(at<std::uint64_t>(index), static_cast<std::uint64_t>(count) * sizeof(T), on_device);
+        return on_device ? static_cast<T*>(data) : nullptr;
+    }
+};
+
+using Body = int (*)(const Given& given);  // a code: the failure that breaks the device
+
+struct Kernel {
+    const char* name;
+    std::vector<std::size_t> sizes;
+    Body body;
+};
+
+// Those of kernels.cu.
+const std::vector<Kernel>& kernels() {
+    static const std::vector<Kernel>& all = *new std::vector<Kernel>{
+        {"nothing", {}, [](const Given&) { return 0; }},
+        {"axpb",
+         {8, 8, 8, 8},
+         [](const Given& given) {
+             const auto count = given.at<std::int64_t>(3);
+             auto* const x = given.array<double>(0, count);
+             if (x == nullptr)
+                 return 700;
+             for (std::int64_t at = 0; at < count; ++at)
+                 x[at] = x[at] * given.at<double>(1) + given.at<double>(2);
+             return 0;
+         }},
+        {"add",
+         {8, 8, 8, 8},
+         [](const Given& given) {
+             const auto count = given.at<std::int64_t>(3);
+             const auto* const a = given.array<double>(1, count);
+             const auto* const b = given.array<double>(2, count);
+             auto* const sum = given.array<double>(0, count);
+             if (a == nullptr || b == nullptr || sum == nullptr)
+                 return 700;
+             for (std::int64_t at = 0; at < count; ++at)
+                 sum[at] = a[at] + b[at];
+             return 0;
+         }},
+        {"smooth",
+         {8, 8, 8},
+         [](const Given& given) {
+             const auto count = given.at<std::int64_t>(1);
+             auto* const x = given.array<float>(0, count);
+             if (x == nullptr)
+                 return 700;
+             for (std::int64_t at = 0; at < count; ++at)
+                 for (std::int64_t round = 0; round < given.at<std::int64_t>(2); ++round)
+                     x[at] = std::fma(x[at], 0.999F, 0.001F);
+             return 0;
+         }},
+        {"stall",
+         {8},
+         [](const Given& given) {
+             std::this_thread::sleep_for(std::chrono::nanoseconds(given.at<std::int64_t>(0)));
+             return 0;
+         }},
+        {"fault", {}, [](const Given&) { return 700; }},
+    };
+    return all;
+}
+
+struct Module {
+    std::string image;
+};
+
+std::shared_ptr<FakeExec> exec_of(GraphExec exec) { return reinterpret_cast<Handle<FakeExec>*>(exec)->held; }
+
+FakeGraph& graph_of(Graph graph) { return *reinterpret_cast<Handle<FakeGraph>*>(graph)->held; }
+
+}  // namespace
+
+}  // namespace fake
+
+using namespace fake;
+
+FAKE_CUDA Result cuModuleLoadData(Module** module, const void* image) {
+    ENTER(kContext | kNoCapture);
+    const std::string text = static_cast<const char*>(image);
+    if (text.find(".entry") == std::string::npos)
+        return 200;  // INVALID_IMAGE
+    *module = new Module{text};
+    return kSuccess;
+}
+
+FAKE_CUDA Result cuModuleGetFunction(const Kernel** function, Module* module, const char* name) {
+    ENTER(kContext);
+    for (const Kernel& each : kernels())
+        if (std::strcmp(each.name, name) == 0 && module->image.find(name) != std::string::npos) {
+            *function = &each;
+            return kSuccess;
+        }
+    return kNotFound;
+}
+
+FAKE_CUDA Result cuLaunchKernel(const Kernel* kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                unsigned block_x, unsigned block_y, unsigned block_z, unsigned, Stream handle,
+                                void** parameters, void**) {
+    ENTER(kContext);
+    Result code = kSuccess;
+    const auto stream = stream_of(handle, code);
+    if (code != kSuccess)
+        return code;
+    if (grid_x * grid_y * grid_z == 0 || block_x * block_y * block_z == 0 || block_x * block_y * block_z > 1024)
+        return kInvalidValue;
+    Given given{};
+    for (std::size_t at = 0; at < kernel->sizes.size(); ++at)
+        std::memcpy(&given.words[at], parameters[at], kernel->sizes[at]);
+    FakeContext* const context = stream->context;
+    return submit(*stream, std::string("kernel ") + kernel->name, [kernel, given, context] {
+        if (const int failure = kernel->body(given); failure != 0)
+            context->fail(failure);
+    });
+}
+
+FAKE_CUDA Result cuStreamBeginCapture_v2(Stream handle, int mode) {
+    ENTER(kContext);
+    Result code = kSuccess;
+    const auto stream = stream_of(handle, code);
+    if (code != kSuccess)
+        return code;
+    if (stream->graph != nullptr || reinterpret_cast<std::uintptr_t>(handle) <= 2)
+        return kCaptureUnsupported;
+    const std::lock_guard<std::mutex> lock(captures().mutex);
+    stream->graph = std::make_shared<FakeGraph>();
+    stream->by = std::this_thread::get_id();
+    stream->mode = mode;
+    captures().streams.push_back(stream);
+    return kSuccess;
+}
+
+FAKE_CUDA Result cuStreamEndCapture(Stream handle, Graph* graph) {
+    ENTER(kContext);
+    Result code = kSuccess;
+    const auto stream = stream_of(handle, code);
+    if (code != kSuccess)
+        return code;
+    *graph = nullptr;
+    const std::lock_guard<std::mutex> lock(captures().mutex);
+    if (stream->graph == nullptr)
+        return 401;
+    if (stream->mode != kCaptureRelaxed && stream->by != std::this_thread::get_id())
+        return kCaptureWrongThread;
+    const auto captured = std::move(stream->graph);
+    stream->graph = nullptr;
+    auto& all = captures().streams;
+    all.erase(std::remove(all.begin(), all.end(), stream), all.end());
+    if (!captured->valid)
+        return kCaptureInvalidated;
+    *graph = reinterpret_cast<Graph>(new Handle<FakeGraph>{captured});
+    return kSuccess;
+}
+
+FAKE_CUDA Result cuGraphGetNodes(Graph graph, GraphNode* nodes, std::size_t* count) {
+    ENTER(kContext);
+    if (nodes != nullptr)
+        return kInvalidValue;  // nobody asks for them
+    *count = graph_of(graph).nodes.size();
+    return kSuccess;
+}
+
+FAKE_CUDA Result cuGraphInstantiateWithFlags(GraphExec* exec, Graph graph, unsigned long long) {
+    ENTER(kContext);
+    const auto made = std::make_shared<FakeExec>();
+    made->nodes = std::make_shared<const std::vector<Node>>(graph_of(graph).nodes);
+    *exec = reinterpret_cast<GraphExec>(new Handle<FakeExec>{made});
+    return kSuccess;
+}
+
+FAKE_CUDA Result cuGraphExecUpdate_v2(GraphExec handle, Graph graph, UpdateInfo* info) {
+    ENTER(kContext);
+    const auto exec = exec_of(handle);
+    if (exec == nullptr)
+        return 400;
+    const std::vector<Node>& nodes = graph_of(graph).nodes;
+    const std::lock_guard<std::mutex> lock(exec->mutex);
+    const bool same = std::equal(nodes.begin(), nodes.end(), exec->nodes->begin(), exec->nodes->end(),
+                                 [](const Node& a, const Node& b) { return a.kind == b.kind; });
+    info->result = same ? 0 : 2;
+    if (!same)
+        return kExecUpdateFailure;
+    exec->nodes = std::make_shared<const std::vector<Node>>(nodes);
+    return kSuccess;
+}
+
+FAKE_CUDA Result cuGraphLaunch(GraphExec handle, Stream stream_handle) {
+    ENTER(kContext);
+    Result code = kSuccess;
+    const auto stream = stream_of(stream_handle, code);
+    const auto exec = exec_of(handle);
+    if (code != kSuccess)
+        return code;
+    if (exec == nullptr)
+        return 400;
+    const std::lock_guard<std::mutex> lock(exec->mutex);
+    FakeContext* const context = stream->context;
+    return submit(*stream, "graph", [nodes = exec->nodes, context] {
+        for (const Node& node : *nodes)
+            if (context->failure() == 0)
+                node.work();
+    });
+}
+
+FAKE_CUDA Result cuGraphDestroy(Graph graph) {
+    ENTER(kContext);
+    reinterpret_cast<Handle<FakeGraph>*>(graph)->held = nullptr;
+    return kSuccess;
+}
+
+FAKE_CUDA Result cuGraphExecDestroy(GraphExec exec) {
+    ENTER(kContext);
+    reinterpret_cast<Handle<FakeExec>*>(exec)->held = nullptr;
+    return kSuccess;
+}
