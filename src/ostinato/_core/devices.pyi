@@ -226,7 +226,7 @@ class CudaDevice(Device):
     def memory(self) -> tuple[int, int]:
         """The free and all bytes of its memory."""
 
-    def pin(self, low: int, high: int) -> CudaPinned:
+    def pin(self, low: int, high: int) -> CudaPinned | None:
         """
         Page-lock host memory from one address to before another; None: cannot be.
         """
