@@ -89,6 +89,12 @@ public:
         return std::move(out_);
     }
 
+    Operands read_views(nb::handle arrays) {
+        for (nb::handle array : arrays)
+            view(array);
+        return std::move(out_);
+    }
+
 private:
     void add(nb::handle operand) {
         int32_t& number = operands_[operand.ptr()];
@@ -177,6 +183,19 @@ nb::dict accesses(nb::handle ops, nb::handle ndarray, nb::handle tasks) {
     return out;
 }
 
+nb::dict boxes_of(nb::handle arrays, nb::handle ndarray) {
+    const Operands operands = Reader(ndarray, ndarray).read_views(arrays);
+    Boxes b = boxes(operands);
+    const auto dims = static_cast<std::size_t>(b.dims);
+    nb::dict out;
+    out["allocation"] = give(std::move(b.allocation));
+    out["lo"] = give_rows(std::move(b.lo), dims);
+    out["hi"] = give_rows(std::move(b.hi), dims);
+    out["low"] = give(std::move(b.low));
+    out["stride"] = give_rows(std::move(b.stride), dims);
+    return out;
+}
+
 // Bytes of all the arrays that each op accesses; those of a ring take turns.
 Out<int64_t> touched_bytes(nb::handle ops) {
     Identities known;
@@ -210,6 +229,8 @@ Out<int64_t> touched_bytes(nb::handle ops) {
 void bind_regions(nb::module_& m) {
     m.def("accesses", &ostinato::passes::accesses, nb::arg("ops"), nb::arg("ndarray"), nb::arg("tasks"),
           "What every op accesses, as a dict of flat arrays.");
+    m.def("boxes", &ostinato::passes::boxes_of, nb::arg("arrays"), nb::arg("ndarray"),
+          "Where each array is in its allocation, as a dict of flat arrays.");
     m.def("touched_bytes", &ostinato::passes::touched_bytes, nb::arg("ops"),
           "How many bytes the arrays of every op have.");
 }

@@ -46,6 +46,8 @@ public:
     // Cuts axes into rows as `view` has them, where they can be.
     void cut(const Layout& view);
 
+    uintptr_t low() const { return low_; }
+    std::span<const Axis> axes() const { return axes_; }
     int32_t dims() const { return static_cast<int32_t>(axes_.size()); }
     bool plain_bytes() const { return plain_bytes_; }
 

@@ -297,4 +297,28 @@ private:
 
 Regions regions(const Operands& operands) { return Builder(operands).build(); }
 
+Boxes boxes(const Operands& operands) {
+    const Allocations allocations = find_allocations(operands);
+    Boxes out;
+    for (const Frame& frame : allocations.frames)
+        out.dims = std::max(out.dims, frame.dims());
+    const std::size_t dims = at(out.dims);
+    out.stride.assign(allocations.frames.size() * dims, 0);
+    for (std::size_t a = 0; a < allocations.frames.size(); ++a) {
+        const Frame& frame = allocations.frames[a];
+        out.low.push_back(static_cast<int64_t>(frame.low()));
+        for (std::size_t d = 0; d < frame.axes().size(); ++d)
+            out.stride[a * dims + d] = frame.axes()[d].stride;
+    }
+    out.lo.assign(operands.views.size() * dims, 0);
+    out.hi.assign(operands.views.size() * dims, 1);
+    for (std::size_t v = 0; v < operands.views.size(); ++v) {
+        const Operands::View& view = operands.views[v];
+        out.allocation.push_back(view.layout.empty() ? -1 : allocations.of_root[at(view.root)]);
+        if (!view.layout.empty())
+            allocations.frames[at(out.allocation.back())].box(view.layout, &out.lo[v * dims], &out.hi[v * dims]);
+    }
+    return out;
+}
+
 }  // namespace ostinato::passes

@@ -52,4 +52,15 @@ struct Regions {
 
 Regions regions(const Operands& operands);
 
+// The views alone, each a box in the frame of its allocation.
+struct Boxes {
+    std::vector<int32_t> allocation;  // by view; -1: without elements
+    std::vector<int64_t> lo, hi;      // `dims` numbers a view
+    std::vector<int64_t> low;         // by allocation: the address that boxes count from
+    std::vector<int64_t> stride;      // `dims` numbers an allocation: bytes from one index to the next
+    int32_t dims = 1;
+};
+
+Boxes boxes(const Operands& operands);
+
 }  // namespace ostinato::passes

@@ -1,0 +1,398 @@
+"""Coherence: copies, so that every op finds valid data where it runs."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.compile.assignment import Assignment
+from ostinato.compile.coherent_ops import AddedOp, Noted, Transferred
+from ostinato.compile.copy_groups import Activity, CopyGroup, copy_groups
+from ostinato.compile.costs import Costs
+from ostinato.compile.edges import Edges, IntArray, edges_of
+from ostinato.compile.homes import HOST, Homes
+from ostinato.compile.mirrors import Mirror, Mirrors
+from ostinato.compile.rewriting import Rewriting
+from ostinato.compile.units import Units, units
+from ostinato.compile.validity import CopyKey, Event, Followed, Node, NoteKey, follow
+from ostinato.graph.arrays import HOST as HOST_NAME
+from ostinato.graph.arrays import Array
+from ostinato.graph.body import Copy, Fill
+from ostinato.graph.operand import READ, WRITE
+
+if TYPE_CHECKING:
+    from ostinato.devices.device import Device
+    from ostinato.graph.op import Op
+    from ostinato.graph.operand import Operand
+
+__all__ = ["Activity", "Coherent", "WriteBack", "coherent"]
+
+LATENCY = 10e-6
+"""Seconds that a copy between memories takes beside its bytes, as a rule of thumb."""
+
+BYTE = 1 / 10e9
+"""Seconds for each of these."""
+
+Phases: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+class WriteBack(NamedTuple):
+    """What is copied home at the end of a run if its flag is set."""
+
+    flag: int
+    device: int
+    """The device that copies."""
+    pairs: tuple[tuple[Array, Array], ...]
+    """As of `Transferred`."""
+
+
+class Coherent(NamedTuple):
+    """Ops on the arrays that they find where they run, with the copies that see to that."""
+
+    ops: tuple[Op, ...]
+    edges: Edges
+    """Along which poison goes. A copy comes after who wrote what it copies; who relies on it comes after the copy."""
+    ordering: Edges
+    """These, and those that keep copies and ops from what the other still reads, or wrote before."""
+    assignment: Assignment
+    costs: Costs
+    mirrors: tuple[Mirror, ...]
+    activity: Mapping[int, Activity]
+    """By op, for copies that are not made in every step."""
+    sets: Mapping[int, Phases]
+    """By op, by step modulo its period: flags to set once it has run without failure."""
+    clears: Mapping[int, Phases]
+    """Likewise, those to clear."""
+    flags: int
+    """How many there are: each says that something's home is out of date, since it was written in another memory."""
+    write_backs: tuple[WriteBack, ...]
+
+
+def coherent(
+    ops: Sequence[Op],
+    edges: Edges,
+    ordering: Edges,
+    assignment: Assignment,
+    costs: Costs,
+    devices: Sequence[Device],
+    homes: Homes | None = None,
+) -> Coherent:
+    """Return the ops with the copies between memories that they need, and no more of them.
+
+    Parameters
+    ----------
+    ops
+        The ops of a flat graph.
+    edges, ordering
+        Which op comes after which, with poison and at all.
+    assignment
+        Where they run.
+    costs
+        What they take.
+    devices
+        Those of the machine.
+    homes
+        Where arrays are.
+    """
+    used = _Used(ops, assignment, homes or Homes(devices))
+    every = used.units.all
+    followed = {
+        unit: follow(used.home_of[every[unit].allocation], events)
+        for unit, events in sorted(used.events(ordering).items())
+    }
+    return _Result(ops, assignment, costs, devices, used, followed).coherent(edges, ordering)
+
+
+class _Used:
+    """What ops use, where.
+
+    Attributes
+    ----------
+    units
+        Those of allocations that are used away from home.
+    memories
+        By op, the memory in which it looks for each of its operands.
+    home_of
+        By allocation.
+    """
+
+    def __init__(self, ops: Sequence[Op], assignment: Assignment, homes: Homes) -> None:
+        self._ops = ops
+        self._device: list[int] = assignment.device.tolist()
+        self._first_view: dict[int, int] = {}  # by id of an operand
+        self._known: dict[int, int] = {}  # by id of an array, its allocation
+        views: list[Array] = []
+        users: list[Op] = []
+        for op in ops:
+            for operand in op.operands:
+                if id(operand) not in self._first_view:
+                    self._first_view[id(operand)] = len(views)
+                    views += operand.arrays
+                    users += [op] * len(operand.arrays)
+        rings = {id(each.ring.ring): each.ring.ring for op in ops for each in op.operands if each.ring is not None}
+        # Elements of a ring are elements elsewhere, too, so all of its arrays have their place there.
+        self._views = views + [array for ring in rings.values() for array in ring.arrays]
+        self._allocation: IntArray = _core.passes.boxes(self._views, np.ndarray)["allocation"]
+        self.home_of = [HOST] * (int(self._allocation.max(initial=-1)) + 1)
+        numbers, firsts = np.unique(self._allocation[: len(views)], return_index=True)
+        for number, view in zip(numbers.tolist(), firsts.tolist(), strict=True):
+            if number >= 0:
+                self.home_of[number] = homes.of(views[view], users[view])
+        self.memories = [self._memories_of(op) for op in ops]
+        self.units = self._units()
+
+    def allocation_of(self, array: Array) -> int:
+        """Return the allocation of one of the arrays; -1 for one without elements."""
+        if not self._known:
+            self._known = {id(view): a for view, a in zip(self._views, self._allocation.tolist(), strict=True)}
+        return self._known[id(array)]
+
+    def events(self, ordering: Edges) -> dict[int, list[Event]]:
+        """Return what happens to each unit in a step, in an order that agrees with the edges."""
+        events: dict[int, list[Event]] = {}
+        touched, covered = self.units.touched, self.units.covered.tolist()
+        for index in _sequence(len(self._ops), ordering):
+            op, on_device = self._ops[index], self._device[index] != HOST
+            written: list[tuple[int, Event]] = []
+            for place, (operand, memory) in enumerate(zip(op.operands, self.memories[index], strict=True)):
+                views = self._views_of(operand)
+                offset = operand.ring.offset if operand.ring is not None else 0
+                for k, view in enumerate(views):
+                    writes, covers = bool(operand.mode & WRITE), covered[view]
+                    needs = bool(operand.mode & READ) or not covers
+                    phase, period = (k - offset) % len(views), len(views)
+                    for unit in touched[view]:
+                        if needs:
+                            event = Event(index, place, phase, period, memory, True, False, covers, on_device)
+                            events.setdefault(unit, []).append(event)
+                        if writes:
+                            event = Event(index, place, phase, period, memory, False, True, covers, on_device)
+                            written.append((unit, event))
+            for unit, event in written:
+                events.setdefault(unit, []).append(event)
+        return events
+
+    def _memories_of(self, op: Op) -> tuple[int, ...]:
+        device = self._device[op.index]
+        if device == HOST or not isinstance(op.body, Copy | Fill):
+            return (device,) * len(op.operands)
+        # Copies move between memories themselves: one side is on their device, the other there, too, or on the host.
+        homes = [self._home(operand) for operand in op.operands]
+        if device not in homes:
+            return (device,) * len(homes)
+        return tuple(home if home == device else HOST for home in homes)
+
+    def _home(self, operand: Operand) -> int:
+        views = self._views_of(operand)
+        allocation = self._allocation[views[0]] if views else -1
+        return self.home_of[allocation] if allocation >= 0 else HOST
+
+    def _views_of(self, operand: Operand) -> range:
+        begin = self._first_view[id(operand)]
+        return range(begin, begin + len(operand.arrays))
+
+    def _units(self) -> Units:
+        away = np.zeros(len(self._views), np.bool_)
+        home = np.array([*self.home_of, HOST], np.int64)[self._allocation].tolist()
+        for op, memories in zip(self._ops, self.memories, strict=True):
+            for operand, memory in zip(op.operands, memories, strict=True):
+                for view in self._views_of(operand):
+                    away[view] |= home[view] != memory
+        return units(self._views, away)
+
+
+class _Result:
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        assignment: Assignment,
+        costs: Costs,
+        devices: Sequence[Device],
+        used: _Used,
+        followed: Mapping[int, Followed],
+    ) -> None:
+        self._ops = ops
+        self._assignment = assignment
+        self._costs = costs
+        self._devices = devices
+        self._used = used
+        self._followed = followed
+        self._mirrors = Mirrors(used.units.extents, used.home_of)
+        self._groups, self._group_of = copy_groups(followed)
+        self._noted = sorted({op for found in followed.values() for op in found.noted})
+        self._place_ops()
+
+    def coherent(self, edges: Edges, ordering: Edges) -> Coherent:
+        used, count = self._used, self._count
+        rewriting = Rewriting(lambda array, memory: self._mirrors.at(array, used.allocation_of(array), memory))
+        at = np.array(self._at_op, np.int64)
+        ops: list[Op | None] = [None] * count
+        device = np.full(count, HOST, np.int32)
+        seconds, spread, source = np.zeros(count), np.zeros(count), np.zeros(count, np.int32)
+        device[at], seconds[at] = self._assignment.device, self._costs.seconds
+        spread[at], source[at] = self._costs.spread, self._costs.source
+        for op, index, memories in zip(self._ops, self._at_op, used.memories, strict=True):
+            ops[index] = rewriting.placed(op, index, memories)
+        activity: dict[int, Activity] = {}
+        for group, index in zip(self._groups, self._at_group, strict=True):
+            body = self._transferred(group)
+            ops[index] = AddedOp(self._ops[group.op], index, self._name(group), body)
+            device[index] = group.source if group.target == HOST else group.target
+            seconds[index] = LATENCY + BYTE * max(body.nbytes)
+            if group.activity is not None:
+                activity[index] = group.activity
+        flags = self._flags()
+        for number, index in self._at_note.items():
+            table = flags.sets.get(index) or flags.clears[index]
+            ops[index] = AddedOp(self._ops[number], index, f"note for {self._ops[number].name!r}", Noted(len(table)))
+            device[index] = flags.device[index]
+        edges, ordering = self._all_edges(edges, ordering)
+        return Coherent(
+            tuple(op for op in ops if op is not None),
+            edges,
+            ordering,
+            Assignment(device),
+            self._costs._replace(seconds=seconds, spread=spread, source=source),
+            self._mirrors.all,
+            activity,
+            flags.sets,
+            flags.clears,
+            len(flags.write_backs),
+            tuple(flags.write_backs),
+        )
+
+    def _place_ops(self) -> None:
+        """Number the ops anew: copies come right before the op that needs them, notes right after."""
+        before: list[list[int]] = [[] for _ in self._ops]
+        behind: list[list[int]] = [[] for _ in self._ops]
+        for number, group in enumerate(self._groups):
+            (behind if group.after else before)[group.op].append(number)
+        noted = set(self._noted)
+        places = itertools.count()
+        self._at_op = [0] * len(self._ops)
+        self._at_group = [0] * len(self._groups)
+        self._at_note: dict[int, int] = {}
+        for index in range(len(self._ops)):
+            # What comes from a device may go on to another one.
+            for number in sorted(before[index], key=lambda each: self._groups[each].target != HOST):
+                self._at_group[number] = next(places)
+            self._at_op[index] = next(places)
+            for number in behind[index]:
+                self._at_group[number] = next(places)
+            if index in noted:
+                self._at_note[index] = next(places)
+        self._count = next(places)
+
+    def _at(self, unit: int, node: Node) -> int:
+        if isinstance(node, CopyKey):
+            return self._at_group[self._group_of[unit, node]]
+        return self._at_note[node.op] if isinstance(node, NoteKey) else self._at_op[node]
+
+    def _transferred(self, group: CopyGroup) -> Transferred:
+        pairs = tuple(self._pairs(members, group.source, group.target) for members in group.members)
+        return Transferred(group.source, group.target, pairs)
+
+    def _pairs(self, members: Sequence[int], source: int, target: int) -> tuple[tuple[Array, Array], ...]:
+        if not members:
+            return ()
+        found = self._used.units
+        allocation = found.all[members[0]].allocation
+        arrays = found.arrays([box for unit in members for box in found.all[unit].boxes], allocation)
+        at: Callable[[Array, int], Array] = lambda array, memory: self._mirrors.at(array, allocation, memory)  # noqa: E731
+        return tuple((at(array, source), at(array, target)) for array in arrays)
+
+    def _name(self, group: CopyGroup) -> str:
+        where = HOST_NAME if group.target == HOST else self._devices[group.target].name
+        return f"copy to {where} {'after' if group.after else 'for'} {self._ops[group.op].name!r}"
+
+    def _flags(self) -> _Flags:
+        flags = _Flags()
+        alike: dict[tuple[int, int, frozenset[tuple[int, int, int]]], list[int]] = {}
+        for unit, found in self._followed.items():
+            home = self._used.home_of[self._used.units.all[unit].allocation]
+            if any(each.memory != home for each in found.written):
+                sign = frozenset((self._at(unit, each.by), each.phase, each.memory) for each in found.written)
+                alike.setdefault((self._used.units.all[unit].allocation, found.period, sign), []).append(unit)
+        for (allocation, period, written), members in alike.items():
+            home = self._used.home_of[allocation]
+            flag_of: dict[int, int] = {}
+            for memory in sorted({memory for _, _, memory in written} - {home}):
+                flag_of[memory] = len(flags.write_backs)
+                device = home if memory == HOST else memory
+                flags.write_backs.append(WriteBack(flag_of[memory], device, self._pairs(members, memory, home)))
+            for index, phase, memory in written:
+                flags.device.setdefault(index, flags.write_backs[next(iter(flag_of.values()))].device)
+                for other, flag in flag_of.items():
+                    table = flags.found[other == memory].setdefault(index, {})
+                    table.setdefault((phase, period), set()).add(flag)
+        own = {self._at_op[op.index]: _period_of(op) for op in self._ops}
+        own |= {at: group.period for group, at in zip(self._groups, self._at_group, strict=True)}
+        for number, tables in enumerate(flags.found):
+            for index, told in tables.items():
+                every = own.get(index) or math.lcm(*{period for _, period in told})
+                row = [set[int]() for _ in range(every)]
+                for (phase, period), numbers in told.items():
+                    for place in range(phase % math.gcd(period, every), every, math.gcd(period, every)):
+                        row[place] |= numbers
+                (flags.clears, flags.sets)[number][index] = tuple(tuple(sorted(each)) for each in row)
+        return flags
+
+    def _all_edges(self, edges: Edges, ordering: Edges) -> tuple[Edges, Edges]:
+        found: dict[bool, set[tuple[int, int, int]]] = {False: set(), True: set()}
+        for unit, each in self._followed.items():
+            for src, dst, distance, poison in each.edges:
+                found[poison].add((self._at(unit, src), self._at(unit, dst), distance))
+        for group, index in zip(self._groups, self._at_group, strict=True):
+            if not group.later:  # where it has failed, the data is missing ever after
+                found[True].add((index, index, group.period))
+        at = np.array(self._at_op, np.int32)
+        new = {poison: np.array(sorted(more), np.int32).reshape(-1, 3).T for poison, more in found.items()}
+
+        def joined(old: Edges, *more: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Edges:
+            rows = [np.stack([at[old.src], at[old.dst], old.distance]), *more]
+            return edges_of(self._count, *np.concatenate(rows, axis=1))
+
+        return joined(edges, new[True]), joined(ordering, new[True], new[False])
+
+
+class _Flags:
+    """Who sets and clears which flags."""
+
+    def __init__(self) -> None:
+        self.write_backs: list[WriteBack] = []
+        self.sets: dict[int, Phases] = {}
+        self.clears: dict[int, Phases] = {}
+        self.device: dict[int, int] = {}  # by op, one that has to do with its flags
+        # Those to clear, and to set: by op, by step modulo a period.
+        self.found: tuple[dict[int, dict[tuple[int, int], set[int]]], ...] = ({}, {})
+
+
+def _period_of(op: Op) -> int:
+    return math.lcm(*{len(operand.ring.views) for operand in op.operands if operand.ring is not None})
+
+
+def _sequence(n: int, ordering: Edges) -> Sequence[int]:
+    """The ops in an order that agrees with the edges within a step: program order, wherever they leave it open."""
+    inside = ordering.distance == 0
+    src, dst = ordering.src[inside], ordering.dst[inside]
+    if (src < dst).all():
+        return range(n)
+    missing = np.bincount(dst, minlength=n).tolist()
+    followers: list[list[int]] = [[] for _ in range(n)]
+    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
+        followers[a].append(b)
+    ready = [op for op in range(n) if not missing[op]]
+    found = []
+    while ready:
+        found.append(heapq.heappop(ready))
+        for follower in followers[found[-1]]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, follower)
+    return found

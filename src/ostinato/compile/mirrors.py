@@ -1,0 +1,74 @@
+"""Mirrors: what stands for an array in a memory that is not its home."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ostinato.devices.registry import address_of
+from ostinato.devices.shadow import Reserved, bytes_at, view_of
+from ostinato.graph.arrays import Array
+
+__all__ = ["Mirror", "Mirrors"]
+
+
+@dataclass(frozen=True, eq=False)
+class Mirror:
+    """As much memory elsewhere as ops use of an allocation, with made-up addresses: each plan has memory of its own."""
+
+    memory: int
+    """Where it is: `HOST`, or the index of a device."""
+    home: int
+    """Where the allocation is."""
+    low: int
+    """The first byte that is used of the allocation."""
+    high: int
+    """What is behind the last."""
+    reservation: Reserved = field(repr=False)
+
+    @property
+    def base(self) -> int:
+        """The address that stands for the mirror's first byte; nothing is there."""
+        return self.reservation.address
+
+    def at(self, array: Array) -> Array:
+        """Return what stands for an array of the home."""
+        raw = bytes_at(self.base, self.high - self.low, self.reservation)
+        return view_of(raw, address_of(array) - self.low, array.shape, array.dtype, array.strides)
+
+
+class Mirrors:
+    """The mirrors of allocations, made where they are asked for.
+
+    Parameters
+    ----------
+    extents
+        By allocation, the first byte that is used, and what is behind the last.
+    homes
+        By allocation, the memory that it is in.
+    """
+
+    def __init__(self, extents: Sequence[tuple[int, int]], homes: Sequence[int]) -> None:
+        self._extents = extents
+        self._homes = homes
+        self._known: dict[tuple[int, int], Mirror] = {}
+
+    @property
+    def all(self) -> tuple[Mirror, ...]:
+        """Those that were asked for."""
+        return tuple(self._known.values())
+
+    def at(self, array: Array, allocation: int, memory: int) -> Array:
+        """Return what an array of an allocation is in a memory: itself at home, elsewhere its place in a mirror.
+
+        One without elements is the same everywhere.
+        """
+        if not array.size or memory == self._homes[allocation]:
+            return array
+        mirror = self._known.get((allocation, memory))
+        if mirror is None:
+            low, high = self._extents[allocation]
+            mirror = self._known[allocation, memory] = Mirror(
+                memory, self._homes[allocation], low, high, Reserved(high - low)
+            )
+        return mirror.at(array)
