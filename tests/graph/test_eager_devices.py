@@ -292,3 +292,42 @@ def test_many_threads_at_once(device):
     for thread in threads:
         thread.join()
     assert [array.get()[0] for array in arrays] == [index + 10 for index in range(8)]
+
+
+_INDICES = (
+    (slice(0, 3),),
+    (slice(2, 5),),
+    (slice(None), slice(1, 3)),
+    (slice(None, None, 2), slice(None, None, -1)),
+    (slice(4, 1, -1), 2),
+    (slice(1, 1),),
+    (3, 2),
+    (),
+)
+
+
+@pytest.mark.parametrize("base_on_device", [False, True])
+def test_any_views_of_one_array(device, base_on_device):
+    """Each pair of views, read and written, on the device and on the host."""
+
+    def move(src, dst):
+        values = src.copy()  # as if it had been copied first
+        dst[...] = values.sum() + np.arange(dst.size, dtype=float).reshape(dst.shape)
+
+    @ost.task
+    def on_device(stream: ost.Stream, src: ost.Read, dst: ost.ReadWrite):
+        fake.launch(stream, move, src, dst)
+
+    @ost.task
+    def on_host(src: ost.Read, dst: ost.ReadWrite):
+        move(src, dst)
+
+    start = np.arange(25.0).reshape(5, 5)
+    for one in _INDICES:
+        for other in _INDICES:
+            wanted = start.copy()
+            move(wanted[(*one, Ellipsis)], wanted[(*other, Ellipsis)])
+            for task in (on_device, on_host):
+                got = array_of(device, start) if base_on_device else start.copy()
+                task(got[(*one, Ellipsis)], got[(*other, Ellipsis)])
+                assert (got.get() if base_on_device else got).tolist() == wanted.tolist(), (one, other)
