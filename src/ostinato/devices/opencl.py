@@ -79,6 +79,11 @@ class OpenCLArray(DeviceArray):
         """The ``cl_mem`` of `data`."""
         return int(self.data.int_ptr)
 
+    @property
+    def pointer(self) -> int:
+        """What C code gets for it: `int_ptr`."""
+        return self.int_ptr
+
     def with_queue(self, queue: cl.CommandQueue) -> Any:
         """Return a `pyopencl.array.Array` of the same memory that works on `queue`."""
         from pyopencl.array import Array
@@ -159,7 +164,7 @@ class OpenCLDevice:
         return buffer
 
     def adopt(self, obj: object) -> DeviceArray | None:
-        """Return the array that a `pyopencl.array.Array` is; of a buffer or shared virtual memory, its bytes.
+        """Return the array that a `pyopencl.array.Array` is, when it is there; of a buffer or shared memory, its bytes.
 
         Raises
         ------
@@ -181,6 +186,7 @@ class OpenCLDevice:
     def _adopt_array(self, array: Any) -> DeviceArray | None:
         if not self._is_here(array.context, type(array)):
             return None
+        array.finish()  # what was enqueued for it on queues of its owner's
         if array.base_data is None:  # it has no elements
             return self.allocate(0).array(array.shape, array.dtype)
         allocation, offset = self._allocation_of(array.base_data)
