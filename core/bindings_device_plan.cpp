@@ -2,7 +2,6 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -165,6 +164,7 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
     auto devices = std::make_unique<DevicePlan>();
     devices->fenced = fenced || write_backs.size() != 0;
     devices->index.assign(schedule.n_slots, kNone);
+    devices->of_op.assign(schedule.n_ops, kNone);
     devices->stream_of_lane.assign(schedule.lanes.size(), -1);
     devices->lazy.resize(schedule.lanes.size());
     devices->ops.reserve(operations.size());
@@ -191,7 +191,7 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
                 check_phases(table.begin.size() - 1, period);
         }
         waits.push_back(nb::cast<std::vector<std::pair<std::uint32_t, std::uint32_t>>>(its_waits));
-        devices->index[slot] = static_cast<std::uint32_t>(devices->ops.size() - 1);
+        devices->index[slot] = devices->of_op[id] = static_cast<std::uint32_t>(devices->ops.size() - 1);
         std::int32_t& of_lane = devices->stream_of_lane[lane];
         if (of_lane >= 0 && of_lane != static_cast<std::int32_t>(op.stream))
             throw nb::value_error("a lane enqueues on one stream");
@@ -224,11 +224,9 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
 }
 
 std::uint32_t device_op_of(const DevicePlan& devices, std::uint32_t op) {
-    const auto at =
-        std::find_if(devices.ops.begin(), devices.ops.end(), [op](const DeviceOp& entry) { return entry.op == op; });
-    if (at == devices.ops.end())
+    if (op >= devices.of_op.size() || devices.of_op[op] == kNone)
         throw nb::value_error("there is no such device operation");
-    return static_cast<std::uint32_t>(at - devices.ops.begin());
+    return devices.of_op[op];
 }
 
 }  // namespace ostinato

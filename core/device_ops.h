@@ -114,7 +114,7 @@ struct DevicePlan {
 
     std::vector<std::shared_ptr<Stream>> streams;
     std::vector<DeviceOp> ops;
-    std::vector<std::uint32_t> index;  // by slot: which of `ops`
+    std::vector<std::uint32_t> index, of_op;  // by slot, and by operation: which of `ops`
     std::vector<Segment> segments;
     std::vector<std::uint32_t> segment_at;         // by slot: which segment begins there, or kNoSegment
     std::vector<std::uint32_t> segment_of_python;  // by PythonPlan::ops: which segment it is part of, or kNoSegment
