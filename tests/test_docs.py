@@ -18,7 +18,7 @@ import pytest
 import ostinato as ost
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("PIL", "matplotlib", "numba", "optuna")
+EXTRAS = ("PIL", "matplotlib", "numba", "optuna", "pyopencl")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NAMES = (
     "index",
