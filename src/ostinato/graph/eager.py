@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ostinato import _core
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.discovery import reasons, usable
 from ostinato.devices.registry import address_of, allocation_at, device_array
@@ -16,12 +17,13 @@ from ostinato.devices.transfers import wait_for
 from ostinato.errors import DeviceError
 from ostinato.graph.arrays import Array
 from ostinato.graph.operand import READ, WRITE
+from ostinato.graph.stream import STREAM
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.devices.stream import Stream
 
-__all__ = ["Elsewhere", "device_for", "stream_of"]
+__all__ = ["Use", "call_c", "call_python"]
 
 _Maker: TypeAlias = Callable[[Array, int], "Array | DeviceArray"]
 """Makes an array like another, at an offset in memory."""
@@ -31,7 +33,108 @@ _LINE = 64  # bytes; copies are as well aligned within a cache line as the origi
 _free: WeakKeyDictionary[Device, list[int]] = WeakKeyDictionary()  # streams that no call is on
 
 
-class Elsewhere:
+class Use(NamedTuple):
+    """An array among the arguments of a call."""
+
+    value: object
+    """What was passed."""
+    array: Array
+    """Its memory, that of an array of a device as its shadow."""
+    mode: int
+
+
+def call_python(task: str, function: Callable[..., Any], args: Sequence[object], keywords: tuple[str, ...]) -> Any:
+    """Call a Python function, and return what it returns once all that it started is done.
+
+    Parameters
+    ----------
+    task
+        The name for messages.
+    function
+        The function.
+    args
+        The positional, then the keyword values, in which a `Use` stands for an array, and `STREAM` for the stream.
+        With a stream, arrays are passed as its device has them, else as the host has them.
+    keywords
+        The names of the latter.
+
+    Raises
+    ------
+    DeviceError
+        What was started failed, or there is no device.
+    """
+    passed = list(args)
+    uses = [(place, value) for place, value in enumerate(args) if isinstance(value, Use)]
+    device = _device_for(task, [use for _, use in uses]) if _takes_stream(args) else None
+    there = _Elsewhere(device, [use for _, use in uses])
+    for (place, use), copy in zip(uses, there.copies, strict=True):
+        if isinstance(copy, np.ndarray):
+            copy.flags.writeable = bool(use.mode & WRITE)
+        passed[place] = use.value if copy is None else copy
+
+    def call(stream: object) -> Any:
+        values = [stream if value is STREAM else value for value in passed]
+        count = len(values) - len(keywords)
+        return function(*values[:count], **dict(zip(keywords, values[count:], strict=True)))
+
+    if device is None:
+        result = call(None)
+    else:
+        with _stream_of(device, (args, there)) as stream:
+            result = call(stream)
+    there.write_back()
+    return result
+
+
+def call_c(task: str, address: int, user: int, args: Sequence[object], step: int = 0) -> int:
+    """Call a C function, as `call_python` does, and return its code; what it wrote comes back if that is 0.
+
+    Among `args`, all but arrays and the stream are numbers.
+    """
+    uses = [value for value in args if isinstance(value, Use)]
+    device = _device_for(task, uses) if _takes_stream(args) else None
+    there = _Elsewhere(device, uses)
+    arrays = [
+        use.array if copy is None else copy.shadow if isinstance(copy, DeviceArray) else copy
+        for use, copy in zip(uses, there.copies, strict=True)
+    ]
+    if device is None:
+        scalars: list[Any] = [value for value in args if not isinstance(value, Use)]
+        code = _core.call_native(address, user, arrays, scalars, step)
+    else:
+        with _stream_of(device, (args, there)) as stream:
+            scalars = [stream.handle if value is STREAM else value for value in args if not isinstance(value, Use)]
+            code = _core.call_native(address, user, arrays, scalars, step)
+    if code == 0:
+        there.write_back()
+    return code
+
+
+def _takes_stream(args: Sequence[object]) -> bool:
+    return any(value is STREAM for value in args)  # arrays have an == of their own
+
+
+def _device_for(task: str, uses: Sequence[Use]) -> Device:
+    """Return the device that a task with a stream runs on: that of the first array on one, else the first there is.
+
+    What other libraries have begun there with arrays of theirs is done.
+    """
+    device = next(filter(None, (_device_of(use.array) for use in uses)), None)
+    if device is not None:
+        if any(not isinstance(use.value, DeviceArray) and _device_of(use.array) is not None for use in uses):
+            device.finish()
+        return device
+    found = usable()
+    if not found:
+        why = "; ".join(f"{kind}: {reason}" for kind, reason in reasons().items())
+        raise DeviceError(
+            f"{task}() works on the stream of a device, but there is no device that this process can use"
+            + (f" ({why})" if why else "")
+        )
+    return found[0]
+
+
+class _Elsewhere:
     """Arrays as one memory has them while a call runs there.
 
     Those that lie in another memory are copied to this one, as far as the call reads them, and what it writes comes
@@ -42,7 +145,7 @@ class Elsewhere:
     device
         Whose memory it is; None for the host's.
     arrays
-        The arrays, those of devices by their shadows, and the modes in which the call uses them.
+        The arrays that the call uses.
 
     Attributes
     ----------
@@ -50,19 +153,18 @@ class Elsewhere:
         By array, the copy; None for those that lie there.
     """
 
-    def __init__(self, device: Device | None, arrays: Sequence[tuple[Array, int]]) -> None:
+    def __init__(self, device: Device | None, arrays: Sequence[Use]) -> None:
         self._device = device
         self._arrays = arrays
-        moved = [(array, _bounds(array)) for array, _ in arrays if _device_of(array) is not device]
         rooms: list[tuple[int, int]] = []
-        for low, high in sorted(bounds for _, bounds in moved):
+        for low, high in sorted(_bounds(use.array) for use in arrays if _device_of(use.array) is not device):
             if rooms and low < rooms[-1][1]:
                 rooms[-1] = rooms[-1][0], max(high, rooms[-1][1])
             else:
                 rooms.append((low, high))
         makers = [(low, high, self._room(low, high)) for low, high in rooms]
         self.copies: list[Array | DeviceArray | None] = []
-        for array, mode in arrays:
+        for _, array, mode in arrays:
             copy = None
             if _device_of(array) is not device:
                 first, last = _bounds(array)
@@ -74,7 +176,7 @@ class Elsewhere:
 
     def write_back(self) -> None:
         """Copy back what the call has written."""
-        for (array, mode), copy in zip(self._arrays, self.copies, strict=True):
+        for (_, array, mode), copy in zip(self._arrays, self.copies, strict=True):
             if copy is not None and mode & WRITE:
                 _assign(array, copy)
 
@@ -88,28 +190,8 @@ class Elsewhere:
         return lambda like, offset: np.ndarray(like.shape, like.dtype, room, shift + offset, like.strides)
 
 
-def device_for(task: str, values: Sequence[object], arrays: Sequence[tuple[Array, int]]) -> Device:
-    """Return the device that a task with a stream runs on: that of the first array on one, else the first there is.
-
-    What other libraries have begun there with arrays of theirs is done.
-    """
-    device = next(filter(None, (_device_of(array) for array, _ in arrays)), None)
-    if device is not None:
-        if any(_is_foreign(value, array) for value, (array, _) in zip(values, arrays, strict=True)):
-            device.finish()
-        return device
-    found = usable()
-    if not found:
-        why = "; ".join(f"{kind}: {reason}" for kind, reason in reasons().items())
-        raise DeviceError(
-            f"{task}() works on the stream of a device, but there is no device that this process can use"
-            + (f" ({why})" if why else "")
-        )
-    return found[0]
-
-
 @contextmanager
-def stream_of(device: Device, kept: object) -> Iterator[Stream]:
+def _stream_of(device: Device, kept: object) -> Iterator[Stream]:
     """Within this, a stream that nobody else uses; at the end, all its work is done, and `kept` lives until then.
 
     Raises
@@ -143,11 +225,6 @@ def stream_of(device: Device, kept: object) -> Iterator[Stream]:
 def _device_of(array: Array) -> Device | None:
     allocation = allocation_at(address_of(array))
     return None if allocation is None else allocation.device
-
-
-def _is_foreign(value: object, array: Array) -> bool:
-    """Whether a value, whose memory an array is, is an array of a device that another library made."""
-    return not isinstance(value, DeviceArray) and _device_of(array) is not None
 
 
 def _bounds(array: Array) -> tuple[int, int]:

@@ -6,14 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ostinato._core import call_native
-from ostinato.devices.array import DeviceArray
 from ostinato.errors import TaskError
 from ostinato.graph.access import Access
-from ostinato.graph.arrays import Array, as_ndarray
+from ostinato.graph.arrays import as_ndarray
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
-from ostinato.graph.eager import Elsewhere, device_for, stream_of
+from ostinato.graph.eager import Use, call_c
 from ostinato.graph.formal import ACCESS, Formal, by_place
 from ostinato.graph.native_pointer import function_address, user_address
 from ostinato.graph.operand import WRITE, Operand
@@ -98,14 +96,12 @@ class NativeTask(Recordable):
     def run(self, args: tuple[Any, ...]) -> None:
         """Call the function now, in step 0."""
         self._check_count(args)
-        arrays: list[tuple[Array, int]] = []
-        given: list[object] = []
-        scalars: list[float | int] = []
+        passed: list[Any] = []
         for place, (value, kind) in enumerate(zip(args, self._given, strict=True)):
             refuse_placeholder(value, self.name)
             label = self.label(place)
             if isinstance(kind, type):
-                scalars.append(as_scalar(value, kind, label))
+                passed.append(as_scalar(value, kind, label))
                 continue
             array = as_ndarray(value)
             if array is None:
@@ -115,23 +111,10 @@ class NativeTask(Recordable):
                 raise TypeError(f"{label}: {refusal}")
             if kind & WRITE and not array.flags.writeable:
                 raise ValueError(f"{label} is written, but the array passed is read-only")
-            given.append(value)
-            arrays.append((array, kind))
-        device = None if self.stream is None else device_for(self.name, given, arrays)
-        there = Elsewhere(device, arrays)
-        passed = [
-            array if copy is None else copy.shadow if isinstance(copy, DeviceArray) else copy
-            for (array, _), copy in zip(arrays, there.copies, strict=True)
-        ]
-        if device is None or self.stream is None:
-            code = call_native(self.address, self.user_address, passed, scalars)
-        else:
-            before = sum(isinstance(kind, type) for kind in self.kinds[: self.stream.place])
-            with stream_of(device, (args, there)) as stream:
-                scalars.insert(before, stream.handle)
-                code = call_native(self.address, self.user_address, passed, scalars)
-        if code == 0:
-            there.write_back()
+            passed.append(Use(value, array, kind))
+        if self.stream is not None:
+            passed.insert(self.stream.place, STREAM)
+        code = call_c(self.name, self.address, self.user_address, passed)
         if code != 0:
             raise TaskError(f"native task {self.name!r} failed: it returned {code}")
 

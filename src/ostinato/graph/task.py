@@ -14,10 +14,10 @@ import numpy as np
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.registry import any_allocations
 from ostinato.graph.access import Access, annotated_mode, signature_of
-from ostinato.graph.arrays import Array, as_ndarray
+from ostinato.graph.arrays import as_ndarray
 from ostinato.graph.body import PythonCall
 from ostinato.graph.context import current
-from ostinato.graph.eager import Elsewhere, device_for, stream_of
+from ostinato.graph.eager import Use, call_python
 from ostinato.graph.formal import ACCESS, Formal, by_place, filled_in, plain
 from ostinato.graph.no_value import NoValue
 from ostinato.graph.operand import READ, WRITE, Operand
@@ -250,38 +250,16 @@ class Task(PythonTask, Generic[P, R]):
     def _call_elsewhere(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run at once, on a device, or with copies of arrays of devices."""
         values, keywords, modes = self.complete(args, kwargs)
-        passed = [self._passed(value, mode) for value, mode in zip(values, modes, strict=True)]
-        places: list[int] = []
-        arrays: list[tuple[Array, int]] = []
+        passed: list[Any] = []
         for place, (value, mode) in enumerate(zip(values, modes, strict=True)):
             array = as_ndarray(value) if mode and (self.stream is not None or isinstance(value, DeviceArray)) else None
-            if array is not None:
-                if mode & WRITE and not array.flags.writeable:
-                    raise ValueError(f"{self.label(place)} is written, but the array passed is read-only")
-                places.append(place)
-                arrays.append((array, mode))
-        device = None if self.stream is None else device_for(self.name, [values[place] for place in places], arrays)
-        there = Elsewhere(device, arrays)
-        for place, copy, (_, mode) in zip(places, there.copies, arrays, strict=True):
-            if isinstance(copy, np.ndarray):
-                copy.flags.writeable = bool(mode & WRITE)
-            if copy is not None:
-                passed[place] = copy
-
-        def call(stream: Stream | None) -> Any:
-            given, names = tuple(passed), keywords
-            if self.stream is not None:
-                given, names = self.stream.with_stream(given, names, stream)
-            count = len(given) - len(names)
-            return self.function(*given[:count], **dict(zip(names, given[count:], strict=True)))
-
-        if device is None:
-            result = call(None)
-        else:
-            with stream_of(device, (passed, there)) as stream:
-                result = call(stream)
-        there.write_back()
-        return result
+            if array is not None and mode & WRITE and not array.flags.writeable:
+                raise ValueError(f"{self.label(place)} is written, but the array passed is read-only")
+            passed.append(self._passed(value, mode) if array is None else Use(value, array, mode))
+        arguments = tuple(passed)
+        if self.stream is not None:
+            arguments, keywords = self.stream.with_stream(arguments, keywords)
+        return call_python(self.name, self.function, arguments, keywords)
 
     def _passed(self, value: Any, mode: int) -> Any:
         """Return an argument as a replay would pass it."""
