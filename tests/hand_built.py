@@ -18,12 +18,8 @@ Edges = dict[int, list[tuple[int, int]]]
 
 def _flat(n: int, table: Edges) -> tuple[Any, Any, Any]:
     rows = [table.get(op, []) for op in range(n)]
-    begin = np.cumsum([0, *map(len, rows)])
-    return (
-        begin,
-        np.array([op for row in rows for op, _ in row], np.int32),
-        np.array([d for row in rows for _, d in row], np.int32),
-    )
+    flat = np.array([edge for row in rows for edge in row], np.int32).reshape(-1, 2)
+    return np.cumsum([0, *map(len, rows)]), flat[:, 0].copy(), flat[:, 1].copy()
 
 
 def schedule(lanes: Sequence[Sequence[int]], kinds: Sequence[int], edges: Edges, periods: Sequence[int] = (1,)) -> Any:

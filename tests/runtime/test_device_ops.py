@@ -122,9 +122,11 @@ def test_all_is_issued_before_the_device_has_begun_and_the_run_ends_when_it_is_d
     built, done, _ = chain(machine, device)
     run = submit(built, 2)
     until(lambda: device.core.counters["call"] == 6)
-    assert not done and not run.wait(0.01)
+    assert not done
+    assert not run.wait(0.01)
     drive(device, run)
-    assert done == [0, 1, 2, 0, 1, 2] and run.good
+    assert done == [0, 1, 2, 0, 1, 2]
+    assert run.good
 
 
 def test_who_comes_after_a_completion_sees_what_the_device_did(machine, device):
@@ -215,11 +217,15 @@ def test_a_launch_that_fails_is_told_of_the_op_and_poisons(machine, device):
     run = built.replay(3, 0, True, None, None, None, False)
     ((op, step, error),), unlisted = run.failures()
     assert (op, step, unlisted) == (0, 1, 0)
-    assert type(error).__name__ == "DeviceError" and error.device == "fake:0" and error.usable
+    assert type(error).__name__ == "DeviceError"
+    assert error.device == "fake:0"
+    assert error.usable
     assert str(error).startswith("fake:0: ")
-    assert calls == [1] and run.steps == 2
+    assert calls == [1]
+    assert run.steps == 2
     run.deliver()
-    assert built.replay(2, 0, True, None, None, None, False) == 2 and calls == [1, 1, 1]
+    assert built.replay(2, 0, True, None, None, None, False) == 2
+    assert calls == [1, 1, 1]
 
 
 def test_work_that_fails_on_the_device_is_told_of_the_op_when_it_is_known(machine, device):
@@ -262,7 +268,9 @@ def test_a_lost_device_ends_runs_and_says_that_it_cannot_be_used(machine, device
     device.core.lose()
     assert run.wait(20)
     errors = [error for _, _, error in run.failures()[0]]
-    assert errors and not errors[0].usable and "cannot be used any more" in str(errors[0])
+    assert errors
+    assert not errors[0].usable
+    assert "cannot be used any more" in str(errors[0])
 
 
 def test_a_python_body_that_raises_still_ends_after_what_it_enqueued(machine, device):
@@ -286,7 +294,8 @@ def test_a_python_body_that_raises_still_ends_after_what_it_enqueued(machine, de
     until(lambda: device.core.counters["call"] == 1)
     assert not run.wait(0.02)
     drive(device, run)
-    assert done == [1] and isinstance(run.failures()[0][0][2], ValueError)
+    assert done == [1]
+    assert isinstance(run.failures()[0][0][2], ValueError)
 
 
 def test_a_run_that_is_cancelled_and_aborted_ends_after_the_device(machine, device):
@@ -297,7 +306,8 @@ def test_a_run_that_is_cancelled_and_aborted_ends_after_the_device(machine, devi
     assert not run.wait(0.3), "the device is at work on its arrays"
     assert any(what == "outside" and text == "fake:0 to finish" for what, _, _, text in run.stuck())
     drive(device, run)
-    assert run.cancelled and len(done) == device.core.counters["call"]
+    assert run.cancelled
+    assert len(done) == device.core.counters["call"]
 
 
 def test_a_program_that_nobody_holds_ends_after_the_device(machine, device):
@@ -338,7 +348,8 @@ def test_a_lazy_completion_waits_in_the_last_step_whichever_that_is(machine, dev
     run.cancel()
     assert not run.wait(0.15)
     drive(device, run)
-    assert run.cancelled and len(done) == device.core.counters["call"]
+    assert run.cancelled
+    assert len(done) == device.core.counters["call"]
 
 
 def test_runs_overlap_where_nothing_is_written_back(machine, device):
@@ -372,7 +383,8 @@ def test_what_was_written_is_copied_back_once_a_run(machine, device):
     drive(device, runs[0])
     assert list(home) == [3.0] * 4
     drive(device, runs[1])
-    assert device.core.counters["copy"] == 2 and device.core.counters["fill"] == 5
+    assert device.core.counters["copy"] == 2
+    assert device.core.counters["fill"] == 5
 
 
 def test_a_run_waits_for_what_is_written_back(machine, device):
@@ -395,12 +407,13 @@ def test_nothing_is_copied_back_that_no_run_has_written(machine, device):
     never = (np.zeros((1, 1), np.uint8), np.zeros(1, np.uint8))
     built, home, _ = write_back_program(machine, device, activity=never)
     assert built.replay(3, 0, True, None, None, None, False) == 3
-    assert device.core.counters["copy"] == device.core.counters["fill"] == 0 and not home.any()
+    assert device.core.counters["copy"] == device.core.counters["fill"] == 0
+    assert not home.any()
 
 
 @pytest.mark.parametrize("fails", ["copy", "piece", "record"])
 def test_a_write_back_that_fails_is_told_of_who_wrote(machine, device, fails):
-    built, _, stream = write_back_program(machine, device)
+    built, _, _ = write_back_program(machine, device)
     run = submit(built)
     until(lambda: device.core.counters["fill"] == 1 and device.core.counters["notify"] == 1)
     if fails == "copy":
@@ -411,7 +424,8 @@ def test_a_write_back_that_fails_is_told_of_who_wrote(machine, device, fails):
         device.core.fail_piece(2)
     drive(device, run)
     ((op, step, error),), _ = run.failures()
-    assert (op, step) == (0, 0) and type(error).__name__ == "DeviceError"
+    assert (op, step) == (0, 0)
+    assert type(error).__name__ == "DeviceError"
     assert device.core.in_flight == 0 or fails == "record"
     device.core.run()
     run.deliver()
@@ -474,7 +488,8 @@ def test_poisoned_operations_keep_streams_in_order(machine, device):
     run = submit(built)
     # 4 comes after 3 on its stream only where 3 has been issued before: give it time.
     drive(device, run)
-    assert "never" not in order and run.poisoned
+    assert "never" not in order
+    assert run.poisoned
 
 
 @contextlib.contextmanager
@@ -532,7 +547,8 @@ def test_a_device_that_cannot_capture_is_given_every_call(machine, device):
     built, done = captured_program(machine, device)
     with counting(device) as count:
         assert built.replay(5, 0, True, None, None, None, False) == 5
-    assert count["launch"] == 0 and count["call"] == 20
+    assert count["launch"] == 0
+    assert count["call"] == 20
     assert done == [(i, 0) for _ in range(5) for i in range(4)]
 
 
@@ -558,7 +574,9 @@ def test_a_body_that_cannot_be_captured_is_called(machine, device):
         external=[(1, "completion", (0,))],
     )
     assert built.replay(6, 0, True, None, None, None, False) == 6
-    assert len(done) == 6 and len(handles) == 2 and device.core.counters["capture"] == 1
+    assert len(done) == 6
+    assert len(handles) == 2
+    assert device.core.counters["capture"] == 1
 
 
 def test_captures_follow_rings(machine, device):
@@ -584,7 +602,8 @@ def test_captures_follow_rings(machine, device):
     with counting(device) as count:
         built.replay(6, 0, True, None, None, None, False)
     assert count["launch"] == count["capture"] == 6
-    assert [list(array) for array in arrays[3:]] == [[1, 1]] * 3 and list(arrays[1]) == [2, 2]
+    assert [list(array) for array in arrays[3:]] == [[1, 1]] * 3
+    assert list(arrays[1]) == [2, 2]
     with counting(device) as count:
         built.replay(12, 0, True, None, None, None, False)
     assert (count["launch"], count["capture"]) == (12, 0)
@@ -610,8 +629,11 @@ def test_records_say_when_the_device_was_at_work(machine, device):
     run = built.replay(3, 0, True, None, None, None, True)
     records = np.concatenate([np.frombuffer(data, RECORD) for data, _ in run.trace_records()])
     found = records[records["op"] < 2]
-    assert len(found) == 6 and (found["seat"] == PROCESSOR).all() and (found["status"] == 0).all()
-    assert (found["issued"] <= found["start"]).all() and (found["start"] <= found["end"]).all()
+    assert len(found) == 6
+    assert (found["seat"] == PROCESSOR).all()
+    assert (found["status"] == 0).all()
+    assert (found["issued"] <= found["start"]).all()
+    assert (found["start"] <= found["end"]).all()
     assert (found["start"][1:] >= found["end"][:-1]).all(), "one after the other"
     assert found["issued"][-1] < found["end"][0], "all are issued before the first is done"
     assert (records["issued"][records["op"] == 2] == 0).all()
