@@ -396,7 +396,8 @@ def test_a_run_waits_for_what_is_written_back(machine, device):
         if device.core.counters["copy"]:
             break
     run = later[0]
-    assert not run.wait(0.02) and device.core.counters["fill"] == 1, "the next run waits for this one"
+    assert not run.wait(0.02)
+    assert device.core.counters["fill"] == 1, "the next run waits for this one"
     assert ("device", -1, -1, "fake:0 to finish") in run.stuck()
     drive(device, later[1])
     assert list(home) == [3.0] * 4
