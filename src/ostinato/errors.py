@@ -63,7 +63,19 @@ class PoisonError(OstinatoError):
 
 
 class DeviceError(OstinatoError):
-    """A device, its driver or its memory is missing or cannot be used."""
+    """A device, its driver or its memory is missing or cannot be used, or what it was given has failed.
+
+    Attributes
+    ----------
+    device
+        The name of the device, such as ``"opencl:0"``; None where none is meant.
+    usable
+        Whether the device can be used afterwards. If not, its programs end with errors, and no others are compiled for
+        it.
+    """
+
+    device: str | None = None
+    usable: bool = True
 
 
 class TuningError(OstinatoError):

@@ -20,6 +20,7 @@ from ostinato.graph.body import (
     Body,
     Copy,
     Fill,
+    Inserted,
     Join,
     NativeCall,
     Postcondition,
@@ -36,7 +37,7 @@ from ostinato.graph.param import STEP, Param
 if TYPE_CHECKING:
     from ostinato.events import Barrier
 
-__all__ = ["Lowered", "Outside", "Substitution", "kinds_of", "lower", "needs_gil", "periods_of"]
+__all__ = ["Lowered", "Outside", "Substitution", "Tables", "kinds_of", "lower", "needs_gil", "periods_of"]
 
 
 class Substitution(Protocol):
@@ -52,7 +53,7 @@ class Substitution(Protocol):
 Outside: TypeAlias = list[tuple[int, str, tuple[Any, ...]]]
 """What ops do outside of the program: op, kind and what goes with it, as the core wants it said."""
 
-NOTHING, NATIVE, PYTHON, UNTIL, EXTERNAL, PRECONDITION, POSTCONDITION = range(7)  # as in core/schedule.h
+NOTHING, NATIVE, PYTHON, UNTIL, EXTERNAL, PRECONDITION, POSTCONDITION, DEVICE = range(8)  # as in core/schedule.h
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Lowered:
     counts: list[Param] = field(default_factory=list)  # of arrivals
     barriers: list[Param] = field(default_factory=list)
     outside: Outside = field(default_factory=list)
+    streams: list[_core.devices.Stream] = field(default_factory=list)
 
 
 def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -89,10 +91,12 @@ def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
 _OTHER = {Join: NOTHING, Precondition: PRECONDITION, Postcondition: POSTCONDITION}
 
 
-def needs_gil(body: Body) -> bool:
-    """Whether an op that the core runs as Python, or as external, holds the GIL while it does."""
+def needs_gil(body: Body, kind: int) -> bool:
+    """Whether an op that the core runs as Python, as external or on a device holds the GIL while it does."""
     if isinstance(body, PythonCall):
-        return not (body.releases_gil or body.blocking)
+        return not (body.releases_gil or kind == EXTERNAL)
+    if kind == DEVICE:
+        return False
     if isinstance(body, Arrive):
         return body.value is not Arrive.NO_VALUE
     return isinstance(body, Copy | Fill)
@@ -104,6 +108,8 @@ def periods_of(ops: Sequence[Op]) -> tuple[list[int], list[int]]:
     of = [0] * len(ops)
     for op in ops:
         lengths = [len(operand.ring.views) for operand in op.operands if operand.ring is not None]
+        if isinstance(op.body, Inserted):
+            lengths.append(op.body.period)
         if lengths:
             of[op.index] = classes.setdefault(math.lcm(*lengths), len(classes))
     return list(classes), of
@@ -121,13 +127,13 @@ def lower(
     `outside` is what they do outside, from an earlier plan: phases of barriers count from where that was made. What is
     left out of it is not done.
     """
-    tables = _Tables(ops, n_slots, substitute)
+    tables = Tables(ops, n_slots, substitute)
     for op in ops:
         tables.add(op)
     return tables.build(schedule, outside)
 
 
-class _Tables:
+class Tables:
     """The flat arrays, filled op by op."""
 
     def __init__(self, ops: Sequence[Op], n_slots: int, substitute: Substitution | None) -> None:
@@ -160,6 +166,7 @@ class _Tables:
         self._holdings: dict[int, int] = {}
 
     def add(self, op: Op) -> None:
+        """Add an op; they come in order."""
         body = op.body
         index = op.index
         self._table_begin[index] = len(self._table)
@@ -191,7 +198,7 @@ class _Tables:
                 self._function[index] = _core.builtin_task(how.native)
                 self._scalars += how.scalars
                 self._add_operands(index, how.operands)
-        elif not isinstance(body, Join):
+        elif not isinstance(body, Join | Inserted):
             self._outside_table.append((index, *self._outside(body)))
 
     def _outside(self, body: Body) -> tuple[str, tuple[Any, ...]]:
@@ -233,7 +240,8 @@ class _Tables:
             self._barriers.append(barrier)
         return None, 0, next(place for place, known in enumerate(self._barriers) if known is barrier)
 
-    def build(self, schedule: _core.Schedule, outside: Outside | None) -> Lowered:
+    def build(self, schedule: _core.Schedule, outside: Outside | None, **more: Any) -> Lowered:
+        """Return the plan; `more` goes to the core, too."""
         outside = self._outside_table if outside is None else outside
         self._table_begin[self._n_ops :] = len(self._table)
         self._scalar_begin[self._n_ops :] = len(self._scalars)
@@ -256,7 +264,8 @@ class _Tables:
             step_op=np.ascontiguousarray(steps[:, 0]),
             step_slot=np.ascontiguousarray(steps[:, 1]),
             python=self._python,
-            external=outside,
+            external=[*outside, *more.pop("completions", ())],
+            **more,
         )
         return Lowered(
             plan, self._lowered_natives, self._lowered_objects, self._fills, self._counts, self._barriers, outside

@@ -104,7 +104,7 @@ class MachineModel:
         from ostinato.runtime.machine import default_machine
         from ostinato.runtime.machine_costs import measured
 
-        return measured(len((machine or default_machine()).processors))
+        return measured(len((machine or default_machine())._cpus))
 
 
 _COUNTS = ("cores", "nodes")

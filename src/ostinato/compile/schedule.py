@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +15,33 @@ from ostinato import _core
 from ostinato.compile.check import check
 from ostinato.compile.costs import Costing, Costs, estimated
 from ostinato.compile.dependences import dependences, serial_steps, step_barrier
+from ostinato.compile.device_ops import uses_devices
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.flatten import flatten
 from ostinato.compile.lanes import settle, split
-from ostinato.compile.lower import EXTERNAL, NOTHING, POSTCONDITION, PYTHON, kinds_of, needs_gil, periods_of
+from ostinato.compile.lower import (
+    DEVICE,
+    EXTERNAL,
+    NOTHING,
+    POSTCONDITION,
+    PYTHON,
+    kinds_of,
+    needs_gil,
+    periods_of,
+)
 from ostinato.compile.machine_model import MachineModel
 from ostinato.compile.order import order
 from ostinato.compile.ordering import ordered
+from ostinato.compile.outside import waits_outside
 from ostinato.compile.placement import COMMON, Placement, place
+from ostinato.compile.streams import alone, laned, told_at_once
 from ostinato.compile.waits import Waits, waits
 from ostinato.errors import GraphError
-from ostinato.graph.body import Acquire, Await, Postcondition, Precondition, PythonCall, Release, Until
+from ostinato.graph.body import Acquire, Await, Postcondition, Precondition, Release, Until
 
 if TYPE_CHECKING:
-    from ostinato.graph.body import Body
+    from ostinato.compile.staging import Staged
+    from ostinato.devices.device import Device
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
     from ostinato.graph.param import Param
@@ -57,17 +70,26 @@ class Scheduled:
     preconditions: tuple[str, ...]
     postconditions: tuple[str, ...]
     waits_outside: bool  # for more than its preconditions
+    staged: Staged | None = None  # where devices are used
 
     @property
     def slots(self) -> int:
         """How many operations the core has."""
         return len(self.kinds)
 
+    @property
+    def recorded(self) -> tuple[Op, ...]:
+        """The ops of the flat graph, on the arrays that they were recorded with."""
+        return self.ops if self.staged is None else self.staged.recorded
+
     def anew(self, costs: Costs, processors: int, threads: int, model: MachineModel) -> Scheduled:
         """Return the schedule of the same ops for other costs, or another machine."""
-        return _scheduled(
-            self.ops, self.edges, self.ordering, self.serial, self.params, costs, processors, threads, model
-        )
+        graph = self.ops, self.edges, self.ordering, self.serial, self.params, self.staged
+        return _scheduled(*graph, costs, processors, threads, model)
+
+
+def _no_devices() -> tuple[Device, ...]:
+    return ()
 
 
 def schedule(
@@ -76,11 +98,13 @@ def schedule(
     threads: int | None = None,
     costing: Costing = estimated,
     model: MachineModel = COMMON,
+    devices: Callable[[], tuple[Device, ...]] = _no_devices,
 ) -> Scheduled:
     """Return the schedule of a graph for a machine of so many processors, on up to `threads` threads.
 
     Ops that are bound to a processor run there, even if that takes more threads. What ops take, and which variants of
-    their tasks they run, is what `costing` says; what threads pay for working together, `model`.
+    their tasks they run, is what `costing` says; what threads pay for working together, `model`. Which devices there
+    are is asked of `devices` if the graph uses any.
 
     Raises
     ------
@@ -93,7 +117,13 @@ def schedule(
     serial = serial_steps(flat, edges) and len(ops) > 0
     ordering = ordered(flat, edges)
     threads = processors if threads is None else threads
-    return _scheduled(ops, edges, ordering, serial, dict(flat.params), costs, processors, threads, model)
+    params, found = dict(flat.params), None
+    if uses_devices(ops):
+        from ostinato.compile.staging import staged
+
+        found = staged(ops, edges, ordering, serial, costs, devices())
+        ops, edges, ordering, costs, serial = found.ops, found.edges, found.ordering, found.costs, found.serial
+    return _scheduled(ops, edges, ordering, serial, params, found, costs, processors, threads, model)
 
 
 def _scheduled(
@@ -102,24 +132,30 @@ def _scheduled(
     ordering: Edges,
     serial: bool,
     params: Mapping[str, Param],
+    staged: Staged | None,
     costs: Costs,
     processors: int,
     threads: int,
     model: MachineModel,
 ) -> Scheduled:
-    kinds = kinds_of(ops)
+    kinds = kinds_of(ops) if staged is None else staged.kinds
     periods, _ = periods_of(ops)
     barred = ordering
     seconds, bound = costs.seconds, _gil_bound(ops, kinds)
-    thread_of = np.array([_thread_of(op, processors) for op in ops], np.int32)
+    on_cpu: Sequence[Op] = ops
+    if staged is not None:
+        on_cpu, seconds = staged.on_cpu, staged.seconds_on_threads(seconds)
+    thread_of = np.full(len(ops), -1, np.int32)
+    for op in on_cpu:
+        thread_of[op.index] = _thread_of(op, processors)
     threads = max(threads, int(thread_of.max(initial=-1)) + 1)
-    external = [ops[index] for index in np.flatnonzero(kinds >= EXTERNAL)]
+    external = [ops[index] for index in np.flatnonzero((kinds >= EXTERNAL) & (kinds != DEVICE))]
     tells = kinds == POSTCONDITION
     priority = np.array([op.priority for op in ops], np.int32)
     priority[tells] = _MOST_URGENT
     outside, idle = np.zeros(len(ops), np.bool_), np.zeros(len(ops), np.bool_)
     for op in external:
-        outside[op.index] = _waits_outside(op.body)
+        outside[op.index] = waits_outside(op.body)
         idle[op.index] = isinstance(op.body, Precondition | Await)
     if serial or not ops:  # a run of nothing has an end, too
         barred = step_barrier(ordering, len(ops))
@@ -140,8 +176,15 @@ def _scheduled(
         steady=costs.steady,
         model=model,
     )
+    if staged is not None:
+        streams = staged.streams.over(len(kinds))  # without the barrier between steps, if there is one
+        placement = laned(ops, placement, streams)
     in_order = order(barred, seconds, placement, priority, bound, model=model)
+    if staged is not None:
+        in_order = told_at_once(ops, in_order)
     placement, in_order = settle(barred, placement, in_order, idle, tells)
+    if staged is not None:
+        placement = alone(streams, placement)
     placement = split(barred, placement, in_order, outside, idle)
     check(barred, placement.lane, in_order)
     kept = waits(barred, placement.lane, in_order)
@@ -194,21 +237,18 @@ def _scheduled(
         preconditions,
         postconditions,
         bool(outside.any()),
+        staged,
     )
 
 
 _MOST_URGENT = 2**31 - 1  # whoever waits for a postcondition shall hear of it at once
 
 
-def _waits_outside(body: Body) -> bool:
-    return isinstance(body, Precondition | Await | Acquire) or (isinstance(body, PythonCall) and body.blocking)
-
-
 def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     bound = np.zeros(len(ops), np.bool_)
     if getattr(sys, "_is_gil_enabled", lambda: True)():
-        for index in np.flatnonzero((kinds == PYTHON) | (kinds == EXTERNAL)):
-            bound[index] = needs_gil(ops[index].body)
+        for index in np.flatnonzero((kinds == PYTHON) | (kinds == EXTERNAL) | (kinds == DEVICE)):
+            bound[index] = needs_gil(ops[index].body, int(kinds[index]))
     return bound
 
 

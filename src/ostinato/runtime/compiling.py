@@ -29,5 +29,5 @@ def compile_graph(
     if not isinstance(machine, Machine):
         raise TypeError(f"a graph is compiled for a Machine, not {type(machine).__name__}")
     machine._check_open()
-    threads = threads_for(machine.processors, lanes)
+    threads = threads_for(machine._cpus, lanes)
     return Program(graph, machine, threads, costing_of(costs), checked_runs(runs))

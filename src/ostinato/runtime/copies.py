@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostinato.devices.array import DeviceArray
+from ostinato.devices.registry import allocation_at, device_array
 from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.op import Op
 from ostinato.graph.ring import RingElement
-from ostinato.runtime.memory import Bytes, at_address, bytes_at, extent_of
+from ostinato.runtime.memory import Bytes, at_address, bytes_at, contents, extent_of
 
 if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
@@ -43,7 +45,7 @@ class Allocation:
 
     @property
     def bytes(self) -> Bytes:
-        """All of the memory."""
+        """All of the memory. Where that is a device's, nothing can be read there."""
         return bytes_at(self.low, self.high, self.array)
 
 
@@ -59,7 +61,7 @@ def allocations(ops: Sequence[Op], binding: Substitution, *, whole: bool = True)
     """
     found = []
     for operand in {id(operand): operand for op in ops for operand in op.operands}.values():
-        foreign = operand.array is not None and not isinstance(operand.value, np.ndarray | RingElement)
+        foreign = operand.array is not None and not isinstance(operand.value, np.ndarray | RingElement | DeviceArray)
         for captured in operand.arrays:
             array = binding.substitute(captured)
             root = _root(array) if whole or array.dtype.hasobject else array
@@ -162,6 +164,8 @@ class StandIns:
             if isinstance(value, memoryview) and operand.array is not None:
                 view = memoryview(self.substitute(operand.array))  # type: ignore[arg-type]
                 self._values[id(operand.value)] = view.toreadonly() if value.readonly else view
+            elif isinstance(operand.value, DeviceArray) and operand.array is not None:
+                self._values[id(operand.value)] = device_array(self.substitute(operand.array))
             elif not isinstance(operand.value, np.ndarray | RingElement):
                 self._values[id(operand.value)] = _deep_copy(value, memo)
 
@@ -185,6 +189,11 @@ def _copied(original: Allocation, guard: int) -> Array:
     if original.objects:
         return original.array.copy(order="K")
     size = original.high - original.low
+    memory = allocation_at(original.low)
+    if memory is not None:
+        copied = memory.device.allocate(size).array(size, np.uint8)
+        copied.set(contents(original.bytes))
+        return copied.shadow
     unit = _PAGE if guard else _LINE
     room = np.empty(size + unit + 2 * guard, np.uint8)
     shift = guard + (original.low - room.ctypes.data - guard) % unit

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from ostinato.compile.coherent_ops import Transferred
+from ostinato.graph.arrays import Array
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
@@ -13,9 +16,10 @@ from ostinato.graph.ring import RingElement
 from ostinato.runtime.memory import at_address
 
 if TYPE_CHECKING:
+    from ostinato.compile.schedule import Scheduled
     from ostinato.graph.variant import Variant
 
-__all__ = ["DetachedOp", "detached"]
+__all__ = ["DetachedOp", "detached", "detached_schedule"]
 
 
 class DetachedOp(Op):
@@ -61,6 +65,31 @@ def detached(ops: Sequence[Op]) -> tuple[DetachedOp, ...]:
     return tuple(map(copies.op, ops))
 
 
+def detached_schedule(scheduled: Scheduled) -> Scheduled:
+    """Return a schedule of such copies of its ops."""
+    copies = _Copies()
+    ops = tuple(map(copies.op, scheduled.ops))
+    staged = scheduled.staged
+    if staged is not None:
+        coherent = staged.coherent
+        write_backs = tuple(each._replace(pairs=_pairs(each.pairs)) for each in coherent.write_backs)
+        staged = replace(
+            staged,
+            recorded=tuple(map(copies.op, staged.recorded)),
+            ops=ops,
+            coherent=coherent._replace(ops=ops[: len(coherent.ops)], write_backs=write_backs),
+        )
+    return replace(scheduled, ops=ops, staged=staged)
+
+
+def _pairs(pairs: Iterable[tuple[Array, Array]]) -> tuple[tuple[Array, Array], ...]:
+    return tuple((_address_only(source), _address_only(target)) for source, target in pairs)
+
+
+def _address_only(array: Array) -> Array:
+    return at_address(array.ctypes.data, array, None)
+
+
 class _Copies:
     def __init__(self) -> None:
         self._operands: dict[int, Operand] = {}
@@ -84,6 +113,8 @@ class _Copies:
             return Copy(self._operand(body.source), self._operand(body.target), body.reduce, indices, scatter)
         if isinstance(body, Fill):
             return Fill(self._operand(body.target), body.value)
+        if isinstance(body, Transferred):
+            return Transferred(body.source, body.target, tuple(map(_pairs, body.pairs)))
         return Until(self._operand(body.flag), body.every) if isinstance(body, Until) else body
 
     def _args(self, args: tuple[object, ...]) -> tuple[object, ...]:
@@ -97,11 +128,11 @@ class _Copies:
 
     def _copy(self, operand: Operand) -> Operand:
         if operand.ring is not None:
-            views = tuple(at_address(view.ctypes.data, view, None) for view in operand.ring.views)
+            views = tuple(map(_address_only, operand.ring.views))
             ring = RingElement(cast(Any, None), operand.ring.offset, views)  # the ring holds the old arrays
             return Operand(None, None, ring, operand.mode)
         if operand.array is None:
             return operand
-        array = at_address(operand.array.ctypes.data, operand.array, None)
+        array = _address_only(operand.array)
         is_numpy = isinstance(operand.value, type(array))
         return Operand(array if is_numpy else operand.value, array, None, operand.mode)

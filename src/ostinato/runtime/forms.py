@@ -6,13 +6,14 @@ import dataclasses
 from typing import TYPE_CHECKING, cast
 
 from ostinato import _core
-from ostinato.compile.lower import lower
+from ostinato.compile.lower_scheduled import lower_scheduled
 from ostinato.runtime.statistics import ProgramStatistics
 
 if TYPE_CHECKING:
     from ostinato.compile.costs import Costs
     from ostinato.compile.lower import Lowered
     from ostinato.compile.schedule import Scheduled
+    from ostinato.compile.staging import Staged
     from ostinato.graph.op import Op
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
@@ -38,23 +39,25 @@ class Form:
         Another form of the same program, which may have run.
     """
 
-    __slots__ = ("core", "lowered", "scheduled")
+    __slots__ = ("_processors", "core", "lowered", "scheduled")
 
     def __init__(
         self, machine: Machine, scheduled: Scheduled, binding: Rebinding | None, runs: str, other: Form | None
     ) -> None:
         outside = None if other is None else other.lowered.outside
         self.scheduled: Scheduled = scheduled
-        self.lowered: Lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, binding, outside)
+        self._processors = len(machine._cpus)
+        self.lowered: Lowered = lower_scheduled(scheduled, self._processors, binding, outside)
         kind = "serial" if runs == "serial" else "pipelined"
         self.core: _core.Program = _core.Program(machine._core, scheduled.core, self.lowered.plan, kind)
         if other is not None:
             self.core.stand_by()
 
-    def rebind(self, ops: tuple[Op, ...], binding: Rebinding) -> None:
+    def rebind(self, ops: tuple[Op, ...], staged: Staged | None, binding: Rebinding) -> None:
         """Run on other arrays from the next run on; `ops` are the same ops, which need not hold the old arrays."""
-        self.scheduled = dataclasses.replace(self.scheduled, ops=ops)
-        self.lowered = lower(ops, self.scheduled.core, self.scheduled.slots, binding, self.lowered.outside)
+        self.scheduled = dataclasses.replace(self.scheduled, ops=ops, staged=staged)
+        lowered = self.lowered
+        self.lowered = lower_scheduled(self.scheduled, self._processors, binding, lowered.outside, lowered.streams)
         self.core.rebind(self.lowered.plan)
 
     def let_go(self) -> None:
@@ -87,7 +90,8 @@ class Forms:
         program = self.program
         with program._lock:
             program._check_open()
-            form = program._form(dataclasses.replace(scheduled, ops=self.present.scheduled.ops))
+            present = self.present.scheduled
+            form = program._form(dataclasses.replace(scheduled, ops=present.ops, staged=present.staged))
             program._forms.append(form)
             return form
 

@@ -8,48 +8,21 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from ostinato import _core
 from ostinato.cores import usable_cores
 from ostinato.errors import ContractError, DeviceError
+from ostinato.runtime.processors import HOST, Memory, Processor, processor_of
 from ostinato.runtime.spawned import ANYWHERE, SpawnedRun, spawn
 
 if TYPE_CHECKING:
+    from ostinato.devices.device import Device
     from ostinato.events import Event
     from ostinato.runtime.program import Program
     from ostinato.runtime.run import Run
 
 __all__ = ["Machine", "Memory", "Processor", "default_machine"]
-
-
-class Memory(NamedTuple):
-    """A memory that processors share."""
-
-    name: str
-
-    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike = float) -> np.ndarray[Any, Any]:
-        """Return a new array in this memory, its contents undefined.
-
-        Parameters
-        ----------
-        shape
-            As for `numpy.empty`.
-        dtype
-            As for `numpy.empty`.
-        """
-        return np.empty(shape, dtype)
-
-
-class Processor(NamedTuple):
-    """A processor of a machine."""
-
-    name: str
-    kind: str
-    memory: Memory
 
 
 class Machine:
@@ -62,19 +35,20 @@ class Machine:
         as many as the affinity mask and the control group's quota allow. More than there are cores is slower, never
         wrong.
     gpus
-        None or 0: this version runs on CPUs.
+        How many devices. None: all that are usable, OpenCL devices that are CPUs included; they are looked for when
+        they are first needed. 0: none.
     init
         Called once on every thread that runs tasks, before its first.
 
     Raises
     ------
     DeviceError
-        If GPUs are asked for.
+        There are fewer devices than `gpus` asks for.
 
     Examples
     --------
     >>> import ostinato as ost
-    >>> with ost.Machine(cpus=2) as machine:
+    >>> with ost.Machine(cpus=2, gpus=0) as machine:
     ...     [processor.name for processor in machine.processors]
     ['cpu:0', 'cpu:1']
     """
@@ -88,17 +62,15 @@ class Machine:
             raise ValueError(f"a machine needs at least one CPU, not cpus={count}")
         if gpus is not None and operator.index(gpus) < 0:
             raise ValueError(f"gpus= is a number of devices, not {gpus}")
-        if gpus:
-            raise DeviceError(f"gpus={gpus} was asked for, but this version of Ostinato runs on CPUs only")
         if init is not None and not callable(init):
             raise TypeError(f"init= is a function without arguments, not {init!r}")
         crowded = count > len(cores)
+        self._devices = None if gpus is None else tuple(map(processor_of, _devices(operator.index(gpus))))
         # All cores but the first are pinned to: there the caller of replay() is at home, whose affinity is its own.
         pinned = [-1] * count if crowded else [-1, *cores[1:count]]
         self._init = _Init(init) if init is not None else None
         self._core = _core.Machine(pinned, crowded, self._init.on_worker if self._init else None)
-        self._memory = Memory("host")
-        self._processors = tuple(Processor(f"cpu:{i}", "cpu", self._memory) for i in range(count))
+        self._cpus = tuple(Processor(f"cpu:{i}", "cpu", HOST) for i in range(count))
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._closed = self._ended = False
         self._crowded = crowded
@@ -109,12 +81,16 @@ class Machine:
     @property
     def processors(self) -> tuple[Processor, ...]:
         """The processors, CPUs first."""
-        return self._processors
+        if self._devices is None:
+            from ostinato.devices.discovery import usable
+
+            self._devices = tuple(map(processor_of, usable()))
+        return self._cpus + self._devices
 
     @property
     def memories(self) -> tuple[Memory, ...]:
         """The memories of the processors, each once."""
-        return (self._memory,)
+        return tuple(dict.fromkeys(processor.memory for processor in self.processors))
 
     def processor(self, name: str) -> Processor:
         """Return a processor by name.
@@ -124,10 +100,10 @@ class Machine:
         ValueError
             There is none of that name.
         """
-        for processor in self._processors:
+        for processor in self._cpus if str(name).startswith("cpu:") else self.processors:
             if processor.name == name:
                 return processor
-        names = ", ".join(processor.name for processor in self._processors)
+        names = ", ".join(processor.name for processor in self.processors)
         raise ValueError(f"this machine has no processor {name!r}; it has {names}")
 
     def spawn(
@@ -181,16 +157,20 @@ class Machine:
         """
         return spawn(self, task, args, self._seat(on), after, priority, sys._getframe(1))
 
+    def _found_devices(self) -> tuple[Device, ...]:
+        """Return the machine's devices."""
+        return tuple(processor.device for processor in self.processors if processor.device is not None)
+
     def _seat(self, on: Processor | str | None) -> int:
         """Return the number of a processor, or `ANYWHERE` for a kind."""
         if on is None or on == "cpu":
             return ANYWHERE
         if isinstance(on, Processor):
-            if on not in self._processors:
+            if on not in self._cpus:
                 raise ValueError(f"{on.name!r} is no processor of this machine")
-            return self._processors.index(on)
+            return self._cpus.index(on)
         if isinstance(on, str):
-            return self._processors.index(self.processor(on))
+            return self._cpus.index(self.processor(on))
         raise TypeError(f"on= is a processor, its name or a kind, not {on!r}")
 
     def close(self) -> None:
@@ -228,7 +208,7 @@ class Machine:
         self._close(cancel=kind is not None)
 
     def __repr__(self) -> str:
-        return f"<Machine of {len(self._processors)} CPUs{', closed' if self._closed else ''}>"
+        return f"<Machine of {len(self._cpus)} CPUs{', closed' if self._closed else ''}>"
 
     def _check_open(self) -> None:
         if self._closed:
@@ -240,6 +220,19 @@ class Machine:
         """Before the calling thread runs tasks."""
         if self._init is not None:
             self._init.on_caller()
+
+
+def _devices(count: int) -> tuple[Device, ...]:
+    """Return so many devices."""
+    if count == 0:
+        return ()
+    from ostinato.devices.discovery import usable
+
+    found = usable()
+    if len(found) < count:
+        names = ", ".join(device.name for device in found) or "none"
+        raise DeviceError(f"gpus={count} was asked for, but the devices that can be used here are: {names}")
+    return found[:count]
 
 
 def _cancel(runs: Sequence[_core.Run | _core.Spawned]) -> None:

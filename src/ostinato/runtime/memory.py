@@ -7,10 +7,22 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.graph.arrays import Array
+from ostinato.devices.registry import device_array
+from ostinato.graph.arrays import HOST, Array, memory_of
 from ostinato.graph.padding import used_bytes
 
-__all__ = ["Bytes", "Extent", "at_address", "bytes_at", "extent_of", "raw_bytes", "value_bytes", "writable"]
+__all__ = [
+    "Bytes",
+    "Extent",
+    "assign",
+    "at_address",
+    "bytes_at",
+    "contents",
+    "extent_of",
+    "raw_bytes",
+    "value_bytes",
+    "writable",
+]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -75,6 +87,19 @@ def value_bytes(array: Array) -> Bytes:
 def writable(array: Array) -> Array:
     """Return the same memory as an array that can be written to."""
     return at_address(array.ctypes.data, array, array)
+
+
+def contents(array: Array) -> Array:
+    """Return an array whose elements can be read: itself, or a copy where it lies in the memory of a device."""
+    return array if memory_of(array) == HOST else device_array(array).get()
+
+
+def assign(to: Array, values: Array) -> None:
+    """Copy values to an array, whatever memory it lies in."""
+    if memory_of(to) == HOST:
+        to[...] = values
+    else:
+        device_array(to).set(values)
 
 
 def _strided_bytes(address: int, shape: tuple[int, ...], strides: tuple[int, ...], owner: object) -> Bytes:

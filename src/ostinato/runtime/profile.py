@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.compile.schedule import Scheduled
     from ostinato.graph.op import Op
-    from ostinato.runtime.machine import Processor
+    from ostinato.runtime.processors import Processor
 
 __all__ = ["Profile", "ProfileRecord", "profile_of"]
 

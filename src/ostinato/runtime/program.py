@@ -12,7 +12,7 @@ from ostinato.compile.schedule import schedule
 from ostinato.errors import ContractError
 from ostinato.runtime import record
 from ostinato.runtime.arguments import NO_PARAMS, count, merged, stops
-from ostinato.runtime.detached import detached
+from ostinato.runtime.detached import detached_schedule
 from ostinato.runtime.forms import Form
 from ostinato.runtime.linked import LinkedRuns, linked_runs
 from ostinato.runtime.machine_costs import remembered
@@ -70,18 +70,18 @@ class Program:
     _param_values: Values
 
     def __init__(self, graph: Graph, machine: Machine, threads: int, costing: Costing, runs: str) -> None:
-        processors = len(machine.processors)
+        processors = len(machine._cpus)
         self._machine, self._threads, self._runs = machine, threads, runs
         self._binding: Rebinding | None = None  # made with the first rebind
         self._linked: LinkedRuns | None = None
         self._forms: list[Form] = []
-        self._forms.append(self._form(schedule(graph, processors, threads, costing, remembered(processors))))
+        made = schedule(graph, processors, threads, costing, remembered(processors), machine._found_devices)
+        self._forms.append(self._form(made))
         self._use(self._forms[0])
-        scheduled = self._scheduled
-        self._linked = linked_runs(self._core, machine._core, scheduled, self._lowered, runs, processors)
-        self._params = scheduled.params
+        self._linked = linked_runs(self._core, machine._core, made, self._lowered, runs, processors)
+        self._params = made.params
         self._any_params = bool(self._params)
-        self._outside = bool(scheduled.preconditions)  # each run must be given something
+        self._outside = bool(made.preconditions)  # each run must be given something
         self._lock = threading.Lock()  # rebind, close, and which form takes runs
         self._retuning = threading.Lock()
         self._unsettled: Forms | None = None  # left by a retuning; not the form that is to stay takes runs
@@ -225,10 +225,10 @@ class Program:
         """
         with self._lock:
             self._check_open()
-            binding = (self._binding or Rebinding.of(self._scheduled.ops)).rebound(arrays)
-            ops = detached(self._scheduled.ops) if self._binding is None else self._scheduled.ops
+            scheduled = self._scheduled if self._binding is not None else detached_schedule(self._scheduled)
+            binding = (self._binding or Rebinding.of(self._scheduled.recorded)).rebound(arrays)
             for form in self._forms:
-                form.rebind(ops, binding)
+                form.rebind(scheduled.ops, scheduled.staged, binding)
             self._binding = binding
             self._use(self._serving_form())
             if self._linked is not None:
@@ -325,13 +325,13 @@ class Program:
         from ostinato.runtime.simulating import simulated
 
         self._check_open()
-        return simulated(self._scheduled, machine_model, len(self._machine.processors), copies)
+        return simulated(self._scheduled, machine_model, len(self._machine._cpus), copies)
 
     def explain(self) -> str:
         """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from."""
         from ostinato.view.explain import explain
 
-        return explain(self._scheduled, self._machine._crowded, len(self._machine.processors))
+        return explain(self._scheduled, self._machine._crowded, len(self._machine._cpus))
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""

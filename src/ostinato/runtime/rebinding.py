@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ostinato.errors import GraphError
-from ostinato.graph.arrays import Array, as_ndarray
+from ostinato.graph.arrays import Array, as_ndarray, memory_of
 from ostinato.graph.op import Op
 from ostinato.runtime.memory import Extent, at_address, extent_of
 
@@ -72,6 +72,11 @@ class Rebinding:
                 raise GraphError(
                     f"rebind: an array of shape {old.shape}, {old.dtype}, strides {old.strides} cannot be replaced by "
                     f"one of shape {new.shape}, {new.dtype}, strides {new.strides}"
+                )
+            if memory_of(old) != memory_of(new):
+                raise GraphError(
+                    f"rebind: an array in the memory of {memory_of(old)} cannot be replaced by one in that of "
+                    f"{memory_of(new)}: where data is at home was compiled in"
                 )
             if not new.flags.writeable:
                 raise GraphError("rebind: the new array is read-only; a program owns the memory that it runs on")

@@ -227,7 +227,7 @@ class _Retuner:
 
 def others(present: Scheduled, costs: Costs, program: Program) -> list[Scheduled]:
     """Return the schedules that costs lead to and that may be better than the present one, the most promising first."""
-    processors = len(program._machine.processors)
+    processors = len(program._machine._cpus)
     model = measured(processors)
     found: list[Scheduled] = []
     for threads in sorted({program._threads, 1}, reverse=True):

@@ -167,8 +167,9 @@ class Run:
         if self._profile is None and self._profiled:
             if not self._core.done:
                 raise RuntimeError("the run has not ended; its profile is there when it has")
-            program = self._program
-            self._profile = profile_of(self._core, program._scheduled, program._machine.processors)
+            scheduled, machine = self._program._scheduled, self._program._machine
+            processors = machine._cpus if scheduled.staged is None else machine.processors
+            self._profile = profile_of(self._core, scheduled, processors)
         return self._profile
 
     def stuck(self) -> str:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ostinato._core import call_native
+from ostinato.devices.registry import any_allocations, device_array
 from ostinato.errors import TaskError
-from ostinato.graph.arrays import Array
+from ostinato.graph.arrays import HOST, Array, memory_of
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.param import STEP, Param
 from ostinato.graph.scalar import as_scalar
 from ostinato.graph.transfer import REDUCTIONS
+from ostinato.runtime.memory import assign, contents
 from ostinato.runtime.outcome import failure_message
 
 if TYPE_CHECKING:
@@ -108,7 +110,15 @@ def _run_body(body: Body, step: int, substitution: Substitution, params: Mapping
     def array(operand: Operand) -> Array:
         return operand_array(operand, step, substitution)
 
-    if isinstance(body, PythonCall):
+    if isinstance(body, PythonCall | NativeCall) and _on_device(body, array):
+        given, keywords = body.given()
+
+        def value(arg: object) -> object:
+            return _face(arg, step, substitution) if isinstance(arg, Operand) else _plain(arg, step, params)
+
+        task: Any = body.task
+        task(*map(value, given), **{name: value(arg) for name, arg in keywords.items()})
+    elif isinstance(body, PythonCall):
         _call(body, step, substitution, params)
     elif isinstance(body, NativeCall):
         arrays = [array(arg) for arg in body.args if isinstance(arg, Operand)]
@@ -118,28 +128,36 @@ def _run_body(body: Body, step: int, substitution: Substitution, params: Mapping
     elif isinstance(body, Copy):
         _copy(body, array)
     elif isinstance(body, Fill):
-        array(body.target)[...] = _plain(body.value, step, params)
+        assign(array(body.target), _plain(body.value, step, params))
     return 0
 
 
+def _on_device(body: PythonCall | NativeCall, array: Callable[[Operand], Array]) -> bool:
+    """Whether a device has a part in a call: then it is made as outside captures, arrays of devices and all."""
+    operands = (arg for arg in body.args if isinstance(arg, Operand) and arg.arrays)
+    return body.takes_stream or (any_allocations() and any(memory_of(array(each)) != HOST for each in operands))
+
+
 def _is_last(body: Until, step: int, substitution: Substitution) -> bool:
-    return (step + 1) % body.every == 0 and bool(operand_array(body.flag, step, substitution).any())
+    return (step + 1) % body.every == 0 and bool(contents(operand_array(body.flag, step, substitution)).any())
 
 
 def _call(body: PythonCall, step: int, substitution: Substitution, params: Mapping[str, Any]) -> None:
-    values: list[object] = []
-    for arg in body.args:
-        if not isinstance(arg, Operand):
-            values.append(_plain(arg, step, params))
-        elif arg.arrays and (arg.ring is not None or isinstance(arg.value, np.ndarray)):
-            view = operand_array(arg, step, substitution).view(np.ndarray)
-            if arg.mode == READ:
-                view.flags.writeable = False
-            values.append(view)
-        else:  # a token, or an array of another library
-            values.append(substitution.value(arg.value))
+    values = [
+        _face(arg, step, substitution) if isinstance(arg, Operand) else _plain(arg, step, params) for arg in body.args
+    ]
     positional = len(values) - len(body.keywords)
     body.function(*values[:positional], **dict(zip(body.keywords, values[positional:], strict=True)))
+
+
+def _face(operand: Operand, step: int, substitution: Substitution) -> object:
+    """What a task gets for an operand."""
+    if operand.arrays and (operand.ring is not None or isinstance(operand.value, np.ndarray)):
+        view = operand_array(operand, step, substitution).view(np.ndarray)
+        if operand.mode == READ:
+            view.flags.writeable = False
+        return view if memory_of(view) == HOST else device_array(view)
+    return substitution.value(operand.value)  # a token, or an array of another library
 
 
 def _plain(value: object, step: int, params: Mapping[str, Any]) -> Any:
@@ -150,12 +168,14 @@ def _plain(value: object, step: int, params: Mapping[str, Any]) -> Any:
 
 
 def _copy(body: Copy, array: Callable[[Operand], Array]) -> None:
-    target = array(body.target)
-    moved = array(body.source).copy()  # overlapping arrays: as if the source had been copied first
+    where = array(body.target)
+    target = contents(where)
+    source = contents(array(body.source))
+    moved = source.copy()  # overlapping arrays: as if the source had been copied first
     if body.indices is not None:
-        moved = moved[array(body.indices)]
+        moved = moved[contents(array(body.indices))]
     if body.scatter is not None:
-        places = array(body.scatter).copy()
+        places = contents(array(body.scatter)).copy()
         if body.reduce is None:
             target[places] = moved
         else:
@@ -164,3 +184,5 @@ def _copy(body: Copy, array: Callable[[Operand], Array]) -> None:
         target[...] = REDUCTIONS[body.reduce](target, moved).astype(target.dtype)
     else:
         np.copyto(target, moved, casting="same_kind")
+    if target is not where:
+        assign(where, target)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ostinato import _core
-from ostinato.compile.lower import lower
+from ostinato.compile.lower_scheduled import lower_scheduled
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import WRITE
 from ostinato.runtime.checked import CheckedRun, argument, first_index
 from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations
-from ostinato.runtime.memory import value_bytes, writable
+from ostinato.runtime.memory import contents, value_bytes, writable
 from ostinato.runtime.outcome import outcome
 from ostinato.runtime.sequential import AsCaptured
 
 if TYPE_CHECKING:
     from ostinato.runtime.program import Program
 
-__all__ = ["verify"]
+__all__ = ["compare", "replayed", "verify"]
 
 _MOST_WRITERS = 4
 
@@ -38,6 +38,11 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> None:
     values, objects = program._values(params, {})
     program._machine._prepare_caller()
     program._wait_for_all_runs()
+    if program._scheduled.staged is not None:
+        from ostinato.runtime.verify_devices import verify_on_devices
+
+        verify_on_devices(program, steps, params, values, objects)
+        return
     ops, binding = program._scheduled.ops, program._binding or AsCaptured()
     originals = allocations(ops, binding)
     saved = MemoryCopy(originals)
@@ -52,18 +57,19 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> None:
             raise failure
         _restore(originals, saved)
         stand_ins = StandIns(ops, binding, originals)
-        replayed = _replay(program, stand_ins, steps, values, objects)
-        _compare(ops, sequential, stand_ins, replayed)
+        ended = replayed(program, stand_ins, steps, values, objects)
+        compare(ops, sequential.stand_ins.substitute, sequential.steps, stand_ins, ended)
     finally:
         _restore(originals, saved)
 
 
-def _replay(
+def replayed(
     program: Program, stand_ins: StandIns, steps: int, values: list[float] | None, objects: list[object] | None
 ) -> int:
+    """Replay a program on copies of its arrays, and return how many steps it had."""
     scheduled = program._scheduled
     tasks = [entry for entry in program._lowered.outside if entry[1] == "blocking"]  # the rest acts on stand-ins
-    lowered = lower(scheduled.ops, scheduled.core, scheduled.slots, stand_ins, tasks)
+    lowered = lower_scheduled(scheduled, len(program._machine._cpus), stand_ins, tasks)
     core = _core.Program(program._machine._core, scheduled.core, lowered.plan, "pipelined")
     try:
         ended = core.replay(steps, 0, True, values, objects, None, False)
@@ -79,12 +85,14 @@ def _replay(
     return end
 
 
-def _compare(ops: Sequence[Op], sequential: CheckedRun, stand_ins: StandIns, replayed: int) -> None:
-    """Raise if the replay did not give what the sequential run gave."""
+def compare(
+    ops: Sequence[Op], wanted_of: Callable[[Array], Array], wanted_steps: int, stand_ins: StandIns, steps: int
+) -> None:
+    """Raise if a replay did not give what sequential execution gave."""
     operands = {id(operand): (op, place) for op in reversed(ops) for place, operand in enumerate(op.operands)}
     for op, place in reversed(operands.values()):
         for captured in op.operands[place].arrays:
-            wanted, got = sequential.stand_ins.substitute(captured), stand_ins.substitute(captured)
+            wanted, got = contents(wanted_of(captured)), contents(stand_ins.substitute(captured))
             if captured.dtype.hasobject or np.array_equal(value_bytes(wanted), value_bytes(got)):
                 continue
             index = first_index((value_bytes(wanted) != value_bytes(got)).any(-1))
@@ -93,8 +101,8 @@ def _compare(ops: Sequence[Op], sequential: CheckedRun, stand_ins: StandIns, rep
                 f"{index} it gives {got[index]!r} instead of {wanted[index]!r}. {_writers(ops, captured)}. Something "
                 "that these use, or that what they depend on uses, is not declared, or changes from run to run"
             )
-    if replayed != sequential.steps:
-        raise ContractError(f"the replay ended after {replayed} steps, sequential execution after {sequential.steps}")
+    if steps != wanted_steps:
+        raise ContractError(f"the replay ended after {steps} steps, sequential execution after {wanted_steps}")
 
 
 def _writers(ops: Sequence[Op], array: Array) -> str:

@@ -1,0 +1,35 @@
+"""What has to do with devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ostinato.devices.registry import any_allocations
+from ostinato.graph.arrays import HOST, memory_of
+from ostinato.graph.body import Copy, Fill, Inserted, NativeCall, PythonCall
+
+if TYPE_CHECKING:
+    from ostinato.graph.body import Body
+    from ostinato.graph.op import Op
+
+__all__ = ["keeps_stream_order", "uses_devices"]
+
+
+def uses_devices(ops: Sequence[Op]) -> bool:
+    """Whether any op takes a stream, is bound to what is no CPU, or uses an array of a device."""
+    arrays = any_allocations()
+    for op in ops:
+        on, body = op.on, op.body
+        if on is not None and not str(getattr(on, "name", on)).startswith("cpu"):
+            return True
+        if isinstance(body, PythonCall | NativeCall) and body.takes_stream:
+            return True
+        if arrays and any(memory_of(array) != HOST for each in op.operands for array in each.arrays):
+            return True
+    return False
+
+
+def keeps_stream_order(body: Body) -> bool:
+    """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
+    return isinstance(body, Copy | Fill | Inserted) or (isinstance(body, PythonCall | NativeCall) and body.takes_stream)

@@ -1,0 +1,371 @@
+"""Lower, where a graph uses devices: streams, plans of transfers, memory for mirrors, and what waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.compile.coherent_ops import Noted, Transferred
+from ostinato.compile.completions import Carried, Completion
+from ostinato.compile.lower import Lowered, Outside, Substitution, Tables
+from ostinato.compile.streams import OUT
+from ostinato.devices.array import DeviceArray
+from ostinato.devices.registry import address_of, allocation_at, device_array
+from ostinato.devices.shadow import bytes_at, view_of
+from ostinato.devices.transfers import joined, pattern
+from ostinato.errors import GraphError
+from ostinato.graph.arrays import Array
+from ostinato.graph.body import Body, Copy, Fill, Join, NativeCall, PythonCall
+from ostinato.graph.op import Op
+from ostinato.graph.operand import READ, Operand
+from ostinato.graph.param import STEP
+from ostinato.graph.stream import STREAM
+
+if TYPE_CHECKING:
+    from ostinato.compile.schedule import Scheduled
+    from ostinato.compile.staging import Staged
+    from ostinato.devices.device import Device
+
+__all__ = ["lower_on_devices"]
+
+
+def lower_on_devices(
+    scheduled: Scheduled,
+    processors: int,
+    substitute: Substitution | None = None,
+    outside: Outside | None = None,
+    streams: list[_core.devices.Stream] | None = None,
+) -> Lowered:
+    """Return the plan of a schedule that uses devices; else like `lower`.
+
+    The plan has streams of its own, and memory of its own for mirrors. It keeps host memory that is copied from or to
+    page-locked for as long as it lives.
+
+    Parameters
+    ----------
+    scheduled
+        The schedule.
+    processors
+        How many CPUs the machine has; devices are numbered on from there.
+    substitute, outside
+        As of `lower`.
+    streams
+        Those of an earlier plan for this schedule, to be used again; None: it gets streams of its own.
+
+    Raises
+    ------
+    DeviceError
+        A device has not enough memory.
+    """
+    assert scheduled.staged is not None
+    arrays = _Arrays(scheduled.staged, substitute)
+    if streams is None:
+        streams = _opened(scheduled.staged, processors)
+    tables = _DeviceTables(scheduled, scheduled.staged, arrays, streams)
+    for op in scheduled.ops:
+        tables.add(op)
+    return tables.build_all(outside)
+
+
+def _opened(staged: Staged, processors: int) -> list[_core.devices.Stream]:
+    devices = staged.devices
+    return [
+        _core.devices.Stream(devices[device].core, devices[device].name, processors + device)
+        for device in staged.streams.device.tolist()
+    ]
+
+
+class _Arrays:
+    """What stands for captured arrays, and for what made-up addresses stand for: mirrors, which get their memory here.
+
+    Attributes
+    ----------
+    kept
+        What must live as long as the plan.
+    """
+
+    def __init__(self, staged: Staged, substitute: Substitution | None) -> None:
+        self._substitute = substitute
+        self.kept: list[object] = [substitute]
+        self._mirrors: list[tuple[int, int, int, object]] = []
+        for mirror in staged.coherent.mirrors:
+            size = mirror.high - mirror.low
+            if mirror.memory >= 0:
+                allocation = staged.devices[mirror.memory].allocate(size)
+                self._mirrors.append((mirror.base, size, allocation.shadow, allocation))
+            else:
+                memory = np.empty(size + _PAGE, np.uint8)
+                address = -(-address_of(memory) // _PAGE) * _PAGE
+                self._mirrors.append((mirror.base, size, address, memory))
+
+    def substitute(self, array: Array) -> Array:
+        """Return what stands for an array of an op."""
+        address = address_of(array)
+        for base, size, real, owner in self._mirrors:
+            if base <= address <= base + size:
+                raw = bytes_at(real, size, owner)
+                return view_of(raw, address - base, array.shape, array.dtype, array.strides)
+        return array if self._substitute is None else self._substitute.substitute(array)
+
+    def value(self, value: object) -> object:
+        """Return what stands for a token or an array of another library."""
+        return value if self._substitute is None else self._substitute.value(value)
+
+    def pin(self, pairs: Iterable[tuple[Array, Array]], device: Device) -> None:
+        """Page-lock what of these arrays is host memory."""
+        extents = []
+        for array in (array for pair in pairs for array in pair):
+            if array.size and allocation_at(address_of(array)) is None:
+                extents.append(np.lib.array_utils.byte_bounds(array))
+        low = high = 0
+        for begin, end in [*sorted(extents), (2**64, 2**64)]:
+            if begin > high:
+                if high > low:
+                    self.kept.append(device.pin(low, high))
+                low = begin
+            high = max(high, end)
+
+
+_PAGE = 4096
+
+
+class _Views(list[Array]):
+    """The arrays of a plan, which the core keeps; and what else must live as long."""
+
+    kept: Sequence[object] = ()
+
+
+class _DeviceTables(Tables):
+    """The flat arrays, filled op by op; and what streams and their ops are."""
+
+    def __init__(
+        self, scheduled: Scheduled, staged: Staged, arrays: _Arrays, streams: list[_core.devices.Stream]
+    ) -> None:
+        super().__init__(scheduled.ops, scheduled.slots, arrays)
+        self._views: _Views = _Views()
+        self._scheduled, self._staged, self._arrays = scheduled, staged, arrays
+        self._of_device = staged.device
+        self._streams = streams
+        self._faces = [
+            staged.devices[device].stream(stream.handle)
+            for device, stream in zip(staged.streams.device, self._streams, strict=True)
+        ]
+        self._entries: list[tuple[Any, ...]] = []
+        self._waits_on: dict[int, list[tuple[int, int]]] = {}
+        self._recorded: set[int] = set()
+        self._completions: Outside = []
+        self._device: Device | None = None  # of the op that is being added
+        self._stream = -1
+        self._find_waits()
+        self._find_completions()
+
+    def add(self, op: Op) -> None:
+        """Add an op; they come in order."""
+        stream = int(self._staged.streams.of[op.index])
+        device = int(self._of_device[op.index])
+        if isinstance(op.body, Completion | Carried):
+            stream = -1
+        self._stream = stream
+        self._device = self._staged.devices[device] if device >= 0 else None
+        if stream < 0 and self._device is not None:
+            self._add_waiting(op)
+        elif stream < 0:
+            super().add(op)
+        else:
+            self._add_device_op(op)
+
+    def build_all(self, outside: Outside | None) -> Lowered:
+        """Return the plan."""
+        self._views.kept = self._arrays.kept
+        coherent = self._staged.coherent
+        write_backs = []
+        for write_back in coherent.write_backs:
+            device = self._staged.devices[write_back.device]
+            stream = next(
+                (
+                    self._streams[number]
+                    for number in self._outward
+                    if self._staged.streams.device[number] == write_back.device
+                ),
+            )
+            write_backs.append((write_back.flag, stream, self._transfer(write_back.pairs, device)))
+        lowered = self.build(
+            self._scheduled.core,
+            outside,
+            completions=self._completions,
+            device=self._entries,
+            write_back=write_backs,
+            fenced=bool(coherent.mirrors),
+        )
+        lowered.streams = self._streams
+        return lowered
+
+    @property
+    def _outward(self) -> list[int]:
+        """Streams, those for copies to the host first."""
+        purpose = self._staged.streams.purpose
+        return sorted(range(len(self._streams)), key=lambda number: purpose[number] != OUT)
+
+    def _find_waits(self) -> None:
+        """Between streams of one device, what waits for an op's issue waits on the device for its work, too."""
+        waits, streams = self._scheduled.waits, self._staged.streams
+        issued = streams.of[: len(self._staged.coherent.ops)]
+        for op in np.flatnonzero(issued >= 0).tolist():
+            found = []
+            for place in range(int(waits.start[op]), int(waits.start[op + 1])):
+                before = int(waits.op[place])
+                if before < len(issued) and issued[before] >= 0:
+                    found.append((before, int(waits.distance[place])))
+                    self._recorded.add(before)
+            self._waits_on[op] = found
+
+    def _find_completions(self) -> None:
+        followed = set(self._scheduled.ordering.src.tolist()) if not self._scheduled.serial else None
+        order = np.empty(self._scheduled.slots, np.int64)
+        for lane in self._scheduled.lane_ops:
+            order[lane] = np.arange(len(lane))
+        for op in self._scheduled.ops:
+            if isinstance(op.body, Completion):
+                last = max(op.body.of, key=lambda each: order[each])
+                self._recorded.add(last)
+                lazy = followed is not None and op.index not in followed
+                self._completions.append((op.index, "completion", (last, True) if lazy else (last,)))
+
+    def _add_waiting(self, op: Op) -> None:
+        """A task that does not keep a stream's order: a thread of its own waits until the device is done."""
+        body, device = op.body, self._device
+        assert isinstance(body, PythonCall)
+        assert device is not None
+        self._begin(op)
+        self._add_python(op.index, _Finished(body.function, device), body.args, body.keywords)
+        self._outside_table.append((op.index, "blocking", (len(self._python) - 1,)))
+
+    def _begin(self, op: Op) -> None:
+        self._table_begin[op.index] = len(self._table)
+        self._scalar_begin[op.index] = len(self._scalars)
+        self._period[op.index] = self._period_class[op.index]
+
+    def _add_device_op(self, op: Op) -> None:
+        index, coherent = op.index, self._staged.coherent
+        device = self._staged.devices[int(self._staged.streams.device[self._stream])]
+        entry: tuple[Any, ...]
+        if isinstance(op.body, NativeCall):
+            super().add(op)
+            self._period[index] = self._period_class[index]
+            handle = [
+                at for at, value in enumerate(v for v in op.body.args if not isinstance(v, Operand)) if value is STREAM
+            ]
+            entry = ("native", handle[0] if handle else -1)
+        else:
+            self._begin(op)
+            entry = self._body(op, op.body, device)
+        self._entries.append(
+            (
+                index,
+                self._streams[self._stream],
+                entry,
+                self._waits_on[index],
+                index in self._recorded,
+                coherent.activity.get(index),
+                coherent.sets.get(index, ()),
+                coherent.clears.get(index, ()),
+            )
+        )
+
+    def _body(self, op: Op, body: Body, device: Device) -> tuple[Any, ...]:
+        """What a device op does, as the core wants it said."""
+        phases = range(self._periods[self._period_class[op.index]])
+        if isinstance(body, PythonCall):
+            self._add_python(op.index, body.function, body.args, body.keywords)
+            if body.launch_only and STEP not in body.args:
+                positions = tuple(at for at, value in enumerate(body.args) if value is STREAM)
+                return "captured", device.stream, positions
+            return ("python",)
+        if isinstance(body, Transferred):
+            transfers = [self._transfer(body.pairs[phase % body.period], device) for phase in phases]
+            return "copy", transfers
+        if isinstance(body, Copy):
+            pairs = [[(self._at(body.source, phase), self._at(body.target, phase))] for phase in phases]
+            return "copy", [self._transfer(each, device, substituted=True) for each in pairs]
+        if isinstance(body, Fill):
+            value = np.asarray(body.value).reshape(-1)[0]
+            patterns = [pattern(self._at(body.target, phase), value) for phase in phases]
+            assert all(each is not None for each in patterns)
+            return "fill", patterns
+        assert isinstance(body, Noted | Join)
+        return ("nothing",)
+
+    def _transfer(
+        self, pairs: Sequence[tuple[Array, Array]], device: Device, substituted: bool = False
+    ) -> _core.devices.Transfer:
+        if not substituted:
+            pairs = [(self._arrays.substitute(source), self._arrays.substitute(target)) for source, target in pairs]
+        if not pairs:
+            return _core.devices.Transfer((0, 0, False), (0, 0, False), [])
+        self._arrays.pin(pairs, device)
+        self._arrays.kept.append(pairs)
+        return joined(pairs)
+
+    def _at(self, operand: Operand, phase: int) -> Array:
+        """The array that an operand stands for in steps of a phase."""
+        views = operand.arrays
+        offset = operand.ring.offset if operand.ring is not None else 0
+        return self._arrays.substitute(views[(phase + offset) % len(views)])
+
+    def _argument(self, arg: object, phase: int) -> object:
+        if arg is STREAM:
+            return self._faces[self._stream]
+        if not isinstance(arg, Operand) or not arg.arrays:
+            return super()._argument(arg, phase)
+        array = self._at(arg, phase)
+        if allocation_at(address_of(array)) is None:
+            return super()._argument(arg, phase)
+        if arg.ring is None and not isinstance(arg.value, np.ndarray | DeviceArray):
+            return self._arrays.value(arg.value)
+        if arg.mode == READ:
+            array = array.view()
+            array.flags.writeable = False
+        return device_array(array)
+
+    def _add_scalar(self, index: int, value: object, kind: type) -> None:
+        if value is STREAM:
+            self._scalars.append(self._streams[self._stream].handle)
+        else:
+            super()._add_scalar(index, value, kind)
+
+    def _add_view(self, array: Array) -> int:
+        if self._stream < 0:
+            return super()._add_view(array)
+        array = self._arrays.substitute(array)
+        allocation = allocation_at(address_of(array))
+        if allocation is not None and allocation.base != allocation.shadow:
+            if address_of(array) != allocation.shadow:
+                raise GraphError(
+                    f"a native task on {allocation.device.name} gets arrays as handles, which have no offsets: pass "
+                    "arrays that begin where their memory does"
+                )
+            self._arrays.kept.append(array)
+            array = view_of(
+                bytes_at(allocation.base, allocation.nbytes, allocation), 0, array.shape, array.dtype, array.strides
+            )
+        self._views.append(array)
+        return len(self._views) - 1
+
+
+class _Finished:
+    """Calls a function, and returns when the device is done."""
+
+    __slots__ = ("_device", "_function")
+
+    def __init__(self, function: Callable[..., Any], device: Device) -> None:
+        self._function = function
+        self._device = device
+
+    def __call__(self, *args: Any, **keywords: Any) -> None:
+        try:
+            self._function(*args, **keywords)
+        finally:
+            self._device.finish()

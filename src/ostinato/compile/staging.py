@@ -1,0 +1,148 @@
+"""Device work in a graph: where it runs, the copies it needs, what it waits for, and when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.compile.assignment import assigned
+from ostinato.compile.coherence import coherent
+from ostinato.compile.completions import Carried, Completion, completed
+from ostinato.compile.device_ops import keeps_stream_order
+from ostinato.compile.edges import Edges, FloatArray, IntArray, edges_of
+from ostinato.compile.gate import gated
+from ostinato.compile.lower import DEVICE, EXTERNAL, NOTHING, kinds_of
+from ostinato.compile.outside import waits_outside
+from ostinato.compile.streams import Streams, streams_of, with_joins
+
+if TYPE_CHECKING:
+    from ostinato.compile.coherence import Coherent
+    from ostinato.compile.costs import Costs
+    from ostinato.devices.device import Device
+    from ostinato.graph.op import Op
+
+__all__ = ["Staged", "staged"]
+
+MOST_BETWEEN_STEPS = 4096
+"""Where each step begins when the one before has ended, edges say so if that takes no more than so many."""
+
+ISSUE = 1e-6
+"""Seconds, to put work on a stream."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The ops of a graph that uses devices, with copies and completions; what a schedule does not change."""
+
+    recorded: tuple[Op, ...]  # those of the flat graph, on the arrays that they were recorded with
+    ops: tuple[Op, ...]
+    edges: Edges
+    ordering: Edges
+    costs: Costs
+    serial: bool
+    devices: tuple[Device, ...]
+    streams: Streams
+    coherent: Coherent
+
+    @property
+    def device(self) -> IntArray:
+        """By op, the device that it runs on: a place in `devices`; -1 for the CPU, and for completions."""
+        found = np.full(len(self.ops), -1, np.int32)
+        found[: len(self.coherent.ops)] = self.coherent.assignment.device
+        return found
+
+    @property
+    def on_cpu(self) -> list[Op]:
+        """The ops that CPUs run."""
+        return [self.ops[index] for index in np.flatnonzero(self.device[: len(self.coherent.ops)] < 0)]
+
+    def seconds_on_threads(self, seconds: FloatArray) -> FloatArray:
+        """Return what ops take of threads' time: nothing, for completions."""
+        taken = seconds.copy()
+        taken[len(self.coherent.ops) :] = 0
+        return taken
+
+    @property
+    def kinds(self) -> npt.NDArray[np.uint8]:
+        """How the core runs each op. A task that keeps no stream's order has a thread wait until the device is done."""
+        kinds = kinds_of(self.ops)
+        kinds[self.device >= 0] = EXTERNAL
+        n = len(self.coherent.ops)
+        kinds[:n][self.streams.of[:n] >= 0] = DEVICE
+        for op in self.ops[n:]:
+            if isinstance(op.body, Carried):
+                kinds[op.index] = NOTHING
+        return kinds
+
+
+def staged(
+    recorded: tuple[Op, ...], edges: Edges, ordering: Edges, serial: bool, costs: Costs, devices: tuple[Device, ...]
+) -> Staged:
+    """Return the ops of a flat graph that uses devices, with all that this takes.
+
+    Raises
+    ------
+    GraphError
+        An op cannot run where it is bound to, or on what it is given.
+    """
+    assignment = assigned(recorded, devices)
+    found = coherent(recorded, edges, ordering, assignment, costs, devices)
+    ops, ordering = found.ops, found.ordering
+    device = found.assignment.device
+    if serial:
+        ordering, serial = _steps_apart(ordering, len(ops))
+    ordering = gated(ops, ordering, device >= 0)
+    in_order = np.array([keeps_stream_order(op.body) for op in ops], np.bool_)
+    outside = np.array([waits_outside(op.body) for op in ops], np.bool_)
+    device = with_joins(ops, ordering, np.where(in_order, device, -1).astype(np.int32))
+    streams = streams_of(ops, ordering, device, outside)
+    done = completed(ops, found.edges, ordering, streams.of, streams.device)
+    return Staged(
+        recorded,
+        done.ops,
+        done.edges,
+        done.ordering,
+        _with_completions(found.costs, done.ops, streams),
+        serial,
+        devices,
+        streams._replace(of=done.stream),
+        found,
+    )
+
+
+def _steps_apart(ordering: Edges, n: int) -> tuple[Edges, bool]:
+    """Let each step begin when the one before has ended, by edges if these are not too many; else say so.
+
+    Between work on one device, such an edge lets the device keep the order, and the host go on.
+    """
+    inside = ordering.distance == 0
+    last = np.setdiff1d(np.arange(n, dtype=np.int32), ordering.src[inside])
+    first = np.setdiff1d(np.arange(n, dtype=np.int32), ordering.dst[inside])
+    if len(last) * len(first) > MOST_BETWEEN_STEPS:
+        return ordering, True
+    pairs = np.array(list(product(last, first)), np.int32).reshape(-1, 2).T
+    src, dst, distance = (
+        np.concatenate(both) for both in zip(ordering, (*pairs, np.ones(pairs.shape[1], np.int32)), strict=True)
+    )
+    return edges_of(n, src, dst, distance), False
+
+
+def _with_completions(costs: Costs, ops: Sequence[Op], streams: Streams) -> Costs:
+    """Let device work take what the host takes to issue it, and completions what the device takes."""
+    n = len(costs.seconds)
+    seconds = np.concatenate([costs.seconds, np.zeros(len(ops) - n)])
+    spread = np.concatenate([costs.spread, np.zeros(len(ops) - n)])
+    source = np.concatenate([costs.source, np.zeros(len(ops) - n, np.int32)])
+    on_device = np.flatnonzero(streams.of >= 0)
+    seconds[on_device], source[on_device] = ISSUE, 0
+    for op in ops[n:]:
+        assert isinstance(op.body, Completion | Carried)
+        of = list(op.body.of)
+        seconds[op.index] = costs.seconds[of].sum()
+        spread[op.index], source[op.index] = costs.spread[of].max(), costs.source[of].max()
+    return costs._replace(seconds=seconds, spread=spread, source=source)

@@ -1,0 +1,160 @@
+"""Which device work goes along which stream, and the lanes that issue it and wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato import _core
+from ostinato.compile.coherent_ops import Transferred
+from ostinato.compile.completions import Carried, Completion
+from ostinato.compile.edges import Edges, IntArray
+from ostinato.compile.homes import HOST
+from ostinato.compile.placement import Placement
+from ostinato.graph.arrays import HOST as HOST_MEMORY
+from ostinato.graph.arrays import memory_of
+from ostinato.graph.body import Copy, Join
+
+if TYPE_CHECKING:
+    from ostinato.graph.op import Op
+
+__all__ = ["INTO", "OUT", "WORK", "Streams", "alone", "laned", "streams_of", "told_at_once", "with_joins"]
+
+WORK, INTO, OUT = range(3)
+"""What a stream is for: kernels, fills and copies within the device; copies to it; copies from it."""
+
+
+class Streams(NamedTuple):
+    """Streams, and which ops are in their order."""
+
+    of: IntArray
+    """By op, its stream, or -1."""
+    device: IntArray
+    """By stream, its device: a place among those of the machine."""
+    purpose: IntArray
+    """By stream, what it is for: `WORK`, `INTO` or `OUT`."""
+
+    def over(self, ops: int) -> Streams:
+        """Return the streams among so many ops, of which those that were added are in none."""
+        return self._replace(of=np.append(self.of, np.full(ops - len(self.of), -1, np.int32)))
+
+
+def with_joins(ops: Sequence[Op], ordering: Edges, device: IntArray) -> IntArray:
+    """Return the devices of ops with those of joins behind device work: what is behind these can run ahead, too."""
+    found = device.copy()
+    joins = [op.index for op in ops if isinstance(op.body, Join)]
+    changed = bool(joins)
+    while changed:
+        changed = False
+        for join in joins:
+            low, high = np.searchsorted(ordering.dst, [join, join + 1])
+            before = np.unique(found[ordering.src[low:high]])
+            before = before[before >= 0]
+            if found[join] < 0 and len(before) == 1:
+                found[join] = before[0]
+                changed = True
+    return found
+
+
+def streams_of(
+    ops: Sequence[Op],
+    ordering: Edges,
+    device: IntArray,
+    outside: npt.NDArray[np.bool_],
+) -> Streams:
+    """Return the streams of device work: of each device one for kernels, one for copies to it and one for those back.
+
+    Work that comes after other waits for something outside (events, barriers, reservations, tasks that may block), or
+    after these in other steps, has streams of its own: in the order of one stream, it would be held up by what it does
+    not need. See `lanes.split`, which has nothing left to split in lanes that are made of these.
+
+    Parameters
+    ----------
+    ops, ordering
+        The ops of a flat graph, and all edges that order them.
+    device
+        By op, the device whose stream it enqueues work on, or -1.
+    outside
+        By op, whether it waits for something outside.
+    """
+    ordered = np.flatnonzero(device >= 0)
+    sources = np.flatnonzero(outside).astype(np.int32)
+    lags = np.zeros((len(ordered), 0), np.int32)
+    if len(sources):
+        lags = _core.passes.lags(len(ops), *ordering, sources).reshape(len(ops), len(sources))[ordered]
+    purpose = np.array([_purpose(ops[op]) for op in ordered.tolist()], np.int32)
+    key = np.column_stack([device[ordered], purpose, lags])
+    found, first, which = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    rank = np.empty(len(found), np.int32)  # streams are numbered by their first ops
+    rank[np.argsort(first)] = np.arange(len(found))
+    of = np.full(len(ops), -1, np.int32)
+    of[ordered] = rank[which.reshape(-1)]
+    by_rank = np.empty((len(found), 2), np.int32)
+    by_rank[rank] = found[:, :2]
+    return Streams(of, by_rank[:, 0], by_rank[:, 1])
+
+
+def laned(ops: Sequence[Op], placement: Placement, streams: Streams) -> Placement:
+    """Return the placement with two more lanes for each stream: one that issues its work, and one that waits for it.
+
+    Both are served first by the thread that the stream's first op was placed on.
+    """
+    lanes = len(placement.home)
+    lane = placement.lane.copy()
+    members = np.flatnonzero(streams.of >= 0)
+    waits = np.array([isinstance(ops[op].body, Completion | Carried) for op in members.tolist()], np.int32)
+    lane[members] = lanes + 2 * streams.of[members] + waits
+    _, first = np.unique(streams.of[members], return_index=True)
+    home = np.repeat(placement.home[placement.lane[members[first]]], 2)
+    left, renumbered = np.unique(lane, return_inverse=True)
+    return placement._replace(
+        lane=renumbered.reshape(-1).astype(np.int32),
+        home=np.concatenate([placement.home, home])[left].astype(np.int32),
+        pinned=np.concatenate([placement.pinned, np.zeros(len(home), np.bool_)])[left],
+    )
+
+
+def told_at_once(ops: Sequence[Op], order: IntArray) -> IntArray:
+    """Return the order with each completion right after the last op that it is for."""
+    place = np.empty(len(order))
+    place[order] = np.arange(len(order))
+    for op in ops:
+        if isinstance(op.body, Completion | Carried):
+            place[op.index] = np.nextafter(place[list(op.body.of)].max(), len(order))
+    return np.argsort(place, kind="stable").astype(np.int32)
+
+
+def alone(streams: Streams, placement: Placement) -> Placement:
+    """Return the placement with nothing but device work on the lanes that issue it.
+
+    What is issued in order the device keeps in order. What else stood between would be taken to come after the device.
+    """
+    members = np.flatnonzero(streams.of >= 0)
+    lane, lanes = placement.lane.copy(), len(placement.home)
+    issuing = np.zeros(lanes, np.bool_)
+    issuing[lane[members]] = True
+    others = np.flatnonzero(issuing[lane] & (streams.of < 0))
+    if not len(others):
+        return placement
+    left, own = np.unique(lane[others], return_inverse=True)
+    lane[others] = lanes + own.reshape(-1)
+    return placement._replace(
+        lane=lane,
+        home=np.concatenate([placement.home, placement.home[left]]).astype(np.int32),
+        pinned=np.concatenate([placement.pinned, np.zeros(len(left), np.bool_)]),
+    )
+
+
+def _purpose(op: Op) -> int:
+    body = op.body
+    if isinstance(body, Transferred):
+        source, target = body.source, body.target
+    elif isinstance(body, Copy):
+        memories = (memory_of(operand.arrays[0]) for operand in (body.source, body.target))
+        source, target = (HOST if memory == HOST_MEMORY else 0 for memory in memories)
+    else:
+        return WORK
+    return OUT if target == HOST else INTO if source == HOST else WORK
