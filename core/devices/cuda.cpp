@@ -240,6 +240,7 @@ std::unique_ptr<Sequence> CudaDevice::capture(StreamHandle, const Enqueue& enque
     // Thread-local: what other threads do meanwhile is theirs.
     if ((code = api_->capture_begin(stream, cuda::kCaptureThreadLocal)) != kSuccess) {
         api_->stream_destroy(stream);
+        code = cannot_be_captured(code) ? kSuccess : code;
         return nullptr;
     }
     code = enqueue(handle_of(stream));

@@ -26,7 +26,7 @@ constexpr Result kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitiali
                  kCaptureWrongThread = 908, kExecUpdateFailure = 910;
 
 constexpr unsigned kStreamNonBlocking = 1;
-constexpr unsigned kEventBlockingSync = 1, kEventDisableTiming = 2;
+constexpr unsigned kEventDisableTiming = 2;
 constexpr unsigned kRegisterPortable = 1;
 constexpr unsigned kMemoryHost = 1, kMemoryDevice = 2;                               // CUmemorytype
 constexpr int kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2;      // CUstreamCaptureMode

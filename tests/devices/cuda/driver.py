@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ostinato.devices.cuda import DRIVER, CudaArray, CudaDevice
 
 PTX = Path(__file__).with_name("kernels.ptx")
@@ -60,7 +62,7 @@ class Kernels:
         driver.cuModuleLoadData(ctypes.byref(self.module), PTX.read_bytes())
         self.functions: dict[str, ctypes.c_void_p] = {}
         # Loaded now: what is loaded when it is first launched could not be captured.
-        for name in ("nothing", "axpb", "add", "smooth", "stall", "fault"):
+        for name in ("nothing", "axpb", "add", "smooth", "stall", "hold", "fault"):
             function = self.functions[name] = ctypes.c_void_p()
             driver.cuModuleGetFunction(ctypes.byref(function), self.module, name.encode())
 
@@ -83,6 +85,10 @@ class Kernels:
 
     def add(self, stream: int, total: CudaArray, a: CudaArray, b: CudaArray) -> None:
         self.launch("add", stream, total, a, b, total.size, count=total.size)
+
+    def hold(self, stream: int, flag: np.ndarray) -> None:
+        """Enqueue what ends when an int32 of page-locked memory is not 0 any more."""
+        self.launch("hold", stream, flag.__array_interface__["data"][0])
 
     def stall(self, stream: int, seconds: float) -> None:
         self.launch("stall", stream, round(seconds * 1e9))

@@ -33,4 +33,13 @@ extern "C" __global__ void stall(long long nanoseconds) {
     while ((long long)(now - begin) < nanoseconds);
 }
 
+// Until the host writes to `flag`, or for ten seconds.
+extern "C" __global__ void hold(const volatile int *flag) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    while (*flag == 0 && now - begin < 10000000000ull);
+}
+
 extern "C" __global__ void fault() { *(volatile int *)8 = 1; }

@@ -1,5 +1,6 @@
 // Kernels, by their names, and graphs: captured, instantiated, updated, launched.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -79,6 +80,15 @@ const std::vector<Kernel>& kernels() {
          {8},
          [](const Given& given) {
              std::this_thread::sleep_for(std::chrono::nanoseconds(given.at<std::int64_t>(0)));
+             return 0;
+         }},
+        {"hold",
+         {8},
+         [](const Given& given) {
+             const auto* const flag = given.at<const std::atomic<int>*>(0);
+             const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+             while (flag->load() == 0 && std::chrono::steady_clock::now() < end)
+                 std::this_thread::sleep_for(std::chrono::microseconds(100));
              return 0;
          }},
         {"fault", {}, [](const Given&) { return 700; }},
