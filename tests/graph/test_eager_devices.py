@@ -9,10 +9,8 @@ import pytest
 import ostinato as ost
 from ostinato.devices import fake
 from ostinato.devices.array import DeviceArray, empty
-from ostinato.devices.registry import address_of, device_array
-from ostinato.devices.shadow import bytes_at
+from ostinato.devices.registry import allocation_of
 from ostinato.errors import DeviceError, TaskError
-from ostinato.graph.arrays import memory_of
 
 
 @pytest.fixture
@@ -237,7 +235,7 @@ def test_native_tasks_start_their_work_on_the_stream(device):
     def start(call):
         scalars, arrays = call[0].scalars, (Array * 2).from_address(call[0].arrays)
         found[:] = scalars[0], arrays[0].data, arrays[1].data
-        src, dst = (device_array(np.ndarray(3, float, bytes_at(array.data, 24, None))) for array in arrays)
+        src, dst = (allocation_of("fake:0", array.data).array(3) for array in arrays)
         fake.launch(device.stream(scalars[1]), multiply, src, dst, float(scalars[0]))
         return scalars[2]
 
@@ -245,8 +243,9 @@ def test_native_tasks_start_their_work_on_the_stream(device):
     a, b = array_of(device, [1.0, 2.0, 3.0]), np.zeros(3)
     task(a, 5, 0, b)
     assert b.tolist() == [5, 10, 15]
-    assert found[1] == address_of(a.shadow)
-    assert memory_of(a.shadow) == "fake:0"
+    assert found[1] == a.pointer == a.handle
+    with pytest.raises(ValueError, match="has no offset"):
+        task(empty(device, 4)[1:], 5, 0, b)
     with pytest.raises(TaskError, match="returned 3"):
         task(a, 7, 3, b)
     assert b.tolist() == [5, 10, 15]

@@ -13,6 +13,7 @@ from ostinato import _core
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.discovery import reasons, usable
 from ostinato.devices.registry import address_of, allocation_at, device_array
+from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.devices.transfers import wait_for
 from ostinato.errors import DeviceError
 from ostinato.graph.arrays import Array
@@ -94,10 +95,7 @@ def call_c(task: str, address: int, user: int, args: Sequence[object], step: int
     uses = [value for value in args if isinstance(value, Use)]
     device = _device_for(task, uses) if _takes_stream(args) else None
     there = _Elsewhere(device, uses)
-    arrays = [
-        use.array if copy is None else copy.shadow if isinstance(copy, DeviceArray) else copy
-        for use, copy in zip(uses, there.copies, strict=True)
-    ]
+    arrays = [_for_c(use.array if copy is None else copy) for use, copy in zip(uses, there.copies, strict=True)]
     if device is None:
         scalars: list[Any] = [value for value in args if not isinstance(value, Use)]
         code = _core.call_native(address, user, arrays, scalars, step)
@@ -225,6 +223,17 @@ def _stream_of(device: Device, kept: object) -> Iterator[Stream]:
 def _device_of(array: Array) -> Device | None:
     allocation = allocation_at(address_of(array))
     return None if allocation is None else allocation.device
+
+
+def _for_c(array: Array | DeviceArray) -> Array:
+    """Return an array as C code is told of it: where, and how large."""
+    face = _face(array)
+    if not isinstance(face, DeviceArray):
+        return face
+    if face.pointer == address_of(face.shadow):
+        return face.shadow
+    raw = bytes_at(face.pointer, face.allocation.nbytes, face.allocation)
+    return view_of(raw, 0, face.shape, face.dtype, face.strides)
 
 
 def _bounds(array: Array) -> tuple[int, int]:
