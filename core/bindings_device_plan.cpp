@@ -210,7 +210,7 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
     }
     for (std::size_t i = 0; i < devices->ops.size(); ++i) {
         if (devices->ops[i].records)
-            devices->ops[i].marks.resize(std::bit_ceil(2 * schedule.window_period + back[i]));
+            devices->ops[i].marks.resize(std::bit_ceil(2 * schedule.window_period + 1 + back[i]));
     }
     for (nb::handle entry : write_backs) {
         const auto [flag, stream, transfer] = nb::cast<std::tuple<std::uint32_t, StreamOwner, Transfer>>(entry);
