@@ -27,6 +27,7 @@ NAMES = (
     "events",
     "tuning",
     "costs",
+    "devices",
     "profilers",
     "measuring",
     "coming_from",
