@@ -16,7 +16,7 @@ from ostinato.devices.array import DeviceArray
 from ostinato.devices.registry import address_of, allocation_at, device_array
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.devices.transfers import joined, pattern
-from ostinato.errors import GraphError
+from ostinato.errors import DeviceError, GraphError
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Body, Copy, Fill, Join, NativeCall, PythonCall
 from ostinato.graph.op import Op
@@ -71,11 +71,14 @@ def lower_on_devices(
 
 
 def _opened(staged: Staged, processors: int) -> list[_core.devices.Stream]:
-    devices = staged.devices
-    return [
-        _core.devices.Stream(devices[device].core, devices[device].name, processors + device)
-        for device in staged.streams.device.tolist()
-    ]
+    streams = []
+    for number in staged.streams.device.tolist():
+        device = staged.devices[number]
+        try:
+            streams.append(_core.devices.Stream(device.core, device.name, processors + number))
+        except RuntimeError as error:
+            raise DeviceError(f"{device.name}: {error}") from error
+    return streams
 
 
 class _Arrays:

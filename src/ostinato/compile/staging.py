@@ -61,6 +61,11 @@ class Staged:
         """The ops that CPUs run."""
         return [self.ops[index] for index in np.flatnonzero(self.device[: len(self.coherent.ops)] < 0)]
 
+    @property
+    def used(self) -> list[Device]:
+        """The devices that ops run on."""
+        return [self.devices[index] for index in np.unique(self.device[self.device >= 0])]
+
     def seconds_on_threads(self, seconds: FloatArray) -> FloatArray:
         """Return what ops take of threads' time: nothing, for completions."""
         taken = seconds.copy()

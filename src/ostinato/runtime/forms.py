@@ -46,6 +46,7 @@ class Form:
     ) -> None:
         outside = None if other is None else other.lowered.outside
         self.scheduled: Scheduled = scheduled
+        machine._check_usable(scheduled)
         self._processors = len(machine._cpus)
         self.lowered: Lowered = lower_scheduled(scheduled, self._processors, binding, outside)
         kind = "serial" if runs == "serial" else "pipelined"

@@ -17,6 +17,7 @@ from ostinato.runtime.processors import HOST, Memory, Processor, processor_of
 from ostinato.runtime.spawned import ANYWHERE, SpawnedRun, spawn
 
 if TYPE_CHECKING:
+    from ostinato.compile.schedule import Scheduled
     from ostinato.devices.device import Device
     from ostinato.events import Event
     from ostinato.runtime.program import Program
@@ -72,6 +73,7 @@ class Machine:
         self._core = _core.Machine(pinned, crowded, self._init.on_worker if self._init else None)
         self._cpus = tuple(Processor(f"cpu:{i}", "cpu", HOST) for i in range(count))
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
+        self._lost: set[str] = set()  # devices that cannot be used any more
         self._closed = self._ended = False
         self._crowded = crowded
         _machines.add(self)
@@ -160,6 +162,13 @@ class Machine:
     def _found_devices(self) -> tuple[Device, ...]:
         """Return the machine's devices."""
         return tuple(processor.device for processor in self.processors if processor.device is not None)
+
+    def _check_usable(self, scheduled: Scheduled) -> None:
+        """Raise if a schedule uses a device that is lost."""
+        if self._lost and scheduled.staged is not None:
+            for device in scheduled.staged.used:
+                if device.name in self._lost:
+                    raise DeviceError(f"{device.name} failed before, and cannot be used any more in this process")
 
     def _seat(self, on: Processor | str | None) -> int:
         """Return the number of a processor, or `ANYWHERE` for a kind."""

@@ -13,10 +13,10 @@ from ostinato.errors import ContractError
 from ostinato.runtime import record
 from ostinato.runtime.arguments import NO_PARAMS, count, merged, stops
 from ostinato.runtime.detached import detached_schedule
+from ostinato.runtime.device_failures import ended
 from ostinato.runtime.forms import Form
 from ostinato.runtime.linked import LinkedRuns, linked_runs
 from ostinato.runtime.machine_costs import remembered
-from ostinato.runtime.outcome import outcome
 from ostinato.runtime.outside import After, conditions
 from ostinato.runtime.process_trace import process_trace
 from ostinato.runtime.rebinding import Rebinding
@@ -451,7 +451,7 @@ class Program:
         return runs.submit(count(steps), priority, stops, values, objects, start, barriers, traced)
 
     def _end(self, run: _core.Run) -> int:
-        end = outcome(run, self._scheduled.ops)
+        end = ended(self, run)
         run.deliver()
         if isinstance(end, BaseException):
             raise end

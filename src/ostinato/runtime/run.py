@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.events import Event
 from ostinato.graph.body import Precondition
-from ostinato.runtime.outcome import outcome
+from ostinato.runtime.device_failures import ended
 from ostinato.runtime.profile import Profile, profile_of
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Run:
     def _ended(self) -> int | BaseException:
         with self._lock:
             if self._outcome is None:
-                self._outcome = outcome(self._core, self._program._scheduled.ops)
+                self._outcome = ended(self._program, self._core)
         return self._outcome
 
     def _call_back(self) -> None:
@@ -219,7 +219,7 @@ class _Origin:
 
     def __call__(self) -> BaseException | None:
         # Before the run has ended, too: a postcondition may be poisoned long before.
-        end = outcome(self._core, self._program._scheduled.ops)
+        end = ended(self._program, self._core)
         self._core.deliver()
         return end if isinstance(end, BaseException) else None
 

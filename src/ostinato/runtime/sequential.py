@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ostinato._core import call_native
+from ostinato.devices.array import DeviceArray
 from ostinato.devices.registry import any_allocations, device_array
 from ostinato.errors import TaskError
 from ostinato.graph.arrays import HOST, Array, memory_of
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
+from ostinato.graph.eager import Use, call_c, call_python
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.param import STEP, Param
 from ostinato.graph.scalar import as_scalar
+from ostinato.graph.stream import STREAM
 from ostinato.graph.transfer import REDUCTIONS
 from ostinato.runtime.memory import assign, contents
 from ostinato.runtime.outcome import failure_message
@@ -111,14 +114,8 @@ def _run_body(body: Body, step: int, substitution: Substitution, params: Mapping
         return operand_array(operand, step, substitution)
 
     if isinstance(body, PythonCall | NativeCall) and _on_device(body, array):
-        given, keywords = body.given()
-
-        def value(arg: object) -> object:
-            return _face(arg, step, substitution) if isinstance(arg, Operand) else _plain(arg, step, params)
-
-        task: Any = body.task
-        task(*map(value, given), **{name: value(arg) for name, arg in keywords.items()})
-    elif isinstance(body, PythonCall):
+        return _call_on_device(body, step, substitution, params)
+    if isinstance(body, PythonCall):
         _call(body, step, substitution, params)
     elif isinstance(body, NativeCall):
         arrays = [array(arg) for arg in body.args if isinstance(arg, Operand)]
@@ -148,6 +145,28 @@ def _call(body: PythonCall, step: int, substitution: Substitution, params: Mappi
     ]
     positional = len(values) - len(body.keywords)
     body.function(*values[:positional], **dict(zip(body.keywords, values[positional:], strict=True)))
+
+
+def _call_on_device(
+    body: PythonCall | NativeCall, step: int, substitution: Substitution, params: Mapping[str, Any]
+) -> int:
+    """Make a call as outside captures: on the stream of a device, or on copies of what lies there."""
+    args: list[object] = []
+    for arg in body.args:
+        if not isinstance(arg, Operand):
+            args.append(arg if arg is STREAM else _plain(arg, step, params))
+        elif arg.arrays and (body.takes_stream or not _is_foreign(arg)):
+            args.append(Use(_face(arg, step, substitution), operand_array(arg, step, substitution), arg.mode))
+        else:
+            args.append(substitution.value(arg.value))
+    if isinstance(body, PythonCall):
+        call_python(body.task.name, body.function, args, body.keywords)
+        return 0
+    return call_c(body.task.name, body.task.address, body.task.user_address, args, step)
+
+
+def _is_foreign(operand: Operand) -> bool:
+    return operand.ring is None and not isinstance(operand.value, np.ndarray | DeviceArray)
 
 
 def _face(operand: Operand, step: int, substitution: Substitution) -> object:

@@ -1,0 +1,47 @@
+"""How runs ended in which devices had a part: who else may have failed, and which devices are lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ostinato.compile.completions import Completion
+from ostinato.errors import DeviceError, TaskError
+from ostinato.runtime.outcome import outcome
+
+if TYPE_CHECKING:
+    from ostinato import _core
+    from ostinato.compile.schedule import Scheduled
+    from ostinato.graph.op import Op
+    from ostinato.runtime.program import Program
+
+__all__ = ["ended"]
+
+_MOST_TOLD = 8
+
+
+def ended(program: Program, run: _core.Run) -> int | BaseException:
+    """Return how a run of a program ended, as `outcome` does; note devices that cannot be used any more."""
+    scheduled = program._scheduled
+    end = outcome(run, scheduled.ops)
+    if scheduled.staged is None or not isinstance(end, BaseException):
+        return end
+    for index, _, reason in run.failures()[0]:
+        if not isinstance(reason, DeviceError):
+            continue
+        if not reason.usable and reason.device is not None:
+            program._machine._lost.add(reason.device)
+        if isinstance(end, TaskError) and reason is end.__cause__:
+            others = _issued_with(scheduled, index)
+            if others:
+                named = ", ".join(f"{op.name!r} at {op.call_site}" for op in others[-_MOST_TOLD:])
+                end.add_note(f"the device tells of these together with it, so it may have been one of them: {named}")
+    return end
+
+
+def _issued_with(scheduled: Scheduled, index: int) -> list[Op]:
+    """The ops before one on its stream after which nobody looked whether the device was done."""
+    looked = {op.body.of[0] for op in scheduled.ops if isinstance(op.body, Completion) and len(op.body.of) == 1}
+    lane = next((lane.tolist() for lane in scheduled.lane_ops if index in lane), [index])
+    before = lane[: lane.index(index)]
+    kept = [place for place, op in enumerate(before) if op in looked]
+    return [scheduled.ops[op] for op in before[kept[-1] + 1 if kept else 0 :]]
