@@ -133,6 +133,7 @@ struct DevicePlan {
     };
     std::vector<std::vector<Traced>> traced;                                      // by stream
     std::vector<std::pair<std::uint32_t, std::unique_ptr<Notice>>> writing_back;  // with the stream
+    const MadeHere made;
 };
 
 // Runs a stretch of device operations, or what is left of it.

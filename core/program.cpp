@@ -202,6 +202,8 @@ void Program::start_locked() {
 }
 
 void Program::rebind(std::shared_ptr<Plan> plan) {
+    if (plan->device && plan->device->streams.size() != tails.size())
+        throw std::invalid_argument("a plan with other streams");
     const std::lock_guard<std::mutex> lock(mutex);
     plan_.swap(plan);
     fence_next_ = true;

@@ -1,6 +1,8 @@
 #include "python_device.h"
 
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "program.h"
 #include "python_plan.h"
@@ -26,6 +28,12 @@ private:
     PyThreadState* const state_;
 };
 
+// In a forked child the driver's threads are nowhere, and its locks may be held for ever: no call is made there.
+template <class T>
+void leak(T&& made_in_the_parent) {
+    (void)new std::remove_cvref_t<T>(std::forward<T>(made_in_the_parent));
+}
+
 PyObject* make_error(const std::string& text, const std::string& device, bool usable) {
     PyObject* const errors = PyImport_ImportModule("ostinato.errors");
     PyObject* const type = errors != nullptr ? PyObject_GetAttrString(errors, "DeviceError") : nullptr;
@@ -42,12 +50,24 @@ PyObject* make_error(const std::string& text, const std::string& device, bool us
 }  // namespace
 
 Stream::~Stream() {
+    if (made.forked()) {
+        leak(std::move(device));
+        return;
+    }
     const WithoutPython unlocked;
     device->close(handle);
     device.reset();
 }
 
 DevicePlan::~DevicePlan() {
+    if (made.forked()) {
+        leak(std::move(writing_back));
+        leak(std::move(traced));
+        leak(std::move(segments));
+        leak(std::move(ops));
+        leak(std::move(streams));
+        return;
+    }
     const WithoutPython unlocked;
     writing_back.clear();
     traced.clear();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "devices/device.h"
+#include "forks.h"
 
 namespace ostinato {
 
@@ -23,6 +24,7 @@ struct Stream {
     const StreamHandle handle;
     const std::string name;         // of the device, for people
     const std::uint32_t processor;  // the device's number in records, after those of the seats
+    const MadeHere made;
 };
 
 }  // namespace ostinato
