@@ -38,6 +38,12 @@ struct HeldToken {
     std::unique_ptr<Token> token;
 };
 
+const Token& recorded(const HeldToken& held) {
+    if (!held.token)
+        throw nb::value_error("this token stands for nothing: it was never recorded");
+    return *held.token;
+}
+
 void throw_if(const Device& device, std::int32_t code) {
     if (code != 0)
         throw std::runtime_error(device.diagnose(code).message);
@@ -117,16 +123,18 @@ void bind_device(nb::module_& devices) {
         .def(
             "wait",
             [](const DeviceHandle& self, StreamHandle stream, const HeldToken& token) {
+                const Token& known = recorded(token);
                 nb::gil_scoped_release nogil;
-                throw_if(*self.device, self.device->wait(stream, *token.token));
+                throw_if(*self.device, self.device->wait(stream, known));
             },
             nb::arg("stream"), nb::arg("token"))
         .def(
             "notify",
             [](const DeviceHandle& self, const HeldToken& token, nb::callable done) {
+                const Token& known = recorded(token);
                 PyObject* const with = nb::object(done).release().ptr();
                 nb::gil_scoped_release nogil;
-                self.device->notify(*token.token, call_done, with);
+                self.device->notify(known, call_done, with);
             },
             nb::arg("token"), nb::arg("done"), "Call done(code) when the token's work has ended.")
         .def(

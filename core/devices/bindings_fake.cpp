@@ -82,8 +82,7 @@ using Log = std::vector<std::tuple<std::string, StreamHandle, std::int32_t>>;
 void bind_fake_device(nb::module_& devices) {
     nb::class_<FakeHandle, DeviceHandle> fake(devices, "FakeDevice", "A device that is none, for tests.");
     fake.def(
-        "__init__",
-        [](FakeHandle* self, bool manual) { new (self) FakeHandle{{std::make_shared<FakeDevice>(manual)}}; },
+        "__init__", [](FakeHandle* self, bool manual) { new (self) FakeHandle{{FakeDevice::make(manual)}}; },
         nb::arg("manual") = false, "Manual: its work is done by step, run and finish alone.");
     fake.attr("INVALID") = static_cast<int>(FakeDevice::kInvalid);
     fake.attr("OUT_OF_MEMORY") = static_cast<int>(FakeDevice::kOutOfMemory);
@@ -208,6 +207,10 @@ void bind_fake_device(nb::module_& devices) {
         .def_prop_ro(
             "allocated", [](const FakeHandle& self) { return self.fake().allocated(); },
             nb::call_guard<nb::gil_scoped_release>(), "Bytes allocated.");
+
+    // Imported after what ends the machines, and so called before: their programs wait for devices.
+    nb::module_::import_("atexit").attr("register")(
+        nb::cpp_function([] { FakeDevice::lose_all(); }, nb::call_guard<nb::gil_scoped_release>()));
 }
 
 }  // namespace ostinato

@@ -65,7 +65,7 @@ public:
     };
 
     // Manual: work is done by `step`, `run` and `finish` alone.
-    explicit FakeDevice(bool manual) : manual_(manual) {}
+    static std::shared_ptr<FakeDevice> make(bool manual);
     ~FakeDevice() override;
 
     std::int32_t open(StreamHandle& stream) override;
@@ -91,6 +91,7 @@ public:
     void fail_call(Method method, std::uint64_t nth, std::int32_t code);
     void fail_piece(std::uint64_t nth, std::int32_t code);
     void lose();
+    static void lose_all();  // before the interpreter ends: nobody waits for what is in flight
     void set_manual(bool manual);
     void set_delays(Delays delays);
     void set_capacity(std::int64_t bytes);
@@ -109,6 +110,8 @@ public:
     void set_message(std::string message);  // of kRaised
 
 private:
+    explicit FakeDevice(bool manual) : manual_(manual) {}
+
     struct Mark {
         bool done = false;
         std::int32_t code = 0;

@@ -1,7 +1,37 @@
 // What a test tells a fake device, and asks it.
+#include <memory>
+#include <mutex>
+#include <vector>
+
 #include "devices/fake.h"
 
 namespace ostinato {
+
+namespace {
+
+std::mutex all_mutex;
+std::vector<std::weak_ptr<FakeDevice>> all;
+
+}  // namespace
+
+std::shared_ptr<FakeDevice> FakeDevice::make(bool manual) {
+    const std::shared_ptr<FakeDevice> device(new FakeDevice(manual));
+    const std::lock_guard lock(all_mutex);
+    std::erase_if(all, [](const auto& other) { return other.expired(); });
+    all.push_back(device);
+    return device;
+}
+
+void FakeDevice::lose_all() {
+    std::vector<std::weak_ptr<FakeDevice>> devices;
+    {
+        const std::lock_guard lock(all_mutex);
+        devices.swap(all);
+    }
+    for (const auto& other : devices)
+        if (const std::shared_ptr<FakeDevice> device = other.lock())
+            device->lose();
+}
 
 void FakeDevice::fail_call(Method method, std::uint64_t nth, std::int32_t code) {
     const Lock lock(mutex_);
@@ -14,6 +44,8 @@ void FakeDevice::fail_piece(std::uint64_t nth, std::int32_t code) {
 }
 
 void FakeDevice::lose() {
+    if (here_.forked())
+        return;
     Lock lock(mutex_);
     broken_ = kLost;
     if (manual_)

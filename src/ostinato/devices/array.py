@@ -140,9 +140,29 @@ class DeviceArray:
         return self.allocation.base
 
     @property
+    def pointer(self) -> int:
+        """What C code gets for it: the address of the first element where the device has addresses, else the handle.
+
+        Raises
+        ------
+        ValueError
+            The device has none, and the array begins behind its memory's beginning.
+        """
+        allocation = self.allocation
+        if allocation.base == allocation.shadow:
+            return registry.address_of(self.shadow)
+        if self.offset:
+            raise ValueError(
+                f"an array on {self.device.name} reaches C code by its handle, which has no offset: "
+                "pass one that begins where its memory does"
+            )
+        return allocation.base
+
+    @property
     def offset(self) -> int:
         """How many bytes of the allocation come before the first element."""
-        return registry.address_of(self.shadow) - self.allocation.shadow
+        offset = registry.address_of(self.shadow) - self.allocation.shadow
+        return min(offset, self.allocation.nbytes)  # where nothing is, NumPy lets views point behind the end
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -200,7 +200,7 @@ def install(
 
 
 def _on_device(device: FakeDevice, argument: object) -> object:
-    if isinstance(argument, np.ndarray) and registry.allocation_at(registry.address_of(argument)) is not None:
+    if isinstance(argument, np.ndarray) and registry.allocation_under(argument) is not None:
         argument = registry.device_array(argument)
     if not isinstance(argument, DeviceArray):
         return argument

@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.devices.discovery import usable
+from ostinato.devices.shadow import Memory
 
 if TYPE_CHECKING:
     from ostinato.devices.array import Allocation, DeviceArray
 
-__all__ = ["add", "address_of", "adopt", "allocation_at", "allocation_of", "any_allocations", "device_array"]
+__all__ = [
+    "add",
+    "address_of",
+    "adopt",
+    "allocation_at",
+    "allocation_of",
+    "allocation_under",
+    "any_allocations",
+    "device_array",
+]
 
 _DLPACK_CUDA = frozenset({2, 13})  # its memory, and memory that it shares with the host
 
@@ -99,6 +109,17 @@ def allocation_at(address: int) -> Allocation | None:
     return _ranges.at(address)
 
 
+def allocation_under(array: np.ndarray[Any, Any]) -> Allocation | None:
+    """Return the allocation that an array lies in; None where that is memory of the host."""
+    if array.size == 0:  # where nothing is, NumPy lets views point behind the end
+        base: Any = array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, Memory):
+            return base.owner  # type: ignore[return-value]
+    return allocation_at(address_of(array))
+
+
 def allocation_of(name: str, base: int) -> Allocation | None:
     """Return the allocation of the device called `name` that it knows by `base`, if it is in use."""
     return _ranges.of(name, base)
@@ -112,7 +133,7 @@ def device_array(shadow: np.ndarray[Any, Any]) -> DeviceArray:
     ValueError
         It is memory of the host.
     """
-    allocation = allocation_at(address_of(shadow))
+    allocation = allocation_under(shadow)
     if allocation is None:
         raise ValueError("this array lies in memory of the host")
     return allocation.view(shadow)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Reserved", "bytes_at", "view_of"]
+__all__ = ["Memory", "Reserved", "bytes_at", "view_of"]
 
 
 class Reserved:
@@ -28,7 +28,7 @@ class Reserved:
         self.address = int(np.frombuffer(self._mapping, np.uint8).__array_interface__["data"][0])
 
 
-class _Memory:
+class Memory:
     """Memory at an address, as NumPy takes it, which keeps its owner alive."""
 
     __slots__ = ("__array_interface__", "owner")
@@ -40,7 +40,7 @@ class _Memory:
 
 def bytes_at(address: int, nbytes: int, owner: object, readonly: bool = False) -> npt.NDArray[np.uint8]:
     """Return the bytes at an address as an array, without touching them; it keeps `owner` alive."""
-    return np.asarray(_Memory(address, nbytes, owner, readonly))
+    return np.asarray(Memory(address, nbytes, owner, readonly))
 
 
 def view_of(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ostinato import _core
-from ostinato.devices.registry import address_of, allocation_at
+from ostinato.devices.registry import address_of, allocation_under
 from ostinato.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def planned(source: Place, target: Place) -> _core.devices.Transfer:
 def staged(source: Place, target: Place) -> Staged:
     """Plan a copy whose places may overlap, by way of further memory of the same device."""
     source, target = _memory(source), _memory(target)
-    allocation = allocation_at(address_of(target))
+    allocation = allocation_under(target)
     if allocation is None:
         raise ValueError("only copies within the memory of a device are staged")
     between = allocation.device.allocate(source.nbytes)
@@ -168,7 +168,7 @@ def _memory(place: Place) -> np.ndarray[Any, Any]:
 
 def _shortest(element: bytes) -> bytes:
     size = len(element)
-    while size % 2 == 0 and element[: size // 2] == element[size // 2 : size]:
+    while size and size % 2 == 0 and element[: size // 2] == element[size // 2 : size]:
         size //= 2
     if size > 1 and element[:size].count(element[0]) == size:
         size = 1
@@ -186,7 +186,7 @@ def _blocks(
     """Return the blocks, and how far from each array's first element they are counted."""
     axes, from_first, to_first = _axes(source, target)
     rows: list[list[int]] = []
-    if target.size and target.itemsize:
+    if target.nbytes:
         width = target.itemsize
         while axes and axes[-1].target == width and (fill or axes[-1].source == width):
             width *= axes.pop().size
@@ -210,7 +210,7 @@ def _axes(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> tuple[l
     """Return the loops that are left, outermost first, and how far from each array's first element they begin."""
     axes: list[_Axis] = []
     from_first = to_first = 0
-    if target.size == 0:
+    if target.nbytes == 0:
         return axes, 0, 0
     for axis in map(_Axis, target.shape, source.strides, target.strides):
         if axis.size <= 1:
@@ -245,8 +245,8 @@ def _check(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
 def _base(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int, bool], int]:
     """Return the place that blocks of several arrays are counted from, and the address that stands for it."""
     first = address_of(arrays[0])
-    allocation = allocation_at(first)
-    if any(allocation_at(address_of(array)) is not allocation for array in arrays[1:]):
+    allocation = allocation_under(arrays[0])
+    if any(allocation_under(array) is not allocation for array in arrays[1:]):
         raise ValueError("the sources, and the targets, of copies that are joined are of one allocation each")
     if allocation is None:
         return (first, 0, False), first
@@ -254,8 +254,7 @@ def _base(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int, bool]
 
 
 def _place(array: np.ndarray[Any, Any], first: int) -> tuple[int, int, bool]:
-    address = address_of(array)
-    allocation = allocation_at(address)
+    allocation = allocation_under(array)
     if allocation is None:
-        return (address, first, False)
-    return (allocation.base, address - allocation.shadow + first, True)
+        return (address_of(array), first, False)
+    return (allocation.base, address_of(array) - allocation.shadow + first if array.size else 0, True)
