@@ -50,9 +50,8 @@ def _installed(package: str) -> str | None:
 
 def describe(peers: dict[str, Peer]) -> dict[str, Any]:
     """Return what a reader needs to judge the numbers."""
-    packages = {
-        name: _installed(name) for name in ("ostinato", "numpy", "numba", "dask", "distributed", "ray", "warp-lang")
-    }
+    names = ("ostinato", "numpy", "numba", "dask", "distributed", "ray", "warp-lang", "pyopencl")
+    packages = {name: _installed(name) for name in names}
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": {

@@ -9,6 +9,8 @@ import numpy as np
 
 from benchmarks import (
     before,
+    device_chains,
+    device_run_ahead,
     fixed_costs,
     graph_tuning,
     placement,
@@ -114,6 +116,33 @@ def _devices(median: dict[tuple[str, str, str], float]) -> list[Target]:
         for one in (tuning_devices.ONE, tuning_devices.ALONE)
         if (*at, one) in median
     ]
+
+
+def _streams(rows: Sequence[Row]) -> list[Target]:
+    """What a replay adds to the enqueues of a device, and how early all is issued. Ratios are taken round by round."""
+    samples = {(row.benchmark, row.case, row.contestant): row.samples for row in rows}
+    cases = [case for name, case, who in samples if (name, who) == (device_chains.BENCHMARK, device_chains.REPLAY)]
+
+    def ratios(over: str, under: str) -> dict[str, float]:
+        at = device_chains.BENCHMARK
+        return {case: float(np.median(np.divide(samples[at, case, over], samples[at, case, under]))) for case in cases}
+
+    chains = device_chains
+    found = [
+        target
+        for ours in (chains.REPLAY, chains.NATIVE)
+        for target in [
+            *_worst(f"tiny kernels, {ours} to the C loop", ratios(ours, chains.LOOP), 1.15),
+            *_worst(f"tiny kernels, {chains.PYTHON} to {ours}", ratios(chains.PYTHON, ours), 3.0, False),
+            *_worst(f"tiny kernels, {chains.DECLARED} to {ours}", ratios(chains.DECLARED, ours), 3.0, False),
+        ]
+    ]
+    ahead = device_run_ahead
+    for name, case, who in samples:
+        if (name, who) == (ahead.BENCHMARK, ahead.ISSUED) and case.endswith(ahead.OURS):
+            issued = float(np.median(np.divide(samples[name, case, who], samples[name, case, ahead.DONE])))
+            found.append(Target(f"{case}: {ahead.ISSUED} to {ahead.DONE}", issued, 0.1))
+    return found
 
 
 def _tuning(rows: Sequence[Row]) -> list[Target]:
@@ -260,4 +289,12 @@ def targets(rows: Sequence[Row]) -> list[Target]:
             found.append(
                 Target(f"memory, {row.case} of {row.contestant}: growth after 1000", row.median, 64, unit=" KiB")
             )
-    return found + _outside(rows, median) + _before(rows) + _tuning(rows) + _devices(median) + _costs(median)
+    return (
+        found
+        + _outside(rows, median)
+        + _before(rows)
+        + _tuning(rows)
+        + _devices(median)
+        + _streams(rows)
+        + _costs(median)
+    )

@@ -14,6 +14,8 @@ import ostinato as ost
 from benchmarks import (
     before,
     compile_cost,
+    device_chains,
+    device_run_ahead,
     events,
     fixed_costs,
     graph_tuning,
@@ -57,6 +59,8 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "graphtune": ("Tuning a graph", graph_tuning.run),
     "tuning": ("The tuner", tuning.run),
     "devices": ("One core and two, examples/tune_matmul", tuning.run_devices),
+    "chains": ("Tiny kernels on a device", device_chains.run),
+    "runahead": ("Run-ahead of a device", device_run_ahead.run),
     "python": ("Empty Python tasks", python_tasks.run),
 }
 

@@ -42,7 +42,7 @@ def compiler() -> str:
     return subprocess.run([_COMPILER, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
-def _library(name: str) -> ctypes.CDLL:
+def library(name: str) -> ctypes.CDLL:
     """Build the library of a source file unless it is there already, and load it."""
     source = _HERE / f"{name}.cpp"
     include = ["-I", str(_ROOT / "core" / "include"), "-isystem", f"{sys.prefix}/include"]
@@ -59,10 +59,10 @@ class Kernels:
     """Addresses of the task bodies."""
 
     def __init__(self) -> None:
-        library = _library("kernels")
-        self.call_empty: Callable[[None], int] = library.task_empty
+        built = library("kernels")
+        self.call_empty: Callable[[None], int] = built.task_empty
         self.empty, self.check, self.stamp, self.work = (
-            ctypes.cast(getattr(library, f"task_{name}"), ctypes.c_void_p).value or 0
+            ctypes.cast(getattr(built, f"task_{name}"), ctypes.c_void_p).value or 0
             for name in ("empty", "check", "stamp", "work")
         )
 
@@ -104,7 +104,7 @@ class Peer:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._library = _library(name)
+        self._library = library(name)
         self._library.peer_create.restype = ctypes.c_void_p
         self._library.peer_version.restype = ctypes.c_char_p
         self.version: str = self._library.peer_version().decode()
