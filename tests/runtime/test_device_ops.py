@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import threading
 import time
 
@@ -660,6 +661,21 @@ def test_no_call_of_the_device_is_made_with_the_gil(machine, device):
         over.set()
         thread.join()
     assert counted[0] > 0
+
+
+@pytest.mark.forks
+def test_a_forked_child_calls_no_driver(machine, device):
+    device.core.set_manual(False)
+    built, _, stream = chain(machine, device)
+    write_back = write_back_program(machine, device)
+    assert built.replay(3, 0, True, None, None, None, False) == 3
+    child = os.fork()
+    if child == 0:
+        del built, stream, write_back
+        gc.collect()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert built.replay(3, 0, True, None, None, None, False) == 3
 
 
 def test_a_plan_with_streams_has_no_copy(device):
