@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import CancelledError
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def done(device, run):
 def test_a_chain_is_issued_while_the_device_is_held(device, machine):
     arrays = [on(device, np.ones(2)) for _ in range(13)]
     with ost.capture() as graph:
-        for src, dst in zip(arrays, arrays[1:], strict=False):
+        for src, dst in pairwise(arrays):
             scale(src, dst, 2.0)
     with graph.compile(machine) as program:
         device.core.set_manual(True)

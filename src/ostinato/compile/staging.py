@@ -105,7 +105,7 @@ def staged(
     in_order = np.array([keeps_stream_order(op.body) for op in ops], np.bool_)
     outside = np.array([waits_outside(op.body) for op in ops], np.bool_)
     device = with_joins(ops, ordering, np.where(in_order, device, -1).astype(np.int32))
-    streams = streams_of(ops, ordering, device, outside)
+    streams = streams_of(ops, ordering, device, outside, [each.device for each in found.write_backs])
     done = completed(ops, found.edges, ordering, streams.of, streams.device)
     return Staged(
         recorded,

@@ -64,6 +64,7 @@ def streams_of(
     ordering: Edges,
     device: IntArray,
     outside: npt.NDArray[np.bool_],
+    used: Sequence[int] = (),
 ) -> Streams:
     """Return the streams of device work: of each device one for kernels, one for copies to it and one for those back.
 
@@ -79,6 +80,8 @@ def streams_of(
         By op, the device whose stream it enqueues work on, or -1.
     outside
         By op, whether it waits for something outside.
+    used
+        Devices that need a stream even if no op does: for what is copied home at the end of a run.
     """
     ordered = np.flatnonzero(device >= 0)
     sources = np.flatnonzero(outside).astype(np.int32)
@@ -94,7 +97,9 @@ def streams_of(
     of[ordered] = rank[which.reshape(-1)]
     by_rank = np.empty((len(found), 2), np.int32)
     by_rank[rank] = found[:, :2]
-    return Streams(of, by_rank[:, 0], by_rank[:, 1])
+    more = sorted(set(used) - set(by_rank[:, 0].tolist()))
+    devices = np.append(by_rank[:, 0], np.array(more, np.int32))
+    return Streams(of, devices, np.append(by_rank[:, 1], np.full(len(more), OUT, np.int32)))
 
 
 def laned(ops: Sequence[Op], placement: Placement, streams: Streams) -> Placement:
