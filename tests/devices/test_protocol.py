@@ -345,8 +345,9 @@ def test_streams_are_what_tasks_receive(kind: Kind, streams: tuple[int, int]) ->
 
 def test_devices_have_names(kind: Kind) -> None:
     assert kind.device.name.startswith(f"{kind.device.kind}:")
-    assert kind.device.identity
-    assert isinstance(kind.device.identity, str)
+    for name in (kind.device.identity, kind.device.model, kind.device.driver):
+        assert isinstance(name, str)
+        assert name
 
 
 def test_plain_objects_are_not_adopted(kind: Kind) -> None:

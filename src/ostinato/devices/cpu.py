@@ -27,6 +27,8 @@ class CpuDevice:
     name = "cpu:0"
     kind = "cpu"
     identity = "cpu:0"
+    model = "cpu"
+    driver = "1"
     arrays = DeviceArray
 
     def __init__(self) -> None:

@@ -23,6 +23,10 @@ class Device(Protocol):
         ``"cuda"``, ``"opencl"``.
     identity
         What names the device for all processes of this host: a UUID, or platform and device.
+    model
+        What devices that are equally fast have in common: what was measured on one counts for the others.
+    driver
+        Its version: what was measured with another may no longer be true.
     core
         What the core asks of it.
     arrays
@@ -32,6 +36,8 @@ class Device(Protocol):
     name: str
     kind: str
     identity: str
+    model: str
+    driver: str
 
     @property
     def core(self) -> _core.devices.Device: ...

@@ -59,6 +59,8 @@ class FakeDevice:
     """
 
     kind = "fake"
+    model = "fake"
+    driver = "1"
     arrays = DeviceArray
 
     def __init__(self, number: int = 0, manual: bool = False, capacity: int | None = None) -> None:
