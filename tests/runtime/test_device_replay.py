@@ -344,3 +344,23 @@ def test_retuning_goes_on(device, machine):
         program.replay(2)
     assert (x == 302).all()
     assert program.machine is machine
+
+
+def test_concurrent_runs_have_streams_and_mirrors_of_their_own(device, machine):
+    x, there, done = np.full(2, 3.0), on(device, np.full(2, 4.0)), []
+
+    @ost.task
+    def note(a: ost.Read, b: ost.Read, log):
+        log.append((float(a[0]), float(b[0])))
+
+    with ost.capture() as graph:
+        scale(x, first := np.zeros(2), 2.0)
+        scale(there, second := np.zeros(2), 2.0)
+        note(first, second, done)
+    with graph.compile(machine, runs="concurrent") as program:
+        runs = [program.submit(3) for _ in range(12)]
+        assert [run.result(DEADLINE) for run in runs] == [3] * 12
+        assert done == [(6.0, 8.0)] * 36
+        program.rebind([(x, np.full(2, 5.0))])
+        program.replay(2)
+        assert done[36:] == [(10.0, 8.0)] * 2

@@ -68,6 +68,11 @@ class Lowered:
     barriers: list[Param] = field(default_factory=list)
     outside: Outside = field(default_factory=list)
     streams: list[_core.devices.Stream] = field(default_factory=list)
+    again: Callable[[], Lowered] | None = None  # where devices are used: it has streams and memory of its own
+
+    def another(self) -> _core.Plan:
+        """Return a plan on the same arrays that can be used at the same time."""
+        return self.plan.copy() if self.again is None else self.again().plan
 
 
 def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:

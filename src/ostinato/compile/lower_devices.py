@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,7 +68,9 @@ def lower_on_devices(
     tables = _DeviceTables(scheduled, scheduled.staged, arrays, streams)
     for op in scheduled.ops:
         tables.add(op)
-    return tables.build_all(outside)
+    lowered = tables.build_all(outside)
+    lowered.again = partial(lower_on_devices, scheduled, processors, substitute, lowered.outside)
+    return lowered
 
 
 def _opened(staged: Staged, processors: int) -> list[_core.devices.Stream]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from ostinato import _core
 
@@ -21,16 +22,20 @@ class Instances:
 
     Parameters
     ----------
-    machine, schedule, plan
+    machine, schedule
         What instances are made of.
+    another
+        Makes a plan that can be used besides others.
     enough
         How many instances keep the machine busy.
     """
 
-    def __init__(self, machine: _core.Machine, schedule: _core.Schedule, plan: _core.Plan, enough: int) -> None:
+    def __init__(
+        self, machine: _core.Machine, schedule: _core.Schedule, another: Callable[[], _core.Plan], enough: int
+    ) -> None:
         self._machine = machine
         self._schedule = schedule
-        self._plan = plan
+        self._another = another
         self._enough = enough
         self._all: deque[_Instance] = deque()
         self._closed = False
@@ -47,15 +52,15 @@ class Instances:
             if instance.core.idle or not (waits or instance.waits or len(self._all) < self._enough):
                 instance.waits = waits
                 return instance.core
-        instance = _Instance(_core.Program(self._machine, self._schedule, self._plan.copy(), "concurrent"), waits)
+        instance = _Instance(_core.Program(self._machine, self._schedule, self._another(), "concurrent"), waits)
         self._all.append(instance)
         return instance.core
 
-    def rebind(self, plan: _core.Plan) -> None:
-        """Let later runs use another plan."""
-        self._plan = plan
+    def rebind(self, another: Callable[[], _core.Plan]) -> None:
+        """Let later runs use other plans."""
+        self._another = another
         for instance in self._all:
-            instance.core.rebind(plan.copy())
+            instance.core.rebind(another())
 
     def close(self) -> None:
         """Refuse further runs."""

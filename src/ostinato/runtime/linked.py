@@ -29,7 +29,7 @@ def linked_runs(
         return None
     instances = None
     if runs == "concurrent":
-        instances = Instances(machine, scheduled.core, lowered.plan, enough=2 * processors)
+        instances = Instances(machine, scheduled.core, lowered.another, enough=2 * processors)
     barriers = BarrierParams(instances is not None) if lowered.barriers else None
     return LinkedRuns(core, instances, barriers, runs == "once", scheduled.waits_outside)
 
@@ -97,11 +97,11 @@ class LinkedRuns:
         """Submit later runs to another program of the core."""
         self._core = core
 
-    def rebind(self, plan: _core.Plan) -> None:
+    def rebind(self, lowered: Lowered) -> None:
         """Let later runs use another plan."""
         with self._lock:
             if self._instances is not None:
-                self._instances.rebind(plan)
+                self._instances.rebind(lowered.another)
 
     def refuse_runs(self) -> None:
         """Let no more runs be submitted."""

@@ -232,7 +232,7 @@ class Program:
             self._binding = binding
             self._use(self._serving_form())
             if self._linked is not None:
-                self._linked.rebind(self._lowered.plan)
+                self._linked.rebind(self._lowered)
 
     def trace(
         self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any

@@ -234,6 +234,8 @@ def _standing(ops: Sequence[Op], what: str, first: int, second: int, text: str) 
         return "waits for the runs before to end"
     if what == "start":
         return "waits for the event that the run comes after (after=)"
+    if what == "device":
+        return f"waits for {text}"
     name = "the end of a step" if first >= len(ops) else f"{ops[first].name!r} at {ops[first].call_site}"
     if what == "lane":
         return f"waits for {name}, in step {second}"
