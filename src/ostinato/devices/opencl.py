@@ -106,6 +106,10 @@ class OpenCLDevice:
 
     Attributes
     ----------
+    model
+        What it is, as far as its speed depends on it.
+    driver
+        The version of its driver.
     context
         The context of all its streams and arrays: programs and arrays for its tasks are made in this one.
     device
@@ -126,6 +130,10 @@ class OpenCLDevice:
     def __init__(self, number: int, device: cl.Device, identity: str) -> None:
         self.name = f"opencl:{number}"
         self.identity = identity
+        units = device.max_compute_units
+        compute_units = f"{units} compute unit{'s' * (units != 1)}"
+        self.model = f"{device.name.strip()}, {compute_units}, {device.platform.name.strip()}"
+        self.driver = str(device.driver_version)
         self.device = device
         self.context = cl.Context([device])
         self.core = _core.devices.OpenCLDevice(cl._cl.__file__, self.context.int_ptr, device.int_ptr)
@@ -134,11 +142,7 @@ class OpenCLDevice:
     @property
     def description(self) -> str:
         """The device in words."""
-        units = self.device.max_compute_units
-        return (
-            f"{self.device.name.strip()}, {units} compute unit{'s' * (units != 1)}, "
-            f"{self.device.platform.name.strip()}, driver {self.device.driver_version}"
-        )
+        return f"{self.model}, driver {self.driver}"
 
     @property
     def alignment(self) -> int:
