@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -12,10 +13,11 @@ import numpy as np
 
 import ostinato as ost
 from benchmarks.context import Context
-from benchmarks.measure import Contestant, Run
+from benchmarks.measure import Contestant, Part, Run
 from benchmarks.peers import Absent, library
 
 BENCHMARK = "chains"
+HOST = ", host time"  # processor time of the thread that issues
 LOOP, REPLAY, NATIVE = "C loop", "ostinato, launch_only", "ostinato, native"
 PYTHON, DECLARED, PREPARED = "pyopencl", "pyopencl, types declared", "pyopencl, arguments set before"
 
@@ -210,6 +212,17 @@ class Bench:
                     raise AssertionError(f"{name} computes something else")
 
 
+def _of_this_thread(run: Run) -> Run:
+    """The processor time of the thread that issues, in nanoseconds: the device takes its own time meanwhile."""
+
+    def timed(steps: int) -> int:
+        begin = time.thread_time_ns()
+        run(steps)
+        return time.thread_time_ns() - begin
+
+    return timed
+
+
 def run(context: Context) -> None:
     """Time every case."""
     # One core issues, the others are PoCL's device, unless the user wants it otherwise.
@@ -236,3 +249,7 @@ def run(context: Context) -> None:
                 bench.verify(runs)
                 contestants = [Contestant(name, run, len(launches)) for name, run in runs.items()]
                 context.compare(BENCHMARK, case, contestants, LOOP, "ns/kernel")
+                issuing: list[Contestant] = [
+                    Part(name, _of_this_thread(run), len(launches)) for name, run in runs.items()
+                ]
+                context.compare(BENCHMARK, case + HOST, issuing, LOOP, "ns/kernel")

@@ -121,22 +121,21 @@ def _devices(median: dict[tuple[str, str, str], float]) -> list[Target]:
 def _streams(rows: Sequence[Row]) -> list[Target]:
     """What a replay adds to the enqueues of a device, and how early all is issued. Ratios are taken round by round."""
     samples = {(row.benchmark, row.case, row.contestant): row.samples for row in rows}
-    cases = [case for name, case, who in samples if (name, who) == (device_chains.BENCHMARK, device_chains.REPLAY)]
+    chains, at = device_chains, device_chains.BENCHMARK
+    cases = [case for name, case, who in samples if (name, who) == (at, chains.LOOP)]
 
-    def ratios(over: str, under: str) -> dict[str, float]:
-        at = device_chains.BENCHMARK
-        return {case: float(np.median(np.divide(samples[at, case, over], samples[at, case, under]))) for case in cases}
+    def ratios(over: str, under: str, host: bool) -> dict[str, float]:
+        return {
+            case: float(np.median(np.divide(samples[at, case, over], samples[at, case, under])))
+            for case in cases
+            if case.endswith(chains.HOST) == host
+        }
 
-    chains = device_chains
-    found = [
-        target
-        for ours in (chains.REPLAY, chains.NATIVE)
-        for target in [
-            *_worst(f"tiny kernels, {ours} to the C loop", ratios(ours, chains.LOOP), 1.15),
-            *_worst(f"tiny kernels, {chains.PYTHON} to {ours}", ratios(chains.PYTHON, ours), 3.0, False),
-            *_worst(f"tiny kernels, {chains.DECLARED} to {ours}", ratios(chains.DECLARED, ours), 3.0, False),
-        ]
-    ]
+    found = []
+    for ours in (chains.REPLAY, chains.NATIVE):
+        found += _worst(f"tiny kernels, {ours} to the C loop", ratios(ours, chains.LOOP, False), 1.15)
+        for theirs in (chains.PYTHON, chains.DECLARED):
+            found += _worst(f"tiny kernels, {theirs} to {ours}", ratios(theirs, ours, True), 3.0, False)
     ahead = device_run_ahead
     for name, case, who in samples:
         if (name, who) == (ahead.BENCHMARK, ahead.ISSUED) and case.endswith(ahead.OURS):
