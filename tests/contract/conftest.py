@@ -30,7 +30,7 @@ _COUNT = itertools.count()
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["1 thread", "3 threads"])
 def machine(request):
-    with ost.Machine(cpus=request.param) as machine:
+    with ost.Machine(cpus=request.param, gpus=0) as machine:
         yield machine
 
 

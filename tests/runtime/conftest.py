@@ -7,5 +7,5 @@ import ostinato as ost
 
 @pytest.fixture(scope="module", params=[1, 2, 4], ids=lambda cpus: f"{cpus}cpus")
 def machine(request):
-    with ost.Machine(cpus=request.param) as machine:
+    with ost.Machine(cpus=request.param, gpus=0) as machine:
         yield machine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,7 @@ _Maker: TypeAlias = Callable[[Array, int], "Array | DeviceArray"]
 
 _LINE = 64  # bytes; copies are as well aligned within a cache line as the originals
 
+_bound: ContextVar[Device | None] = ContextVar("the device that calls are bound to", default=None)
 _free: WeakKeyDictionary[Device, list[int]] = WeakKeyDictionary()  # streams that no call is on
 
 
@@ -108,6 +110,16 @@ def call_c(task: str, address: int, user: int, args: Sequence[object], step: int
     return code
 
 
+@contextmanager
+def bound_to(device: Device) -> Iterator[None]:
+    """Within this, calls that take a stream run on a device."""
+    token = _bound.set(device)
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
 def _takes_stream(args: Sequence[object]) -> bool:
     return any(value is STREAM for value in args)  # arrays have an == of their own
 
@@ -115,9 +127,11 @@ def _takes_stream(args: Sequence[object]) -> bool:
 def _device_for(task: str, uses: Sequence[Use]) -> Device:
     """Return the device that a task with a stream runs on: that of the first array on one, else the first there is.
 
+    A call that is bound to one runs there.
+
     What other libraries have begun there with arrays of theirs is done.
     """
-    device = next(filter(None, (_device_of(use.array) for use in uses)), None)
+    device = _bound.get() or next(filter(None, (_device_of(use.array) for use in uses)), None)
     if device is not None:
         if any(not isinstance(use.value, DeviceArray) and _device_of(use.array) is not None for use in uses):
             device.finish()

@@ -129,7 +129,8 @@ class Machine:
         *args
             What it is called with; arrays that it only reads are passed read-only.
         on
-            A processor, or its name: the task runs there and nowhere else. Or a kind, ``"cpu"``.
+            A processor, or its name: the task runs there and nowhere else. Or a kind, such as ``"cpu"``. A task that
+            runs on a device has a thread of its own, and has ended when the device is done.
         after
             An event, or a run, to come after. If that is poisoned, the task does not run.
         priority
@@ -157,7 +158,7 @@ class Machine:
         ...     first.result(), second.result()
         (3, 7)
         """
-        return spawn(self, task, args, self._seat(on), after, priority, sys._getframe(1))
+        return spawn(self, task, args, self._place(on), after, priority, sys._getframe(1))
 
     def _found_devices(self) -> tuple[Device, ...]:
         """Return the machine's devices."""
@@ -170,17 +171,20 @@ class Machine:
                 if device.name in self._lost:
                     raise DeviceError(f"{device.name} failed before, and cannot be used any more in this process")
 
-    def _seat(self, on: Processor | str | None) -> int:
-        """Return the number of a processor, or `ANYWHERE` for a kind."""
+    def _place(self, on: Processor | str | None) -> int | Device:
+        """Return the number of a CPU, a device, or `ANYWHERE` among the CPUs."""
         if on is None or on == "cpu":
             return ANYWHERE
-        if isinstance(on, Processor):
-            if on not in self._cpus:
-                raise ValueError(f"{on.name!r} is no processor of this machine")
-            return self._cpus.index(on)
         if isinstance(on, str):
-            return self._cpus.index(self.processor(on))
-        raise TypeError(f"on= is a processor, its name or a kind, not {on!r}")
+            of_kind = None if on.startswith("cpu:") else next((p for p in self.processors if p.kind == on), None)
+            on = of_kind or self.processor(on)
+        if not isinstance(on, Processor):
+            raise TypeError(f"on= is a processor, its name or a kind, not {on!r}")
+        if on.device is None and on in self._cpus:
+            return self._cpus.index(on)
+        if on.device is None or on not in self.processors:
+            raise ValueError(f"{on.name!r} is no processor of this machine")
+        return on.device
 
     def close(self) -> None:
         """Close the machine's programs, which waits for their runs and for spawned tasks, and end its threads."""

@@ -14,11 +14,13 @@ from ostinato import _core
 from ostinato.errors import PoisonError, TaskError
 from ostinato.events import Event, cause_of, event_of
 from ostinato.graph.call_site import CallSite
+from ostinato.graph.eager import bound_to
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import PythonTask, Task, refuse_placeholder
 from ostinato.runtime.run import Run
 
 if TYPE_CHECKING:
+    from ostinato.devices.device import Device
     from ostinato.runtime.machine import Machine
 
 __all__ = ["ANYWHERE", "SpawnedOp", "SpawnedRun", "spawn"]
@@ -149,7 +151,7 @@ def spawn(
     machine: Machine,
     task: object,
     args: tuple[Any, ...],
-    seat: int,
+    place: int | Device,
     after: Event | Run | None,
     priority: int,
     frame: FrameType,
@@ -162,9 +164,32 @@ def spawn(
     if isinstance(task, Task) and len(args) != len(task.modes):
         task.complete(args, {})  # raises what a call with these arguments would
     event = None if after is None else event_of(after)
-    blocking = isinstance(task, PythonTask) and task.blocking
-    core = _core.spawn(machine._core, task, args, event, priority, seat, blocking)
+    call, seat, blocking = task, place, isinstance(task, PythonTask) and task.blocking
+    if not isinstance(seat, int):
+        call, seat, blocking = _OnDevice(task, seat), ANYWHERE, True
+    elif getattr(task, "stream", None) is not None:
+        if seat != ANYWHERE:
+            raise ValueError(f"{task.name}() takes the stream of a device, so it cannot run on a CPU")
+        blocking = True  # waits for the device
+    core = _core.spawn(machine._core, call, args, event, priority, seat, blocking)
     return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)))
+
+
+class _OnDevice:
+    """A call of a task that runs on a device; it returns when the device is done."""
+
+    __slots__ = ("_device", "_task")
+
+    def __init__(self, task: Any, device: Device) -> None:
+        self._task = task
+        self._device = device
+
+    def __call__(self, *args: Any) -> Any:
+        with bound_to(self._device):
+            found = self._task(*args)
+        if getattr(self._task, "stream", None) is None:
+            self._device.finish()
+        return found
 
 
 def _error_of(core: _core.Spawned, op: SpawnedOp) -> BaseException | None:
