@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,9 @@ def body(*_: object) -> None:
 
 
 @st.composite
-def benches(draw: st.DrawFn, devices: int = 2, steps: bool = False) -> tuple[Bench, list[np.ndarray[Any, Any]]]:
+def benches(
+    draw: st.DrawFn, devices: int = 2, steps: bool = False, copies: bool = True
+) -> tuple[Bench, list[np.ndarray[Any, Any]]]:
     """A graph with its arrays, which are anywhere, as are its ops."""
     plane = np.zeros((4, 6), np.int16)
     line = np.zeros(12, np.int16)
@@ -38,6 +41,14 @@ def benches(draw: st.DrawFn, devices: int = 2, steps: bool = False) -> tuple[Ben
     graph = Graph()
     where = []
     for number in range(draw(st.integers(1, 6))):
+        if copies and draw(st.booleans()):
+            source, target = (draw(st.sampled_from((own[0], ring(*own)[0], ring(*own)[1]))) for _ in range(2))
+            if draw(st.booleans()):
+                graph.fill(target, number, name=f"op{number}")
+            else:
+                graph.copy(source, target, name=f"op{number}")
+            where.append(draw(places))
+            continue
         values, modes = [], []
         for _ in range(draw(st.integers(1, 3))):
             value = draw(st.sampled_from(pool))
@@ -104,7 +115,7 @@ def check(
         begin += steps
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_memories_apart_are_as_one(data: st.DataObject) -> None:
     bench, arrays = data.draw(benches(steps=True))
@@ -112,7 +123,18 @@ def test_memories_apart_are_as_one(data: st.DataObject) -> None:
     check(bench, arrays, runs, frozenset(), data.draw(st.integers(0, 1000)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_what_falls_into_too_many_parts_is_one(data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ostinato.compile.units.MOST_CELLS", 1)
+        patch.setattr("ostinato.compile.units.MOST_PAIRS", 0)
+        bench, arrays = data.draw(benches(steps=True))
+    runs = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
+    check(bench, arrays, runs, frozenset(), data.draw(st.integers(0, 1000)))
+
+
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_failures_reach_what_they_would_and_nothing_else(data: st.DataObject) -> None:
     bench, arrays = data.draw(benches())
@@ -122,10 +144,10 @@ def test_failures_reach_what_they_would_and_nothing_else(data: st.DataObject) ->
     check(bench, arrays, runs, failing, data.draw(st.integers(0, 1000)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_no_byte_is_copied_without_need(data: st.DataObject) -> None:
-    bench, _ = data.draw(benches(devices=len(DEVICES)))
+    bench, _ = data.draw(benches(devices=len(DEVICES), copies=False))
     interpreter = Interpreter(bench)
     begin = 0
     for steps in data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)):

@@ -46,7 +46,7 @@ class Units(NamedTuple):
     allocation: IntArray
     """By view; -1 for one without elements."""
     extents: tuple[tuple[int, int], ...]
-    """By allocation, the first byte of all views, and what is behind the last."""
+    """By allocation, the first byte of its units, and what is behind the last."""
     low: tuple[int, ...]
     """By allocation, the address from which its frame counts."""
     strides: tuple[tuple[int, ...], ...]
@@ -89,10 +89,11 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
         of = of.reshape(-1)
         first, last = boxes[:, : lo.shape[1]], boxes[:, lo.shape[1] :]
         parts, of_box, exact = _parts(first, last)
+        corners = np.array([box for part in parts for box in part])
         reach = stride[number]
         extents[number] = (
-            int(low[number] + (first * reach).sum(axis=1).min()),
-            int(low[number] + ((last - 1) * reach).sum(axis=1).max() + 1),
+            int(low[number] + (corners[:, 0] * reach).sum(axis=1).min()),
+            int(low[number] + ((corners[:, 1] - 1) * reach).sum(axis=1).max() + 1),
         )
         volume = (last - first).prod(axis=1)
         numbers = [tuple(len(every) + part for part in box) for box in of_box]

@@ -112,12 +112,19 @@ def follow(home: int, events: Sequence[Event]) -> Followed:
         In the order in which they happen in a step; what an op needs before what it writes.
     """
     period = math.lcm(*{event.period for event in events})
-    timeline = [
-        (residue, event)
-        for residue in range(period)
-        for event in events
-        if residue % event.period == event.phase % event.period
-    ]
+    timeline: list[tuple[int, Event]] = []
+    for residue in range(period):
+        written: dict[int, int] = {}  # by op, its place in the timeline
+        for event in events:
+            if residue % event.period != event.phase % event.period:
+                continue
+            if event.writes and event.op in written:  # through another operand: that is one write
+                place = written[event.op]
+                timeline[place] = residue, event._replace(covers=event.covers or timeline[place][1].covers)
+                continue
+            if event.writes:
+                written[event.op] = len(timeline)
+            timeline.append((residue, event))
     out = Followed(period, {}, set(), set(), set())
     previous = timeline[-1][0] - period
     for begin, (residue, _) in enumerate(timeline):
