@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -13,13 +15,14 @@ import numpy as np
 from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
-from ostinato.devices.shadow import bytes_at, view_of
+from ostinato.devices.shadow import Memory, view_of
 from ostinato.devices.stream import Stream
 from ostinato.errors import DeviceError
 
 __all__ = ["CudaArray", "CudaDevice", "CudaStream", "devices"]
 
 DRIVER = "libcuda.so.1"
+VERSION = Path("/proc/driver/nvidia/version")
 
 _DLPACK_CUDA = frozenset({2, 13})  # its memory, and memory that it shares with the host
 _LEGACY_STREAM = 1  # the stream that work is on which names none
@@ -139,6 +142,10 @@ class CudaDevice:
         ``"cuda:0"``: its number among the devices of this process.
     identity
         Its UUID, as ``nvidia-smi -L`` lists it.
+    model
+        ``"NVIDIA H100 80GB HBM3"``.
+    driver
+        The version of its driver.
     """
 
     kind = "cuda"
@@ -148,6 +155,8 @@ class CudaDevice:
         self.core = core
         self.name = f"cuda:{core.ordinal}"
         self.identity = core.identity or self.name
+        self.model = core.model
+        self.driver = _driver_version(core)
 
     def allocate(self, nbytes: int) -> Allocation:
         """Return new memory. `DeviceError`: there is not so much."""
@@ -185,7 +194,7 @@ class CudaDevice:
         allocation = registry.allocation_of(self.name, low)
         if allocation is None or last > low + allocation.nbytes:
             allocation = Allocation(self, low, nbytes, obj, shadow=low)
-        raw = bytes_at(low, allocation.nbytes, (allocation, obj), foreign.readonly)
+        raw = np.asarray(_Adopted(low, allocation, foreign.readonly, obj))
         shadow = view_of(raw, foreign.address - low, foreign.shape, foreign.dtype, foreign.strides)
         return allocation.view(shadow)
 
@@ -222,7 +231,15 @@ class CudaDevice:
             self.core.finish_stream(stream)
 
     def __repr__(self) -> str:
-        return f"<CudaDevice {self.name}: {self.core.model}>"
+        return f"<CudaDevice {self.name}: {self.model}>"
+
+
+def _driver_version(core: _core.devices.CudaDevice) -> str:
+    try:
+        found = re.search(r"\s(\d+(\.\d+)+)\s", VERSION.read_text())
+    except OSError:  # not where containers and others show it
+        found = None
+    return found[1] if found else f"CUDA {core.driver // 1000}.{core.driver % 1000 // 10}"
 
 
 class _Foreign(NamedTuple):
@@ -235,6 +252,16 @@ class _Foreign(NamedTuple):
     readonly: bool
     stream: int | None  # that its work is on; None: there is none under way
     ordinal: int | None = None  # of its device, where it says so
+
+
+class _Adopted(Memory):
+    """Memory that lives as long as an object of another library, of which several may share it."""
+
+    __slots__ = ("obj",)
+
+    def __init__(self, address: int, owner: Allocation, readonly: bool, obj: object) -> None:
+        super().__init__(address, owner.nbytes, owner, readonly)
+        self.obj = obj
 
 
 class _Pinned:

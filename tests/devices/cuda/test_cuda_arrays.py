@@ -1,4 +1,4 @@
-"""Arrays in CUDA's memory, ours and other libraries', on the fake driver."""
+"""Arrays in CUDA's memory, ours and other libraries'."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_foreign_arrays_are_adopted_without_a_copy(device: CudaDevice, other: Cu
             assert other.adopt(foreign) is None
 
 
-def test_what_an_array_lies_in_lives_as_long_as_it_is_adopted(device: CudaDevice) -> None:
+def test_what_an_array_lies_in_lives_as_long_as_it_is_adopted(device: CudaDevice, controls: Controls) -> None:
     free = device.core.memory()[0]
     adopted = device.adopt(ByInterface(filled(device, (10,))[5:]))
     assert adopted is not None

@@ -1,4 +1,4 @@
-"""A device of CUDA behind the protocol, on the fake driver: what the suite for all kinds does not ask."""
+"""A device of CUDA behind the protocol: what the suite for all kinds does not ask."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from devices.cuda.driver import Kernels
-from devices.cuda.faked import Controls, fake_devices
+from devices.cuda.faked import Controls
 from devices.kinds import Kind, Notice
 from ostinato import _core
 from ostinato.devices.array import empty
@@ -167,7 +167,7 @@ def test_memory_of_which_others_have_locked_pages_is_copied(device: CudaDevice, 
     np.testing.assert_array_equal(host[back], array.get())
 
 
-def test_there_is_only_so_much_memory(device: CudaDevice) -> None:
+def test_there_is_only_so_much_memory(device: CudaDevice, controls: Controls) -> None:
     free, total = device.core.memory()
     with pytest.raises(DeviceError, match=r"cuda:0: \d+ bytes cannot be allocated: CUDA_ERROR_OUT_OF_MEMORY"):
         device.allocate(total + 1)
@@ -254,7 +254,7 @@ def test_what_raises_while_it_is_captured_is_raised(device: CudaDevice, stream: 
     def allocate(recording: int) -> None:
         device.allocate(100)
 
-    with pytest.raises(DeviceError, match="CAPTURE_UNSUPPORTED"):
+    with pytest.raises(DeviceError, match="CAPTURE"):
         device.core.capture(stream, allocate)
     assert device.core.capture(stream, lambda recording: None) is not None
 
@@ -308,7 +308,7 @@ def test_a_failing_kernel_breaks_the_device_and_is_told_of(
     with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
         device.finish()
     with pytest.raises(RuntimeError, match="ILLEGAL_ADDRESS"):
-        device.core.fill(stream, pattern(empty(fake_devices()[1], 3), 0.0))
+        device.core.record(stream, _core.devices.Token())
 
 
 def test_what_can_be_tried_again_leaves_the_device_usable(device: CudaDevice, stream: int, controls: Controls) -> None:

@@ -1,4 +1,4 @@
-"""Programs on devices of CUDA, on the fake driver."""
+"""Programs on devices of CUDA."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from devices.cuda.driver import Kernels
-from devices.cuda.faked import Controls, fake_devices
+from devices.cuda.driver import Kernels, kernels
+from devices.cuda.faked import Controls
 from ostinato.devices import discovery
 from ostinato.devices.cuda import CudaDevice
 from ostinato.errors import DeviceError
 
 
 @pytest.fixture
-def machine(cuda: Kernels) -> Iterator[ost.Machine]:
-    """A machine with one thread and both fake devices."""
-    with discovery.in_place(fake_devices()), ost.Machine(cpus=1) as made:
+def machine(place: Any) -> Iterator[ost.Machine]:
+    """A machine with one thread, and the devices of the place."""
+    with discovery.in_place(place.devices), ost.Machine(cpus=1) as made:
         yield made
 
 
@@ -138,11 +138,8 @@ def test_rings_of_device_arrays(machine: ost.Machine, tasks: Tasks) -> None:
     assert [array.get()[0] for array in arrays] == expected
 
 
-def test_two_devices_share_a_step(machine: ost.Machine, cuda: Kernels, other: CudaDevice) -> None:
-    from devices.cuda.driver import kernels
-    from devices.cuda.faked import library
-
-    both = {"cuda:0": cuda, "cuda:1": kernels(library(), other)}
+def test_two_devices_share_a_step(place: Any, machine: ost.Machine, cuda: Kernels, other: CudaDevice) -> None:
+    both = {"cuda:0": cuda, "cuda:1": kernels(place.library, other)}
 
     @ost.task
     def axpb(stream: ost.Stream, x: ost.ReadWrite, a: float, b: float) -> None:
@@ -159,7 +156,7 @@ def test_two_devices_share_a_step(machine: ost.Machine, cuda: Kernels, other: Cu
     assert y[0] == 27.0
 
 
-def test_foreign_arrays_are_used_where_they_are(machine: ost.Machine, tasks: Tasks, controls: Controls) -> None:
+def test_foreign_arrays_are_used_where_they_are(machine: ost.Machine, controls: Controls) -> None:
     class Foreign:
         def __init__(self, array: Any) -> None:
             self.kept = array
