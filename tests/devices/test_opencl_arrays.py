@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -179,6 +181,30 @@ def test_finish_waits_for_streams_that_were_closed(device: Any) -> None:
     kind.core.close(stream)
     device.finish()
     assert ended.wait() == 0
+
+
+def test_threads_of_the_driver_are_not_bound_to_the_core_of_who_asks_first(device: Any) -> None:
+    program = """if True:
+        import contextlib, os, threading
+        from pathlib import Path
+        allowed = os.sched_getaffinity(0)
+        def ask():
+            before = set(Path("/proc/self/task").iterdir())
+            os.sched_setaffinity(0, {min(allowed)})
+            from ostinato.devices.opencl import devices
+            devices()
+            assert os.sched_getaffinity(0) == {min(allowed)}
+            for thread in set(Path("/proc/self/task").iterdir()) - before:
+                with contextlib.suppress(ProcessLookupError):  # it has ended
+                    assert os.sched_getaffinity(int(thread.name)) == allowed, thread
+        failed = []
+        threading.excepthook = failed.append
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join()
+        raise SystemExit(bool(failed) and repr(failed[0]))
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_a_device_says_what_it_is(device: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -270,6 +272,16 @@ _regions: weakref.WeakKeyDictionary[Allocation, dict[tuple[int, int], Any]] = we
 
 
 def _found() -> list[OpenCLDevice]:
+    # Drivers start threads, which may run where the thread that starts them may: a worker's is one core.
+    with ThreadPoolExecutor(1, initializer=_go_anywhere) as elsewhere:
+        return elsewhere.submit(_looked_for).result()
+
+
+def _go_anywhere() -> None:
+    os.sched_setaffinity(0, os.sched_getaffinity(os.getpid()))
+
+
+def _looked_for() -> list[OpenCLDevice]:
     try:
         platforms = cl.get_platforms()
     except cl.LogicError as error:
