@@ -7,6 +7,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
+#include <pthread.h>
+
+#include <atomic>
 
 #include "devices/bindings.h"
 #include "devices/device.h"
@@ -49,19 +52,37 @@ void throw_if(const Device& device, std::int32_t code) {
         throw std::runtime_error(device.diagnose(code).message);
 }
 
+// Python functions that devices are yet to call, or are calling: the interpreter must not end before. In a forked
+// child, nobody will.
+std::atomic<std::uint32_t> notices{0};
+std::atomic<bool> ended{false};  // from now on the interpreter may be gone
+
 void call_done(void* with, std::int32_t code) {
-    const nb::gil_scoped_acquire gil;
-    const auto function = nb::steal<nb::object>(static_cast<PyObject*>(with));
-    try {
-        function(code);
-    } catch (nb::python_error& error) {
-        error.discard_as_unraisable("a function called when a device is done");
+    if (!ended.load(std::memory_order_acquire)) {
+        const nb::gil_scoped_acquire gil;
+        const auto function = nb::steal<nb::object>(static_cast<PyObject*>(with));
+        try {
+            function(code);
+        } catch (nb::python_error& error) {
+            error.discard_as_unraisable("a function called when a device is done");
+        }
     }
+    notices.fetch_sub(1, std::memory_order_release);
+    notices.notify_all();
+}
+
+void end_notices() {
+    while (const std::uint32_t left = notices.load(std::memory_order_acquire))
+        notices.wait(left, std::memory_order_acquire);
+    ended.store(true, std::memory_order_release);
 }
 
 }  // namespace
 
 void bind_device(nb::module_& devices) {
+    pthread_atfork(nullptr, nullptr, [] { notices.store(0, std::memory_order_relaxed); });
+    devices.def("end", end_notices, nb::call_guard<nb::gil_scoped_release>(),
+                "Before the interpreter ends: waits until devices have called all functions that they were given.");
     using Place = std::tuple<std::uint64_t, std::int64_t, bool>;
     using Rows = std::vector<std::vector<std::int64_t>>;
     nb::class_<Transfer>(devices, "Transfer", "A copy, planned once: places (base, offset, on_device) and blocks.")
@@ -133,6 +154,7 @@ void bind_device(nb::module_& devices) {
             [](const DeviceHandle& self, const HeldToken& token, nb::callable done) {
                 const Token& known = recorded(token);
                 PyObject* const with = nb::object(done).release().ptr();
+                notices.fetch_add(1, std::memory_order_relaxed);
                 nb::gil_scoped_release nogil;
                 self.device->notify(known, call_done, with);
             },

@@ -16,4 +16,5 @@ def _end() -> None:
         machine.close_all()
     core = sys.modules.get("ostinato._core")
     if core is not None:
+        core.devices.end()
         core.end_all()

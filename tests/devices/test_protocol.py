@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -364,3 +367,40 @@ def test_host_memory_may_be_pinned(kind: Kind, streams: tuple[int, int]) -> None
     assert kind.ended(streams[0]).wait() == 0
     del held, again
     np.testing.assert_array_equal(array.get(), host)
+
+
+@pytest.mark.parametrize("how", ["closed", "open", "by_a_thread"])
+def test_the_interpreter_ends_with_work_in_flight(later: Kind, how: str) -> None:
+    if later.device.name.startswith("cuda") and not has_driver_of_cuda():
+        pytest.skip("its driver would be built anew")
+    script = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from devices.kinds import KINDS
+from ostinato.devices.array import empty
+from ostinato.devices.transfers import planned, wait_for
+kind = KINDS[sys.argv[2]]()
+stream, other = kind.core.open(), kind.core.open()
+array, host = empty(kind.device, 1000), np.zeros(1000)
+kind.work(stream, 0.1)
+kind.core.copy(stream, planned(array, host))
+notice = kind.ended(stream)
+if sys.argv[3] == "by_a_thread":
+    def wait():
+        kind.work(other, 0.1)
+        started.set()
+        try:
+            wait_for(kind.device, other)
+        except ost.DeviceError:
+            pass
+    import ostinato as ost
+    started = threading.Event()
+    threading.Thread(target=wait).start()
+    started.wait()
+if sys.argv[3] == "closed":
+    kind.core.close(stream)
+"""
+    command = [sys.executable, "-c", script, str(Path(__file__).parents[1]), later.device.kind, how]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")

@@ -6,6 +6,11 @@ from typing import Final
 from typing_extensions import CapsuleType
 
 
+def end() -> None:
+    """
+    Before the interpreter ends: waits until devices have called all functions that they were given.
+    """
+
 class Transfer:
     """A copy, planned once: places (base, offset, on_device) and blocks."""
 
