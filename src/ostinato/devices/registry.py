@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from bisect import bisect_left, bisect_right, insort
@@ -34,7 +35,7 @@ class _Ranges:
     """Allocations by the addresses that stand for them. They go when nobody else holds them."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._starts: list[int] = []  # sorted; as often as there are allocations
         self._at: dict[int, list[weakref.ref[Allocation]]] = {}
         self._of: dict[tuple[str, int], weakref.ref[Allocation]] = {}
@@ -45,7 +46,7 @@ class _Ranges:
 
     def add(self, allocation: Allocation, reserved: object) -> None:
         key = (allocation.device.name, allocation.base)
-        with self._lock:
+        with self.lock:
             self._purge()
             reference = weakref.ref(allocation, self._dead.append)
             insort(self._starts, allocation.shadow)
@@ -60,7 +61,7 @@ class _Ranges:
     def at(self, address: int) -> Allocation | None:
         if not self._starts:
             return None
-        with self._lock:
+        with self.lock:
             self._purge()
             index = bisect_right(self._starts, address)
             while index > 0:
@@ -75,7 +76,7 @@ class _Ranges:
         return None
 
     def of(self, name: str, base: int) -> Allocation | None:
-        with self._lock:
+        with self.lock:
             reference = self._of.get((name, base))
         return None if reference is None else reference()
 
@@ -92,6 +93,9 @@ class _Ranges:
 
 
 _ranges = _Ranges()
+os.register_at_fork(
+    before=_ranges.lock.acquire, after_in_parent=_ranges.lock.release, after_in_child=_ranges.lock.release
+)
 
 
 def add(allocation: Allocation, reserved: object) -> None:
