@@ -100,11 +100,10 @@ def coherent(
     homes
         Where arrays are.
     """
-    used = _Used(ops, assignment, homes or Homes(devices))
+    used = _Used(ops, assignment, homes or Homes(devices), _sequence(len(ops), ordering))
     every = used.units.all
     followed = {
-        unit: follow(used.home_of[every[unit].allocation], events)
-        for unit, events in sorted(used.events(ordering).items())
+        unit: follow(used.home_of[every[unit].allocation], events) for unit, events in sorted(used.events().items())
     }
     return _Result(ops, assignment, costs, devices, used, followed).coherent(edges, ordering)
 
@@ -120,10 +119,13 @@ class _Used:
         By op, the memory in which it looks for each of its operands.
     home_of
         By allocation.
+    sequence
+        The ops in an order that agrees with the edges.
     """
 
-    def __init__(self, ops: Sequence[Op], assignment: Assignment, homes: Homes) -> None:
+    def __init__(self, ops: Sequence[Op], assignment: Assignment, homes: Homes, sequence: Sequence[int]) -> None:
         self._ops = ops
+        self.sequence = sequence
         self._device: list[int] = assignment.device.tolist()
         self._first_view: dict[int, int] = {}  # by id of an operand
         self._known: dict[int, int] = {}  # by id of an array, its allocation
@@ -153,11 +155,11 @@ class _Used:
             self._known = {id(view): a for view, a in zip(self._views, self._allocation.tolist(), strict=True)}
         return self._known[id(array)]
 
-    def events(self, ordering: Edges) -> dict[int, list[Event]]:
-        """Return what happens to each unit in a step, in an order that agrees with the edges."""
+    def events(self) -> dict[int, list[Event]]:
+        """Return what happens to each unit in a step."""
         events: dict[int, list[Event]] = {}
         touched, covered = self.units.touched, self.units.covered.tolist()
-        for index in _sequence(len(self._ops), ordering):
+        for index in self.sequence:
             op, on_device = self._ops[index], self._device[index] != HOST
             written: list[tuple[int, Event]] = []
             for place, (operand, memory) in enumerate(zip(op.operands, self.memories[index], strict=True)):
@@ -224,7 +226,9 @@ class _Result:
         self._used = used
         self._followed = followed
         self._mirrors = Mirrors(used.units.extents, used.home_of)
-        self._groups, self._group_of = copy_groups(followed)
+        self._groups, self._group_of = copy_groups(
+            followed, lambda unit: used.units.all[unit].allocation, used.sequence
+        )
         self._noted = sorted({op for found in followed.values() for op in found.noted})
         self._place_ops()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +21,7 @@ or where `first` has no such column, if ``later[s % period]``.
 
 
 class CopyGroup(NamedTuple):
-    """Copies for one operand of one op, between the same memories, in the same steps, on which the same ops rely."""
+    """Copies between the same memories, in the same steps, which one op needs, or is the first to need."""
 
     op: int
     source: int
@@ -32,10 +31,9 @@ class CopyGroup(NamedTuple):
     members: tuple[tuple[int, ...], ...]
     """The units, by step modulo the period."""
     first: frozenset[int]
-    """In which of a run's first steps they are made; of so many as the units' own period has."""
+    """In which of a run's first steps they are made; of so many as the period has."""
     later: bool
     """Whether in those that follow."""
-    unit_period: int
 
     @property
     def period(self) -> int:
@@ -45,8 +43,8 @@ class CopyGroup(NamedTuple):
     @property
     def activity(self) -> Activity | None:
         """When there is something to copy; None: in every step."""
-        own, period = self.unit_period, self.period
-        columns = max((r + 1 for r in range(own) if (r in self.first) != self.later), default=0)
+        period = self.period
+        columns = max((r + 1 for r in range(period) if (r in self.first) != self.later), default=0)
         any_in = np.array([bool(units) for units in self.members])
         if not columns and self.later and any_in.all():
             return None
@@ -56,32 +54,49 @@ class CopyGroup(NamedTuple):
         return (any_in[phase] & needed).astype(np.uint8), (any_in & self.later).astype(np.uint8)
 
 
-def copy_groups(followed: Mapping[int, Followed]) -> tuple[list[CopyGroup], dict[tuple[int, CopyKey], int]]:
+def copy_groups(
+    followed: Mapping[int, Followed], allocation_of: Callable[[int], int], sequence: Sequence[int]
+) -> tuple[list[CopyGroup], dict[tuple[int, CopyKey], int]]:
     """Return the groups; and for each copy of a unit, the group that it belongs to.
+
+    What is copied once in a run, as it was when the run began, is copied for all ops together, before the first that
+    needs some of it.
 
     Parameters
     ----------
     followed
         By unit, what it needs.
+    allocation_of
+        Gives for a unit the allocation that it is part of.
+    sequence
+        The ops in an order that agrees with what comes after what.
     """
-    wanted: dict[tuple[int, int, int, int, bool], list[tuple[int, CopyKey]]] = {}
-    for unit, found in followed.items():
-        for key in sorted(found.copies):
-            wanted.setdefault((key.op, key.operand, key.source, key.target, key.after), []).append((unit, key))
+    position = {op: place for place, op in enumerate(sequence)}
+    wanted = [(position[key.op], key, unit) for unit, found in followed.items() for key in found.copies]
+    alike: dict[tuple[object, ...], list[tuple[CopyKey, int]]] = {}
+    for _, key, unit in sorted(wanted):
+        need, period = followed[unit].copies[key], followed[unit].period
+        for_all = frozenset(need.readers), need.initial, need.later
+        alike.setdefault((*key._replace(phase=0), period, frozenset(need.first), for_all), []).append((key, unit))
+    together: dict[tuple[object, ...], list[tuple[CopyKey, int]]] = {}
+    for number, copies in enumerate(alike.values()):
+        key, unit = copies[0]
+        need = followed[unit].copies[key]
+        if need.initial and not need.later and not key.after:
+            where = frozenset((each.phase, allocation_of(of)) for each, of in copies)
+            sign = (key.source, key.target, frozenset(need.first), followed[unit].period, where)
+            together.setdefault(sign, []).extend(copies)
+        else:
+            together[number,] = copies
     groups: list[CopyGroup] = []
     of_copy: dict[tuple[int, CopyKey], int] = {}
-    for (op, _, source, target, after), copies in sorted(wanted.items()):
-        period = math.lcm(*{followed[unit].period for unit, _ in copies})
-        alike: dict[tuple[int, frozenset[int], bool, frozenset[int]], list[tuple[int, CopyKey]]] = {}
-        for unit, key in copies:
-            need = followed[unit].copies[key]
-            sign = (followed[unit].period, frozenset(need.first), need.later, frozenset(need.readers))
-            alike.setdefault(sign, []).append((unit, key))
-        for (own, first, later, _), members in alike.items():
-            by_phase: list[list[int]] = [[] for _ in range(period)]
-            for unit, key in members:
-                of_copy[unit, key] = len(groups)
-                for phase in range(key.phase, period, own):
-                    by_phase[phase].append(unit)
-            groups.append(CopyGroup(op, source, target, after, tuple(map(tuple, by_phase)), first, later, own))
+    for copies in together.values():
+        key, unit = copies[0]
+        by_phase: list[list[int]] = [[] for _ in range(followed[unit].period)]
+        for each, of in copies:
+            of_copy[of, each] = len(groups)
+            by_phase[each.phase].append(of)
+        need = followed[unit].copies[key]
+        members = tuple(map(tuple, by_phase))
+        groups.append(CopyGroup(key.op, key.source, key.target, key.after, members, frozenset(need.first), need.later))
     return groups, of_copy

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -73,6 +74,8 @@ class Need:
     """Whether in the steps after these."""
     readers: set[int] = field(default_factory=set)
     """The ops that rely on it."""
+    initial: bool = True
+    """Whether it is always of what the home had when the run began."""
 
 
 class Written(NamedTuple):
@@ -138,6 +141,21 @@ _ROUNDS = 3
 """The first, one as all that follow, and one more for what reaches from one to the next."""
 
 
+@dataclass
+class _Since:
+    """What has happened, each with its step: apart, since ops know their order among themselves."""
+
+    ops: dict[Node, int] = field(default_factory=dict)
+    added: dict[Node, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.ops or self.added)
+
+    def all(self) -> Iterator[tuple[Node, int]]:
+        yield from self.ops.items()
+        yield from self.added.items()
+
+
 class _Walk:
     """Some steps from one place in the timeline on.
 
@@ -154,10 +172,9 @@ class _Walk:
         self._earlier = earlier
         self._valid = {home}
         self._newest = home
-        # By memory: by whom what is there was written, and who has read it since, each with the step.
-        self._wrote: dict[int, dict[Node, int]] = {}
-        self._read: dict[int, dict[Node, int]] = {}
-        self._told: dict[Node, int] = {}  # who has last told, or asked, which memory is newest
+        self._wrote: dict[int, _Since] = defaultdict(_Since)  # by memory: what wrote what is there
+        self._read: dict[int, _Since] = defaultdict(_Since)  # and what has read it since
+        self._told = _Since()  # what has last told, or asked, which memory is newest
         self._phase = self._step = 0
         self._first = True
 
@@ -185,11 +202,9 @@ class _Walk:
                 self._copy(event, only, HOST)
                 if memory != HOST:
                     self._copy(event, HOST, memory)
-        for node in self._wrote.get(memory, ()):
-            if isinstance(node, CopyKey):
-                self._edge(node, event.op, self._wrote[memory][node], poison=True)
-                self._out.copies[node].readers.add(event.op)
-        self._read.setdefault(memory, {})[event.op] = self._step
+        for node, step in self._wrote[memory].added.items():
+            self._relies(event, node, event.op, step)
+        self._read[memory].ops[event.op] = self._step
 
     def _copy(self, event: Event, source: int, target: int, after: bool = False) -> CopyKey:
         key = CopyKey(event.op, event.operand, source, target, self._phase, after)
@@ -198,16 +213,14 @@ class _Walk:
             need.first.update(range(self._since, self._since + self._earlier))
         else:
             need.later = True
-        for node, step in self._wrote.get(source, {}).items():
-            self._edge(node, key, step, poison=True)
-            if isinstance(node, CopyKey):
-                self._out.copies[node].readers.add(event.op)
-        for known in (self._wrote, self._read):
-            for node, step in known.get(target, {}).items():
-                self._edge(node, key, step)
-        self._read.setdefault(source, {})[key] = self._step
-        self._wrote[target] = {key: self._step}
-        self._read[target] = {}
+        need.initial &= not self._wrote[source]
+        for node, step in self._wrote[source].all():
+            self._relies(event, node, key, step)
+        for node, step in (*self._wrote[target].all(), *self._read[target].all()):
+            self._edge(node, key, step)
+        self._read[source].added[key] = self._step
+        self._wrote[target] = _Since(added={key: self._step})
+        self._read[target] = _Since()
         self._valid.add(target)
         if target == self._home:
             self._newest = target
@@ -217,15 +230,14 @@ class _Walk:
 
     def _write(self, event: Event) -> None:
         memory = event.memory
-        for known in (self._wrote, self._read):
-            for node, step in known.get(memory, {}).items():
-                if not isinstance(node, int):
-                    self._edge(node, event.op, step)
+        for known in (self._wrote[memory], self._read[memory]):
+            for node, step in known.added.items():
+                self._edge(node, event.op, step)
         if event.covers:
-            self._wrote[memory] = {event.op: self._step}
-            self._read[memory] = {}
+            self._wrote[memory] = _Since(ops={event.op: self._step})
+            self._read[memory] = _Since()
         else:
-            self._wrote.setdefault(memory, {})[event.op] = self._step
+            self._wrote[memory].ops[event.op] = self._step
         self._valid = {memory}
         away = HOST not in (memory, self._home) and memory != self._home
         if away:
@@ -246,13 +258,17 @@ class _Walk:
         self._newest = memory
 
     def _tell(self, node: Node) -> None:
-        for other, step in self._told.items():
-            if not (isinstance(node, int) and isinstance(other, int)):
-                self._edge(other, node, step)
+        for other, step in self._told.added.items() if isinstance(node, int) else self._told.all():
+            self._edge(other, node, step)
         if isinstance(node, int):
-            self._told[node] = self._step
+            self._told.ops[node] = self._step
         else:
-            self._told = {node: self._step}
+            self._told = _Since(added={node: self._step})
+
+    def _relies(self, event: Event, src: Node, dst: Node, step: int) -> None:
+        self._edge(src, dst, step, poison=True)
+        if isinstance(src, CopyKey):
+            self._out.copies[src].readers.add(event.op)
 
     def _edge(self, src: Node, dst: Node, step: int, poison: bool = False) -> None:
         distance = self._step - step
