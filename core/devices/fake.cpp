@@ -199,7 +199,7 @@ std::int32_t FakeDevice::record(StreamHandle handle, std::unique_ptr<Token>& tok
     mark = std::make_shared<Mark>();
     if (stream->pieces.empty() && !stream->busy) {
         Due due;
-        end_mark(*mark, std::exchange(stream->failed, 0), stream->free_at, due);
+        end_mark(*mark, *stream, due);
         return 0;
     }
     Piece piece;
@@ -221,7 +221,8 @@ std::int32_t FakeDevice::wait(StreamHandle handle, const Token& token) {
     Piece piece;
     piece.kind = Kind::kWait;
     piece.mark = mark;
-    return mark->done ? 0 : enqueue(handle, {piece});
+    const bool nothing = mark->done && (!mark->failure || mark->failure->told);
+    return nothing ? 0 : enqueue(handle, {piece});
 }
 
 void FakeDevice::notify(const Token& token, Done done, void* with) {
@@ -234,7 +235,7 @@ void FakeDevice::notify(const Token& token, Done done, void* with) {
             mark->listeners.emplace_back(done, with);
             return;
         }
-        code = mark ? mark->code : static_cast<std::int32_t>(kInvalid);
+        code = mark ? tell_of(*mark) : static_cast<std::int32_t>(kInvalid);
     }
     done(with, code);
 }

@@ -112,10 +112,15 @@ public:
 private:
     explicit FakeDevice(bool manual) : manual_(manual) {}
 
+    struct Failure {
+        std::int32_t code;
+        bool told = false;  // to whom a mark has told of it
+    };
     struct Mark {
         bool done = false;
-        std::int32_t code = 0;
-        std::int64_t at = 0;  // when it was done
+        std::int32_t code = 0;             // of a device that is broken
+        std::shared_ptr<Failure> failure;  // of what came before
+        std::int64_t at = 0;               // when it was done
         std::vector<std::pair<Done, void*>> listeners;
     };
     struct FakeToken final : Token {
@@ -136,7 +141,7 @@ private:
     struct Stream {
         std::deque<Piece> pieces;
         std::vector<Piece>* recorded = nullptr;  // of a capture
-        std::int32_t failed = 0;                 // since the last mark
+        std::shared_ptr<Failure> failure;        // which marks are to tell of, until one has
         std::int64_t free_at = 0;                // the declared end of what was done last
         bool busy = false, closed = false;
     };
@@ -159,7 +164,8 @@ private:
     void work();  // the thread's
     void settle(Due& due, std::vector<Piece>& dropped);
     void settle(Stream& stream, Due& due, std::vector<Piece>& dropped, bool& changed);
-    void end_mark(Mark& mark, std::int32_t code, std::int64_t at, Due& due);
+    void end_mark(Mark& mark, Stream& stream, Due& due);
+    static std::int32_t tell_of(Mark& mark);  // its code, for somebody who asked for it
     std::map<StreamHandle, Stream>::iterator next(std::int64_t& deadline, bool by_number);
     std::string run_head(Lock& lock, std::map<StreamHandle, Stream>::iterator stream);
     void tell(Lock& lock);  // settles, and calls listeners, without the lock

@@ -40,13 +40,23 @@ void FakeDevice::wake() {
     changed_.notify_all();
 }
 
-void FakeDevice::end_mark(Mark& mark, std::int32_t code, std::int64_t at, Due& due) {
+void FakeDevice::end_mark(Mark& mark, Stream& stream, Due& due) {
+    if (stream.failure && stream.failure->told)
+        stream.failure = nullptr;
     mark.done = true;
-    mark.code = code;
-    mark.at = at;
+    mark.code = broken_;
+    mark.failure = stream.failure;
+    mark.at = stream.free_at;
     for (const auto& listener : mark.listeners)
-        due.emplace_back(listener, code);
+        due.emplace_back(listener, tell_of(mark));
     mark.listeners.clear();
+}
+
+std::int32_t FakeDevice::tell_of(Mark& mark) {
+    if (mark.code != 0 || !mark.failure)
+        return mark.code;
+    mark.failure->told = true;
+    return mark.failure->code;
 }
 
 // Ends the marks that are reached, and the waits that are over. What is thrown away goes to `dropped`, for its
@@ -55,12 +65,13 @@ void FakeDevice::settle(Stream& stream, Due& due, std::vector<Piece>& dropped, b
     while (!stream.pieces.empty() && !stream.busy) {
         Piece& head = stream.pieces.front();
         if (head.kind == Kind::kMark) {
-            const std::int32_t failed = std::exchange(stream.failed, 0);
-            end_mark(*head.mark, broken_ != 0 ? broken_ : failed, stream.free_at, due);
+            end_mark(*head.mark, stream, due);
         } else if (head.kind == Kind::kWait) {
             if (!head.mark->done && broken_ == 0)
                 return;
             stream.free_at = std::max(stream.free_at, head.mark->at);
+            if (!stream.failure)  // it works on what has failed
+                stream.failure = head.mark->failure;
         } else if (broken_ != 0) {
             --in_flight_;
         } else {
@@ -145,8 +156,8 @@ std::string FakeDevice::run_head(Lock& lock, std::map<StreamHandle, Stream>::ite
             counters_.to_host += static_cast<std::uint64_t>(piece.to_host);
             counters_.within += static_cast<std::uint64_t>(piece.within);
             counters_.copies += piece.is_copy;
-        } else if (stream.failed == 0) {
-            stream.failed = code;
+        } else if (!stream.failure || stream.failure->told) {
+            stream.failure = std::make_shared<Failure>(Failure{code});
         }
         if (ends_all(code) && broken_ == 0)
             broken_ = code;
