@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
+from ostinato.compile.completions import Completion
 from ostinato.compile.dependences import step_barrier
 from ostinato.compile.edges import Edges, FloatArray, IntArray, edges_of
 from ostinato.compile.lower import EXTERNAL, POSTCONDITION, PRECONDITION
@@ -137,7 +138,7 @@ def _ops_of(scheduled: Scheduled) -> dict[str, Any]:
     seconds[(scheduled.kinds == PRECONDITION) | (scheduled.kinds == POSTCONDITION)] = 0.0  # but in two steps of a run
     manner = np.where(scheduled.gil_bound, GIL, THREAD).astype(np.uint8)
     for op in np.flatnonzero(scheduled.kinds == EXTERNAL).tolist():
-        if isinstance(ops[op].body, PythonCall):
+        if isinstance(ops[op].body, PythonCall | Completion):  # devices work elsewhere, too
             manner[op] = AWAY
     until, every = next(((op.index, op.body.every) for op in ops if isinstance(op.body, Until)), (-1, 1))
     return {"seconds": seconds, "spread": spread, "manner": manner, "until_op": until, "until_every": every}

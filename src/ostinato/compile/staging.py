@@ -61,6 +61,10 @@ class Staged:
         """The ops that CPUs run."""
         return [self.ops[index] for index in np.flatnonzero(self.device[: len(self.coherent.ops)] < 0)]
 
+    def as_scheduled(self, costs: Costs) -> Costs:
+        """Return costs in which device work takes what the device took, as records tell, as schedules have them."""
+        return _shared_out(costs, self.ops, self.streams)
+
     @property
     def used(self) -> list[Device]:
         """The devices that ops run on."""
@@ -112,7 +116,7 @@ def staged(
         done.ops,
         done.edges,
         done.ordering,
-        _with_completions(found.costs, done.ops, streams),
+        _shared_out(_extended(found.costs, len(done.ops)), done.ops, streams._replace(of=done.stream)),
         serial,
         devices,
         streams._replace(of=done.stream),
@@ -137,17 +141,37 @@ def _steps_apart(ordering: Edges, n: int) -> tuple[Edges, bool]:
     return edges_of(n, src, dst, distance), False
 
 
-def _with_completions(costs: Costs, ops: Sequence[Op], streams: Streams) -> Costs:
-    """Let device work take what the host takes to issue it, and completions what the device takes."""
-    n = len(costs.seconds)
-    seconds = np.concatenate([costs.seconds, np.zeros(len(ops) - n)])
-    spread = np.concatenate([costs.spread, np.zeros(len(ops) - n)])
-    source = np.concatenate([costs.source, np.zeros(len(ops) - n, np.int32)])
-    on_device = np.flatnonzero(streams.of >= 0)
-    seconds[on_device], source[on_device] = ISSUE, 0
-    for op in ops[n:]:
-        assert isinstance(op.body, Completion | Carried)
-        of = list(op.body.of)
-        seconds[op.index] = costs.seconds[of].sum()
-        spread[op.index], source[op.index] = costs.spread[of].max(), costs.source[of].max()
+def _extended(costs: Costs, ops: int) -> Costs:
+    """Return costs with room for completions."""
+    more = ops - len(costs.seconds)
+    return costs._replace(
+        seconds=np.append(costs.seconds, np.zeros(more)),
+        spread=np.append(costs.spread, np.zeros(more)),
+        source=np.append(costs.source, np.zeros(more, np.int32)),
+    )
+
+
+def _shared_out(costs: Costs, ops: Sequence[Op], streams: Streams) -> Costs:
+    """Let device work take what the host takes to issue it, and completions what the device takes.
+
+    Each takes what the device needs for the work of its stream since the completion before.
+    """
+    seconds, spread, source = costs.seconds.copy(), costs.spread.copy(), costs.source.copy()
+    completions = [op for op in ops if isinstance(op.body, Completion | Carried)]
+    issued = streams.of >= 0
+    for op in completions:
+        issued[op.index] = False
+        seconds[op.index] = 0
+    told: dict[int, list[tuple[int, int]]] = {}  # by stream: the last op that a completion is for, and its index
+    for op in completions:
+        if isinstance(op.body, Completion):
+            told.setdefault(int(streams.of[op.index]), []).append((max(op.body.of), op.index))
+    for stream, found in told.items():
+        found.sort()
+        for work in np.flatnonzero(issued & (streams.of == stream)).tolist():
+            completion = next((index for last, index in found if last >= work), found[-1][1])
+            seconds[completion] += costs.seconds[work]
+            spread[completion] = max(spread[completion], costs.spread[work])
+            source[completion] = max(source[completion], costs.source[work])
+    seconds[issued], spread[issued], source[issued] = ISSUE, 0.0, 0
     return costs._replace(seconds=seconds, spread=spread, source=source)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
+from ostinato.compile.coherent_ops import AddedOp
+from ostinato.compile.completions import Carried, Completion
 from ostinato.runtime.record import records_of
 
 if TYPE_CHECKING:
@@ -24,10 +26,11 @@ class ProfileRecord(NamedTuple):
     """What became of one operation in one step."""
 
     op: Op
+    """As recorded; or a copy between memories that the program makes for one, which `op.original` is."""
     step: int
     """As everywhere, counted over the program's life."""
     processor: Processor
-    """Whose thread ran it, or, for a task that may block, waited for it."""
+    """Whose thread ran it, or, for a task that may block, waited for it; or the device that did its work."""
     ready: int
     """When all that it comes after was done; for what comes after nothing, when the run was submitted."""
     start: int
@@ -63,9 +66,11 @@ class Profile(Sequence[ProfileRecord]):
         self._scheduled = scheduled
         self._processors = processors
         self._ready = _ready(self._found, scheduled, submitted)
+        waits = [op.index for op in scheduled.ops if isinstance(op.body, Completion | Carried)]
+        self._shown = np.flatnonzero(~np.isin(self._found["op"], waits)).tolist()
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._shown)
 
     @overload
     def __getitem__(self, index: int) -> ProfileRecord: ...
@@ -73,19 +78,20 @@ class Profile(Sequence[ProfileRecord]):
     def __getitem__(self, index: slice) -> list[ProfileRecord]: ...
     def __getitem__(self, index: int | slice) -> ProfileRecord | list[ProfileRecord]:
         if isinstance(index, slice):
-            return [self._record(place) for place in range(*index.indices(len(self)))]
-        return self._record(range(len(self))[index])
+            return [self._record(place) for place in self._shown[index]]
+        return self._record(self._shown[index])
 
     def __iter__(self) -> Iterator[ProfileRecord]:
-        return map(self._record, range(len(self)))
+        return map(self._record, self._shown)
 
     def __repr__(self) -> str:
         return f"<Profile of {len(self)} records{f', {self.dropped} left out' if self.dropped else ''}>"
 
     def _record(self, place: int) -> ProfileRecord:
         found = self._found[place]
+        op = self._scheduled.ops[found["op"]]
         return ProfileRecord(
-            self._scheduled.ops[found["op"]].original,
+            op if isinstance(op, AddedOp) else op.original,
             int(found["step"]),
             self._processors[found["seat"]],
             int(self._ready[place]),

@@ -13,6 +13,7 @@ from ostinato.errors import ContractError
 from ostinato.runtime import record
 from ostinato.runtime.arguments import NO_PARAMS, count, merged, stops
 from ostinato.runtime.detached import detached_schedule
+from ostinato.runtime.device_costs import remembered as copying_with
 from ostinato.runtime.device_failures import ended
 from ostinato.runtime.forms import Form
 from ostinato.runtime.linked import LinkedRuns, linked_runs
@@ -75,7 +76,9 @@ class Program:
         self._binding: Rebinding | None = None  # made with the first rebind
         self._linked: LinkedRuns | None = None
         self._forms: list[Form] = []
-        made = schedule(graph, processors, threads, costing, remembered(processors), machine._found_devices)
+        made = schedule(
+            graph, processors, threads, costing, remembered(processors), machine._found_devices, copying_with
+        )
         self._forms.append(self._form(made))
         self._use(self._forms[0])
         self._linked = linked_runs(self._core, machine._core, made, self._lowered, runs, processors)

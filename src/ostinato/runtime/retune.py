@@ -175,6 +175,8 @@ class _Retuner:
             from ostinato.measured.traced import durations
 
             costs = durations(trace, old.scheduled.costs, "traced")
+            if old.scheduled.staged is not None:
+                costs = old.scheduled.staged.as_scheduled(costs)
             changed = _changes(old.scheduled, costs)
             why = self._duels(others(old.scheduled, costs, self._forms.program), step_seconds)
             if self._forms.present is old:

@@ -164,14 +164,15 @@ def spawn(
     if isinstance(task, Task) and len(args) != len(task.modes):
         task.complete(args, {})  # raises what a call with these arguments would
     event = None if after is None else event_of(after)
-    call, seat, blocking = task, place, isinstance(task, PythonTask) and task.blocking
-    if not isinstance(seat, int):
-        call, seat, blocking = _OnDevice(task, seat), ANYWHERE, True
-    elif getattr(task, "stream", None) is not None:
-        if seat != ANYWHERE:
+    blocking = isinstance(task, PythonTask) and task.blocking
+    if not isinstance(place, int):
+        core = _core.spawn(machine._core, _OnDevice(task, place), args, event, priority, ANYWHERE, True)
+        return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)))
+    if getattr(task, "stream", None) is not None:
+        if place != ANYWHERE:
             raise ValueError(f"{task.name}() takes the stream of a device, so it cannot run on a CPU")
         blocking = True  # waits for the device
-    core = _core.spawn(machine._core, call, args, event, priority, seat, blocking)
+    core = _core.spawn(machine._core, task, args, event, priority, place, blocking)
     return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)))
 
 
