@@ -2,7 +2,6 @@
 
 #include "devices/opencl_capture.h"
 #include "devices/opencl_recording.h"
-#include "devices/opencl_transfers.h"
 
 namespace ostinato {
 
@@ -36,8 +35,8 @@ void pass_on(Event, Int status, void* with) {
 }  // namespace
 
 OpenCLDevice::OpenCLDevice(const std::string& library, std::uint64_t context, std::uint64_t device)
-    : api_(Api::of(library)), context_(reinterpret_cast<Context>(context)),
-      device_(reinterpret_cast<DeviceId>(device)) {
+    : api_(Api::of(library)), context_(reinterpret_cast<Context>(context)), device_(reinterpret_cast<DeviceId>(device)),
+      transfers_(api_, context_, device_) {
     api_.RetainContext(context_);
 }
 
@@ -102,11 +101,11 @@ std::int32_t OpenCLDevice::finish() {
 }
 
 std::int32_t OpenCLDevice::copy(StreamHandle stream, const Transfer& transfer) {
-    return enqueue_copy(api_, context_, queue_of(stream), transfer);
+    return transfers_.copy(queue_of(stream), transfer);
 }
 
 std::int32_t OpenCLDevice::fill(StreamHandle stream, const Pattern& pattern) {
-    return enqueue_fill(api_, context_, queue_of(stream), pattern);
+    return transfers_.fill(queue_of(stream), pattern);
 }
 
 std::int32_t OpenCLDevice::record(StreamHandle stream, std::unique_ptr<Token>& token) {

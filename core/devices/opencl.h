@@ -9,6 +9,7 @@
 
 #include "devices/device.h"
 #include "devices/opencl_api.h"
+#include "devices/opencl_transfers.h"
 
 namespace ostinato {
 
@@ -46,6 +47,7 @@ private:
     const opencl::Api& api_;
     opencl::Context context_;
     opencl::DeviceId device_;
+    opencl::Transfers transfers_;
     std::mutex mutex_;  // guards what follows
     std::set<opencl::Queue> open_;
     std::vector<Closed> closed_;
