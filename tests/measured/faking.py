@@ -53,7 +53,7 @@ class Fake:
         )
 
     @contextmanager
-    def open(self, devices: list[str], progress: object, init: object) -> Iterator[Measuring]:
+    def open(self, processors: list[str], progress: object, init: object, devices: object) -> Iterator[Measuring]:
         yield self
 
 

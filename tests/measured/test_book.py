@@ -20,6 +20,7 @@ from ostinato.measured.records import lookup as lookup_module
 from ostinato.measured.records.book import Book, recorded, remembered
 from ostinato.measured.records.lookup import Known, Lookup
 from ostinato.measured.records.shelf import Shelf, shelf_of
+from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.store.exchange import export, load
 from ostinato.tune.store.store import Store, StoreError
 from ostinato.tune.store.versions import versions
@@ -59,7 +60,7 @@ def test_a_record_comes_back(path: Path) -> None:
     assert record.samples(1) == (190.0, 200.0, 210.0)
     assert record.samples(3) == ()
     case = case_of()
-    again = remembered(case, record)
+    again = remembered(case, record, cpu_device("cpu:0"))
     assert [result.cached for result in again.results] == [True] * 4
     for before, after in zip(found.results, again.results, strict=True):
         assert (before.status, before.time_ns, before.interval_ns) == (after.status, after.time_ns, after.interval_ns)

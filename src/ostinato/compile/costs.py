@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,22 @@ from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
 
-__all__ = ["ESTIMATED", "Costed", "Costing", "Costs", "estimate", "estimated", "given", "median_and_spread"]
+if TYPE_CHECKING:
+    from ostinato.compile.device_model import DeviceModel
+    from ostinato.devices.device import Device
+    from ostinato.graph.variant import Variant
+
+__all__ = [
+    "ESTIMATED",
+    "Costed",
+    "Costing",
+    "Costs",
+    "Elsewhere",
+    "estimate",
+    "estimated",
+    "given",
+    "median_and_spread",
+]
 
 PYTHON_CALL = 0.3e-6
 NATIVE_CALL = 5e-9
@@ -92,12 +107,33 @@ class Costs(NamedTuple):
         return len(known) > 1 and bool(known.max() > VARIED * np.median(known))
 
 
+class Elsewhere(NamedTuple):
+    """What ops take on a device, arguments being there already, and by which variants of their tasks."""
+
+    seconds: FloatArray
+    """By op; NaN where that is not known."""
+    spread: FloatArray
+    """By op, as of `Costs`."""
+    variants: Mapping[int, Variant]
+    """By op, where its own task is not for the device, or slower there."""
+    rtol: Mapping[int, float]
+    """By op, by what part the results of the variant may differ from those of the task itself."""
+    source: Mapping[int, str]
+    """By op, how that is known."""
+    model: DeviceModel
+    """What copies there and back take."""
+    notes: tuple[str, ...]
+    """Why no more is known."""
+
+
 class Costed(NamedTuple):
     """Ops with what they take."""
 
     ops: tuple[Op, ...]
     """The ops, with the bodies of the variants that were chosen."""
     costs: Costs
+    elsewhere: Callable[[Device], Elsewhere] | None = None
+    """Says what ops take on a device; None where none is for one. Asked only then, since devices take long to find."""
 
 
 Costing: TypeAlias = Callable[[tuple[Op, ...]], Costed]

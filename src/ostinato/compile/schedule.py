@@ -15,7 +15,6 @@ from ostinato import _core
 from ostinato.compile.check import check
 from ostinato.compile.costs import Costing, Costs, estimated
 from ostinato.compile.dependences import dependences, serial_steps, step_barrier
-from ostinato.compile.device_model import DeviceModel
 from ostinato.compile.device_ops import uses_devices
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.flatten import flatten
@@ -93,10 +92,6 @@ def _no_devices() -> tuple[Device, ...]:
     return ()
 
 
-def _assumed(device: Device) -> DeviceModel:
-    return DeviceModel()
-
-
 def schedule(
     graph: Graph,
     processors: int,
@@ -104,13 +99,12 @@ def schedule(
     costing: Costing = estimated,
     model: MachineModel = COMMON,
     devices: Callable[[], tuple[Device, ...]] = _no_devices,
-    copying: Callable[[Device], DeviceModel] = _assumed,
 ) -> Scheduled:
     """Return the schedule of a graph for a machine of so many processors, on up to `threads` threads.
 
     Ops that are bound to a processor run there, even if that takes more threads. What ops take, and which variants of
     their tasks they run, is what `costing` says; what threads pay for working together, `model`. Which devices there
-    are is asked of `devices` if the graph may use any, and what copies to one take, of `copying`.
+    are is asked of `devices` if the graph may use any.
 
     Raises
     ------
@@ -123,7 +117,7 @@ def schedule(
     if costed.elsewhere is not None or uses_devices(costed.ops):
         from ostinato.compile.choice import chosen
 
-        costed = chosen(costed, edges, devices(), processors, copying)
+        costed = chosen(costed, edges, devices(), processors)
     ops, costs = costed.ops, costed.costs
     serial = serial_steps(flat, edges) and len(ops) > 0
     ordering = ordered(flat, edges)

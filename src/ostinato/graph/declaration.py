@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.devices.discovery import usable
 from ostinato.graph.formal import ACCESS, Formal
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.native import NativeTask
@@ -77,7 +78,7 @@ class Declaration:
 
 
 def _kind(on: object) -> str | None:
-    if on is None or (isinstance(on, str) and on in KINDS):
+    if on is None or (isinstance(on, str) and (on in KINDS or usable(on))):  # there may be devices of a test
         return on
     if not isinstance(on, str):
         raise TypeError(f"on= is a kind of processors, such as {KINDS[0]!r}, not {on!r}")

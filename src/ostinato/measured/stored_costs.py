@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compile.costs import ESTIMATED, Costed, Costs, estimate, median_and_spread
+from ostinato.compile.costs import ESTIMATED, Costed, Costs, Elsewhere, estimate, median_and_spread
 from ostinato.compile.variants import with_variants
 from ostinato.graph.op import Op
-from ostinato.graph.variant import Variant
-from ostinato.measured.cases.case import for_kind, grouped, key_of
-from ostinato.measured.cases.circumstance import Circumstances
+from ostinato.graph.variant import CPU, Variant, default_variant
+from ostinato.measured.cases.case import for_kind, grouped, key_of, kinds_for
+from ostinato.measured.cases.circumstance import Circumstance, Circumstances
+from ostinato.measured.measuring.leased import on_record
 from ostinato.measured.records.lookup import Lookup
 from ostinato.measured.records.record import Record
+from ostinato.runtime.device_costs import remembered
 from ostinato.tune.store.store import StoreError
 
-__all__ = ["stored_costs"]
+if TYPE_CHECKING:
+    from ostinato.devices.device import Device
 
-_KIND = "cpu"
+__all__ = ["stored_costs"]
 
 
 class _Cost(NamedTuple):
@@ -43,6 +47,10 @@ class _Case(NamedTuple):
     """The variant that is put in place of the default; None to leave it."""
     best: _Cost
 
+    def fits(self, circumstance: Callable[[], Circumstance]) -> bool:
+        """Whether an op in a circumstance may run the winner: it was compared with the default in this one."""
+        return self.winner is None or self.record.checked.covers(circumstance())
+
 
 def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     """Return ops with the variants that a store knows to be the fastest, and what they take.
@@ -61,12 +69,14 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     StoreError
         If it was named and cannot be read.
     """
-    groups, lookup = grouped(ops, _KIND), Lookup(path)
+    kinds = kinds_for(ops)
+    elsewhere = partial(_elsewhere, ops, path, kinds) if kinds is None or kinds else None
+    groups, lookup = grouped(ops, CPU), Lookup(path)
     cases: dict[int, _Case] = {}
     notes: list[str] = []
     try:
         for number, op in enumerate(groups.first):
-            case, why = _case(op, lookup)
+            case, why = _case(op, CPU, lookup)
             if case is not None:
                 cases[number] = case
             elif why:
@@ -77,7 +87,7 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
         notes.append(str(error))
     costs = estimate(ops)._replace(notes=tuple(dict.fromkeys(notes)))
     if not cases:
-        return Costed(ops, costs)
+        return Costed(ops, costs, elsewhere)
     numbers = np.array(groups.numbers, np.int64)
     chosen, kept = _chosen(ops, numbers, cases)
     if kept:
@@ -88,20 +98,54 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
         )
     rtol = {index: cases[int(numbers[index])].record.rtol for index in chosen}
     changed = _with_variants(ops, chosen, rtol)
-    return Costed(changed, _filled(costs, numbers, cases, chosen)._replace(notes=tuple(dict.fromkeys(notes))))
+    costs = _filled(costs, numbers, cases, chosen)._replace(notes=tuple(dict.fromkeys(notes)))
+    return Costed(changed, costs, elsewhere)
 
 
-def _case(op: Op, lookup: Lookup) -> tuple[_Case | None, str]:
-    declared = for_kind(op.body, _KIND)
-    known = lookup.known(key_of(op, _KIND), declared)
+def _elsewhere(ops: tuple[Op, ...], path: Path, kinds: frozenset[str] | None, device: Device) -> Elsewhere:
+    """Return what ops take on a device, as a store knows it."""
+    seconds, spread = np.full(len(ops), np.nan), np.zeros(len(ops))
+    found = Elsewhere(seconds, spread, {}, {}, {}, remembered(device), ())
+    if kinds is not None and device.kind not in kinds:
+        return found
+    groups, lookup = grouped(ops, device.kind), Lookup(path, on_record(device))
+    cases: dict[int, _Case] = {}
+    notes: list[str] = []
+    for number, op in enumerate(groups.first):
+        try:
+            case, why = _case(op, device.kind, lookup)
+        except StoreError:  # the costs of CPUs tell of it
+            return found
+        if case is not None:
+            cases[number] = case
+        else:
+            notes.append(f"{op.name}: {why or f'nothing was measured on {device.name}; graph.tune does that'}")
+    circumstances = Circumstances()
+    variants: dict[int, Variant] = {}
+    sources: dict[int, str] = {}
+    rtol: dict[int, float] = {}
+    for index, number in enumerate(groups.numbers):
+        case = cases.get(number)
+        if case is None or not case.fits(partial(circumstances.of, ops[index])):
+            continue
+        seconds[index], spread[index], sources[index] = case.best
+        if case.winner is not None:
+            variants[index], rtol[index] = case.winner, case.record.rtol
+    return found._replace(variants=variants, rtol=rtol, source=sources, notes=tuple(dict.fromkeys(notes)))
+
+
+def _case(op: Op, kind: str, lookup: Lookup) -> tuple[_Case | None, str]:
+    declared, itself = for_kind(op, kind), default_variant(op.body)
+    own = not declared or declared[0] is itself
+    known = lookup.known(key_of(op, kind), declared if own or itself is None else (itself, *declared))
     record = known.record
     if record is None:
         return None, known.why
     when = f"measured {time.strftime('%Y-%m-%d', time.localtime(record.time))}"
     if known.here:
         when += ", in this process"
-    default = _cost(record, 0, None, when) if record.samples(0) else None
-    winner = declared[record.winner] if record.winner else None
+    default = _cost(record, 0, None, when) if own and record.samples(0) else None
+    winner = None if own and not record.winner else declared[record.winner]
     return _Case(record, default, winner, _cost(record, record.winner, winner, when)), ""
 
 
@@ -126,9 +170,8 @@ def _chosen(
     for number, case in cases.items():
         if case.winner is None:
             continue
-        covers = case.record.checked.covers
         for index in by_case[begin[number] : begin[number + 1]].tolist():
-            if covers(circumstances.of(ops[index])):
+            if case.fits(partial(circumstances.of, ops[index])):
                 chosen[index] = case.winner
             else:
                 kept.append(index)

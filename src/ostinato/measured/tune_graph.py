@@ -7,16 +7,19 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ostinato.compile.flatten import flatten
 from ostinato.cores import usable_cores
+from ostinato.devices.discovery import usable
 from ostinato.errors import ContractError
-from ostinato.measured.cases.case import Case, cases_of
-from ostinato.measured.records.book import Book, candidate_of, checked_of, recorded, remembered
+from ostinato.graph.variant import CPU
+from ostinato.measured.cases.case import Case, cases_of, kinds_for
+from ostinato.measured.measuring.leased import on_record
+from ostinato.measured.records.book import Book, candidate_of, checked_of, recorded
 from ostinato.measured.records.lookup import POLICY, Known
 from ostinato.measured.records.record import Record
 from ostinato.measured.reports import Reports
@@ -28,6 +31,7 @@ from ostinato.tune.result import Result
 from ostinato.tune.status import Status
 
 if TYPE_CHECKING:
+    from ostinato.devices.device import Device
     from ostinato.graph.graph import Graph
     from ostinato.runtime.machine import Machine
 
@@ -40,8 +44,11 @@ class Measuring(Protocol):
     def __call__(self, case: Case, *, rtol: float, budget: Budget | None) -> Report: ...
 
 
-Opening: TypeAlias = Callable[[list[str], Progress, Callable[[], object] | None], AbstractContextManager[Measuring]]
-"""Opens what measures, on devices, and in a thread for which a machine's `init` has been called."""
+Opening: TypeAlias = Callable[
+    [list[str], Progress, Callable[[], object] | None, Mapping[str, "Device"]], AbstractContextManager[Measuring]
+]
+"""Opens what measures, on CPUs and on devices by their kinds, and in a thread for which a machine's `init` was called.
+"""
 
 
 def tune_graph(
@@ -55,16 +62,18 @@ def tune_graph(
     measuring: Opening | None = None,
 ) -> Reports:
     """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` opens what measures a case."""
-    kinds, devices = _machine(machine)
+    processors = _processors(machine)
     if store is not None and not isinstance(store, str | os.PathLike):
         raise TypeError(f"store is the path of a file, not {store!r}")
     limit = _Limit(_budget(budget))
     rtol = _rtol(rtol)
     told = listener(progress)
-    cases = cases_of(flatten(graph).ops, kinds)
+    ops = flatten(graph).ops
+    devices = _devices(machine, kinds_for(ops))
+    cases = cases_of(ops, [CPU, *devices])
     found: dict[str, Report] = {}
     with ExitStack() as opened:
-        book = Book(store, told.note)
+        book = Book(store, told.note, {kind: on_record(device) for kind, device in devices.items()})
         opened.callback(book.close)
         tuning = _Tuning(book, rtol, limit, told)
         unknown = []
@@ -77,7 +86,7 @@ def tune_graph(
         if unknown and not limit.spent():
             _check_process()
             book.open()
-            measure = opened.enter_context((measuring or _session)(devices, told, _init(machine)))
+            measure = opened.enter_context((measuring or _session)(processors, told, _init(machine), devices))
             for case in unknown:
                 found[case.label] = tuning.measured(case, measure)
         else:
@@ -109,7 +118,7 @@ class _Tuning:
         if record is None:
             return None
         self._limit.count(len(record.places))
-        return remembered(case, record)
+        return self._book.remembered(case, record)
 
     def measured(self, case: Case, measure: Measuring) -> Report:
         """Measure a case, unless somebody else did meanwhile, and write down what was found."""
@@ -198,12 +207,17 @@ def _unmeasured(case: Case, status: Status, message: str) -> Report:
 
 
 @contextlib.contextmanager
-def _session(devices: list[str], progress: Progress, init: Callable[[], object] | None) -> Iterator[Measuring]:
+def _session(
+    processors: list[str], progress: Progress, init: Callable[[], object] | None, devices: Mapping[str, Device]
+) -> Iterator[Measuring]:
     from ostinato.measured.measuring.measure import Session, measure
+    from ostinato.runtime.device_costs import measured as measure_device
     from ostinato.runtime.machine_costs import measured as measure_machine
 
-    measure_machine(len(devices))  # what compile weighs the times of ops against
-    with Session(devices, policy=POLICY, progress=progress, init=init) as session:
+    measure_machine(len(processors))  # what compile weighs the times of ops against
+    for device in devices.values():
+        measure_device(device)
+    with Session(processors, policy=POLICY, progress=progress, init=init, accelerators=devices) as session:
 
         def measured(case: Case, *, rtol: float, budget: Budget | None) -> Report:
             return measure(case, session=session, rtol=rtol, budget=budget)
@@ -216,18 +230,28 @@ def _init(machine: Machine | None) -> Callable[[], object] | None:
     return None if machine is None or machine._init is None else machine._prepare_caller
 
 
-def _machine(machine: object) -> tuple[list[str], list[str]]:
-    """Return the kinds of processors of a machine, and the devices on which to measure."""
+def _processors(machine: object) -> list[str]:
+    """Return the CPUs on which to measure for a machine."""
     count = len(usable_cores())
     if machine is None:  # the default one, which need not be made for this
-        return ["cpu"], [f"cpu:{index}" for index in range(count)]
+        return [f"cpu:{index}" for index in range(count)]
     from ostinato.runtime.machine import Machine
 
     if not isinstance(machine, Machine):
         raise TypeError(f"a graph is tuned for a Machine, not {type(machine).__name__}")
     machine._check_open()
-    kinds = list(dict.fromkeys(processor.kind for processor in machine.processors))
-    return kinds, [f"cpu:{index}" for index in range(min(len(machine.processors), count))]
+    return [f"cpu:{index}" for index in range(min(len(machine._cpus), count))]
+
+
+def _devices(machine: Machine | None, kinds: frozenset[str] | None) -> dict[str, Device]:
+    """Return the first device of each kind that a machine has, of those `kinds`; None: of all.
+
+    They are looked for only if ops may run on them.
+    """
+    if kinds is not None and not kinds:
+        return {}
+    found = usable() if machine is None else machine._found_devices()
+    return {device.kind: device for device in reversed(found) if kinds is None or device.kind in kinds}
 
 
 def _budget(budget: Any) -> Budget | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,18 +10,24 @@ from functools import cached_property
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ostinato.devices.array import DeviceArray
+from ostinato.devices.registry import any_allocations
+from ostinato.graph.arrays import HOST
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
 from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.recordable import Recordable
+from ostinato.graph.ring import RingElement
 from ostinato.graph.task import Task
-from ostinato.graph.variant import Variant, variants_of
+from ostinato.graph.variant import CPU, Variant, default_variant, variants_of
 from ostinato.measured.cases.circumstance import Circumstances, representatives
 from ostinato.measured.cases.identity import task_name
 from ostinato.measured.cases.probe import probe
 
-__all__ = ["Case", "Grouped", "cases_of", "grouped", "key_of", "kind_of"]
+__all__ = ["Case", "Grouped", "cases_of", "for_kind", "grouped", "key_of", "kind_of", "kinds_for"]
 
 _MODES = ("", "r", "w", "rw")
 
@@ -40,7 +47,9 @@ class Case:
     op
         The first op whose parameters have defaults: its arguments and arrays are measured.
     declared
-        The variants for this kind, the default first; none of a copy or a fill.
+        The variants for this kind, the default first if it is for it; none of a copy or a fill.
+    reference
+        The default, with whose results those of others are compared, whatever it is for; None of a copy or a fill.
     checked
         Ops, of which `op` is the first, that stand for all circumstances in which the variants are compared; and `op`
         with other values of its parameters than their defaults.
@@ -51,18 +60,37 @@ class Case:
     kind: str
     op: Op
     declared: tuple[Variant, ...]
+    reference: Variant | None
     checked: tuple[Op, ...]
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """Those of `declared` that can take the op's arguments; kernels are compiled to find out."""
         body = self.op.body
-        return self.declared[:1] + tuple(each for each in self.declared[1:] if each.body(body) is not None)
+        return tuple(each for each in self.declared if each is self.reference or each.body(body) is not None)
+
+    @property
+    def has_default(self) -> bool:
+        """Whether the default itself is measured: it is for this kind of processor."""
+        return not self.declared or self.declared[0] is self.reference
+
+    @property
+    def compared(self) -> tuple[Variant, ...]:
+        """All variants that what is found depends on: `declared`, after the default that they are compared with."""
+        return self.declared if self.has_default or self.reference is None else (self.reference, *self.declared)
 
     @property
     def refusal(self) -> str:
         """Why it is not measured: what it does cannot be done on copies; empty where it can."""
         body = self.op.body
+        for operand in self.op.operands:
+            if operand.memory != HOST and not isinstance(operand.value, np.ndarray | DeviceArray | RingElement):
+                return (
+                    f"it is not called to be measured, since an argument, a {type(operand.value).__name__}, is another "
+                    f"library's in the memory of {operand.memory}"
+                )
+        if self.declared and not self.variants:
+            return f"no variant for processors of kind {self.kind!r} takes its arguments"
         if isinstance(body, PythonCall) and body.blocking:
             return "it is not called to be measured, since it may wait for others (blocking=True)"
         if isinstance(body, PythonCall | NativeCall) and not self.op.operands:
@@ -85,8 +113,31 @@ class Grouped(NamedTuple):
     """By op, which case it is of; -1 for none."""
 
 
+def kinds_for(ops: Iterable[Op]) -> frozenset[str] | None:
+    """Return the kinds of devices that ops have variants for, or are for themselves; None for any, besides CPUs.
+
+    Empty where no op may run on a device.
+    """
+    found: set[str] = set()
+    calls: dict[int, Body] = {}
+    for op in ops:
+        body = op.body
+        if isinstance(body, PythonCall | NativeCall):
+            calls[id(body.task)] = body
+            if op.on is not None and (kind := kind_of(op.on)) not in (None, CPU):
+                found.add(str(kind))
+    for body in calls.values():
+        for variant in variants_of(body):
+            if variant.on is None and variant.takes_stream:
+                return None
+            if variant.on not in (None, CPU):
+                found.add(str(variant.on))
+    return frozenset(found)
+
+
 def grouped(ops: Iterable[Op], kind: str) -> Grouped:
-    """Return which ops that may run on a kind of processor are of one case."""
+    """Return which ops that may run on a kind of processor, and are tasks if that is a device, are of one case."""
+    arrays_there = any_allocations()
     signatures = _Signatures()
     sign = signatures.__getitem__
     by_look: dict[tuple[object, ...], int] = {}  # what can be told at a glance
@@ -100,6 +151,9 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
             called: object = id(task if isinstance(task, Task) else task.function)
         elif type(body) is NativeCall:
             called = id(body.task)
+        elif kind != CPU or (arrays_there and any(operand.memory != HOST for operand in op.operands)):
+            numbers.append(-1)
+            continue
         elif type(body) is Copy:
             called = body.reduce, body.indices is None, body.scatter is None
         elif type(body) is Fill:
@@ -110,7 +164,7 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
         look = called, op.on, *map(sign, op.operands)
         number = by_look.get(look)
         if number is None:
-            if kind_of(op.on) not in (None, kind):
+            if kind_of(op.on) not in (None, kind) or not _is_case(op, kind):
                 number = -1
             else:
                 identity = (_identity(body), *look[2:])
@@ -122,7 +176,17 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
     return Grouped(first, numbers)
 
 
-def cases_of(ops: Sequence[Op], kinds: Iterable[str] = ("cpu",)) -> list[Case]:
+def _is_case(op: Op, kind: str) -> bool:
+    """Whether there is anything to measure on processors of a kind."""
+    body = op.body
+    if not isinstance(body, PythonCall | NativeCall):
+        return True
+    if kind == CPU:  # a task with a stream is for devices, whatever variants it has
+        return not variants_of(body)[0].takes_stream
+    return bool(for_kind(op, kind))
+
+
+def cases_of(ops: Sequence[Op], kinds: Iterable[str] = (CPU,)) -> list[Case]:
     """Return the cases of a flat graph's ops on processors of these kinds, in program order of their first ops."""
     found = []
     for kind in kinds:
@@ -139,12 +203,14 @@ def cases_of(ops: Sequence[Op], kinds: Iterable[str] = ("cpu",)) -> list[Case]:
 def _case(label: str, kind: str, alike: list[Op]) -> Case:
     alike = [op for op in alike if not _needs_params(op.body)] or alike
     op = alike[0]
-    declared = for_kind(op.body, kind)
-    checked: tuple[Op, ...] = (op,)
-    if len(declared) > 1:
+    declared = for_kind(op, kind)
+    reference = default_variant(op.body)
+    case = Case(label, key_of(op, kind), kind, op, declared, reference, (op,))
+    if len(case.compared) > 1:
         other = probe(op)
         checked = representatives(alike if other is None else (*alike, other), Circumstances())
-    return Case(label, key_of(op, kind), kind, op, declared, checked)
+        case = dataclasses.replace(case, checked=checked)
+    return case
 
 
 def _needs_params(body: Body) -> bool:
@@ -153,10 +219,18 @@ def _needs_params(body: Body) -> bool:
     return any(isinstance(value, Param) and value.value_in({}) is REQUIRED for value in values)
 
 
-def for_kind(body: Body, kind: str) -> tuple[Variant, ...]:
-    """Return the variants for a kind of processor, the default first."""
-    found = variants_of(body)
-    return found[:1] + tuple(variant for variant in found[1:] if variant.on in (None, kind))
+def for_kind(op: Op, kind: str) -> tuple[Variant, ...]:
+    """Return the variants for a kind of processor, the default first if it is for it.
+
+    On devices run those that take a stream, and those that are declared for devices of the kind; where there are none,
+    the task itself of an op that is bound to the kind.
+    """
+    every = variants_of(op.body)
+    found = tuple(variant for variant in every if variant.is_for(kind))
+    if kind == CPU:
+        return found
+    there = tuple(each for each in found if each.takes_stream or each.on == kind)
+    return there or (every[:1] if kind_of(op.on) == kind else ())
 
 
 def key_of(op: Op, kind: str) -> dict[str, Any]:
@@ -240,18 +314,20 @@ def _is_full(cell: Any) -> bool:
 
 
 def _labels(cases: list[tuple[str, list[Op]]]) -> list[str]:
-    """Names of tasks; with arrays where one name has several cases, with more where that does not tell them apart."""
-    names = [_name(alike[0].body) for _, alike in cases]
-    long = [
-        f"{name}[{', '.join(map(_array_label, alike[0].operands))}]"
-        for name, (_, alike) in zip(names, cases, strict=True)
-    ]
+    """Names of tasks, and kinds of devices; with arrays, and more, where these do not tell cases apart."""
+    on = ["" if kind == CPU else f" on {kind}" for kind, _ in cases]
+    names = [f"{_name(alike[0].body)}{there}" for there, (_, alike) in zip(on, cases, strict=True)]
     several = Counter(names)
-    labels = [full if several[name] > 1 else name for name, full in zip(names, long, strict=True)]
+    labels = [
+        f"{_name(alike[0].body)}[{', '.join(map(_array_label, alike[0].operands))}]{there}"
+        if several[name] > 1
+        else name
+        for name, there, (_, alike) in zip(names, on, cases, strict=True)
+    ]
     several = Counter(labels)
     labels = [
-        f"{label} as {_task_name(alike[0].body)} on {kind}" if several[label] > 1 else label
-        for label, (kind, alike) in zip(labels, cases, strict=True)
+        f"{label.removesuffix(there)} as {_task_name(alike[0].body)} on {kind}" if several[label] > 1 else label
+        for label, there, (kind, alike) in zip(labels, on, cases, strict=True)
     ]
     several, used = Counter(labels), Counter[str]()
     for place, label in enumerate(labels):

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ostinato.measured.measuring.on_device import subject_of
 from ostinato.measured.measuring.problem import Problem
-from ostinato.measured.measuring.subject import Failure, Subject
+from ostinato.measured.measuring.subject import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ostinato.devices.device import Device
     from ostinato.graph.op import Op
     from ostinato.graph.variant import Variant
     from ostinato.runtime.machine import Machine
@@ -41,6 +43,8 @@ class Comparison:
         By what part floating-point numbers may differ.
     machine
         Where they run.
+    device
+        Where those run that are for devices; None if none is.
 
     Examples
     --------
@@ -61,12 +65,21 @@ class Comparison:
     ('', "argument 2 'dst' (shape (4,), float64): at index (0,) it gives 3.0 instead of 2.0")
     """
 
-    def __init__(self, problem: Problem, others: Sequence[Op], default: Variant, rtol: float, machine: Machine) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        others: Sequence[Op],
+        default: Variant,
+        rtol: float,
+        machine: Machine,
+        device: Device | None = None,
+    ) -> None:
         self._problem = problem
         self._others = others
         self._default = default
         self._rtol = rtol
         self._machine = machine
+        self._device = device
         self._wanted: dict[int, list[object]] = {}
         self._kept = 0
         self._unsteady: dict[int, str] = {}  # in what the default differs from itself
@@ -131,4 +144,4 @@ class Comparison:
         return problem.difference(wanted, self._rtol)
 
     def _call(self, variant: Variant, problem: Problem) -> None:
-        Subject(problem, variant, self._machine).once()
+        subject_of(problem, variant, self._machine, self._device).once()

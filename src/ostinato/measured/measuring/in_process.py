@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ostinato.measured.measuring.comparison import Comparison, Incomparable
+from ostinato.measured.measuring.on_device import subject_of
 from ostinato.measured.measuring.problem import Problem, Unmeasurable
 from ostinato.measured.measuring.subject import Failure, Subject, variants_in
 from ostinato.runtime.machine import Machine
@@ -30,6 +31,7 @@ from ostinato.tune.worker.timed import before_sample, calls_per_sample
 from ostinato.tune.worker.timers import CpuTimer
 
 if TYPE_CHECKING:
+    from ostinato.devices.device import Device as UsableDevice
     from ostinato.graph.variant import Variant
     from ostinato.measured.cases.case import Case
     from ostinato.tune.candidate import Candidate
@@ -51,6 +53,7 @@ def measure_in_process(
     rtol: float,
     budget: Budget,
     progress: Progress,
+    on: UsableDevice | None = None,
 ) -> Report:
     """Measure the variants of a case on the calling thread, which has the device to itself meanwhile.
 
@@ -68,7 +71,7 @@ def measure_in_process(
     policy, rtol, budget, progress
         How variants are measured, what part outputs may differ by, what all may take, and who is told.
     """
-    search = _Search(case, candidates, device, policy, rtol, budget, progress)
+    search = _Search(case, candidates, device, policy, rtol, budget, progress, on)
     report = None
     progress.begin(case.label, len(candidates))
     try:
@@ -89,8 +92,10 @@ class _Search:
         rtol: float,
         budget: Budget,
         progress: Progress,
+        on: UsableDevice | None,
     ) -> None:
         self._case = case
+        self._on = on
         self._trials = [Trial(candidate) for candidate in candidates]
         self._variants: dict[str, Variant] = {
             candidate.id: variant for candidate, variant in zip(candidates, variants_in(case), strict=True)
@@ -103,7 +108,8 @@ class _Search:
         self._end = float("inf") if budget.seconds is None else self._begin + budget.seconds
         self._most = len(candidates) if budget.candidates is None else budget.candidates
         self._race = Race(default=None, policy=policy)
-        self._ledger = Ledger(case.label, candidates[0].id, True, self._race, progress)
+        default = candidates[0].id if case.has_default else None
+        self._ledger = Ledger(case.label, default, True, self._race, progress)
         self._stretches: list[Stretch] = []
         self._subjects: dict[str, Subject] = {}
 
@@ -143,8 +149,14 @@ class _Search:
     def _screen(self) -> None:
         try:
             self._problem = Problem(self._case.op)
-            others, default = self._case.checked[1:], self._variants[self._trials[0].candidate.id]
-            self._comparison = Comparison(self._problem, others, default, self._rtol, self._machine)
+            others = self._case.checked[1:]
+            default = self._case.reference or self._variants[self._trials[0].candidate.id]
+            self._comparison = Comparison(self._problem, others, default, self._rtol, self._machine, self._on)
+            if not self._case.has_default:
+                self._comparison.difference(default)
+        except (Failure, Incomparable) as error:
+            self._cancel(Status.INVALID, f"there is nothing to compare with: the task itself failed: {error}")
+            return
         except (Unmeasurable, MemoryError) as error:
             self._cancel(Status.OOM if isinstance(error, MemoryError) else Status.INVALID, str(error))
             return
@@ -154,7 +166,8 @@ class _Search:
                 return
             outcome = self._measure(trial, self._policy, "measure")
             self._ledger.record(trial, outcome, self._device.name)
-            if trial is self._trials[0] and outcome.status not in (Status.OK, Status.CONTENDED):
+            wrong = outcome.status not in (Status.OK, Status.CONTENDED)
+            if wrong and self._case.has_default and trial is self._trials[0]:
                 self._cancel(Status.INVALID, "there is nothing to compare with: the default failed")
                 return
             if outcome.status is Status.CONTENDED:
@@ -199,7 +212,8 @@ class _Search:
         """Measure a variant as a worker does."""
         subject = self._subjects.get(trial.candidate.id)
         if subject is None:
-            subject = Subject(self._problem, self._variants[trial.candidate.id], self._machine)
+            variant = self._variants[trial.candidate.id]
+            subject = subject_of(self._problem, variant, self._machine, self._on)
             self._subjects[trial.candidate.id] = subject
         before = before_sample(subject)
         if before is not None:
@@ -213,8 +227,10 @@ class _Search:
         timer.begin(subject, before is not None)
         stopping = Stopping(policy.rel_ci, policy.min_samples, bound, timer.resolution / calls)
         seconds = max(0.0, min(policy.max_seconds, self._end - perf_counter()))
+        # While a device computes this thread waits; that others run meanwhile takes nothing from it.
+        waited = self._preemption.waited if self._on is None else _never
         with self._bound():
-            samples = sampled(timer, stopping, seconds, self._preemption.waited, before, calls)
+            samples = sampled(timer, stopping, seconds, waited, before, calls)
         status = Status.CONTENDED if samples.contended else Status.RACED if samples.verdict == "raced" else Status.OK
         if status is Status.OK:
             difference = self._difference(variant)
@@ -230,7 +246,7 @@ class _Search:
         return Outcome(status, (found,))
 
     def _difference(self, variant: Variant) -> str:
-        return self._comparison.difference(variant) if len(self._trials) > 1 else ""
+        return self._comparison.difference(variant) if len(self._case.compared) > 1 else ""
 
     def _cancel(self, status: Status, message: str) -> None:
         """Say what became of those that have no result."""
@@ -266,6 +282,10 @@ class _Search:
             yield
         finally:
             os.sched_setaffinity(0, cores)
+
+
+def _never() -> int:
+    return 0
 
 
 @contextmanager

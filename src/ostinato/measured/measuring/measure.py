@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ostinato import _core
 from ostinato.errors import ContractError
 from ostinato.measured.measuring.in_process import measure_in_process
 from ostinato.measured.measuring.isolated import measure_isolated
+from ostinato.measured.measuring.leased import leased
 from ostinato.measured.measuring.shipment import Unshippable
 from ostinato.measured.measuring.spare import spare_memory
 from ostinato.tune.candidate import Candidate
@@ -22,6 +23,7 @@ from ostinato.tune.status import Status
 from ostinato.tune.tuner import Tuner
 
 if TYPE_CHECKING:
+    from ostinato.devices.device import Device as UsableDevice
     from ostinato.measured.cases.case import Case
     from ostinato.tune.lease.device import Device
     from ostinato.tune.report.report import Report
@@ -51,6 +53,8 @@ class Session:
     init
         Called once on the thread that measures, as a machine calls its own on those that run tasks; with one, all is
         measured in this process.
+    accelerators
+        What variants are measured on that are for other kinds of processors than CPUs, by kind.
 
     Raises
     ------
@@ -65,8 +69,10 @@ class Session:
         policy: Policy | None = None,
         progress: Progress | bool | None = None,
         init: Callable[[], object] | None = None,
+        accelerators: Mapping[str, UsableDevice] = MappingProxyType({}),
     ) -> None:
         self._init = init
+        self.accelerators = accelerators
         self.policy = policy or Policy()
         self.progress = listener(progress)
         self._devices = devices_named(devices)
@@ -77,10 +83,13 @@ class Session:
         """The device; chosen when it is first asked for."""
         return next((device for device in self._devices if _is_free(device)), self._devices[0])
 
-    def check_shippable(self) -> None:
+    def check_shippable(self, case: Case) -> None:
         """Call what is to be called before tasks are; raise `Unshippable` if that cannot be done elsewhere."""
         if self._init is not None:
             self._init()
+        if case.kind in self.accelerators:
+            raise Unshippable(f"{self.accelerators[case.kind].name} is used through what this process knows of it")
+        if self._init is not None:
             raise Unshippable("the machine has an init function")
 
     def tuner(self) -> Tuner:
@@ -130,7 +139,8 @@ def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget |
     -------
     Report
         One result per variant. `best` is None where the default failed, since nothing can be compared with it then, and
-        where it was disturbed, unless the winner is faster than it ever was.
+        where it was disturbed, unless the winner is faster than it ever was. Where the default is for processors of
+        another kind, it is compared with, but has no result here.
 
     Raises
     ------
@@ -142,24 +152,26 @@ def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget |
     candidates = candidates_of(case)
     budget = budget or Budget()
     try:
-        session.check_shippable()
+        session.check_shippable(case)
         if not case.variants:
             raise Unshippable("it is no task")
         report = measure_isolated(case, candidates, tuner=session.tuner, rtol=rtol, budget=budget)
         where = "measured in a worker process"
     except Unshippable as why:
+        on = session.accelerators.get(case.kind)
         report = measure_in_process(
             case,
             candidates,
-            device=session.device,
+            device=session.device if on is None else leased(on, session.device),
             policy=session.policy,
             rtol=rtol,
             budget=budget,
             progress=session.progress,
+            on=on,
         )
         where = f"measured in this process: {why}"
     _say_where(report, where)
-    if not _is_better(report.best, report.default):
+    if case.has_default and not _is_better(report.best, report.default):
         report.best, report.ties = None, ()
     return report
 

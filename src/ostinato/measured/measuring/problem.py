@@ -7,10 +7,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from ostinato.compile.flatten import FlatOp
+from ostinato.devices.registry import any_allocations
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import Param, Step
 from ostinato.graph.recorder import PLAIN
+from ostinato.measured.measuring.hosted import hosted
 from ostinato.measured.measuring.pattern import filled, pattern_of
 from ostinato.measured.measuring.same import array_difference, same_value
 from ostinato.runtime.checked import argument
@@ -170,8 +172,14 @@ def _has_bytes(operand: Operand) -> bool:
 
 
 def at_step_0(op: Op) -> FlatOp:
-    """Return an op with the arrays themselves in place of rings: those that its operands are in step 0."""
+    """Return an op with the arrays themselves in place of rings: those that its operands are in step 0.
+
+    Of arrays that lie in the memory of a device, it has copies in that of the host.
+    """
     operands = {id(operand): _element(operand) for operand in op.operands}
+    if any_allocations():
+        here = hosted(operands.values())
+        operands = {key: here[id(operand)] for key, operand in operands.items()}
     body = copy.copy(op.body)
     if isinstance(body, PythonCall | NativeCall):
         body.args = tuple(operands[id(arg)] if isinstance(arg, Operand) else arg for arg in body.args)

@@ -33,19 +33,15 @@ if TYPE_CHECKING:
     from ostinato.runtime.copies import StandIns
     from ostinato.runtime.machine import Machine
 
-__all__ = ["Failure", "MemoryFailure", "Subject", "variants_in"]
+__all__ = ["Failure", "MemoryFailure", "Subject", "failure_of", "variants_in"]
 
 _now = time.perf_counter
-
-_SAMPLE = 100e-6
-"""Seconds that the core runs for a sample at least: what a replay costs by itself is less than a hundredth of it."""
 
 _IN_A_ROW = 16
 """Calls in a step of the program that is timed: what a step costs by itself is a part of what a quick task takes."""
 
 _MOST_CALLS = 1 << 20
 _TIMES = 3
-_LONG = 1e-3
 
 
 class _AsItIs:
@@ -77,7 +73,7 @@ class MemoryFailure(Failure, MemoryError):
     """The same, where there was too little memory."""
 
 
-def _failure(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> Failure:
     """Return what is raised for what a task raised."""
     full = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
     return (MemoryFailure if full else Failure)(described(error))
@@ -112,6 +108,12 @@ class Subject:
 
     __slots__ = ("_body", "_calibrated", "_machine", "_problem", "_program", "_stand_ins", "_steps", "_unroll")
 
+    sample = 100e-6
+    """Seconds that it runs for a sample at least: what a replay costs by itself is less than a hundredth of it."""
+
+    long = 1e-3
+    """Seconds; a call that takes longer is a sample by itself."""
+
     def __init__(self, problem: Problem, variant: Variant, machine: Machine) -> None:
         op = problem.op
         refusal = variant.refusal(op.body)
@@ -121,7 +123,7 @@ class Subject:
         self._body = _without_parameters(op, body)
         self._problem = problem
         self._machine = machine
-        self._program: _core.Program | None = None
+        self._program: Any = None
         self._stand_ins: StandIns | None = None  # those of the program
         self._calibrated = False
         self._unroll = self._steps = 1
@@ -137,10 +139,10 @@ class Subject:
             It was interrupted.
         """
         if not self._calibrated:
-            if self._calibrate() > _LONG:
+            if self._calibrate() > self.long:
                 return self  # it has just been run, and not for nothing
             if self._problem.changes:
-                self._problem.put_back()
+                self._put_back()
         self._run(self._steps)
         return self
 
@@ -150,7 +152,7 @@ class Subject:
 
     @property
     def before_sample(self) -> object:
-        return self._problem.put_back if self._problem.changes else None
+        return self._put_back if self._problem.changes else None
 
     def once(self) -> None:
         """Run it once, in step 0, on arguments as they were captured; what it is to overwrite holds a pattern before.
@@ -160,7 +162,7 @@ class Subject:
         Failure, KeyboardInterrupt
             As for a call.
         """
-        self._problem.renew()
+        self._renew()
         program = self._new_program(1)
         try:
             self._replay(program, 1)
@@ -175,10 +177,10 @@ class Subject:
 
     def _calibrate(self) -> float:
         """Find out how often it is called for one sample; return the seconds of one call."""
-        self._problem.renew()
+        self._renew()
         self._run(1)  # it may compile, and caches are cold
         once = self._seconds(1)
-        if once < _SAMPLE:
+        if once < self.sample:
             try:
                 self._find_count(once)
             except Failure:
@@ -191,13 +193,13 @@ class Subject:
         return once
 
     def _find_count(self, once: float) -> None:
-        self._unroll = min(_IN_A_ROW, math.ceil(_SAMPLE / max(once, 1e-9)))
+        self._unroll = min(_IN_A_ROW, math.ceil(self.sample / max(once, 1e-9)))
         self.close()
         steps, seconds = 1, self._seconds(1)
-        while seconds < _SAMPLE / 2 and steps * self._unroll < _MOST_CALLS:
+        while seconds < self.sample / 2 and steps * self._unroll < _MOST_CALLS:
             steps *= 2
             seconds = self._seconds(steps)
-        self._steps = max(1, math.ceil(steps * _SAMPLE / seconds))
+        self._steps = max(1, math.ceil(steps * self.sample / seconds))
         self._seconds(self._steps)
 
     def _seconds(self, steps: int) -> float:
@@ -205,19 +207,26 @@ class Subject:
         least = math.inf
         for _ in range(_TIMES):
             if self._problem.changes:
-                self._problem.put_back()
+                self._put_back()
             self._renew_program()
             begin = _now()
             self._run(steps)
             least = min(least, _now() - begin)
-            if least > _LONG:
+            if least > self.long:
                 break
         return least
 
     def _run(self, steps: int) -> None:
         self._renew_program()
-        assert self._program is not None
         self._replay(self._program, steps)
+
+    def _renew(self) -> None:
+        """Have all arguments as they were captured."""
+        self._problem.renew()
+
+    def _put_back(self) -> None:
+        """Have those that calls change as they were captured."""
+        self._problem.put_back()
 
     def _renew_program(self) -> None:
         """Have a program on the problem's present copies."""
@@ -226,14 +235,14 @@ class Subject:
             self._program = self._new_program(self._unroll)
             self._stand_ins = self._problem.stand_ins
 
-    def _new_program(self, count: int) -> _core.Program:
+    def _new_program(self, count: int) -> Any:
         """Return a program of so many calls in a row."""
         ops = [FlatOp(self._problem.op, index, self._body) for index in range(count)]
         schedule = _in_a_row(ops)
         lowered = lower(ops, schedule, count, self._problem.stand_ins)
         return _core.Program(self._machine._core, schedule, lowered.plan, "pipelined")
 
-    def _replay(self, program: _core.Program, steps: int) -> None:
+    def _replay(self, program: Any, steps: int) -> None:
         try:
             ended = program.replay(steps, 0, True, None, None, None, False)
         finally:
@@ -244,7 +253,7 @@ class Subject:
         end = outcome(run, [self._problem.op] * self._unroll)
         run.deliver()
         if isinstance(end, BaseException):
-            raise end if isinstance(end, KeyboardInterrupt) else _failure(end.__cause__ or end)
+            raise end if isinstance(end, KeyboardInterrupt) else failure_of(end.__cause__ or end)
 
 
 def _without_parameters(op: Op, body: Body) -> Body:

@@ -6,20 +6,22 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ostinato.cache_directory import cache_directory
+from ostinato.graph.variant import CPU
 from ostinato.measured.cases.case import Case
 from ostinato.measured.cases.circumstance import Checked, Circumstances
-from ostinato.measured.records.lookup import DEVICE, POLICY, Known, Lookup
+from ostinato.measured.records.lookup import POLICY, Known, Lookup
 from ostinato.measured.records.memory import remember
 from ostinato.measured.records.record import Record, operation_of
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import plain
-from ostinato.tune.lease.cpu import cpu_device
+from ostinato.tune.lease.device import Device
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.race.stopping import interval, median
 from ostinato.tune.report.report import Report
@@ -44,7 +46,7 @@ class VariantCandidate(Candidate):
 def checked_of(case: Case) -> Checked:
     """Return the circumstances in which the variants of a case are compared."""
     circumstances = Circumstances()
-    return Checked(circumstances.of(op) for op in case.checked) if len(case.declared) > 1 else Checked(())
+    return Checked(circumstances.of(op) for op in case.checked) if len(case.compared) > 1 else Checked(())
 
 
 def recorded(case: Case, report: Report, rtol: float) -> Record | None:
@@ -55,7 +57,8 @@ def recorded(case: Case, report: Report, rtol: float) -> Record | None:
     right = {place for place, result in final if result.status in (Status.OK, Status.RACED) and result.samples}
     by_identity = {id(result): place for place, result in pairs}
     best = None if report.best is None else by_identity.get(id(report.best))
-    compared = 0 in right or report.results[0].status is Status.CONTENDED  # its outputs were there to compare with
+    # The default's outputs were there to compare with.
+    compared = not case.has_default or 0 in right or report.results[0].status is Status.CONTENDED
     if best not in right or not compared:
         return None
     ties = tuple(place for place in (by_identity.get(id(result)) for result in report.ties) if place in right)
@@ -73,7 +76,7 @@ def recorded(case: Case, report: Report, rtol: float) -> Record | None:
             )
             for place, result in final
         ),
-        winner=0 if 0 in ties else best,
+        winner=0 if case.has_default and 0 in ties else best,
         ties=ties,
         rtol=rtol,
         complete=len(final) == len(pairs),
@@ -82,10 +85,11 @@ def recorded(case: Case, report: Report, rtol: float) -> Record | None:
     )
 
 
-def remembered(case: Case, record: Record) -> Report:
-    """Return the report that a record was made from."""
+def remembered(case: Case, record: Record, device: Device) -> Report:
+    """Return the report that a record was made from, on a device."""
     results = {
-        place: _result(case, place, outcome) for place, outcome in zip(record.places, record.outcomes, strict=True)
+        place: _result(case, place, outcome, device.name)
+        for place, outcome in zip(record.places, record.outcomes, strict=True)
     }
     return Report(
         op=case.label,
@@ -96,12 +100,12 @@ def remembered(case: Case, record: Record) -> Report:
             sorted((results[place] for place in record.ties), key=lambda each: each is not results[record.winner])
         ),
         results=tuple(results.values()),
-        default=results.get(0),
-        environment=environment([cpu_device(DEVICE)]),
+        default=results.get(0) if case.has_default else None,
+        environment=environment([device]),
     )
 
 
-def _result(case: Case, place: int, outcome: OpOutcome) -> Result:
+def _result(case: Case, place: int, outcome: OpOutcome, device: str) -> Result:
     ordered = sorted(outcome.samples)
     return Result(
         candidate=candidate_of(case, place),
@@ -111,7 +115,7 @@ def _result(case: Case, place: int, outcome: OpOutcome) -> Result:
         interval_ns=interval(ordered) if ordered else None,
         samples=outcome.samples,
         workspace=outcome.workspace,
-        device=DEVICE,
+        device=device,
         message=outcome.message,
         cached=True,
         contended=outcome.contended,
@@ -143,13 +147,21 @@ class Book:
         The file; None for the default one.
     note
         Is told what the user should know.
+    devices
+        What records of each kind of processors but CPUs are of.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        note: Callable[[str], None],
+        devices: Mapping[str, Device] = MappingProxyType({}),
+    ) -> None:
         self._asked_for = path is not None
         self.path = Path(os.path.abspath(path) if path is not None else os.path.join(cache_directory(), "tune.db"))
         self._note = note
-        self._lookup = Lookup(self.path)
+        self._lookups = {CPU: Lookup(self.path)}
+        self._lookups |= {kind: Lookup(self.path, device) for kind, device in devices.items()}
         self._store: Store | None = None
         self._given_up = False
 
@@ -157,18 +169,23 @@ class Book:
         """Return what is known of a case."""
         if not self._given_up:
             try:
-                return self._lookup.known(case.key, case.declared)
+                return self._lookups[case.kind].known(case.key, case.compared)
             except StoreError as error:
                 self._fail(error, self._asked_for)
-        return self._lookup.remembered(case.key, case.declared)
+        return self._lookups[case.kind].remembered(case.key, case.compared)
+
+    def remembered(self, case: Case, record: Record) -> Report:
+        """Return the report that a record of a case was made from."""
+        return remembered(case, record, self._lookups[case.kind].device)
 
     def refresh(self) -> None:
         """See what others wrote since."""
-        self._lookup.refresh()
+        for lookup in self._lookups.values():
+            lookup.refresh()
 
     def tells(self, case: Case) -> bool:
         """Whether another process can tell what the variants of a case are."""
-        return self._lookup.source(case.declared) is not None
+        return self._lookups[case.kind].source(case.compared) is not None
 
     def open(self) -> None:
         """Open the store to be written, and make it where there is none.
@@ -186,17 +203,18 @@ class Book:
 
     def add(self, case: Case, record: Record) -> None:
         """Write down what was found of a case."""
-        remember(self.path, case.key, case.declared, record, self._write(case, record))
+        remember(self.path, case.key, case.compared, record, self._write(case, record))
 
     def _write(self, case: Case, record: Record) -> bool:
         self.open()
-        source = self._lookup.source(case.declared)
+        lookup = self._lookups[case.kind]
+        source = lookup.source(case.compared)
         if self._store is None or source is None:
             return False
         operation, policy = operation_of(case.key["task"]), dataclasses.asdict(POLICY)
         try:
-            with self._store.search(operation, case.key, self._lookup.environment, policy) as search:
-                search.add(record.entry(), source, DEVICE, record.outcomes)
+            with self._store.search(operation, case.key, lookup.environment, policy) as search:
+                search.add(record.entry(), source, lookup.device.name, record.outcomes)
         except StoreError as error:
             self._fail(error, False)
             return False

@@ -16,6 +16,7 @@ from ostinato.measured.records.record import Record, operation_of
 from ostinato.measured.records.shelf import Shelf, Stored, shelf_of
 from ostinato.tune.canonical import digest
 from ostinato.tune.lease.cpu import cpu_device
+from ostinato.tune.lease.device import Device
 from ostinato.tune.policy import Policy
 from ostinato.tune.store.key import Context, contexts, differing, environment
 
@@ -57,10 +58,13 @@ class Lookup:
     ----------
     path
         The store's file, which need not exist.
+    device
+        What records are to hold for; None: this host's processor.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, device: Device | None = None) -> None:
         self.path = path
+        self._device = device
         self._sources: dict[Variant, str | None] = {}
         self._shelf: Shelf | None = None
 
@@ -117,12 +121,17 @@ class Lookup:
 
     def context(self, key: Mapping[str, Any]) -> Context:
         """Return what a record of a case must be of to hold here."""
-        return contexts(operation_of(key["task"]), key, self.environment, dataclasses.asdict(POLICY))[DEVICE]
+        return contexts(operation_of(key["task"]), key, self.environment, dataclasses.asdict(POLICY))[self.device.name]
+
+    @cached_property
+    def device(self) -> Device:
+        """The device that records are of."""
+        return self._device or cpu_device(DEVICE)
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """The processor and the versions that records are of."""
-        return environment([cpu_device(DEVICE)])
+        """The device and the versions that records are of."""
+        return environment([self.device])
 
 
 def _refused(alike: list[Stored], asked: Context, source: str) -> Known:

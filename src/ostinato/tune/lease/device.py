@@ -61,7 +61,7 @@ class Device:
     name
         As it was asked for, such as ``"cpu:0"`` or ``"cuda:1"``.
     kind
-        ``"cpu"``, ``"cuda"``, ``"hip"`` or ``"sim"``.
+        ``"cpu"``, ``"cuda"``, ``"hip"``, ``"opencl"`` or ``"sim"``.
     identities
         What is leased: names that are the same for everybody on this host. One per core, GPU or MIG instance.
     model

@@ -9,6 +9,7 @@ from ostinato.tune.lease.cpu import cpu_device, cpu_devices
 from ostinato.tune.lease.cuda import cuda_device, cuda_devices
 from ostinato.tune.lease.device import Device
 from ostinato.tune.lease.hip import hip_device, hip_devices
+from ostinato.tune.lease.opencl import opencl_device
 from ostinato.tune.lease.simulated import simulated_device
 
 __all__ = ["devices"]
@@ -17,6 +18,7 @@ _KINDS: dict[str, Callable[[str], Device]] = {
     "cpu": cpu_device,
     "cuda": cuda_device,
     "hip": hip_device,
+    "opencl": opencl_device,
     "sim": simulated_device,
 }
 
@@ -33,8 +35,11 @@ def devices(names: str | Sequence[str]) -> tuple[Device, ...]:
         * ``cuda:0``: a GPU of the mask ``CUDA_VISIBLE_DEVICES``, counted from 0, or ``cuda:GPU-...``,
           ``cuda:MIG-...``: by the beginning of its UUID;
         * ``hip:0``: a GPU of the masks ``ROCR_VISIBLE_DEVICES`` and ``HIP_VISIBLE_DEVICES``, or ``hip:GPU-...``;
+        * ``opencl:0``: a device of OpenCL, in the order in which it lists platforms and their devices. One that is the
+          processor computes on all usable cores, so it is leased with these;
         * ``sim:NAME?latency=0.01&noise=0.1``: a simulated device, with any of the parameters of `Simulation`;
-        * ``all``: the GPUs of this process's masks if there are any, else one device for each usable core.
+        * ``all``: the GPUs of this process's masks if there are any, else one device for each usable core. OpenCL's
+          devices are named: they are mostly these once more.
 
     Raises
     ------
@@ -75,6 +80,6 @@ def _named(name: str) -> list[Device]:
     if kind not in _KINDS or not colon:
         raise ValueError(
             f"{name!r} is no device: they are cpu:0, cpu:0-3, cpu:0,2, cuda:0, cuda:GPU-..., cuda:MIG-..., hip:0, "
-            "hip:GPU-..., sim:NAME and all"
+            "hip:GPU-..., opencl:0, sim:NAME and all"
         )
     return [_KINDS[kind](name)]

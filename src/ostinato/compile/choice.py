@@ -1,0 +1,242 @@
+"""Which ops run variants of their tasks on devices: those that are done earlier so, copies included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato.compile.costs import Costed, Elsewhere
+from ostinato.compile.device_model import DeviceModel
+from ostinato.compile.homes import HOST
+from ostinato.compile.trips import Trip, Trips
+from ostinato.compile.variants import with_variants
+from ostinato.compile.wording import duration
+from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
+from ostinato.graph.variant import CPU, variants_of
+
+if TYPE_CHECKING:
+    from ostinato.compile.edges import Edges, IntArray
+    from ostinato.devices.device import Device
+    from ostinato.graph.op import Op
+    from ostinato.graph.variant import Variant
+
+__all__ = ["chosen"]
+
+_GAIN = 0.98
+"""What is not done in less than so much of the time without devices stays on the CPUs."""
+
+_MOST_VISITS = 2_000_000
+"""So many ops are looked at, in all steps that are tried."""
+
+
+def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -> Costed:
+    """Return ops with variants for devices in place where these are known to be right, and a step ends earlier so.
+
+    Ops stay where they are bound to. One that is bound to devices of a kind, but whose task itself is for none, runs
+    the fastest variant for these that is known, or else the first.
+
+    Parameters
+    ----------
+    costed
+        The ops, with what they take on CPUs, and elsewhere.
+    edges
+        What depends on what.
+    devices, cpus
+        Those of the machine.
+    """
+    return _Choice(costed, edges, devices, cpus).made()
+
+
+def _is_there(variant: Variant, kind: str) -> bool:
+    """Whether a variant is for devices of a kind."""
+    return variant.on == kind or (variant.on is None and variant.takes_stream)
+
+
+def _nothing(ops: int) -> Elsewhere:
+    return Elsewhere(np.full(ops, np.nan), np.zeros(ops), {}, {}, {}, DeviceModel(), ())
+
+
+class _Choice:
+    def __init__(self, costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -> None:
+        self._ops, self._costs = costed.ops, costed.costs
+        self._edges, self._devices, self._cpus = edges, devices, cpus
+        self._first = {device.kind: index for index, device in reversed(list(enumerate(devices)))}
+        # What is known of the first device of each kind; ops are moved to no other.
+        self._known = {
+            index: _nothing(len(self._ops)) if costed.elsewhere is None else costed.elsewhere(devices[index])
+            for index in sorted(self._first.values())
+        }
+        self._variants: dict[int, Variant] = {}
+        self._rtol: dict[int, float] = {}
+        self._fixed = np.full(len(self._ops), HOST, np.int32)  # where ops run that are not moved
+        self._choices: dict[int, list[int]] = {}
+        for index, op in enumerate(self._ops):
+            self._look_at(index, op)
+
+    def made(self) -> Costed:
+        """Return the ops with what was chosen, and what they take so."""
+        notes = [note for known in self._known.values() for note in known.notes]
+        self._sources, self._source = list(self._costs.sources), self._costs.source.copy()
+        self._seconds, self._spread = self._costs.seconds.copy(), self._costs.spread.copy()
+        for index in np.flatnonzero(self._fixed != HOST).tolist():
+            self._take(index, int(self._fixed[index]))
+        bound: dict[int, str] = {}
+        if self._choices:
+            trip, trips = self._best()
+            self._explain(trip, trips)
+            for index in self._choices:
+                if (where := int(trip.device[index])) != HOST:
+                    bound[index] = self._devices[where].name
+                    self._variants[index] = self._known[where].variants[index]
+                    self._rtol[index] = self._known[where].rtol[index]
+        ops = list(with_variants(self._ops, self._variants, self._rtol))
+        for index, name in bound.items():
+            ops[index].on = name
+        costs = self._costs._replace(
+            seconds=self._seconds,
+            spread=self._spread,
+            source=self._source,
+            sources=tuple(self._sources),
+            notes=tuple(dict.fromkeys((*self._costs.notes, *notes))),
+        )
+        return Costed(tuple(ops), costs)
+
+    def _look_at(self, index: int, op: Op) -> None:
+        """Find out where an op may run."""
+        body, on = op.body, getattr(op.on, "name", op.on)
+        if isinstance(body, Copy | Fill):
+            home = body.target.memory
+            self._fixed[index] = next((place for place, each in enumerate(self._devices) if each.name == home), HOST)
+        if not isinstance(body, PythonCall | NativeCall):
+            return
+        itself = variants_of(op.recorded)[0]
+        if on is not None:
+            kind = str(on).partition(":")[0]
+            places = [place for place, each in enumerate(self._devices) if on in (each.name, each.kind)]
+            if kind == CPU or not places:
+                return
+            self._fixed[index] = places[0]
+            if not itself.takes_stream:
+                self._put_in(index, op, kind)
+        elif itself.takes_stream:
+            self._fixed[index] = 0 if self._devices else HOST
+        elif self._costs.measured[index]:
+            places = [place for place, known in self._known.items() if self._fits(index, op, known)]
+            if places:
+                self._choices[index] = places
+
+    def _fits(self, index: int, op: Op, known: Elsewhere) -> bool:
+        variant = known.variants.get(index)
+        return variant is not None and not np.isnan(known.seconds[index]) and variant.body(op.recorded) is not None
+
+    def _put_in(self, index: int, op: Op, kind: str) -> None:
+        """Have an op that is bound to a kind run a variant for it, if there is one."""
+        place = next((place for place in self._known if self._devices[place].kind == kind), None)
+        known = None if place is None else self._known[place].variants.get(index)
+        declared = [each for each in variants_of(op.recorded)[1:] if _is_there(each, kind)]
+        for variant in ([known] if known is not None else []) + declared:
+            if variant.body(op.recorded) is not None:
+                self._variants[index] = variant
+                if place is not None and variant is known:
+                    self._rtol[index] = self._known[place].rtol[index]
+                return
+
+    def _take(self, index: int, place: int) -> None:
+        """Let an op take what it does on a device."""
+        known = self._known.get(place)
+        if known is None or np.isnan(known.seconds[index]):
+            return
+        if index in self._variants and self._variants[index] is not known.variants.get(index):
+            return
+        self._seconds[index], self._spread[index] = known.seconds[index], known.spread[index]
+        self._say(index, f"{known.source[index]}, on {self._devices[place].name}")
+
+    def _say(self, index: int, source: str) -> None:
+        if source not in self._sources:
+            self._sources.append(source)
+        self._source[index] = self._sources.index(source)
+
+    def _best(self) -> tuple[Trip, Trips]:
+        """Return the step that ends first, of some that are likely to, and what runs steps."""
+        there = {
+            place: np.where(np.isnan(known.seconds), self._seconds, known.seconds)
+            for place, known in self._known.items()
+        }
+        there |= {place: self._seconds for place in range(len(self._devices)) if place not in there}
+        models = [self._known[self._first[device.kind]].model for device in self._devices]
+        trips = Trips(self._ops, self._edges, self._seconds, there, self._devices, models, self._cpus)
+        at_home = trips.run(self._fixed)
+        choices = {index: (HOST, *places) for index, places in self._choices.items()}
+        greedy = trips.run(trips.run(self._fixed, choices).device)
+        found = [at_home, greedy]
+        for place in self._known:
+            moved = self._fixed.copy()
+            moved[[index for index, places in self._choices.items() if place in places]] = place
+            found.append(trips.run(moved))
+        best = min(found, key=lambda trip: trip.seconds)
+        best = self._improved(best, trips)
+        return (best if best.seconds < _GAIN * at_home.seconds else at_home), trips
+
+    def _improved(self, best: Trip, trips: Trips) -> Trip:
+        """Move the ops of one variant together, as long as that is of use."""
+        left = _MOST_VISITS // max(1, 2 * len(self._ops))
+        better = True
+        while better:
+            better = False
+            for group in self._groups():
+                for where in (HOST, *self._choices[group[0]]):
+                    if left <= 0:
+                        return best
+                    if (best.device[group] == where).all():
+                        continue
+                    left -= 1
+                    trip = trips.run(_with(best.device, group, where))
+                    if trip.seconds < 0.999 * best.seconds:
+                        best, better = trip, True
+        return best
+
+    def _groups(self) -> list[list[int]]:
+        """Return the ops that may move, by what they are on devices and what they take."""
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for index, places in self._choices.items():
+            known = [self._known[place] for place in places]
+            key = (self._ops[index].name, *((id(each.variants[index]), each.seconds[index]) for each in known))
+            groups.setdefault(key, []).append(index)
+        return list(groups.values())
+
+    def _explain(self, trip: Trip, trips: Trips) -> None:
+        """Say why ops run where they do."""
+        for group in self._groups():
+            for where in sorted({*trip.device[group].tolist()}):
+                alike = [index for index in group if trip.device[index] == where]
+                self._explain_group(trip, trips, alike, where)
+
+    def _explain_group(self, trip: Trip, trips: Trips, group: list[int], where: int) -> None:
+        first, here = group[0], float(np.mean(self._costs.seconds[group]))
+        if where != HOST:
+            known, name = self._known[where], self._devices[where].name
+            taken = float(known.seconds[first])
+            why = f"on {name}: {duration(taken)} there, {duration(here)} on a CPU, {_copies(trip, group)}"
+            for index in group:
+                self._seconds[index], self._spread[index] = known.seconds[index], known.spread[index]
+                self._say(index, f"{known.source[index]}, {why}")
+            return
+        for place in self._choices[first]:
+            other = trips.run(_with(trip.device, group, place))
+            taken = float(self._known[place].seconds[first])
+            why = f"not on {self._devices[place].name}: {duration(taken)} there, {_copies(other, group)}"
+            for index in group:
+                self._say(index, f"{self._sources[self._source[index]]}, {why}")
+
+
+def _with(device: IntArray, group: Sequence[int], where: int) -> IntArray:
+    changed = device.copy()
+    changed[list(group)] = where
+    return changed
+
+
+def _copies(trip: Trip, group: Sequence[int]) -> str:
+    seconds = float(np.mean(trip.copies[list(group)]))
+    return f"copies {duration(seconds)}" if seconds else "no copies"

@@ -1,0 +1,171 @@
+"""One step on processors and devices, quickly: when each op ends, and what is copied, for what runs where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ostinato.compile.edges import Edges, FloatArray, IntArray
+from ostinato.compile.homes import HOST, Homes
+from ostinato.compile.units import units
+from ostinato.graph.body import PythonCall
+from ostinato.graph.operand import READ, WRITE
+
+if TYPE_CHECKING:
+    from ostinato.compile.device_model import DeviceModel
+    from ostinato.devices.device import Device
+    from ostinato.graph.op import Op
+
+__all__ = ["Trip", "Trips"]
+
+_ROUNDS = 2
+"""Steps: the second begins with arrays where the first left them, as all later ones do."""
+
+
+class Trip(NamedTuple):
+    """A step."""
+
+    device: IntArray
+    """By op, where it runs: `HOST`, or the index of a device."""
+    seconds: float
+    """What the step takes, copies included."""
+    copies: FloatArray
+    """By op, seconds of the copies that it takes: of what it reads there, and of what the host reads of its results."""
+
+
+class _Use(NamedTuple):
+    unit: int
+    needed: bool
+    written: bool
+
+
+class Trips:
+    """Runs a step of a graph on a quick model: each device does one thing after the other, each CPU too.
+
+    Arrays are copied when they are read where they are not; what is copied once a run only, before its first step or
+    after its last, does not count.
+
+    Parameters
+    ----------
+    ops, edges
+        The ops of a flat graph, and what depends on what.
+    seconds
+        By op, what it takes on a CPU.
+    there
+        By device, what each op takes there, NaN where it cannot run.
+    devices, copying
+        The devices, and what copies to each take.
+    cpus
+        How many CPUs there are.
+    """
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        edges: Edges,
+        seconds: FloatArray,
+        there: Mapping[int, FloatArray],
+        devices: Sequence[Device],
+        copying: Sequence[DeviceModel],
+        cpus: int,
+    ) -> None:
+        self._seconds, self._there = seconds, there
+        self._copying, self._cpus, self._devices = copying, cpus, len(devices)
+        self._before: list[list[int]] = [[] for _ in ops]
+        inside = edges.distance == 0
+        for src, dst in zip(edges.src[inside].tolist(), edges.dst[inside].tolist(), strict=True):
+            self._before[dst].append(src)
+        self._alone = [isinstance(op.body, PythonCall) and not op.body.releases_gil for op in ops]
+        self._find_uses(ops, Homes(devices))
+
+    def run(self, device: IntArray, choices: Mapping[int, Sequence[int]] | None = None) -> Trip:
+        """Return a step in which ops run where `device` says; those that have choices, where they end first."""
+        chosen = device.copy()
+        choices = choices or {}
+        valid = [{home} for home in self._homes]
+        for _ in range(_ROUNDS):
+            trip = self._step(chosen, valid, choices)
+        return trip
+
+    def _step(self, chosen: IntArray, valid: list[set[int]], choices: Mapping[int, Sequence[int]]) -> Trip:
+        free, gil = [0.0] * self._cpus, 0.0
+        busy = [0.0] * self._devices
+        end = np.zeros(len(chosen))
+        copies = np.zeros(len(chosen))
+        for op, uses in enumerate(self._uses):
+            ready = max((end[src] for src in self._before[op]), default=0.0)
+            best = (float("inf"), HOST, 0.0)
+            for where in choices.get(op, (int(chosen[op]),)):
+                taken = self._copy_seconds(uses, where, valid)
+                if where == HOST:
+                    begin = max(ready + taken, min(free), gil if self._alone[op] else 0.0)
+                    finish = begin + self._seconds[op]
+                else:
+                    finish = max(ready + taken, busy[where]) + self._there[where][op]
+                if finish < best[0]:
+                    best = finish, where, taken
+            finish, where, _ = best
+            chosen[op], end[op] = where, finish
+            if where != HOST:
+                busy[where] = finish
+            else:
+                free[free.index(min(free))] = finish
+                gil = finish if self._alone[op] else gil
+            self._move(op, uses, where, valid, copies)
+        return Trip(chosen.copy(), float(end.max(initial=0.0)), copies)
+
+    def _copy_seconds(self, uses: Sequence[_Use], where: int, valid: Sequence[set[int]]) -> float:
+        amounts: dict[int, int] = {}
+        for unit, needed, _ in uses:
+            if needed and where not in valid[unit]:
+                source = min(valid[unit])
+                amounts[source] = amounts.get(source, 0) + self._nbytes[unit]
+        return sum(self._copy(source, where, nbytes) for source, nbytes in amounts.items())
+
+    def _copy(self, source: int, target: int, nbytes: int) -> float:
+        taken = 0.0
+        if source != HOST:
+            taken += self._copying[source].copy(nbytes, into=False)
+        if target != HOST:
+            taken += self._copying[target].copy(nbytes, into=True)
+        return taken
+
+    def _move(self, op: int, uses: Sequence[_Use], where: int, valid: list[set[int]], copies: FloatArray) -> None:
+        """Have what an op reads where it runs, and what it writes nowhere else."""
+        amounts: dict[tuple[int, int], int] = {}
+        for unit, needed, _ in uses:
+            if needed and where not in valid[unit]:
+                source = min(valid[unit])
+                payer = self._writer.get(unit, op) if where == HOST else op  # who took it away
+                amounts[source, payer] = amounts.get((source, payer), 0) + self._nbytes[unit]
+                valid[unit].add(where)
+        for (source, payer), nbytes in amounts.items():
+            copies[payer] += self._copy(source, where, nbytes)
+        for unit, _, written in uses:
+            if written:
+                valid[unit] = {where}
+                self._writer[unit] = op
+
+    def _find_uses(self, ops: Sequence[Op], homes: Homes) -> None:
+        self._writer: dict[int, int] = {}
+        views, modes, of, home = [], [], [], []
+        for index, op in enumerate(ops):
+            for operand in op.operands:
+                if not operand.arrays or operand.arrays[0].dtype.hasobject:
+                    continue
+                ring = operand.ring
+                views.append(operand.arrays[0] if ring is None else ring.views[ring.offset % len(ring.views)])
+                modes.append(operand.mode)
+                of.append(index)
+                home.append(homes.of(views[-1], op))
+        found = units(views)
+        self._nbytes = [sum(each.nbytes for each in found.arrays(unit.boxes, unit.allocation)) for unit in found.all]
+        self._homes = [HOST] * len(found.all)
+        self._uses: list[list[_Use]] = [[] for _ in ops]
+        for view, (mode, user) in enumerate(zip(modes, of, strict=True)):
+            for unit in found.touched[view]:
+                self._homes[unit] = home[view]
+                needed = bool(mode & READ) or not found.covered[view]
+                self._uses[user].append(_Use(unit, needed, bool(mode & WRITE)))
