@@ -117,10 +117,11 @@ class Interpreter:
                 poisoned.add((op, step))
                 continue
             self._act(op, step, step - begin)
-        for flag, device, pairs in self.found.write_backs:
-            if self.flags[flag]:
-                for source, target in pairs:
-                    np.copyto(self.at(target, (device, HOST)), self.at(source, (device, HOST)))
+        for back in self.found.write_backs:
+            assert back.device in (back.source, back.target)
+            if self.flags[back.flag]:
+                for source, target in back.pairs:
+                    np.copyto(self.at(target, (back.target,)), self.at(source, (back.source,)))
         self.step += steps
         return poisoned
 

@@ -48,8 +48,14 @@ class WriteBack(NamedTuple):
     flag: int
     device: int
     """The device that copies."""
+    source: int
+    """The memory that it was written in."""
+    target: int
+    """Its home."""
     pairs: tuple[tuple[Array, Array], ...]
     """As of `Transferred`."""
+    usual: bool
+    """Whether there is ever something to copy unless an op fails, or a run is cancelled."""
 
 
 class Coherent(NamedTuple):
@@ -146,6 +152,7 @@ class _Used:
         for number, view in zip(numbers.tolist(), firsts.tolist(), strict=True):
             if number >= 0:
                 self.home_of[number] = homes.of(views[view], users[view])
+        self._users = self._users_of() if any(isinstance(op.body, Copy | Fill) for op in ops) else {}
         self.memories = [self._memories_of(op) for op in ops]
         self.units = self._units()
 
@@ -188,7 +195,28 @@ class _Used:
         homes = [self._home(operand) for operand in op.operands]
         if device not in homes:
             return (device,) * len(homes)
-        return tuple(home if home == device else HOST for home in homes)
+        return tuple(
+            device if home == device or self._only(operand, device) else HOST
+            for operand, home in zip(op.operands, homes, strict=True)
+        )
+
+    def _only(self, operand: Operand, device: int) -> bool:
+        """Whether all else that reads what a copy writes, or that writes what it reads, does so on a device."""
+        table = self._users[READ if operand.mode & WRITE else WRITE]
+        return table.get(self._allocation[self._views_of(operand)[0]]) == {device} if operand.arrays else False
+
+    def _users_of(self) -> dict[int, dict[int, set[int]]]:
+        """By mode, by allocation: where ops other than copies and fills use it so."""
+        found: dict[int, dict[int, set[int]]] = {READ: {}, WRITE: {}}
+        for op in self._ops:
+            if isinstance(op.body, Copy | Fill) and self._device[op.index] != HOST:
+                continue
+            for operand in op.operands:
+                for mode in (READ, WRITE):
+                    if operand.mode & mode:
+                        for view in self._views_of(operand):
+                            found[mode].setdefault(int(self._allocation[view]), set()).add(self._device[op.index])
+        return found
 
     def _home(self, operand: Operand) -> int:
         views = self._views_of(operand)
@@ -317,19 +345,22 @@ class _Result:
 
     def _flags(self) -> _Flags:
         flags = _Flags()
-        alike: dict[tuple[int, int, frozenset[tuple[int, int, int]]], list[int]] = {}
+        alike: dict[tuple[int, int, bool, frozenset[tuple[int, int, int]]], list[int]] = {}
         for unit, found in self._followed.items():
             home = self._used.home_of[self._used.units.all[unit].allocation]
             if any(each.memory != home for each in found.written):
                 sign = frozenset((self._at(unit, each.by), each.phase, each.memory) for each in found.written)
-                alike.setdefault((self._used.units.all[unit].allocation, found.period, sign), []).append(unit)
-        for (allocation, period, written), members in alike.items():
+                key = (self._used.units.all[unit].allocation, found.period, found.stale, sign)
+                alike.setdefault(key, []).append(unit)
+        for (allocation, period, stale, written), members in alike.items():
             home = self._used.home_of[allocation]
             flag_of: dict[int, int] = {}
             for memory in sorted({memory for _, _, memory in written} - {home}):
                 flag_of[memory] = len(flags.write_backs)
                 device = home if memory == HOST else memory
-                flags.write_backs.append(WriteBack(flag_of[memory], device, self._pairs(members, memory, home)))
+                flags.write_backs.append(
+                    WriteBack(flag_of[memory], device, memory, home, self._pairs(members, memory, home), stale)
+                )
             for index, phase, memory in written:
                 flags.device.setdefault(index, flags.write_backs[next(iter(flag_of.values()))].device)
                 for other, flag in flag_of.items():

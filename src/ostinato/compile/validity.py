@@ -98,6 +98,8 @@ class Followed:
     """Writes after which it is to be known whether the home is out of date."""
     noted: set[int]
     """Ops of the host that are followed by a note."""
+    stale: bool = False
+    """Whether the home can be out of date at the end of a step."""
 
 
 def follow(home: int, events: Sequence[Event]) -> Followed:
@@ -184,13 +186,15 @@ class _Walk:
         for count in range(_ROUNDS * length):
             place = self._begin + count
             self._phase, event = self._timeline[place % length]
-            self._step = self._phase + period * (place // length)
+            before, self._step = self._step, self._phase + period * (place // length)
+            self._out.stale |= before < self._step and self._newest != self._home
             self._first = count < length
             self._since = self._step - start
             if event.needs:
                 self._need(event)
             if event.writes:
                 self._write(event)
+        self._out.stale |= self._newest != self._home
 
     def _need(self, event: Event) -> None:
         memory = event.memory

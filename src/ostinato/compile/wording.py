@@ -1,8 +1,8 @@
-"""Times in words."""
+"""Times and sizes in words."""
 
 from __future__ import annotations
 
-__all__ = ["duration"]
+__all__ = ["duration", "size"]
 
 
 def duration(seconds: float) -> str:
@@ -17,3 +17,17 @@ def duration(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
+
+
+def size(nbytes: float) -> str:
+    """Return a number of bytes with its unit.
+
+    Examples
+    --------
+    >>> size(1), size(1200), size(3.25e9)
+    ('1 byte', '1.2 kB', '3.25 GB')
+    """
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.3g} {unit}"
+    return "1 byte" if nbytes == 1 else f"{nbytes:.3g} bytes"

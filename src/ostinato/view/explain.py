@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.compile.completions import Completion
 from ostinato.compile.edges import Edges
 from ostinato.compile.schedule import Scheduled
 from ostinato.compile.wording import duration
 from ostinato.graph.body import Until
+from ostinato.view.explain_copies import copies
 
 __all__ = ["explain"]
 
@@ -39,6 +41,7 @@ def explain(scheduled: Scheduled, crowded: bool, processors: int) -> str:
         _costs(scheduled),
         _critical_path(scheduled),
         _dependences(scheduled),
+        *([copies(scheduled.staged)] if scheduled.staged is not None else []),
         ["Serialised", *(f"  {line}" for line in list(_serialised(scheduled, processors)) or ["nothing"])],
     ]
     if crowded:
@@ -56,11 +59,24 @@ def _lanes(scheduled: Scheduled) -> list[str]:
         pinned = ", pinned" if scheduled.placement.pinned[lane] else ""
         names = [scheduled.ops[i].name for i in ops] + ["the barrier between steps"] * (len(slots) - len(ops))
         lines.append(
-            f"  lane {lane} (cpu:{scheduled.placement.home[lane]}{pinned}): {_count(len(ops), 'op')}, "
+            f"  lane {lane} (cpu:{scheduled.placement.home[lane]}{pinned}{_device(scheduled, ops)}): "
+            f"{_count(len(ops), 'op')}, "
             f"{_count(int(waits[slots].sum()), 'wait')}, {_count(_publishes(scheduled, slots), 'publish')}, "
             f"{duration(scheduled.costs.seconds[ops].sum())} a step: {_names(names)}"
         )
     return [*lines, *_more(len(scheduled.lane_ops) - _MOST_LANES, "lane")]
+
+
+def _device(scheduled: Scheduled, ops: npt.NDArray[np.int32]) -> str:
+    """Which device a lane puts work on, or waits for."""
+    staged = scheduled.staged
+    if staged is None or not len(ops):
+        return ""
+    stream = staged.streams.of[ops[0]]
+    if stream < 0:
+        return ""
+    waits = isinstance(scheduled.ops[ops[0]].body, Completion)
+    return f", {'waits for' if waits else 'a stream of'} {staged.devices[staged.streams.device[stream]].name}"
 
 
 def _publishes(scheduled: Scheduled, slots: npt.NDArray[np.int32]) -> int:
@@ -143,7 +159,10 @@ def _dependences(scheduled: Scheduled) -> list[str]:
 
 def _serialised(scheduled: Scheduled, processors: int) -> Iterator[str]:
     ops, lanes = scheduled.ops, len(scheduled.lane_ops)
-    bound = [op.name for op, is_bound in zip(ops, scheduled.gil_bound[: len(ops)], strict=True) if is_bound]
+    held = scheduled.gil_bound[: len(ops)].copy()
+    if scheduled.staged is not None:
+        held &= scheduled.staged.streams.of < 0  # streams have lanes of their own
+    bound = [ops[index].name for index in np.flatnonzero(held)]
     if len(bound) > 1:
         yield (
             f"{_count(len(bound), 'Python op')} hold the GIL and take turns on one lane: {_names(bound)}. "
