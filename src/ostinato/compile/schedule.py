@@ -34,7 +34,7 @@ from ostinato.compile.order import order
 from ostinato.compile.ordering import ordered
 from ostinato.compile.outside import waits_outside
 from ostinato.compile.placement import COMMON, Placement, place
-from ostinato.compile.streams import alone, laned, told_at_once
+from ostinato.compile.streams import alone, host_lanes, laned, told_at_once
 from ostinato.compile.waits import Waits, waits
 from ostinato.errors import GraphError
 from ostinato.graph.body import Acquire, Await, Postcondition, Precondition, Release, Until
@@ -191,6 +191,8 @@ def _scheduled(
     if staged is not None:
         placement = alone(streams, placement)
     placement = split(barred, placement, in_order, outside, idle)
+    if staged is not None:
+        placement = host_lanes(ops, barred, placement, in_order, streams)
     check(barred, placement.lane, in_order)
     kept = waits(barred, placement.lane, in_order)
     by_lane = np.argsort(placement.lane[in_order], kind="stable")

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.compile.coherent_ops import Transferred
 from ostinato.compile.completions import Carried, Completion
-from ostinato.compile.edges import Edges, IntArray
+from ostinato.compile.edges import Edges, IntArray, edges_of
 from ostinato.compile.homes import HOST
+from ostinato.compile.lanes import split
 from ostinato.compile.placement import Placement
 from ostinato.graph.arrays import HOST as HOST_MEMORY
 from ostinato.graph.arrays import memory_of
@@ -21,7 +22,11 @@ from ostinato.graph.body import Copy, Join
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
-__all__ = ["INTO", "OUT", "WORK", "Streams", "alone", "laned", "streams_of", "told_at_once", "with_joins"]
+__all__ = ["INTO", "OUT", "WORK", "Streams", "alone", "host_lanes", "laned", "streams_of", "told_at_once", "with_joins"]
+
+MOST_TOLD_APART = 16
+"""So many waits for devices are told apart where lanes are split by them, and so many lanes may come of it; else those
+for one device count as one."""
 
 WORK, INTO, OUT = range(3)
 """What a stream is for: kernels, fills and copies within the device; copies to it; copies from it."""
@@ -114,11 +119,12 @@ def laned(ops: Sequence[Op], placement: Placement, streams: Streams) -> Placemen
     lane[members] = lanes + 2 * streams.of[members] + waits
     _, first = np.unique(streams.of[members], return_index=True)
     home = np.repeat(placement.home[placement.lane[members[first]]], 2)
-    left, renumbered = np.unique(lane, return_inverse=True)
-    return placement._replace(
-        lane=renumbered.reshape(-1).astype(np.int32),
-        home=np.concatenate([placement.home, home])[left].astype(np.int32),
-        pinned=np.concatenate([placement.pinned, np.zeros(len(home), np.bool_)])[left],
+    return _without_empty(
+        placement._replace(
+            lane=lane.astype(np.int32),
+            home=np.append(placement.home, home).astype(np.int32),
+            pinned=np.append(placement.pinned, np.zeros(len(home), np.bool_)),
+        )
     )
 
 
@@ -150,6 +156,67 @@ def alone(streams: Streams, placement: Placement) -> Placement:
         lane=lane,
         home=np.concatenate([placement.home, placement.home[left]]).astype(np.int32),
         pinned=np.concatenate([placement.pinned, np.zeros(len(left), np.bool_)]),
+    )
+
+
+def host_lanes(ops: Sequence[Op], edges: Edges, placement: Placement, order: IntArray, streams: Streams) -> Placement:
+    """Return the placement with lanes of the host split where their order would have ops wait for devices for nothing.
+
+    So the next image is decoded while a device works on this one, which is encoded when the device is done.
+    """
+    n = len(streams.of)
+    followed = np.unique(edges.src[streams.of[edges.dst] < 0])
+    waits = np.array(
+        [op for op in followed.tolist() if op < len(ops) and isinstance(ops[op].body, Completion)], np.int32
+    )
+    if not len(waits):
+        return placement
+    if len(waits) <= MOST_TOLD_APART:
+        outside = np.zeros(n, np.bool_)
+        outside[waits] = True
+        found = _split(edges, placement, order, streams, outside)
+        if len(found.home) <= len(placement.home) + MOST_TOLD_APART:
+            return found
+    devices = streams.device[streams.of[waits]]
+    used, first = np.unique(devices, return_inverse=True)  # one more op each, that all waits for a device come after
+    more = len(used)
+    wider = edges_of(
+        n + more,
+        np.concatenate([edges.src, n + first.reshape(-1)]),
+        np.concatenate([edges.dst, waits]),
+        np.concatenate([edges.distance, np.zeros(len(waits), np.int32)]),
+    )
+    added = np.arange(more, dtype=np.int32)
+    with_more = placement._replace(
+        lane=np.append(placement.lane, len(placement.home) + added).astype(np.int32),
+        home=np.append(placement.home, 0 * added).astype(np.int32),
+        pinned=np.append(placement.pinned, np.zeros(more, np.bool_)),
+    )
+    outside = np.append(np.zeros(n, np.bool_), np.ones(more, np.bool_))
+    in_order = np.append(n + added, order).astype(np.int32)
+    found = _split(wider, with_more, in_order, streams.over(n + more), outside)
+    return _without_empty(found._replace(lane=found.lane[:n]))
+
+
+def _split(
+    edges: Edges, placement: Placement, order: IntArray, streams: Streams, outside: npt.NDArray[np.bool_]
+) -> Placement:
+    """Split the lanes of the host by waits."""
+    found = split(edges, placement, order, outside, np.zeros(len(outside), np.bool_))
+    old = len(placement.home)
+    return _without_empty(
+        placement._replace(
+            lane=np.where(streams.of >= 0, placement.lane, old + found.lane).astype(np.int32),
+            home=np.append(placement.home, found.home).astype(np.int32),
+            pinned=np.append(placement.pinned, found.pinned),
+        )
+    )
+
+
+def _without_empty(placement: Placement) -> Placement:
+    left, renumbered = np.unique(placement.lane, return_inverse=True)
+    return placement._replace(
+        lane=renumbered.reshape(-1).astype(np.int32), home=placement.home[left], pinned=placement.pinned[left]
     )
 
 
