@@ -21,7 +21,7 @@ sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(
 	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS)
 SANITIZED_TESTS ?= tests/runtime $(wildcard tests/tune/test_reaper*.py)
 
-.PHONY: demo test soak chaos bench lint format stubs pictures examples docs asan tsan clean
+.PHONY: demo test soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs asan tsan clean
 
 demo: .venv/installed-demo
 	$(BIN)/ostinato demo
@@ -40,6 +40,13 @@ chaos: .venv/installed-test
 
 bench: .venv/installed-bench
 	$(BIN)/ostinato bench
+
+# On a machine with an NVIDIA GPU.
+cuda-test: .venv/installed-test
+	$(BIN)/python -m pytest -q -m cuda tests
+
+cuda-bench: .venv/installed-bench
+	$(BIN)/python benchmarks/run.py cuda --json benchmarks/results/$(shell date -u +%F)-cuda.json
 
 lint: .venv/installed-lint
 	$(BIN)/ruff check .
