@@ -1,10 +1,15 @@
 """Settings for all tests. The watchdog over hangs is pytest's own: `faulthandler_timeout` in pyproject.toml."""
 
+import gc
 import os
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import ostinato as ost
+from ostinato.measured import tune_graph
+from ostinato.measured.records import book, lookup
 
 # No test asserts a time, so hypothesis must not either: machines are shared and slow ones exist.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,3 +23,24 @@ def _own_cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OSTINATO_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_garbage_of_others() -> None:
+    """What pytest and other modules hold is no garbage: to look at all of it takes a third of a second each time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def mypy_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Whoever runs mypy first has it read NumPy's stubs, for all."""
+    return str(tmp_path_factory.mktemp("mypy"))
+
+
+@pytest.fixture
+def measures_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what tunes graphs take few samples."""
+    little = ost.Policy(rel_ci=0.5, min_samples=3, max_seconds=0.05)
+    for module in (book, lookup, tune_graph):
+        monkeypatch.setattr(module, "POLICY", little)

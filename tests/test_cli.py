@@ -37,7 +37,10 @@ def test_the_module_is_the_command():
 
 @needs_demo
 @pytest.mark.slow
-def test_demo_tunes_is_exact_and_writes_its_pictures(tmp_path):
+def test_demo_tunes_is_exact_and_writes_its_pictures(tmp_path, measures_little, monkeypatch):
+    from ostinato.demo import photograph
+
+    monkeypatch.setattr(photograph, "LARGEST_SIDE", 128)
     output = tmp_path / "new" / "[folder]"
     result = run("demo", "--steps", 20, "--output", output)
     assert result.exit_code == 0, result.output

@@ -148,7 +148,7 @@ def test_the_winner_is_chosen_unless_the_default_is_as_good(noisy, tie):
 
 
 @pytest.mark.slow
-def test_tuning_finds_the_store_the_second_time(noisy, tmp_path, monkeypatch):
+def test_tuning_finds_the_store_the_second_time(noisy, tmp_path, monkeypatch, measures_little):
     monkeypatch.setenv("OSTINATO_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OSTINATO_LEASE_DIR", str(tmp_path / "leases"))
     said = []

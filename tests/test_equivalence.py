@@ -27,13 +27,13 @@ def machines():
         machine.close()
 
 
-@examples(1500)
+@examples(800)
 @given(recipe=programs.recipes(most_ops=4))
 def test_small_programs_equal_sequential_execution(machines, recipe):
     compare(recipe, machines[recipe.cpus])
 
 
-@examples(1500)
+@examples(1000)
 @given(recipe=programs.recipes(most_ops=12))
 def test_programs_equal_sequential_execution(machines, recipe):
     compare(recipe, machines[recipe.cpus])

@@ -53,10 +53,16 @@ def test_conjugate_gradient_runs_out_of_iterations():
     assert load("conjugate_gradient").main(["--size", "24", "--tolerance", "0", "--most", "9"]) == 0
 
 
-@pytest.mark.parametrize("most", [15, 20, 5000])
-def test_jacobi_stops_where_the_loop_stops(most, capsys):
+@pytest.fixture(scope="module")
+def jacobi() -> ModuleType:
+    """Compiled once."""
     pytest.importorskip("numba", reason="needs the extra numba")
-    assert load("jacobi_numba").main(["--size", "24", "--tolerance", "1e-4", "--most", str(most)]) == 0
+    return load("jacobi_numba")
+
+
+@pytest.mark.parametrize("most", [15, 20, 5000])
+def test_jacobi_stops_where_the_loop_stops(most, jacobi, capsys):
+    assert jacobi.main(["--size", "24", "--tolerance", "1e-4", "--most", str(most)]) == 0
     assert "fields equal: yes" in capsys.readouterr().out
 
 

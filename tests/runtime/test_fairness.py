@@ -361,7 +361,7 @@ def test_at_most_so_many_threads_are_in_tasks(machine):
 @pytest.mark.parametrize("cpus", [1, 2, 4])
 def test_no_call_is_left_lying_or_run_twice(cpus):
     """R17: the hand-off from spawners to servers, while programs come and go and threads replay."""
-    seconds, count, lock = 2.0, 0, threading.Lock()
+    seconds, count, lock = 1.0, 0, threading.Lock()
 
     @ost.task
     def once(mark):

@@ -86,7 +86,7 @@ def in_turns(bits, entrants, draw):
     return bits.done
 
 
-@settings(max_examples=400 * MORE, derandomize=MORE == 1)
+@settings(max_examples=250 * MORE, derandomize=MORE == 1)
 @given(recipe=programs.recipes(most_ops=10), seed=st.integers(0, 2**16))
 def test_programs_that_change_their_form_equal_sequential_execution(machines, recipe, seed):
     draw = random.Random(seed)

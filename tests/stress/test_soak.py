@@ -22,7 +22,7 @@ import pytest
 import ostinato as ost
 from stress.soak import World
 
-SECONDS = float(os.environ.get("OSTINATO_STRESS_SECONDS", "6"))
+SECONDS = float(os.environ.get("OSTINATO_STRESS_SECONDS", "4.5"))
 OPS = int(os.environ.get("OSTINATO_STRESS_OPS", "0"))
 FIRST_SEED = int(os.environ.get("OSTINATO_STRESS_SEED", "0"))
 ROUNDS = int(os.environ.get("OSTINATO_STRESS_ROUNDS", "0"))

@@ -20,7 +20,7 @@ from stress.watched import STEPS, Watched, fails
 
 pytestmark = pytest.mark.slow
 
-SECONDS = float(os.environ.get("OSTINATO_STRESS_SECONDS", "10"))
+SECONDS = float(os.environ.get("OSTINATO_STRESS_SECONDS", "7"))
 FIRST_SEED = int(os.environ.get("OSTINATO_STRESS_SEED", "0"))
 PATIENCE = 90  # seconds
 

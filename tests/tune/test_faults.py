@@ -472,8 +472,14 @@ def test_interrupts_at_any_moment():
                 thread.join(0.01)
             except KeyboardInterrupt:
                 continue
-        with tuner() as session:
-            say(endings(session.tune("op", [call("good", -1), echo(1000000)])))
+        while True:
+            try:
+                with tuner() as session:
+                    found = endings(session.tune("op", [call("good", -1), echo(1000000)]))
+                break
+            except KeyboardInterrupt:  # the last one may come late
+                continue
+        say(found)
         """
     )
     assert said(process) == ["ok ok"]
