@@ -62,12 +62,15 @@ def test_a_broken_driver_is_told_of_once_and_left_out(kinds: dict[str, types.Mod
     assert discovery.reasons() == {"first": "OSError: no such symbol"}
 
 
-def test_an_extra_that_is_not_installed_is_no_news(
+def test_an_extra_that_is_not_installed_is_told_to_who_misses_a_device(
     kinds: dict[str, types.ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "_KINDS", {"third": ("ostinato_test_first", "a_package_that_is_not_there")})
     assert discovery.usable() == ()
-    assert discovery.reasons() == {}
+    assert (
+        discovery.told_reasons()
+        == "; third: a_package_that_is_not_there is not installed (pip install 'ostinato[third]')"
+    )
 
 
 @pytest.mark.forks

@@ -11,6 +11,7 @@ import numpy as np
 from ostinato.compile.edges import IntArray
 from ostinato.compile.homes import HOST, Homes
 from ostinato.devices.array import DeviceArray
+from ostinato.devices.discovery import told_reasons
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
@@ -141,7 +142,7 @@ class _Assigning:
     def _pick(self, op: Op, among: Sequence[int], why: str) -> int:
         """The device on which most bytes of an op's arrays are, or else the first."""
         if not among:
-            raise GraphError(f"{op.name!r} at {op.call_site} {why}, but this machine has only {self._there()}")
+            raise GraphError(f"{op.name!r} at {op.call_site} {why}, but this machine has only {self._there()}{told_reasons()}")
         if self._holds_objects(op):
             raise GraphError(
                 f"{op.name!r} at {op.call_site} {why}, but is given an array of Python objects, which have no place "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
 
-__all__ = ["in_place", "reasons", "usable"]
+__all__ = ["in_place", "reasons", "told_reasons", "usable"]
 
 # Where each kind is found, and the package that it needs; in the order in which machines list them. Each module has
 # `devices() -> Sequence[Device]`, empty where there is no driver; it raises where there is one that does not work.
@@ -50,7 +50,12 @@ def usable(kind: str | None = None) -> tuple[Device, ...]:
 
 def reasons() -> dict[str, str]:
     """Return why there are no devices of a kind, where there is more to say than that."""
-    return dict(_why_not)
+    return dict(_why_not) if _in_place is None else {}
+
+
+def told_reasons() -> str:
+    """Return them as what may end a message that misses a device."""
+    return "".join(f"; {kind}: {why}" for kind, why in reasons().items())
 
 
 @contextmanager
@@ -66,7 +71,8 @@ def in_place(devices: Sequence[Device]) -> Iterator[None]:
 
 def _find(kind: str) -> tuple[Device, ...]:
     module, needed = _KINDS[kind]
-    if find_spec(needed) is None or find_spec(module) is None:
+    if find_spec(needed) is None:
+        _why_not[kind] = f"{needed} is not installed (pip install 'ostinato[{kind}]')"
         return ()
     try:
         found = import_module(module).devices()

@@ -105,8 +105,10 @@ class Machine:
         for processor in self._cpus if str(name).startswith("cpu:") else self.processors:
             if processor.name == name:
                 return processor
+        from ostinato.devices.discovery import told_reasons
+
         names = ", ".join(processor.name for processor in self.processors)
-        raise ValueError(f"this machine has no processor {name!r}; it has {names}")
+        raise ValueError(f"this machine has no processor {name!r}; it has {names}{told_reasons()}")
 
     def spawn(
         self,
@@ -239,12 +241,12 @@ def _devices(count: int) -> tuple[Device, ...]:
     """Return so many devices."""
     if count == 0:
         return ()
-    from ostinato.devices.discovery import usable
+    from ostinato.devices.discovery import told_reasons, usable
 
     found = usable()
     if len(found) < count:
         names = ", ".join(device.name for device in found) or "none"
-        raise DeviceError(f"gpus={count} was asked for, but the devices that can be used here are: {names}")
+        raise DeviceError(f"gpus={count} was asked for; the devices that can be used here: {names}{told_reasons()}")
     return found[:count]
 
 
