@@ -1,5 +1,6 @@
 #include "completions.h"
 
+#include <optional>
 #include <utility>
 
 #include "device_ops.h"
@@ -18,6 +19,19 @@ void completed(void* with, std::int32_t code) {
     signal.reach(signal.armed);
 }
 
+// In traced runs each operation has a notice of its own, and that may be all that is told of a failure: the first one
+// of the step that came before `mark`.
+std::optional<Tail::Failed> failed_before(Tail& tail, const DeviceOp::Mark& mark) {
+    const std::lock_guard<std::mutex> lock(tail.mutex);
+    for (Tail::Failed& entry : tail.failed) {
+        if (entry.step == mark.step && entry.notice <= mark.notices) {
+            entry.told = true;
+            return entry;
+        }
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
@@ -25,22 +39,35 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
     const DeviceOp& op = devices.ops[device_op_];
     Signal& signal = place.signal;
     const std::uint64_t value = step + 1;
+    const DeviceOp::Mark* const mark = op.mark_of(step);
+    if (mark == nullptr)
+        return {Result::kDone};  // it could not be recorded, which was told
     if (signal.armed != value) {
-        const Token* const token = op.token_of(step);
-        if (token == nullptr)
-            return {Result::kDone};  // it could not be recorded, which was told
-        signal.armed = value;        // firm: an abort does not look at it
+        signal.armed = value;  // firm: an abort does not look at it
         signal.held = signal.shared_from_this();
-        op.device->notify(*token, completed, &signal);
+        op.device->notify(*mark->token, completed, &signal);
     }
     if (!signal.timeline.reached(value)) {
         place.lane.block(signal.timeline, value);
         return {Result::kBlocked};
     }
-    if (const std::int32_t code = std::exchange(signal.code, 0); code != 0)
+    Tail& tail = *place.lane.program->tails[op.stream];
+    if (place.run.trace && !tail.timeline.reached(mark->notices)) {
+        place.lane.block(tail.timeline, mark->notices);
+        return {Result::kBlocked};
+    }
+    std::int32_t code = std::exchange(signal.code, 0);
+    std::uint32_t failed = op.op;
+    if (place.run.trace) {
+        if (const auto found = failed_before(tail, *mark)) {
+            code = found->code;
+            failed = found->op;
+        }
+    }
+    if (code != 0)
         return {.result = Result::kFailed,
                 .exception = device_error(place.server, *devices.streams[op.stream], code),
-                .failed = op.op};
+                .failed = failed};
     return {Result::kDone};
 }
 

@@ -40,10 +40,10 @@ std::int32_t move_on(const Lane& lane, const DeviceOp& op, StreamHandle stream) 
 
 std::int32_t wait_for_tokens(const DevicePlan& devices, const Lane& lane, const DeviceOp& op) {
     for (const DeviceOp::TokenWait& wait : op.waits) {
-        const Token* const token = devices.ops[wait.device_op].token_of(lane.step - wait.distance);
-        if (token == nullptr)
+        const DeviceOp::Mark* const mark = devices.ops[wait.device_op].mark_of(lane.step - wait.distance);
+        if (mark == nullptr)
             continue;  // nothing was issued so long ago, or that has failed and been told
-        if (const std::int32_t code = op.device->wait(op.handle, *token); code != 0)
+        if (const std::int32_t code = op.device->wait(op.handle, *mark->token); code != 0)
             return code;
     }
     return 0;
@@ -52,8 +52,10 @@ std::int32_t wait_for_tokens(const DevicePlan& devices, const Lane& lane, const 
 std::int32_t record_token(const Lane& lane, DeviceOp& op) {
     DeviceOp::Mark& mark = op.marks[lane.step & (op.marks.size() - 1)];
     const std::int32_t code = op.device->record(op.handle, mark.token);
-    if (code == 0)
+    if (code == 0) {
         mark.step = lane.step;
+        mark.notices = lane.program->tails[op.stream]->armed;
+    }
     return code;
 }
 
@@ -73,12 +75,11 @@ void trace(Lane& lane, const DeviceOp& op, std::int64_t issued, Status status) {
     auto notice = std::make_unique<Notice>();
     if (op.device->record(op.handle, notice->token) != 0)
         return;  // it will fail elsewhere, or has
-    const std::shared_ptr<Signal>& tail = lane.program->tails[op.stream];
-    notice->signal = tail;
-    ++tail->armed;
+    notice->op = op.op;
+    notice->step = lane.step;
+    notice->traced = true;
     devices.traced[op.stream].push_back({std::move(notice), at});
-    Notice& armed = *devices.traced[op.stream].back().notice;
-    op.device->notify(*armed.token, Notice::called, &armed);
+    devices.traced[op.stream].back().notice->arm(*op.device, lane.program->tails[op.stream]);
 }
 
 // The records are complete, now that the device has said all ends.
@@ -172,10 +173,19 @@ std::uint32_t launch(Server& server, Lane& lane, const Segment& segment, Sequenc
 
 void Notice::called(void* with, std::int32_t code) {
     Notice& notice = *static_cast<Notice*>(with);
-    const std::shared_ptr<Signal> signal = std::move(notice.signal);
+    const std::shared_ptr<Tail> tail = std::move(notice.tail);
     notice.code = code;
     notice.at = monotonic_ns();
-    signal->count();  // from here on the notice may be gone
+    const std::lock_guard<std::mutex> lock(tail->mutex);
+    if (code != 0 && notice.traced)
+        tail->failed.push_back({notice.number, notice.step, notice.op, code});
+    publish(tail->timeline, tail->timeline.value.load(std::memory_order_relaxed) + 1);  // the notice may be gone now
+}
+
+void Notice::arm(Device& device, const std::shared_ptr<Tail>& its_tail) {
+    tail = its_tail;
+    number = ++tail->armed;
+    device.notify(*token, called, this);
 }
 
 bool issue(Server& server, Lane& lane, std::uint32_t position, bool runs) {
@@ -215,17 +225,16 @@ bool issue(Server& server, Lane& lane, std::uint32_t position, bool runs) {
     }
     if (active && code == 0 && own_code == 0 && !failure)
         mark(devices, lane, op);
+    if (run.trace && active && op.body != DeviceOp::Body::kNothing) {
+        server.python.release();
+        trace(lane, op, issued, code == 0 && own_code == 0 && !failure ? Status::kOk : Status::kFailed);
+    }
     if (op.records) {  // also when the body failed: something may be under way
         server.python.release();
         const std::int32_t recorded = record_token(lane, op);
         code = code != 0 ? code : recorded;
     }
-    const bool good = code == 0 && own_code == 0 && !failure;
-    if (run.trace && active && op.body != DeviceOp::Body::kNothing) {
-        server.python.release();
-        trace(lane, op, issued, good ? Status::kOk : Status::kFailed);
-    }
-    if (good)
+    if (code == 0 && own_code == 0 && !failure)
         return true;
     if (failure || own_code != 0)
         lane.program->fail(run, op.op, lane.step, own_code, std::move(failure));

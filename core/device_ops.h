@@ -54,6 +54,7 @@ struct DeviceOp {
     struct Mark {
         std::unique_ptr<Token> token;
         std::uint64_t step = UINT64_MAX;  // that it stands for
+        std::uint64_t notices = 0;        // so many were armed on the stream before
     };
 
     Body body = Body::kNothing;
@@ -71,10 +72,10 @@ struct DeviceOp {
     FlagTable sets, clears;
     std::vector<Mark> marks;  // by step modulo their number, a power of two; written by the lane's holder
 
-    // The token that stands for `step`, or null: it could not be recorded.
-    const Token* token_of(std::uint64_t step) const {
+    // What stands for `step`, or null: it could not be recorded.
+    const Mark* mark_of(std::uint64_t step) const {
         const Mark& mark = marks[step & (marks.size() - 1)];
-        return mark.step == step ? mark.token.get() : nullptr;
+        return mark.step == step ? &mark : nullptr;
     }
 };
 
@@ -98,15 +99,31 @@ struct WriteBack {
     Transfer transfer;
 };
 
+// What is waited for at the end of a run: a signal whose timeline goes on by one for each notice of a stream.
+struct Tail : Signal {
+    struct Failed {
+        std::uint64_t notice;  // its number
+        std::uint64_t step;
+        std::uint32_t op;
+        std::int32_t code;
+        bool told = false;
+    };
+    std::vector<Failed> failed;  // operations of a traced run; with the mutex
+};
+
 // What a device is to call back. Whoever waits for it keeps it.
 struct Notice {
-    std::shared_ptr<Signal> signal;  // whose timeline goes on by one; let go of before
-    std::int32_t code = 0;           // these two are there when it has
+    std::shared_ptr<Tail> tail;  // let go of before its timeline goes on
+    std::int32_t code = 0;       // these two are there when it has
     std::int64_t at = 0;
     std::unique_ptr<Token> token;
+    std::uint64_t number = 0, step = 0;
     std::uint32_t op = 0;  // it is about
+    bool traced = false;   // its failure is kept for completions
 
     static void called(void* with, std::int32_t code);
+    // Has the device call, when it is done with what the token stands for.
+    void arm(Device& device, const std::shared_ptr<Tail>& its_tail);
 };
 
 struct DevicePlan {
@@ -144,6 +161,9 @@ bool issue(Server& server, Lane& lane, std::uint32_t position, bool runs);
 
 // Before a lane leaves its run: whether all that it must wait for on its stream is done. If not, the lane is blocked.
 bool device_settled(Server& server, Lane& lane);
+
+// Of a traced run that all lanes have left: tells what failed and no completion has asked for.
+void tell_untold(Server& server, Lane& lane);
 
 // What was written on devices and not copied back is on its way, of a run that all lanes have left; false: nothing is.
 bool write_back(Server& server, Lane& lane);

@@ -11,11 +11,6 @@ void Signal::reach(std::uint64_t value) {
         publish(timeline, value);
 }
 
-void Signal::count() {
-    const std::lock_guard<std::mutex> lock(mutex);
-    publish(timeline, timeline.value.load(std::memory_order_relaxed) + 1);
-}
-
 bool Place::happened(const std::shared_ptr<Event>& event) {
     if (event->done())
         return true;

@@ -36,7 +36,6 @@ struct Signal : std::enable_shared_from_this<Signal> {
     std::int32_t code = 0;         // how the work ended
 
     void reach(std::uint64_t value);
-    void count();  // one more
 };
 
 // Where an external operation stands when it is advanced.

@@ -66,6 +66,8 @@ bool leave_run(Server& server, Lane& lane) {
             lane.entered = false;
             return true;
         }
+        if (device && run->trace)
+            tell_untold(server, lane);
         lane.last = device && write_back(server, lane);
     }
     if (lane.last && !written_back(server, lane))

@@ -21,7 +21,7 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
         signals.back()->firm = op->firm();
     }
     for (std::size_t i = 0; plan_->device && i < plan_->device->streams.size(); ++i)
-        tails.push_back(std::make_shared<Signal>());
+        tails.push_back(std::make_shared<Tail>());
     for (std::uint32_t i = 0; i < schedule->lanes.size(); ++i) {
         auto lane = std::make_unique<Lane>();
         lane->program = this;

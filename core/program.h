@@ -18,6 +18,7 @@
 namespace ostinato {
 
 class Machine;
+struct Tail;
 
 // A run keeps at most so many failures, those that come first in what is told of it; the others are counted.
 constexpr std::size_t kMostFailures = 100;
@@ -116,7 +117,7 @@ public:
     Timeline completed;                            // runs done
     Timeline started;                              // runs up to which all have started that had an event to wait for
     std::vector<std::shared_ptr<Signal>> signals;  // of external operations, by number
-    std::vector<std::shared_ptr<Signal>> tails;    // of streams, by number: what is called back at the ends of runs
+    std::vector<std::shared_ptr<Tail>> tails;      // of streams, by number
     std::vector<Holding> holdings;                 // of reservations, by number
     std::atomic<std::uint32_t> unqueued{0};        // serial runs that may not start yet
     std::uint64_t step_offset;      // of its steps from those the user counts; changes only while nothing is in flight

@@ -98,7 +98,12 @@ void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t 
         dropped = taint_locked(run);
         for (const std::uint32_t marked : ops)
             history.mark(marked, step, true);
-        if (run.failures.size() < kMostFailures) {
+        const auto same = [&](const Failure& known) {
+            return std::tuple(known.op, known.step) == std::tuple(failure.op, failure.step);
+        };
+        if (failed != UINT32_MAX && std::any_of(run.failures.begin(), run.failures.end(), same)) {
+            // Several completions learn of it.
+        } else if (run.failures.size() < kMostFailures) {
             run.failures.push_back(std::move(failure));
         } else {
             ++run.failures_unlisted;

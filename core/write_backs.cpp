@@ -17,6 +17,8 @@ void fail(Server& server, Lane& lane, std::uint32_t op, std::uint32_t stream, st
 
 bool write_back(Server& server, Lane& lane) {
     DevicePlan& devices = *lane.run->plan->device;
+    if (devices.write_backs.empty())
+        return false;
     std::vector<std::uint32_t> last(devices.streams.size());  // by stream: one more than the operation that wrote
     server.python.release();
     for (const WriteBack& entry : devices.write_backs) {
@@ -38,14 +40,26 @@ bool write_back(Server& server, Lane& lane) {
             fail(server, lane, notice->op, i, code);
             continue;
         }
-        const std::shared_ptr<Signal>& tail = lane.program->tails[i];
-        notice->signal = tail;
-        ++tail->armed;
         devices.writing_back.emplace_back(i, std::move(notice));
-        Notice& armed = *devices.writing_back.back().second;
-        stream.device->notify(*armed.token, Notice::called, &armed);
+        devices.writing_back.back().second->arm(*stream.device, lane.program->tails[i]);
     }
     return !devices.writing_back.empty();
+}
+
+void tell_untold(Server& server, Lane& lane) {
+    for (std::uint32_t i = 0; i < lane.program->tails.size(); ++i) {
+        Tail& tail = *lane.program->tails[i];
+        std::vector<Tail::Failed> failed;
+        {
+            const std::lock_guard<std::mutex> lock(tail.mutex);
+            failed.swap(tail.failed);
+        }
+        const Stream& on = *lane.run->plan->device->streams[i];
+        for (const Tail::Failed& entry : failed) {
+            if (!entry.told)
+                lane.program->fail(*lane.run, entry.op, entry.step, 0, device_error(server, on, entry.code));
+        }
+    }
 }
 
 bool written_back(Server& server, Lane& lane) {

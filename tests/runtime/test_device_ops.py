@@ -641,6 +641,29 @@ def test_records_say_when_the_device_was_at_work(machine, device):
     assert (records["issued"][records["op"] == 2] == 0).all()
 
 
+def test_a_traced_run_names_the_operation_that_failed(machine, device):
+    built, _, _ = chain(machine, device)
+    device.core.fail_piece(2)
+    run = submit(built, traced=True)
+    drive(device, run)
+    ((op, step, _),), unlisted = run.failures()
+    assert (op, step, unlisted) == (1, 0, 0)
+    records = np.concatenate([np.frombuffer(data, RECORD) for data, _ in run.trace_records()])
+    assert records["status"][records["op"] == 1] == 1
+    run.deliver()
+    again = submit(built, traced=True)
+    drive(device, again)
+    assert again.good
+
+
+def test_a_traced_run_tells_failures_that_no_completion_has_asked_for(machine, device):
+    built, _, _ = chain(machine, device, lazy=True)
+    device.core.fail_piece(2)
+    run = submit(built, 3, traced=True)
+    drive(device, run)
+    assert [(op, step) for op, step, _ in run.failures()[0]] == [(1, 0)]
+
+
 def test_no_call_of_the_device_is_made_with_the_gil(machine, device):
     """Python code goes on while the device's calls take long."""
     device.core.set_manual(False)
