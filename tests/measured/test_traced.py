@@ -33,7 +33,7 @@ def trace_of(*taken: tuple[int, int], names: tuple[str, ...] = ("a", "b")) -> Tr
     """A trace of ops that took so many ns, one step after the other."""
     records = np.zeros(len(taken), RECORD)
     for step, (op, ns) in enumerate(taken):
-        records[step] = (op, step, 0, 0, 1000 * step, 1000 * step + ns)
+        records[step] = (op, step, 0, 0, 1000 * step, 1000 * step + ns, 0)
     return Trace(records, names, ("",) * len(names), ("cpu:0",))
 
 
@@ -109,7 +109,7 @@ def double_in_pieces(values: ost.ReadWrite, pieces: int) -> None:
 def test_a_graph_runs_the_variants_that_were_traced() -> None:
     graph = ost.Graph()
     graph.task(double, np.ones(4))
-    records = np.array([(0, 0, 0, 0, 0, 5000)], RECORD)
+    records = np.array([(0, 0, 0, 0, 0, 5000, 0)], RECORD)
     site = str(graph.ops[0].call_site)
     for label, chosen in (("double_in_pieces(pieces=2)", double.variants[0]), ("", None)):
         ran = Trace(records, ["double"], [site], ["cpu:0"], op_variants=[label])
@@ -124,7 +124,7 @@ def test_explain_names_variants_whatever_the_source_of_costs() -> None:
     graph = ost.Graph()
     graph.task(double, np.ones(4))
     ran = Trace(
-        np.array([(0, 0, 0, 0, 0, 5000)], RECORD),
+        np.array([(0, 0, 0, 0, 0, 5000, 0)], RECORD),
         ["double"],
         [str(graph.ops[0].call_site)],
         ["cpu:0"],

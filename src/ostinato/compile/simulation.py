@@ -110,7 +110,7 @@ class Prediction:
         op = np.arange(arrangement.ops) % slots
         shown = np.flatnonzero(op < len(scheduled.ops))  # not the barrier between steps
         steps = len(parts.start)
-        records = np.empty((steps, len(shown)), RECORD)
+        records = np.zeros((steps, len(shown)), RECORD)
         records["op"] = op[shown]
         records["step"] = np.arange(parts.steps - steps, parts.steps)[:, None]
         records["thread"] = parts.thread[:, shown]

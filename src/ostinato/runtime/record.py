@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato import _core
+from ostinato.compile.coherent_ops import Transferred
+from ostinato.compile.completions import Carried, Completion
+from ostinato.graph.body import Copy, Inserted
 
 if TYPE_CHECKING:
     from ostinato.runtime.program import Program
@@ -43,12 +46,14 @@ def trace_of(program: Program, run: _core.Run) -> Trace:
     from ostinato.view.trace import RECORD, Trace
 
     scheduled = program._scheduled
+    waits = np.array([isinstance(op.body, Completion | Carried) for op in scheduled.ops], bool)
+    processors = enumerate(program._machine.processors) if scheduled.staged is not None else ()
     parts = []
     dropped = 0
     for lane, found, lost in records_of(run, len(scheduled.ops)):
-        found = found[found["status"] < _SKIPPED]
+        found = found[(found["status"] < _SKIPPED) & ~waits[found["op"]]]
         part = np.empty(len(found), RECORD)
-        for field in ("op", "step", "start", "end"):
+        for field in ("op", "step", "start", "end", "issued"):
             part[field] = found[field]
         part["thread"] = found["seat"]
         part["lane"] = lane
@@ -62,4 +67,7 @@ def trace_of(program: Program, run: _core.Run) -> Trace:
         [f"cpu:{home}" for home in run.homes],
         dropped,
         [op.variant.label if op.variant else "" for op in scheduled.ops],
+        {number: processor.name for number, processor in processors if processor.device is not None},
+        [isinstance(op.body, Inserted) for op in scheduled.ops],
+        [isinstance(op.body, Copy | Transferred) for op in scheduled.ops],
     )

@@ -1,29 +1,42 @@
-"""The picture of a trace: one row a thread, one bar an operation, one colour a step."""
+"""The picture of a trace: one row a thread or stream of a device, one bar an operation, one colour a step."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ostinato.view.files import replacing
+from ostinato.view.trace import begins
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
     from ostinato.view.trace import Trace
 
 COLOURS = ("#2a6f97", "#f4a259", "#5b8e7d", "#bc4b51", "#8d6a9f", "#e0c14c")
 EARLIER = "#c9ccd3"
+COPY = "#6c707a"
 INK = "#2b2d33"
 UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 
 
-MOST_THREADS = 32
+MOST_ROWS = 32
 """Of more, the first ones are drawn."""
+
+LETTER = 0.011
+"""How wide a letter of a bar's name is, of the whole width: where there is no room, there is no name."""
+
+
+class Row(NamedTuple):
+    """A thread; or a stream, which is a lane of the program, of a device."""
+
+    thread: int
+    lane: int = -1
 
 
 def draw(trace: Trace, path: str | os.PathLike[str], steps: int) -> None:
@@ -41,37 +54,63 @@ def draw_below_each_other(traces: Mapping[str, Trace], path: str | os.PathLike[s
         raise ValueError(f"steps must be at least 1, got {steps}")
 
     shown = {title: _last_steps(trace.records, steps) for title, trace in traces.items()}
-    threads = {title: np.unique(records["thread"])[:MOST_THREADS] for title, records in shown.items()}
-    heights = [max(len(rows), 1) for rows in threads.values()]
+    rows = {title: _rows(trace, shown[title])[:MOST_ROWS] for title, trace in traces.items()}
+    heights = [max(len(each), 1) for each in rows.values()]
     span = max((_span(records) for records in shown.values()), default=0)
     figure = Figure(figsize=(10, len(traces) + 0.5 + 0.5 * sum(heights)), dpi=150, layout="constrained")
     grid = figure.subplots(len(traces), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (title, trace) in zip(grid, traces.items(), strict=True):
-        _style(axes, threads[title])
+        _style(axes, _names(trace, rows[title]))
         if len(shown[title]):
-            _bars(axes, title, trace, shown[title], threads[title], steps, span)
+            _bars(axes, title, trace, shown[title], rows[title], steps, span)
         else:
             axes.set_title(f"{title + ': ' if title else ''}an empty trace", loc="left", color=INK)
     with replacing(path) as draft:
         figure.savefig(draft, format=draft.suffix[1:] or "png")
 
 
+def _rows(trace: Trace, records: NDArray[np.void]) -> list[Row]:
+    """Return the rows: threads, also those that did nothing but issue, then devices."""
+    on_device = np.isin(records["thread"], list(trace.devices))
+    threads = set(records["thread"][~on_device].tolist())
+    streams = set(records[on_device][["thread", "lane"]].tolist())
+    threads |= {trace.issuer(lane) for _, lane in streams}
+    return [Row(thread) for thread in sorted(threads)] + [Row(*stream) for stream in sorted(streams)]
+
+
+def _row_of(trace: Trace, records: NDArray[np.void], rows: list[Row]) -> NDArray[np.intp]:
+    """Return by record the place of its row; -1: it is not drawn."""
+    places = {row: place for place, row in enumerate(rows)}
+    keys = ((thread, lane if thread in trace.devices else -1) for thread, lane in records[["thread", "lane"]].tolist())
+    return np.array([places.get(Row(*key), -1) for key in keys], np.intp)
+
+
+def _names(trace: Trace, rows: list[Row]) -> list[str]:
+    names: list[str] = []
+    for row in rows:
+        streams = [other for other in rows if other.thread == row.thread]
+        number = f", stream {streams.index(row)}" if len(streams) > 1 else ""
+        names.append(trace.row_name(row.thread) + number)
+    return names
+
+
 def _span(records: NDArray[np.void]) -> int:
-    return int(records["end"].max() - records["start"].min()) if len(records) else 0
+    return int(records["end"].max() - begins(records).min()) if len(records) else 0
 
 
 def _last_steps(records: NDArray[np.void], steps: int) -> NDArray[np.void]:
     """What ran since the first of the last `steps` steps began, what was left of earlier steps included."""
     if not len(records):
         return records
-    begin = records["start"][np.isin(records["step"], np.unique(records["step"])[-steps:])].min()
+    begin = begins(records)[np.isin(records["step"], np.unique(records["step"])[-steps:])].min()
     shown: NDArray[np.void] = records[records["end"] > begin]
     shown["start"] = np.maximum(shown["start"], begin)
+    shown["issued"] = np.where(shown["issued"] > 0, np.maximum(shown["issued"], begin), 0)
     return np.sort(shown, order="start", kind="stable")
 
 
-def _style(axes: Axes, threads: NDArray[np.int32]) -> None:
-    axes.set_yticks(range(len(threads)), [f"thread {thread}" for thread in threads])
+def _style(axes: Axes, names: list[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.tick_params(colors=INK, left=False)
     axes.spines[["top", "left", "right"]].set_visible(False)
@@ -82,7 +121,7 @@ def _bars(
     title: str,
     trace: Trace,
     records: NDArray[np.void],
-    threads: NDArray[np.int32],
+    rows: list[Row],
     steps: int,
     span: int,
 ) -> None:
@@ -90,31 +129,39 @@ def _bars(
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
-    origin, own_span = records["start"].min(), _span(records)
+    origin, own_span = begins(records).min(), _span(records)
     scale, unit = next((entry for entry in UNITS if span >= entry[0]), UNITS[-1])
-    rows = f", the first {len(threads)} threads of {len(np.unique(records['thread']))}"
-    rows = rows if len(threads) == MOST_THREADS else ""
-    records = records[np.isin(records["thread"], threads)]
+    all_rows = len(_rows(trace, records))
+    left_out = f", the first {len(rows)} threads of {all_rows}" if len(rows) < all_rows else ""
+    row = _row_of(trace, records, rows)
+    records, row = records[row >= 0], row[row >= 0]
     left = (records["start"] - origin) / scale
     right = (records["end"] - origin) / scale
-    row = np.searchsorted(threads, records["thread"])
     corners = np.stack([[left, row - 0.4], [right, row - 0.4], [right, row + 0.4], [left, row + 0.4]])
     numbers = np.unique(records["step"])[-steps:].tolist()
     colours = {number: COLOURS[place % len(COLOURS)] for place, number in enumerate(numbers)}
-    faces = [to_rgba(colours.get(step, EARLIER), 0.8 + 0.2 * second) for step, second in _turns(records)]
+    copies = [bool(trace.copies) and trace.copies[op] for op in records["op"].tolist()]
+    turns = zip(_turns(records, row), copies, strict=True)
+    faces = [
+        to_rgba(COPY if copy else colours.get(step, EARLIER), 0.8 + 0.2 * second) for (step, second), copy in turns
+    ]
     bars = PolyCollection(list(corners.transpose(2, 0, 1)), facecolors=faces, linewidths=0)
     axes.add_collection(bars)
+    _write_names(axes, trace, records, left, right, row, span / scale)
+    issues = _mark_issues(axes, trace, records, rows, (records["issued"] - origin) / scale)
     axes.set_xlim(0, span / scale)
-    axes.set_ylim(len(threads) - 0.5, -0.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel(f"time ({unit})", color=INK)
     axes.label_outer()
-    caption = _caption(trace, records, len(threads), float(own_span)) + rows
+    caption = _caption(trace, records, row, _names(trace, rows), float(own_span)) + left_out
     axes.set_title(f"{title + ': ' if title else ''}{caption}", loc="left", fontsize=10, color=INK)
+    patches = [Patch(color=colour, label=f"step {number}") for number, colour in colours.items()]
+    patches += [Patch(color=COPY, label="copy")] if any(copies) else []
     axes.legend(
-        handles=[Patch(color=colour, label=f"step {number}") for number, colour in colours.items()],
+        handles=patches + issues,
         loc="lower right",
         bbox_to_anchor=(1, 1),
-        ncols=len(COLOURS),
+        ncols=len(COLOURS) + 2,
         frameon=False,
         fontsize=9,
         handlelength=1,
@@ -122,16 +169,48 @@ def _bars(
     )
 
 
-def _turns(records: NDArray[np.void]) -> Iterator[tuple[int, bool]]:
-    """The step of each record, and whether it is every second one of its thread: neighbours differ in shade."""
+def _write_names(
+    axes: Axes,
+    trace: Trace,
+    records: NDArray[np.void],
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    row: NDArray[np.intp],
+    width: float,
+) -> None:
+    """Write the names of operations into bars that are wide enough."""
+    for op, begin, end, place in zip(records["op"].tolist(), left, right, row, strict=True):
+        name = trace.op_names[op]
+        if end - begin > (len(name) + 1) * LETTER * width:
+            axes.text((begin + end) / 2, place, name, color="white", fontsize=9, ha="center", va="center")
+
+
+def _mark_issues(
+    axes: Axes, trace: Trace, records: NDArray[np.void], rows: list[Row], at: NDArray[np.float64]
+) -> list[Line2D]:
+    """Mark where threads issued what devices did; return what the legend is to show for it."""
+    issued = [(trace.issuer(records["lane"][place]), at[place]) for place in np.flatnonzero(records["issued"] > 0)]
+    marks = [(rows.index(Row(thread)), time) for thread, time in issued if Row(thread) in rows]
+    if not marks:
+        return []
+    places, times = np.array(marks).T
+    return axes.plot(times, places - 0.4, "v", color=INK, markersize=5, clip_on=False, label="issue")
+
+
+def _turns(records: NDArray[np.void], row: NDArray[np.intp]) -> Iterator[tuple[int, bool]]:
+    """The step of each record, and whether it is every second one of its row: neighbours differ in shade."""
     second: dict[int, bool] = {}
-    for step, thread in records[["step", "thread"]].tolist():
-        second[thread] = not second.get(thread, False)
-        yield step, second[thread]
+    for step, place in zip(records["step"].tolist(), row.tolist(), strict=True):
+        second[place] = not second.get(place, False)
+        yield step, second[place]
 
 
-def _caption(trace: Trace, records: NDArray[np.void], threads: int, span: float) -> str:
-    names = sorted({trace.op_names[op] for op in np.unique(records["op"])})
+def _caption(trace: Trace, records: NDArray[np.void], row: NDArray[np.intp], rows: list[str], span: float) -> str:
+    """Say what is shown, and how busy threads were; where there are devices, each row on its own."""
+    own = [op for op in np.unique(records["op"]).tolist() if not (trace.added and trace.added[op])]
+    names = sorted({trace.op_names[op] for op in own})
     what = ", ".join(names) if len(names) <= 3 else f"{len(names)} kinds of operations"
-    busy = float((records["end"] - records["start"]).sum()) / max(span * threads, 1)
-    return f"{what}: {len(records)} operations, {busy:.0%} busy"
+    busy = np.bincount(row, records["end"] - records["start"], len(rows)) / max(span, 1)
+    if not trace.devices:
+        return f"{what}: {len(records)} operations, {busy.mean():.0%} busy"
+    return f"{what}; busy: " + ", ".join(f"{name} {share:.0%}" for name, share in zip(rows, busy, strict=True))

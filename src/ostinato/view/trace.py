@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ RECORD = np.dtype(
         ("lane", np.int32),
         ("start", np.int64),  # ns of one monotonic clock
         ("end", np.int64),
+        ("issued", np.int64),  # when the host began to issue what a device did from start to end; 0: it is no device's
     ]
 )
 
@@ -31,7 +32,8 @@ class Trace:
     ----------
     records
         A structured array with the fields ``op`` (position in the graph), ``step``, ``thread``, ``lane``, and
-        ``start`` and ``end`` in nanoseconds of one monotonic clock.
+        ``start`` and ``end`` in nanoseconds of one monotonic clock. Devices come after all threads; what they did has
+        ``issued``, too: when the host issued it.
     op_names, op_sites
         The name of each operation, and the file and line that recorded it.
     lane_processors
@@ -41,6 +43,12 @@ class Trace:
     op_variants
         The label of the variant that each operation ran; empty where its task has but one. Nothing where that was not
         recorded.
+    devices
+        Which of the threads are devices, and their names.
+    added
+        Whether compiling added the operation: copies between memories, waits for devices. Nothing: it added none.
+    copies
+        Whether the operation does nothing but copy. Nothing: none does.
     """
 
     records: NDArray[np.void]
@@ -49,14 +57,27 @@ class Trace:
     lane_processors: Sequence[str]
     dropped: int = 0
     op_variants: Sequence[str] = ()
+    devices: Mapping[int, str] = field(default_factory=dict)
+    added: Sequence[bool] = ()
+    copies: Sequence[bool] = ()
 
     def __len__(self) -> int:
         return len(self.records)
 
     def __repr__(self) -> str:
-        steps, threads = (len(np.unique(self.records[field])) for field in ("step", "thread"))
+        steps, rows = len(np.unique(self.records["step"])), np.unique(self.records["thread"]).tolist()
+        devices = [self.devices[row] for row in rows if row in self.devices]
+        where = ", ".join([f"{len(rows) - len(devices)} threads", *devices])
         dropped = f", {self.dropped} dropped" if self.dropped else ""
-        return f"<Trace: {len(self)} records of {steps} steps on {threads} threads{dropped}>"
+        return f"<Trace: {len(self)} records of {steps} steps on {where}{dropped}>"
+
+    def row_name(self, thread: int) -> str:
+        """Return what a thread, or a device, is called."""
+        return self.devices.get(thread, f"thread {thread}")
+
+    def issuer(self, lane: int) -> int:
+        """Return the thread at which a lane is at home, and issues what it has for a device."""
+        return int(self.lane_processors[lane].rpartition(":")[2])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trace in the Trace Event Format that Perfetto and Chrome read."""
@@ -74,6 +95,9 @@ class Trace:
 
     def plot(self, path: str | os.PathLike[str], steps: int = 4) -> None:
         """Draw the last `steps` steps as a timeline, one row a thread and one colour a step.
+
+        Devices have rows, too, one for each stream of the program, and copies have a colour of their own. A mark in a
+        thread's row says that it issued something for a device.
 
         The suffix of `path` chooses the format (``.png``, ``.svg``, ``.pdf``).
 
@@ -105,7 +129,13 @@ def _summary(traces: Sequence[Trace]) -> dict[str, int]:
 
 def _origin(traces: Sequence[Trace]) -> int:
     """The first start, from which the file counts: microseconds since boot would not fit a double to the ns."""
-    return min((int(trace.records["start"].min()) for trace in traces if len(trace)), default=0)
+    return min((int(begins(trace.records).min()) for trace in traces if len(trace)), default=0)
+
+
+def begins(records: NDArray[np.void]) -> NDArray[np.int64]:
+    """Return when each record began: for what a device did, when it was issued."""
+    found: NDArray[np.int64] = np.where(records["issued"] > 0, records["issued"], records["start"])
+    return found
 
 
 def _events(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
@@ -115,17 +145,18 @@ def _events(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
         for thread in np.unique(trace.records["thread"]).tolist():
             where = {"ph": "M", "pid": process, "tid": thread}
-            yield where | {"name": "thread_name", "args": {"name": f"thread {thread}"}}
+            yield where | {"name": "thread_name", "args": {"name": trace.row_name(thread)}}
             yield where | {"name": "thread_sort_index", "args": {"sort_index": thread}}
         yield from _slices(trace, process, origin)
 
 
 def _slices(trace: Trace, process: int, origin: int) -> Iterable[dict[str, Any]]:
-    for op, step, thread, lane, start, end in trace.records.tolist():
+    for op, step, thread, lane, start, end, issued in trace.records.tolist():
+        name, device = trace.op_names[op], trace.devices.get(thread)
         yield {
             "ph": "X",
-            "cat": "op",
-            "name": trace.op_names[op],
+            "cat": "copy" if trace.copies and trace.copies[op] else "op",
+            "name": name,
             "pid": process,
             "tid": thread,
             "ts": (start - origin) / 1000,
@@ -134,7 +165,18 @@ def _slices(trace: Trace, process: int, origin: int) -> Iterable[dict[str, Any]]
                 "step": step,
                 "op": op,
                 "lane": lane,
-                "processor": trace.lane_processors[lane],
+                "processor": device or trace.lane_processors[lane],
                 "recorded at": trace.op_sites[op],
             },
         }
+        if device:
+            yield {
+                "ph": "i",
+                "s": "t",
+                "cat": "issue",
+                "name": f"issue {name}",
+                "pid": process,
+                "tid": trace.issuer(lane),
+                "ts": (issued - origin) / 1000,
+                "args": {"step": step, "op": op, "on": device},
+            }
