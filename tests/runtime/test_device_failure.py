@@ -167,3 +167,69 @@ def test_a_lost_device_is_told_and_not_compiled_for_again(device, machine):
         with other.compile(machine) as on_the_host:
             on_the_host.replay()
         assert (y == 2).all()
+
+
+def test_profiles_say_what_failed_and_what_was_skipped(device, machine):
+    x, y, z = (empty(device, 2) for _ in range(3))
+    for each in (x, y, z):
+        each.set(1.0)
+    host = np.zeros(2)
+    with ost.capture() as graph:
+        add(y, y)
+        fail(x)
+        scale(x, z, 2.0)
+        host_add(host, z)
+    with graph.compile(machine) as program:
+        run = program.submit(1, profile=True)
+        assert isinstance(run.exception(DEADLINE), ost.TaskError)
+        found = {record.op.name: record for record in run.profile}
+    assert found["host_add"].status == "poisoned"
+    assert found["host_add"].processor.name.startswith("cpu:")
+    assert "failed" in {found["scale"].status, found["fail"].status}
+    assert found["add"].status == "ok"
+    assert found["add"].processor.name == "fake:0"
+
+
+def test_a_failure_on_another_stream_is_not_lost(device, machine):
+    """What fails on one stream, and nobody waits for on the host, fails what other streams make of it."""
+    x, there, y = np.ones(2), empty(device, 2), np.zeros(2)
+    there.set(0.0)
+    graph = ost.Graph()
+    graph.task(fail, there)
+    graph.copy(there, y)  # on a stream of its own
+    graph.task(host_add, x, y)
+    with graph.compile(machine) as program:
+        with pytest.raises(ost.TaskError, match="no such number"):
+            program.replay()
+        assert (x == 1).all()
+
+
+def test_a_failure_in_one_step_of_many_is_told(device, machine):
+    """Nobody on the host waits in any step."""
+    x = empty(device, 2)
+    x.set(0.0)
+    calls = []
+
+    @ost.task
+    def fails_once(stream: ost.Stream, x: ost.ReadWrite):
+        def kernel(a):
+            calls.append(None)
+            if len(calls) == 3:
+                raise ArithmeticError("once")
+            a += 1
+
+        fake.launch(stream, kernel, x)
+
+    with ost.capture() as graph:
+        fails_once(x)
+    with graph.compile(machine) as program:
+        with pytest.raises(ost.TaskError, match="once"):
+            program.replay(100)
+        assert program.replay(5) == 5
+
+
+def test_a_task_with_a_stream_cannot_be_bound_to_a_cpu(machine):
+    graph = ost.Graph()
+    graph.task(add, np.ones(2), np.ones(2), on="cpu:0")
+    with pytest.raises(ost.GraphError, match="cannot run on a CPU"):
+        graph.compile(machine)

@@ -142,7 +142,7 @@ class _Assigning:
     def _pick(self, op: Op, among: Sequence[int], why: str) -> int:
         """The device on which most bytes of an op's arrays are, or else the first."""
         if not among:
-            raise GraphError(f"{op.name!r} at {op.call_site} {why}, but this machine has only {self._there()}{told_reasons()}")
+            raise GraphError(f"{op.name!r} at {op.call_site} {why}, but this machine has only {self._there()}")
         if self._holds_objects(op):
             raise GraphError(
                 f"{op.name!r} at {op.call_site} {why}, but is given an array of Python objects, which have no place "
@@ -166,7 +166,8 @@ class _Assigning:
             self._pick(op, (), f"is bound to {wanted!r}")
 
     def _there(self) -> str:
-        return ", ".join([*(f"{CPU}:{i}" for i in range(self._cpus)), *(device.name for device in self._devices)])
+        names = [*(f"{CPU}:{i}" for i in range(self._cpus)), *(device.name for device in self._devices)]
+        return ", ".join(names) + told_reasons()
 
     def _home(self, operand: Operand, op: Op) -> int:
         return next((home for array in operand.arrays if (home := self._homes.of(array, op)) != HOST), HOST)

@@ -126,7 +126,7 @@ def schedule(
     if uses_devices(ops):
         from ostinato.compile.staging import staged
 
-        found = staged(ops, edges, ordering, serial, costs, devices())
+        found = staged(ops, edges, ordering, serial, costs, devices(), processors)
         ops, edges, ordering, costs, serial = found.ops, found.edges, found.ordering, found.costs, found.serial
     return _scheduled(ops, edges, ordering, serial, params, found, costs, processors, threads, model)
 

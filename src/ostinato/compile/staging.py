@@ -19,6 +19,8 @@ from ostinato.compile.gate import gated
 from ostinato.compile.lower import DEVICE, EXTERNAL, NOTHING, kinds_of
 from ostinato.compile.outside import waits_outside
 from ostinato.compile.streams import Streams, streams_of, with_joins
+from ostinato.errors import GraphError
+from ostinato.graph.body import NativeCall, PythonCall
 
 if TYPE_CHECKING:
     from ostinato.compile.coherence import Coherent
@@ -90,7 +92,13 @@ class Staged:
 
 
 def staged(
-    recorded: tuple[Op, ...], edges: Edges, ordering: Edges, serial: bool, costs: Costs, devices: tuple[Device, ...]
+    recorded: tuple[Op, ...],
+    edges: Edges,
+    ordering: Edges,
+    serial: bool,
+    costs: Costs,
+    devices: tuple[Device, ...],
+    cpus: int,
 ) -> Staged:
     """Return the ops of a flat graph that uses devices, with all that this takes.
 
@@ -99,7 +107,13 @@ def staged(
     GraphError
         An op cannot run where it is bound to, or on what it is given.
     """
-    assignment = assigned(recorded, devices)
+    assignment = assigned(recorded, devices, cpus)
+    for op in recorded:
+        if assignment.device[op.index] < 0 and isinstance(op.body, PythonCall | NativeCall) and op.body.takes_stream:
+            raise GraphError(
+                f"{op.name!r} at {op.call_site} takes the stream of a device, so it cannot run on a CPU; a variant of "
+                "it that takes none can"
+            )
     found = coherent(recorded, edges, ordering, assignment, costs, devices)
     ops, ordering = found.ops, found.ordering
     device = found.assignment.device
