@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks import (
     before,
+    cuda_graphs,
     device_chains,
     device_run_ahead,
     fixed_costs,
@@ -141,6 +142,22 @@ def _streams(rows: Sequence[Row]) -> list[Target]:
         if (name, who) == (ahead.BENCHMARK, ahead.ISSUED) and case.endswith(ahead.OURS):
             issued = float(np.median(np.divide(samples[name, case, who], samples[name, case, ahead.DONE])))
             found.append(Target(f"{case}: {ahead.ISSUED} to {ahead.DONE}", issued, 0.1))
+    return found
+
+
+def _cuda(rows: Sequence[Row]) -> list[Target]:
+    """What a replay adds to a launch of the same graph. Ratios are taken round by round."""
+    cuda, at = cuda_graphs, cuda_graphs.BENCHMARK
+    samples = {(row.case, row.contestant): row.samples for row in rows if row.benchmark == at}
+    ratios = {
+        case: float(np.median(np.divide(samples[case, cuda.REPLAY], samples[case, cuda.GRAPH])))
+        for case, who in samples
+        if who == cuda.REPLAY and case.startswith("chain")
+    }
+    found = _worst(f"chains of kernels, {cuda.REPLAY} to {cuda.GRAPH}", ratios, 1.05)
+    if (cuda.MIXED, cuda.TORCH) in samples:
+        torch = np.divide(samples[cuda.MIXED, cuda.REPLAY], samples[cuda.MIXED, cuda.TORCH])
+        found.append(Target(f"{cuda.MIXED}, {cuda.REPLAY} to {cuda.TORCH}", float(np.median(torch)), 1.0))
     return found
 
 
@@ -295,5 +312,6 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         + _tuning(rows)
         + _devices(median)
         + _streams(rows)
+        + _cuda(rows)
         + _costs(median)
     )

@@ -14,6 +14,7 @@ import ostinato as ost
 from benchmarks import (
     before,
     compile_cost,
+    cuda_graphs,
     device_chains,
     device_run_ahead,
     events,
@@ -61,6 +62,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "devices": ("One core and two, examples/tune_matmul", tuning.run_devices),
     "chains": ("Tiny kernels on a device", device_chains.run),
     "runahead": ("Run-ahead of a device", device_run_ahead.run),
+    "cuda": ("Beside CUDA's graphs", cuda_graphs.run),
     "python": ("Empty Python tasks", python_tasks.run),
 }
 

@@ -76,6 +76,23 @@ const std::vector<Kernel>& kernels() {
                      x[at] = std::fma(x[at], 0.999F, 0.001F);
              return 0;
          }},
+        {"point",  // of the benchmark
+         {8, 8, 8, 8, 8, 8},
+         [](const Given& given) {
+             const auto count = given.at<std::int64_t>(4);
+             auto* const out = given.array<float>(0, count);
+             const float* const in[] = {given.array<float>(1, count), given.array<float>(2, count),
+                                        given.array<float>(3, count)};
+             if (out == nullptr || in[0] == nullptr || in[1] == nullptr || in[2] == nullptr)
+                 return 700;
+             for (std::int64_t at = 0; at < count; ++at) {
+                 float value = 0.25F * in[0][at] + 0.5F * in[1][at] + 0.25F * in[2][at];
+                 for (std::int64_t round = 0; round < given.at<std::int64_t>(5); ++round)
+                     value = std::fma(value, 0.999F, 0.001F);
+                 out[at] = value;
+             }
+             return 0;
+         }},
         {"stall",
          {8},
          [](const Given& given) {
@@ -98,6 +115,24 @@ const std::vector<Kernel>& kernels() {
 
 struct Module {
     std::string image;
+};
+
+// A launch, its parameters as they are now.
+Work launched(const Kernel* kernel, void** parameters, FakeContext* context) {
+    Given given{};
+    for (std::size_t at = 0; at < kernel->sizes.size(); ++at)
+        std::memcpy(&given.words[at], parameters[at], kernel->sizes[at]);
+    return [kernel, given, context] {
+        if (const int failure = kernel->body(given); failure != 0)
+            context->fail(failure);
+    };
+}
+
+struct NodeParameters {  // CUDA_KERNEL_NODE_PARAMS_v2
+    const Kernel* kernel;
+    unsigned grid[3], block[3], shared_bytes;
+    void** parameters;
+    void* others[3];
 };
 
 std::shared_ptr<FakeExec> exec_of(GraphExec exec) { return reinterpret_cast<Handle<FakeExec>*>(exec)->held; }
@@ -139,14 +174,7 @@ FAKE_CUDA Result cuLaunchKernel(const Kernel* kernel, unsigned grid_x, unsigned 
         return code;
     if (grid_x * grid_y * grid_z == 0 || block_x * block_y * block_z == 0 || block_x * block_y * block_z > 1024)
         return kInvalidValue;
-    Given given{};
-    for (std::size_t at = 0; at < kernel->sizes.size(); ++at)
-        std::memcpy(&given.words[at], parameters[at], kernel->sizes[at]);
-    FakeContext* const context = stream->context;
-    return submit(*stream, std::string("kernel ") + kernel->name, [kernel, given, context] {
-        if (const int failure = kernel->body(given); failure != 0)
-            context->fail(failure);
-    });
+    return submit(*stream, std::string("kernel ") + kernel->name, launched(kernel, parameters, stream->context));
 }
 
 FAKE_CUDA Result cuStreamBeginCapture_v2(Stream handle, int mode) {
@@ -184,6 +212,22 @@ FAKE_CUDA Result cuStreamEndCapture(Stream handle, Graph* graph) {
     if (!captured->valid)
         return kCaptureInvalidated;
     *graph = reinterpret_cast<Graph>(new Handle<FakeGraph>{captured});
+    return kSuccess;
+}
+
+FAKE_CUDA Result cuGraphCreate(Graph* graph, unsigned) {
+    ENTER(kContext);
+    *graph = reinterpret_cast<Graph>(new Handle<FakeGraph>{std::make_shared<FakeGraph>()});
+    return kSuccess;
+}
+
+// Nodes come after those that were added before, whatever they depend on.
+FAKE_CUDA Result cuGraphAddKernelNode_v2(GraphNode* node, Graph graph, const GraphNode*, std::size_t,
+                                         const NodeParameters* given) {
+    ENTER(kContext);
+    const std::string kind = std::string("kernel ") + given->kernel->name;
+    graph_of(graph).nodes.push_back({kind, launched(given->kernel, given->parameters, current())});
+    *node = reinterpret_cast<GraphNode>(graph_of(graph).nodes.size());
     return kSuccess;
 }
 
