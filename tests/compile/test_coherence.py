@@ -306,3 +306,13 @@ def test_arrays_of_a_device_that_the_machine_has_not() -> None:
     bench.ranges[0] = (*bounds(a), "other:0")
     with pytest.raises(GraphError, match=r"'here' at .* uses an array in the memory of 'other:0'.* has fake:0"):
         bench.home_of(a)
+
+
+def test_a_mirror_is_as_large_as_what_is_used_there() -> None:
+    a, b = np.zeros(1000), np.zeros(4)
+    recorded = Recorded()
+    recorded.add("here", HOST, (a, ReadWrite))
+    recorded.add("there", 0, (a[10:20], Read), (b, Write))
+    recorded.add("elsewhere", 1, (a[990:], Write))
+    sizes = {(m.memory, m.high - m.low) for m in recorded.bench().found.mirrors}
+    assert sizes == {(0, 80), (0, 32), (1, 80)}

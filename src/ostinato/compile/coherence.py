@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,26 +9,22 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ostinato import _core
 from ostinato.compile.assignment import Assignment
 from ostinato.compile.coherent_ops import AddedOp, Noted, Transferred
 from ostinato.compile.copy_groups import Activity, CopyGroup, copy_groups
 from ostinato.compile.costs import Costs
-from ostinato.compile.edges import Edges, IntArray, edges_of
+from ostinato.compile.edges import Edges, edges_of
 from ostinato.compile.homes import HOST, Homes
 from ostinato.compile.mirrors import Mirror, Mirrors
 from ostinato.compile.rewriting import Rewriting
-from ostinato.compile.units import Units, units
-from ostinato.compile.validity import CopyKey, Event, Followed, Node, NoteKey, follow
+from ostinato.compile.uses import Uses, sequence
+from ostinato.compile.validity import CopyKey, Followed, Node, NoteKey, follow
 from ostinato.graph.arrays import HOST as HOST_NAME
 from ostinato.graph.arrays import Array
-from ostinato.graph.body import Copy, Fill
-from ostinato.graph.operand import READ, WRITE
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
-    from ostinato.graph.operand import Operand
 
 __all__ = ["Activity", "Coherent", "WriteBack", "coherent"]
 
@@ -106,135 +101,12 @@ def coherent(
     homes
         Where arrays are.
     """
-    used = _Used(ops, assignment, homes or Homes(devices), _sequence(len(ops), ordering))
+    used = Uses(ops, assignment, homes or Homes(devices), sequence(len(ops), ordering))
     every = used.units.all
     followed = {
         unit: follow(used.home_of[every[unit].allocation], events) for unit, events in sorted(used.events().items())
     }
     return _Result(ops, assignment, costs, devices, used, followed).coherent(edges, ordering)
-
-
-class _Used:
-    """What ops use, where.
-
-    Attributes
-    ----------
-    units
-        Those of allocations that are used away from home.
-    memories
-        By op, the memory in which it looks for each of its operands.
-    home_of
-        By allocation.
-    sequence
-        The ops in an order that agrees with the edges.
-    """
-
-    def __init__(self, ops: Sequence[Op], assignment: Assignment, homes: Homes, sequence: Sequence[int]) -> None:
-        self._ops = ops
-        self.sequence = sequence
-        self._device: list[int] = assignment.device.tolist()
-        self._first_view: dict[int, int] = {}  # by id of an operand
-        self._known: dict[int, int] = {}  # by id of an array, its allocation
-        views: list[Array] = []
-        users: list[Op] = []
-        for op in ops:
-            for operand in op.operands:
-                if id(operand) not in self._first_view:
-                    self._first_view[id(operand)] = len(views)
-                    views += operand.arrays
-                    users += [op] * len(operand.arrays)
-        rings = {id(each.ring.ring): each.ring.ring for op in ops for each in op.operands if each.ring is not None}
-        # Elements of a ring are elements elsewhere, too, so all of its arrays have their place there.
-        self._views = views + [array for ring in rings.values() for array in ring.arrays]
-        self._allocation: IntArray = _core.passes.boxes(self._views, np.ndarray)["allocation"]
-        self.home_of = [HOST] * (int(self._allocation.max(initial=-1)) + 1)
-        numbers, firsts = np.unique(self._allocation[: len(views)], return_index=True)
-        for number, view in zip(numbers.tolist(), firsts.tolist(), strict=True):
-            if number >= 0:
-                self.home_of[number] = homes.of(views[view], users[view])
-        self._users = self._users_of() if any(isinstance(op.body, Copy | Fill) for op in ops) else {}
-        self.memories = [self._memories_of(op) for op in ops]
-        self.units = self._units()
-
-    def allocation_of(self, array: Array) -> int:
-        """Return the allocation of one of the arrays; -1 for one without elements."""
-        if not self._known:
-            self._known = {id(view): a for view, a in zip(self._views, self._allocation.tolist(), strict=True)}
-        return self._known[id(array)]
-
-    def events(self) -> dict[int, list[Event]]:
-        """Return what happens to each unit in a step."""
-        events: dict[int, list[Event]] = {}
-        touched, covered = self.units.touched, self.units.covered.tolist()
-        for index in self.sequence:
-            op, on_device = self._ops[index], self._device[index] != HOST
-            written: list[tuple[int, Event]] = []
-            for place, (operand, memory) in enumerate(zip(op.operands, self.memories[index], strict=True)):
-                views = self._views_of(operand)
-                offset = operand.ring.offset if operand.ring is not None else 0
-                for k, view in enumerate(views):
-                    writes, covers = bool(operand.mode & WRITE), covered[view]
-                    needs = bool(operand.mode & READ) or not covers
-                    phase, period = (k - offset) % len(views), len(views)
-                    for unit in touched[view]:
-                        if needs:
-                            event = Event(index, place, phase, period, memory, True, False, covers, on_device)
-                            events.setdefault(unit, []).append(event)
-                        if writes:
-                            event = Event(index, place, phase, period, memory, False, True, covers, on_device)
-                            written.append((unit, event))
-            for unit, event in written:
-                events.setdefault(unit, []).append(event)
-        return events
-
-    def _memories_of(self, op: Op) -> tuple[int, ...]:
-        device = self._device[op.index]
-        if device == HOST or not isinstance(op.body, Copy | Fill):
-            return (device,) * len(op.operands)
-        # Copies move between memories themselves: one side is on their device, the other there, too, or on the host.
-        homes = [self._home(operand) for operand in op.operands]
-        if device not in homes:
-            return (device,) * len(homes)
-        return tuple(
-            device if home == device or self._only(operand, device) else HOST
-            for operand, home in zip(op.operands, homes, strict=True)
-        )
-
-    def _only(self, operand: Operand, device: int) -> bool:
-        """Whether all else that reads what a copy writes, or that writes what it reads, does so on a device."""
-        table = self._users[READ if operand.mode & WRITE else WRITE]
-        return table.get(self._allocation[self._views_of(operand)[0]]) == {device} if operand.arrays else False
-
-    def _users_of(self) -> dict[int, dict[int, set[int]]]:
-        """By mode, by allocation: where ops other than copies and fills use it so."""
-        found: dict[int, dict[int, set[int]]] = {READ: {}, WRITE: {}}
-        for op in self._ops:
-            if isinstance(op.body, Copy | Fill) and self._device[op.index] != HOST:
-                continue
-            for operand in op.operands:
-                for mode in (READ, WRITE):
-                    if operand.mode & mode:
-                        for view in self._views_of(operand):
-                            found[mode].setdefault(int(self._allocation[view]), set()).add(self._device[op.index])
-        return found
-
-    def _home(self, operand: Operand) -> int:
-        views = self._views_of(operand)
-        allocation = self._allocation[views[0]] if views else -1
-        return self.home_of[allocation] if allocation >= 0 else HOST
-
-    def _views_of(self, operand: Operand) -> range:
-        begin = self._first_view[id(operand)]
-        return range(begin, begin + len(operand.arrays))
-
-    def _units(self) -> Units:
-        away = np.zeros(len(self._views), np.bool_)
-        home = np.array([*self.home_of, HOST], np.int64)[self._allocation].tolist()
-        for op, memories in zip(self._ops, self.memories, strict=True):
-            for operand, memory in zip(op.operands, memories, strict=True):
-                for view in self._views_of(operand):
-                    away[view] |= home[view] != memory
-        return units(self._views, away)
 
 
 class _Result:
@@ -244,7 +116,7 @@ class _Result:
         assignment: Assignment,
         costs: Costs,
         devices: Sequence[Device],
-        used: _Used,
+        used: Uses,
         followed: Mapping[int, Followed],
     ) -> None:
         self._ops = ops
@@ -253,7 +125,7 @@ class _Result:
         self._devices = devices
         self._used = used
         self._followed = followed
-        self._mirrors = Mirrors(used.units.extents, used.home_of)
+        self._mirrors = Mirrors(used.extents(), used.home_of)
         self._groups, self._group_of = copy_groups(
             followed, lambda unit: used.units.all[unit].allocation, used.sequence
         )
@@ -410,24 +282,3 @@ class _Flags:
 
 def _period_of(op: Op) -> int:
     return math.lcm(*{len(operand.ring.views) for operand in op.operands if operand.ring is not None})
-
-
-def _sequence(n: int, ordering: Edges) -> Sequence[int]:
-    """The ops in an order that agrees with the edges within a step: program order, wherever they leave it open."""
-    inside = ordering.distance == 0
-    src, dst = ordering.src[inside], ordering.dst[inside]
-    if (src < dst).all():
-        return range(n)
-    missing = np.bincount(dst, minlength=n).tolist()
-    followers: list[list[int]] = [[] for _ in range(n)]
-    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
-        followers[a].append(b)
-    ready = [op for op in range(n) if not missing[op]]
-    found = []
-    while ready:
-        found.append(heapq.heappop(ready))
-        for follower in followers[found[-1]]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                heapq.heappush(ready, follower)
-    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ostinato.devices.registry import address_of
@@ -14,7 +14,10 @@ __all__ = ["Mirror", "Mirrors"]
 
 @dataclass(frozen=True, eq=False)
 class Mirror:
-    """As much memory elsewhere as ops use of an allocation, with made-up addresses: each plan has memory of its own."""
+    """As much memory elsewhere as ops use there of an allocation.
+
+    Its addresses are made up: each plan has memory of its own for it.
+    """
 
     memory: int
     """Where it is: `HOST`, or the index of a device."""
@@ -43,12 +46,12 @@ class Mirrors:
     Parameters
     ----------
     extents
-        By allocation, the first byte that is used, and what is behind the last.
+        By allocation and memory, the first byte that is used there, and what is behind the last.
     homes
         By allocation, the memory that it is in.
     """
 
-    def __init__(self, extents: Sequence[tuple[int, int]], homes: Sequence[int]) -> None:
+    def __init__(self, extents: Mapping[tuple[int, int], tuple[int, int]], homes: Sequence[int]) -> None:
         self._extents = extents
         self._homes = homes
         self._known: dict[tuple[int, int], Mirror] = {}
@@ -67,7 +70,7 @@ class Mirrors:
             return array
         mirror = self._known.get((allocation, memory))
         if mirror is None:
-            low, high = self._extents[allocation]
+            low, high = self._extents[allocation, memory]
             mirror = self._known[allocation, memory] = Mirror(
                 memory, self._homes[allocation], low, high, Reserved(high - low)
             )

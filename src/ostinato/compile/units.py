@@ -45,8 +45,6 @@ class Units(NamedTuple):
     """By view, whether it touches all bytes of these."""
     allocation: IntArray
     """By view; -1 for one without elements."""
-    extents: tuple[tuple[int, int], ...]
-    """By allocation, the first byte of its units, and what is behind the last."""
     low: tuple[int, ...]
     """By allocation, the address from which its frame counts."""
     strides: tuple[tuple[int, ...], ...]
@@ -56,6 +54,15 @@ class Units(NamedTuple):
         """Return boxes of an allocation as arrays of bytes, as few as can be seen to do."""
         low, strides = self.low[allocation], self.strides[allocation]
         return [_bytes(low, strides, box) for box in _joined(boxes)]
+
+    def extent(self, unit: Unit) -> tuple[int, int]:
+        """Return the address of a unit's first byte, and the one behind its last."""
+        strides = self.strides[unit.allocation]
+        ends = [
+            (_offset(strides, first), _offset(strides, [each - 1 for each in last]) + 1) for first, last in unit.boxes
+        ]
+        low = self.low[unit.allocation]
+        return low + min(first for first, _ in ends), low + max(last for _, last in ends)
 
 
 def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -> Units:
@@ -79,7 +86,6 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
     looked_at[allocation[chosen]] = True
     touched: list[tuple[int, ...]] = [()] * len(views)
     covered = np.zeros(len(views), np.bool_)
-    extents = [(0, 0)] * len(low)
     every: list[Unit] = []
     in_order = np.argsort(allocation, kind="stable")
     begin = np.searchsorted(allocation[in_order], np.arange(len(low) + 1))
@@ -89,12 +95,6 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
         of = of.reshape(-1)
         first, last = boxes[:, : lo.shape[1]], boxes[:, lo.shape[1] :]
         parts, of_box, exact = _parts(first, last)
-        corners = np.array([box for part in parts for box in part])
-        reach = stride[number]
-        extents[number] = (
-            int(low[number] + (corners[:, 0] * reach).sum(axis=1).min()),
-            int(low[number] + ((corners[:, 1] - 1) * reach).sum(axis=1).max() + 1),
-        )
         volume = (last - first).prod(axis=1)
         numbers = [tuple(len(every) + part for part in box) for box in of_box]
         every += [Unit(number, part) for part in parts]
@@ -106,7 +106,6 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
         tuple(touched),
         covered,
         allocation,
-        tuple(extents),
         tuple(low.tolist()),
         tuple(map(tuple, stride.tolist())),
     )
@@ -175,6 +174,10 @@ def _joined(boxes: Sequence[Box]) -> list[Box]:
                     last = (lo, hi)
                     found.append(last)
     return found
+
+
+def _offset(strides: Sequence[int], index: Sequence[int]) -> int:
+    return sum(stride * each for stride, each in zip(strides, index, strict=True))
 
 
 def _bytes(low: int, strides: Sequence[int], box: Box) -> Array:
