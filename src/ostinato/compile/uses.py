@@ -188,7 +188,7 @@ class Uses:
 
 
 def sequence(n: int, ordering: Edges) -> Sequence[int]:
-    """Return so many ops in an order that agrees with the edges within a step, in program order where these do not care."""
+    """Return so many ops in an order that agrees with the edges within a step; in program order where it can be."""
     inside = ordering.distance == 0
     src, dst = ordering.src[inside], ordering.dst[inside]
     if (src < dst).all():
