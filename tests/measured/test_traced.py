@@ -113,7 +113,7 @@ def test_a_graph_runs_the_variants_that_were_traced() -> None:
     site = str(graph.ops[0].call_site)
     for label, chosen in (("double_in_pieces(pieces=2)", double.variants[0]), ("", None)):
         ran = Trace(records, ["double"], [site], ["cpu:0"], op_variants=[label])
-        ops, costs = costing_of_trace(ran)(graph.ops)
+        ops, costs, _ = costing_of_trace(ran)(graph.ops)
         assert ops[0].variant is chosen
         assert costs.seconds[0] == pytest.approx(5e-6)
     with pytest.raises(ValueError, match="not declared"):

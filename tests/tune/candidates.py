@@ -407,3 +407,18 @@ def reading(inputs):
     key, text = inputs
     assert text == key["text"], inputs
     return lambda: None
+
+
+def selected_by_pyopencl():
+    """A kernel on the device that pyopencl selects, and a wait for it."""
+    import pyopencl as cl
+
+    context = cl.create_some_context(interactive=False)
+    queue = cl.CommandQueue(context)
+    kernel = cl.Kernel(cl.Program(context, "__kernel void nothing() {}").build(), "nothing")
+
+    def call():
+        kernel(queue, (1,), None)
+        queue.finish()
+
+    return call

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ostinato.compile.assignment import assigned
 from ostinato.compile.costs import Costed, Elsewhere
 from ostinato.compile.device_model import DeviceModel
+from ostinato.compile.device_ops import uses_devices
 from ostinato.compile.homes import HOST
 from ostinato.compile.trips import Trip, Trips
 from ostinato.compile.variants import with_variants
 from ostinato.compile.wording import duration
-from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
-from ostinato.graph.variant import CPU, variants_of
+from ostinato.graph.body import NativeCall, PythonCall
+from ostinato.graph.variant import variants_of
 
 if TYPE_CHECKING:
     from ostinato.compile.edges import Edges, IntArray
@@ -49,11 +51,6 @@ def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -
     return _Choice(costed, edges, devices, cpus).made()
 
 
-def _is_there(variant: Variant, kind: str) -> bool:
-    """Whether a variant is for devices of a kind."""
-    return variant.on == kind or (variant.on is None and variant.takes_stream)
-
-
 def _nothing(ops: int) -> Elsewhere:
     return Elsewhere(np.full(ops, np.nan), np.zeros(ops), {}, {}, {}, DeviceModel(), ())
 
@@ -70,7 +67,13 @@ class _Choice:
         }
         self._variants: dict[int, Variant] = {}
         self._rtol: dict[int, float] = {}
+        for index, op in enumerate(self._ops):
+            if op.on is not None:
+                self._put_in(index, op)
         self._fixed = np.full(len(self._ops), HOST, np.int32)  # where ops run that are not moved
+        ops = with_variants(self._ops, self._variants)
+        if uses_devices(ops):
+            self._fixed = assigned(ops, devices, cpus).device
         self._choices: dict[int, list[int]] = {}
         for index, op in enumerate(self._ops):
             self._look_at(index, op)
@@ -103,26 +106,30 @@ class _Choice:
         )
         return Costed(tuple(ops), costs)
 
-    def _look_at(self, index: int, op: Op) -> None:
-        """Find out where an op may run."""
-        body, on = op.body, getattr(op.on, "name", op.on)
-        if isinstance(body, Copy | Fill):
-            home = body.target.memory
-            self._fixed[index] = next((place for place, each in enumerate(self._devices) if each.name == home), HOST)
-        if not isinstance(body, PythonCall | NativeCall):
+    def _put_in(self, index: int, op: Op) -> None:
+        """Have an op that is bound to a device run a variant for it, if its own task is for none."""
+        kind = str(getattr(op.on, "name", op.on)).partition(":")[0]
+        every = variants_of(op.recorded)
+        if kind not in self._first or not every or every[0].takes_stream:
             return
-        itself = variants_of(op.recorded)[0]
-        if on is not None:
-            kind = str(on).partition(":")[0]
-            places = [place for place, each in enumerate(self._devices) if on in (each.name, each.kind)]
-            if kind == CPU or not places:
+        known = self._known[self._first[kind]].variants.get(index)
+        declared = [each for each in every[1:] if each.on == kind or (each.on is None and each.takes_stream)]
+        for variant in ([known] if known is not None else []) + declared:
+            if variant.body(op.recorded) is not None:
+                self._variants[index] = variant
+                self._rtol[index] = self._known[self._first[kind]].rtol[index] if variant is known else 0.0
                 return
-            self._fixed[index] = places[0]
-            if not itself.takes_stream:
-                self._put_in(index, op, kind)
-        elif itself.takes_stream:
-            self._fixed[index] = 0 if self._devices else HOST
-        elif self._costs.measured[index]:
+
+    def _look_at(self, index: int, op: Op) -> None:
+        """Find out where an op may run, and by which variant it does where it has to."""
+        if not isinstance(op.body, PythonCall | NativeCall):
+            return
+        if (place := int(self._fixed[index])) != HOST:
+            place = self._first[self._devices[place].kind]
+            known = self._known[place]
+            if index not in self._variants and op.variant is None and self._fits(index, op, known):
+                self._variants[index], self._rtol[index] = known.variants[index], known.rtol[index]
+        elif op.on is None and self._costs.measured[index] and not variants_of(op.recorded)[0].takes_stream:
             places = [place for place, known in self._known.items() if self._fits(index, op, known)]
             if places:
                 self._choices[index] = places
@@ -131,24 +138,10 @@ class _Choice:
         variant = known.variants.get(index)
         return variant is not None and not np.isnan(known.seconds[index]) and variant.body(op.recorded) is not None
 
-    def _put_in(self, index: int, op: Op, kind: str) -> None:
-        """Have an op that is bound to a kind run a variant for it, if there is one."""
-        place = next((place for place in self._known if self._devices[place].kind == kind), None)
-        known = None if place is None else self._known[place].variants.get(index)
-        declared = [each for each in variants_of(op.recorded)[1:] if _is_there(each, kind)]
-        for variant in ([known] if known is not None else []) + declared:
-            if variant.body(op.recorded) is not None:
-                self._variants[index] = variant
-                if place is not None and variant is known:
-                    self._rtol[index] = self._known[place].rtol[index]
-                return
-
     def _take(self, index: int, place: int) -> None:
         """Let an op take what it does on a device."""
-        known = self._known.get(place)
-        if known is None or np.isnan(known.seconds[index]):
-            return
-        if index in self._variants and self._variants[index] is not known.variants.get(index):
+        known = self._known[self._first[self._devices[place].kind]]
+        if np.isnan(known.seconds[index]) or self._variants.get(index) is not known.variants.get(index):
             return
         self._seconds[index], self._spread[index] = known.seconds[index], known.spread[index]
         self._say(index, f"{known.source[index]}, on {self._devices[place].name}")

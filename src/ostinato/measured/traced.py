@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,24 +32,31 @@ def costing_of_trace(trace: Trace) -> Costing:
     """
 
     def costed(ops: tuple[Op, ...]) -> Costed:
-        names = [op.name for op in ops]
-        if names != list(trace.op_names) or [str(op.call_site) for op in ops] != list(trace.op_sites):
+        traced = _of_graph(trace)
+        looks = [(op.name, str(op.call_site)) for op in ops]
+        if looks != [(trace.op_names[place], trace.op_sites[place]) for place in traced]:
             raise ValueError(
-                f"costs= is a trace of another graph: of {len(trace.op_names)} ops, this one has {len(ops)}, or they "
+                f"costs= is a trace of another graph: of {len(traced)} ops, this one has {len(ops)}, or they "
                 "have other names or were recorded elsewhere"
             )
-        chosen = _variants(trace, ops)
+        chosen = _variants(trace, ops, traced)
         ran = with_variants(ops, chosen, dict.fromkeys(chosen, math.inf))  # a trace does not say what they were held to
-        return Costed(ran, durations(trace, estimate(ran), "traced"))
+        return Costed(ran, durations(trace, estimate(ran), "traced", traced))
 
     return costed
 
 
-def _variants(trace: Trace, ops: tuple[Op, ...]) -> dict[int, Variant]:
+def _of_graph(trace: Trace) -> list[int]:
+    """Return the ops of a trace that are the graph's, in its order: not those that compiling added."""
+    added = trace.added or [False] * len(trace.op_names)
+    return [place for place, is_added in enumerate(added) if not is_added]
+
+
+def _variants(trace: Trace, ops: tuple[Op, ...], traced: Sequence[int]) -> dict[int, Variant]:
     """Return the variants that ops ran in a trace, by index."""
     found = {}
-    for index, label in enumerate(trace.op_variants):
-        if label:
+    for index, place in enumerate(traced if len(trace.op_variants) else ()):
+        if label := trace.op_variants[place]:
             variant = next((each for each in variants_of(ops[index].recorded) if each.label == label), None)
             if variant is None:
                 raise ValueError(f"costs= is a trace of {ops[index].name!r} as {label}, a variant that is not declared")
@@ -56,12 +64,19 @@ def _variants(trace: Trace, ops: tuple[Op, ...]) -> dict[int, Variant]:
     return found
 
 
-def durations(trace: Trace, costs: Costs, source: str) -> Costs:
-    """Return costs with what was traced in place of what was known: medians over the steps, and their spread."""
+def durations(trace: Trace, costs: Costs, source: str, traced: Sequence[int] | None = None) -> Costs:
+    """Return costs with what was traced in place of what was known: medians over the steps, and their spread.
+
+    `traced` says which op of the trace each op is; None: the trace has the same ones.
+    """
     seconds, spread, origin = costs.seconds.copy(), costs.spread.copy(), costs.source.copy()
     sources = costs.sources if source in costs.sources else (*costs.sources, source)
     overhead = _overhead(trace)
-    for op, taken in _by_op(trace):
+    index = None if traced is None else {place: op for op, place in enumerate(traced)}
+    for place, taken in _by_op(trace):
+        op = place if index is None else index.get(place, -1)
+        if op < 0:
+            continue
         ns, spread[op] = median_and_spread(np.maximum(taken - overhead, 1))
         seconds[op] = ns * 1e-9
         origin[op] = sources.index(source)
@@ -74,7 +89,8 @@ def _overhead(trace: Trace) -> int:
     Where one op follows the other at once, what lies between their records is the end of one look at the clock and the
     begin of the next; the other halves are within the records.
     """
-    records = np.sort(trace.records, order=("thread", "start"))
+    on_cpus = trace.records[trace.records["issued"] == 0]  # devices have clocks of their own
+    records = np.sort(on_cpus, order=("thread", "start"))
     same = records["thread"][1:] == records["thread"][:-1]
     gaps = (records["start"][1:] - records["end"][:-1])[same]
     short = gaps[(gaps >= 0) & (gaps <= _MOST_OVERHEAD)]

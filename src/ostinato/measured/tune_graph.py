@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from ostinato.compile.flatten import flatten
 from ostinato.cores import usable_cores
 from ostinato.devices.discovery import usable
-from ostinato.errors import ContractError
+from ostinato.errors import ContractError, DeviceError
 from ostinato.graph.variant import CPU
 from ostinato.measured.cases.case import Case, cases_of, kinds_for
 from ostinato.measured.measuring.leased import on_record
@@ -216,7 +216,8 @@ def _session(
 
     measure_machine(len(processors))  # what compile weighs the times of ops against
     for device in devices.values():
-        measure_device(device)
+        with contextlib.suppress(DeviceError):  # its variants will tell
+            measure_device(device)
     with Session(processors, policy=POLICY, progress=progress, init=init, accelerators=devices) as session:
 
         def measured(case: Case, *, rtol: float, budget: Budget | None) -> Report:

@@ -88,7 +88,7 @@ class Session:
         if self._init is not None:
             self._init()
         if case.kind in self.accelerators:
-            raise Unshippable(f"{self.accelerators[case.kind].name} is used through what this process knows of it")
+            raise Unshippable(f"streams and arrays of {self.accelerators[case.kind].name} are of one process")
         if self._init is not None:
             raise Unshippable("the machine has an init function")
 

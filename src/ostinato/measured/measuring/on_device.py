@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostinato.devices.array import DeviceArray, empty
 from ostinato.devices.registry import address_of
-from ostinato.errors import GraphError, TaskError
+from ostinato.errors import DeviceError, GraphError, TaskError
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.graph import Graph
 from ostinato.graph.op import Op
@@ -76,7 +78,8 @@ class DeviceSubject(Subject):
     def once(self) -> None:
         super().once()
         assert self._memory is not None
-        self._memory.download()
+        with _told():
+            self._memory.download()
 
     def close(self) -> None:
         super().close()
@@ -98,12 +101,13 @@ class DeviceSubject(Subject):
 
     def _upload(self) -> None:
         stand_ins = self._problem.stand_ins
-        if self._memory is None or self._memory.stand_ins is not stand_ins:
-            self._memory = _Memory(stand_ins, self._device)
-            self._stale = True
-        if self._stale:
-            self._memory.upload()
-            self._stale = False
+        with _told():
+            if self._memory is None or self._memory.stand_ins is not stand_ins:
+                self._memory = _Memory(stand_ins, self._device)
+                self._stale = True
+            if self._stale:
+                self._memory.upload()
+                self._stale = False
 
     def _new_program(self, count: int) -> Program:
         self._upload()
@@ -128,6 +132,15 @@ class DeviceSubject(Subject):
             raise failure_of(error.__cause__ or error) from None
         finally:
             end_if_forked()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Have what a device fails at told as a variant's failure: memory that is not there, or a device that is lost."""
+    try:
+        yield
+    except DeviceError as error:
+        raise failure_of(error) from None
 
 
 class _Memory:
