@@ -316,3 +316,17 @@ def test_a_mirror_is_as_large_as_what_is_used_there() -> None:
     recorded.add("elsewhere", 1, (a[990:], Write))
     sizes = {(m.memory, m.high - m.low) for m in recorded.bench().found.mirrors}
     assert sizes == {(0, 80), (0, 32), (1, 80)}
+
+
+def test_a_failure_does_not_reach_others_by_way_of_a_copy_that_they_share() -> None:
+    a = np.zeros(8)
+    recorded = Recorded()
+    recorded.add("left", 0, (a[:4], Write))
+    recorded.add("right", 0, (a[4:], Write))
+    recorded.add("all", HOST, (a, Read))
+    recorded.add("some", HOST, (a[4:], Read))
+    bench = recorded.bench()
+    of = {op.name: op.index for op in bench.found.ops}
+    skipped = Interpreter(bench).run(1, frozenset({(of["left"], 0)}))
+    assert (of["all"], 0) in skipped
+    assert (of["some"], 0) not in skipped
