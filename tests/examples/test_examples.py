@@ -1,13 +1,17 @@
 """Every example runs, and its replay equals its plain loop."""
 
 import importlib.util
+import io
 import itertools
 import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+
+from ostinato.devices import discovery
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -76,6 +80,51 @@ def test_image_pipeline_writes_the_files_of_the_loop(tmp_path, capsys):
     assert [path.name for path in sorted(output.iterdir())] == [f"{k:04}-waves-{k}.png" for k in range(7)]
 
 
+def smoothed_by_numpy(noisy, reach, like):
+    values = noisy.astype(np.int32)
+    here = values[reach:-reach, reach:-reach]
+    weights, total = np.zeros((2, *here.shape), np.int32)
+    for i, j in itertools.product(range(2 * reach + 1), repeat=2):
+        other = values[i : i + len(here), j : j + here.shape[1]]
+        weight = np.maximum(0, like**2 - (other - here) ** 2)
+        weights += weight
+        total += weight * other
+    return (total + weights // 2) // weights
+
+
+def test_device_pipeline_gives_the_files_of_the_loop(tmp_path, capsys):
+    pytest.importorskip("PIL", reason="needs Pillow, from the extra demo")
+    if not discovery.usable():
+        pytest.skip("no device")
+    example = load("device_pipeline")
+    assert example.main(["--count", "9", "--size", "32", "--output", str(tmp_path)]) == 0
+    assert "byte for byte: yes" in capsys.readouterr().out
+    assert (tmp_path / "device_pipeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_device_pipeline_smooths_as_numpy_does():
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow, from the extra demo")
+    if not discovery.usable():
+        pytest.skip("no device")
+    example = load("device_pipeline")
+    (photograph,) = example.take(1, 64)
+    noisy, _ = example.buffers(64)
+    example.decode([photograph], 0, noisy)
+    (result,) = example.plain_loop([photograph], 64)
+    with image.open(io.BytesIO(result)) as clean:
+        assert np.array_equal(np.asarray(clean), smoothed_by_numpy(noisy, example.REACH, example.LIKE))
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_device_pipeline_without_a_device_says_what_is_missing(installed, capsys, monkeypatch):
+    pytest.importorskip("PIL", reason="needs Pillow, from the extra demo")
+    example = load("device_pipeline")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
+    with discovery.in_place(()):
+        assert example.main(["--count", "1", "--size", "32"]) == installed
+    assert ("a driver" if installed else "ostinato[opencl]") in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("blocks", [1, 3, 60])
 def test_waterfall_draws_the_picture_of_the_loop(blocks, capsys):
     assert load("waterfall").main(["--blocks", str(blocks)]) == 0
@@ -135,11 +184,11 @@ def test_tuned_graph_whatever_variant_it_takes(steps):
 def test_help_and_length(path, capsys):
     if path.stem == "jacobi_numba":
         pytest.importorskip("numba", reason="needs the extra numba")
-    if path.stem == "image_pipeline":
+    if path.stem in ("image_pipeline", "device_pipeline"):
         pytest.importorskip("PIL", reason="needs Pillow, from the extra demo")
     with pytest.raises(SystemExit) as caught:
         load(path.stem).main(["--help"])
     assert caught.value.code == 0
     assert "usage:" in capsys.readouterr().out
-    assert len(path.read_text().splitlines()) <= 120
+    assert len(path.read_text().splitlines()) <= 150
     assert f"({path.name})" in (EXAMPLES / "README.md").read_text()

@@ -29,6 +29,26 @@ def trace() -> Trace:
     )
 
 
+@pytest.fixture
+def of_devices() -> Trace:
+    """A copy to a device and a kernel on two streams, issued by thread 1, and a task that thread 0 runs meanwhile."""
+    rows = [
+        (0, 5, 2, 0, 1200, 1300, 1100),
+        (1, 5, 2, 1, 1300, 1900, 1150),
+        (2, 5, 0, 2, 1200, 1700, 0),
+        (1, 6, 2, 1, 1900, 2200, 1200),
+    ]
+    return Trace(
+        records=np.array(rows, RECORD),
+        op_names=["copy to fake:0 for 'smooth'", "smooth", "decode"],
+        op_sites=["a.py:1", "a.py:1", "a.py:2"],
+        lane_processors=["cpu:1", "cpu:1", "cpu:0"],
+        devices={2: "fake:0"},
+        added=[True, False, False],
+        copies=[True, False, False],
+    )
+
+
 def empty() -> Trace:
     return Trace(np.empty(0, RECORD), [], [], [])
 
@@ -60,6 +80,27 @@ def test_one_track_per_thread(trace):
         if event["name"] == "thread_name"
     }
     assert names == {0: "thread 0", 1: "thread 1"}
+
+
+def test_devices_are_tracks_and_what_issued_for_them_is_marked(of_devices):
+    assert repr(of_devices) == "<Trace: 4 records of 2 steps on 1 threads, fake:0>"
+    saved = of_devices.to_dict()
+    events = saved["traceEvents"]
+    assert saved["otherData"]["start_ns"] == 1100
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert tracks == {0: "thread 0", 2: "fake:0"}
+    (copy, smooth, decode, _) = (event for event in events if event["ph"] == "X")
+    assert [copy["cat"], smooth["cat"], decode["cat"]] == ["copy", "op", "op"]
+    assert [smooth["tid"], smooth["ts"], smooth["dur"]] == [2, 0.2, 0.6]
+    assert [smooth["args"]["processor"], decode["args"]["processor"]] == ["fake:0", "cpu:0"]
+    issues = [(event["name"], event["tid"], event["ts"]) for event in events if event["ph"] == "i"]
+    assert issues[1:] == [("issue smooth", 1, 0.05), ("issue smooth", 1, 0.1)]
+
+
+def test_what_streams_do_at_once_keeps_a_device_busy_once(of_devices):
+    of_devices.records["end"][0] = 1700  # the copy, under way beside the kernel
+    assert of_devices.busy() == {"thread 0": pytest.approx(500e-9), "fake:0": pytest.approx(1000e-9)}
+    assert empty().busy() == {}
 
 
 @pytest.mark.parametrize("make", [lambda trace: trace, lambda trace: empty()])
@@ -139,6 +180,19 @@ def test_plot_shows_the_last_steps_only(trace, tmp_path):
     assert ">step 8<" in last
     with pytest.raises(ValueError, match="at least 1"):
         trace.plot(tmp_path / "none.svg", steps=0)
+
+
+def test_plot_has_rows_for_the_streams_of_devices(of_devices, tmp_path):
+    picture = drawn(of_devices, tmp_path)
+    for words in ("thread 0", "thread 1", "fake:0, stream 0", "fake:0, stream 1", "copy", "issue", "step 5", "smooth"):
+        assert f">{words}<" in picture
+    assert "decode, smooth; busy: thread 0 45%, fake:0 91%" in picture
+
+
+def test_threads_alone_have_nothing_of_devices_in_their_picture(trace, tmp_path):
+    picture = drawn(trace, tmp_path)
+    assert "filter, load, store: 6 operations, 12% busy" in picture
+    assert not any(f">{words}<" in picture for words in ("copy", "issue"))
 
 
 def test_plot_without_matplotlib_names_the_extra(trace, tmp_path, monkeypatch):

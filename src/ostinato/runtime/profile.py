@@ -9,7 +9,7 @@ import numpy as np
 
 from ostinato.compile.coherent_ops import AddedOp
 from ostinato.compile.completions import Carried, Completion
-from ostinato.runtime.record import records_of
+from ostinato.runtime.record import ready, records_of, start_when_ready
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -65,7 +65,8 @@ class Profile(Sequence[ProfileRecord]):
         self.dropped = dropped
         self._scheduled = scheduled
         self._processors = processors
-        self._ready = _ready(self._found, scheduled, submitted)
+        self._ready = ready(self._found, scheduled, submitted)
+        start_when_ready(self._found, self._ready)
         waits = [op.index for op in scheduled.ops if isinstance(op.body, Completion | Carried)]
         self._shown = np.flatnonzero(~np.isin(self._found["op"], waits)).tolist()
 
@@ -133,25 +134,3 @@ def profile_of(run: _core.Run, scheduled: Scheduled, processors: Sequence[Proces
     parts = [(found, lost) for _, found, lost in records_of(run, len(scheduled.ops))]
     found = np.concatenate([part for part, _ in parts])
     return Profile(found, sum(lost for _, lost in parts), scheduled, processors, run.submitted)
-
-
-def _ready(found: np.ndarray[Any, Any], scheduled: Scheduled, submitted: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """When all was done that each record's op comes after: of these records, sorted by step and op."""
-    ready = np.full(len(found), submitted)
-    if not len(found):
-        return ready
-    edges, n_ops = scheduled.edges, len(scheduled.ops)
-    first = int(found["step"][0])
-    keys = (found["step"] - first).astype(np.int64) * n_ops + found["op"]
-    begin = np.searchsorted(edges.dst, np.arange(n_ops + 1))
-    most = np.diff(begin).max(initial=0)
-    for place in range(most):  # the first predecessor of every op, then the second, ...
-        edge = begin[found["op"]] + place
-        has = edge < begin[found["op"] + 1]
-        back = edges.distance[edge[has]].astype(np.int64) * n_ops
-        before = keys[has] - found["op"][has] + edges.src[edge[has]] - back
-        at = np.minimum(np.searchsorted(keys, before), len(keys) - 1)
-        ended = np.where(keys[at] == before, found["end"][at], submitted)
-        ready[has] = np.maximum(ready[has], ended)
-    earliest: np.ndarray[Any, np.dtype[np.int64]] = np.minimum(ready, found["start"])
-    return earliest

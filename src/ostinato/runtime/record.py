@@ -13,10 +13,11 @@ from ostinato.compile.completions import Carried, Completion
 from ostinato.graph.body import Copy, Inserted
 
 if TYPE_CHECKING:
+    from ostinato.compile.schedule import Scheduled
     from ostinato.runtime.program import Program
     from ostinato.view.trace import Trace
 
-__all__ = ["records_of", "trace_of"]
+__all__ = ["ready", "records_of", "start_when_ready", "trace_of"]
 
 _CORE_RECORD = np.dtype(
     [
@@ -48,26 +49,58 @@ def trace_of(program: Program, run: _core.Run) -> Trace:
     scheduled = program._scheduled
     waits = np.array([isinstance(op.body, Completion | Carried) for op in scheduled.ops], bool)
     processors = enumerate(program._machine.processors) if scheduled.staged is not None else ()
-    parts = []
-    dropped = 0
-    for lane, found, lost in records_of(run, len(scheduled.ops)):
-        found = found[(found["status"] < _SKIPPED) & ~waits[found["op"]]]
-        part = np.empty(len(found), RECORD)
-        for field in ("op", "step", "start", "end", "issued"):
-            part[field] = found[field]
-        part["thread"] = found["seat"]
-        part["lane"] = lane
-        parts.append(part)
-        dropped += lost
-    records = np.concatenate(parts) if parts else np.empty(0, RECORD)
+    parts = list(records_of(run, len(scheduled.ops)))
+    found = np.concatenate([np.empty(0, _CORE_RECORD), *(part for _, part, _ in parts)])
+    lanes = np.repeat([lane for lane, _, _ in parts], [len(part) for _, part, _ in parts])
+    order = np.lexsort((found["op"], found["step"]))
+    found, lanes = found[order], lanes[order]
+    if scheduled.staged is not None:
+        start_when_ready(found, ready(found, scheduled, run.submitted))
+    shown = (found["status"] < _SKIPPED) & ~waits[found["op"]]
+    records = np.empty(np.count_nonzero(shown), RECORD)
+    for field in ("op", "step", "start", "end", "issued"):
+        records[field] = found[field][shown]
+    records["thread"] = found["seat"][shown]
+    records["lane"] = lanes[shown]
     return Trace(
         records[np.argsort(records["start"], kind="stable")],
         [op.name for op in scheduled.ops],
         [str(op.call_site) for op in scheduled.ops],
         [f"cpu:{home}" for home in run.homes],
-        dropped,
+        sum(lost for _, _, lost in parts),
         [op.variant.label if op.variant else "" for op in scheduled.ops],
         {number: processor.name for number, processor in processors if processor.device is not None},
         [isinstance(op.body, Inserted) for op in scheduled.ops],
         [isinstance(op.body, Copy | Transferred) for op in scheduled.ops],
     )
+
+
+def start_when_ready(found: np.ndarray[Any, Any], ready: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+    """Have the work of devices start when all is done that it waits for there: its stream did nothing before."""
+    on_device = found["issued"] > 0
+    later = np.maximum(found["start"], np.minimum(ready, found["end"]))
+    found["start"] = np.where(on_device, later, found["start"])
+
+
+def ready(found: np.ndarray[Any, Any], scheduled: Scheduled, submitted: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """When all was done that each record's op comes after: of these records, sorted by step and op."""
+    ready = np.full(len(found), submitted)
+    if not len(found):
+        return ready
+    edges, n_ops = scheduled.edges, len(scheduled.ops)
+    first = int(found["step"][0])
+    keys = (found["step"] - first).astype(np.int64) * n_ops + found["op"]
+    begin = np.searchsorted(edges.dst, np.arange(n_ops + 1))
+    most = np.diff(begin).max(initial=0)
+    for place in range(most):  # the first predecessor of every op, then the second, ...
+        edge = begin[found["op"]] + place
+        has = edge < begin[found["op"] + 1]
+        back = edges.distance[edge[has]].astype(np.int64) * n_ops
+        before = keys[has] - found["op"][has] + edges.src[edge[has]] - back
+        at = np.minimum(np.searchsorted(keys, before), len(keys) - 1)
+        ended = np.where(keys[at] == before, found["end"][at], submitted)
+        ready[has] = np.maximum(ready[has], ended)
+    # A device's work may be given to it before.
+    latest = np.where(found["issued"] > 0, found["end"], found["start"])
+    earliest: np.ndarray[Any, np.dtype[np.int64]] = np.minimum(ready, latest)
+    return earliest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -153,8 +154,9 @@ def _bars(
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel(f"time ({unit})", color=INK)
     axes.label_outer()
-    caption = _caption(trace, records, row, _names(trace, rows), float(own_span)) + left_out
-    axes.set_title(f"{title + ': ' if title else ''}{caption}", loc="left", fontsize=10, color=INK)
+    caption = _caption(dataclasses.replace(trace, records=records), len(rows), float(own_span)) + left_out
+    room = "\n" if trace.devices else ""  # for the legend, which is longer
+    axes.set_title(f"{title + ': ' if title else ''}{caption}{room}", loc="left", fontsize=10, color=INK)
     patches = [Patch(color=colour, label=f"step {number}") for number, colour in colours.items()]
     patches += [Patch(color=COPY, label="copy")] if any(copies) else []
     axes.legend(
@@ -205,12 +207,12 @@ def _turns(records: NDArray[np.void], row: NDArray[np.intp]) -> Iterator[tuple[i
         yield step, second[place]
 
 
-def _caption(trace: Trace, records: NDArray[np.void], row: NDArray[np.intp], rows: list[str], span: float) -> str:
-    """Say what is shown, and how busy threads were; where there are devices, each row on its own."""
-    own = [op for op in np.unique(records["op"]).tolist() if not (trace.added and trace.added[op])]
+def _caption(trace: Trace, rows: int, span: float) -> str:
+    """Say what is shown, and how busy threads were; where there are devices, each on its own."""
+    own = [op for op in np.unique(trace.records["op"]).tolist() if not (trace.added and trace.added[op])]
     names = sorted({trace.op_names[op] for op in own})
     what = ", ".join(names) if len(names) <= 3 else f"{len(names)} kinds of operations"
-    busy = np.bincount(row, records["end"] - records["start"], len(rows)) / max(span, 1)
+    busy = {name: 1e9 * seconds / max(span, 1) for name, seconds in trace.busy().items()}
     if not trace.devices:
-        return f"{what}: {len(records)} operations, {busy.mean():.0%} busy"
-    return f"{what}; busy: " + ", ".join(f"{name} {share:.0%}" for name, share in zip(rows, busy, strict=True))
+        return f"{what}: {len(trace.records)} operations, {sum(busy.values()) / max(rows, 1):.0%} busy"
+    return f"{what}; busy: " + ", ".join(f"{name} {share:.0%}" for name, share in busy.items())

@@ -71,6 +71,20 @@ class Trace:
         dropped = f", {self.dropped} dropped" if self.dropped else ""
         return f"<Trace: {len(self)} records of {steps} steps on {where}{dropped}>"
 
+    def busy(self) -> dict[str, float]:
+        """Return for how many seconds each thread, and each device, was at work, by its name.
+
+        What a device has begun and not ended is work of it; what several streams do at once counts once.
+        """
+        busy = {}
+        for thread in np.unique(self.records["thread"]).tolist():
+            own = self.records[self.records["thread"] == thread]
+            own = np.sort(own[["start", "end"]], order="start")
+            before = np.maximum.accumulate(np.concatenate([own["start"][:1], own["end"][:-1]]))
+            alone = np.maximum(own["end"] - np.maximum(own["start"], before), 0)
+            busy[self.row_name(thread)] = float(alone.sum()) / 1e9
+        return busy
+
     def row_name(self, thread: int) -> str:
         """Return what a thread, or a device, is called."""
         return self.devices.get(thread, f"thread {thread}")
