@@ -11,6 +11,7 @@ from benchmarks import (
     before,
     cuda_graphs,
     device_chains,
+    device_pipeline,
     device_run_ahead,
     fixed_costs,
     graph_tuning,
@@ -143,6 +144,23 @@ def _streams(rows: Sequence[Row]) -> list[Target]:
             issued = float(np.median(np.divide(samples[name, case, who], samples[name, case, ahead.DONE])))
             found.append(Target(f"{case}: {ahead.ISSUED} to {ahead.DONE}", issued, 0.1))
     return found
+
+
+def _pipeline(rows: Sequence[Row]) -> list[Target]:
+    """A step against what its busiest processor does in it, round by round."""
+    pipeline = device_pipeline
+    samples = {row.contestant: row.samples for row in rows if row.benchmark == pipeline.BENCHMARK}
+    busy = [each for who, each in samples.items() if who.endswith(pipeline.BUSY)]
+    if not busy:
+        return []
+    alone = [samples[who] for who in (pipeline.KERNEL, pipeline.HOST)]
+    return [
+        Target(f"photographs through a device: a step to {what}", float(np.median(ratios)), 1.1)
+        for what, ratios in (
+            ("what its busiest processor does in it", np.divide(samples[pipeline.OURS], np.max(busy, axis=0))),
+            ("what its busiest processor takes alone", np.divide(samples[pipeline.OURS], np.max(alone, axis=0))),
+        )
+    ]
 
 
 def _cuda(rows: Sequence[Row]) -> list[Target]:
@@ -312,6 +330,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         + _tuning(rows)
         + _devices(median)
         + _streams(rows)
+        + _pipeline(rows)
         + _cuda(rows)
         + _costs(median)
     )

@@ -29,6 +29,7 @@ _TITLES = {
     "events": "Spawned tasks and events, ns",
     "before": "Beside the version before",
     "memory": "Memory, KiB more than after 1000",
+    "pipeline": "Photographs through a device, ms",
     "unchained": "Memory over unchained runs and spawned tasks, KiB more than after 10 rounds",
 }
 

@@ -16,6 +16,7 @@ from benchmarks import (
     compile_cost,
     cuda_graphs,
     device_chains,
+    device_pipeline,
     device_run_ahead,
     events,
     fixed_costs,
@@ -62,6 +63,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "devices": ("One core and two, examples/tune_matmul", tuning.run_devices),
     "chains": ("Tiny kernels on a device", device_chains.run),
     "runahead": ("Run-ahead of a device", device_run_ahead.run),
+    "pipeline": ("Photographs through a device", device_pipeline.run),
     "cuda": ("Beside CUDA's graphs", cuda_graphs.run),
     "python": ("Empty Python tasks", python_tasks.run),
 }

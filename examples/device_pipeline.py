@@ -110,9 +110,7 @@ def take(count: int, size: int) -> list[bytes]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=36, help="photographs (default: %(default)s)")
-    parser.add_argument(
-        "--size", type=int, default=256, help="pixels on a side, a multiple of 32 (default: %(default)s)"
-    )
+    parser.add_argument("--size", type=int, default=256, help="pixels on a side, times of 32 (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="draw the timeline device_pipeline.png in this directory")
     options = parser.parse_args(argv)
 
@@ -141,12 +139,11 @@ def main(argv: list[str] | None = None) -> int:
 
     busy = {name: seconds / count for name, seconds in trace.busy().items()}
     busiest = max(busy, key=busy.__getitem__)
-    equal = results == expected
     print(f"plain loop {1 / plain:.1f} photographs a second, replay {1 / replayed:.1f}")
     print("busy with one: " + ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in busy.items()))
     print(f"bound by {busiest}: one takes {replayed / busy[busiest]:.2f} times what {busiest} is busy with it")
-    print(f"files equal byte for byte: {'yes' if equal else 'NO'}")
-    return 0 if equal else 1
+    print(f"files equal byte for byte: {'yes' if results == expected else 'NO'}")
+    return 0 if results == expected else 1
 
 
 if __name__ == "__main__":
