@@ -95,7 +95,7 @@ def test_what_is_not_there_is_told(host: list[Platform], monkeypatch: pytest.Mon
     with pytest.raises(DeviceError, match="no 'opencl:0'; OpenCL lists none"):
         devices("opencl:0")
     host.append(Platform(name="One", devices=[device("A")]))
-    with pytest.raises(DeviceError, match=r"no 'opencl:1'; there are opencl:0 \(A\)"):
+    with pytest.raises(DeviceError, match=r"no 'opencl:1'; there are opencl:0 \(A, 8 compute units, One\)"):
         devices("opencl:1")
     for name in ("opencl:", "opencl:x", "opencl:GPU-1"):
         with pytest.raises(ValueError, match="opencl:INDEX"):

@@ -76,6 +76,10 @@ class Usable:
         measured again, unless the code of the task or of a variant, the processor, or a library has changed since.
         `compile` finds the results in the store.
 
+        Variants for devices of the machine, and tasks with a stream, are measured on the first device of each kind, in
+        this process: on arrays that are there already, from the issue of the first of many calls until the device is
+        done with the last. What copies there and back take is measured by itself, once for each device.
+
         Parameters
         ----------
         machine
@@ -94,8 +98,8 @@ class Usable:
         Returns
         -------
         dict of str to Report
-            By the name of the task, followed by its arrays where there are several cases of one name. ``table()`` gives
-            a line for each; ``plot(path)`` a picture.
+            By the name of the task, followed by its arrays where there are several cases of one name, and on devices by
+            their kind: ``"blur on opencl"``. ``table()`` gives a line for each; ``plot(path)`` a picture.
 
         Raises
         ------

@@ -9,6 +9,7 @@ from ostinato.tune.lease.cpu import cpu_devices
 from ostinato.tune.lease.cuda import cuda_devices
 from ostinato.tune.lease.hip import hip_devices
 from ostinato.tune.lease.lock_file import holders, lease_directory
+from ostinato.tune.lease.opencl import opencl_devices
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,17 +34,21 @@ def show_devices(console: Console) -> None:
 
     table = Table("Name", "Model", "Driver", "Identity", "Leased by", caption=f"Leases are in {lease_directory()}")
     held = {holder.identity: holder for holder in holders()}
-    for find in (cuda_devices, hip_devices, cpu_devices):
+    shown: set[str] = set()
+    for find in (cuda_devices, hip_devices, opencl_devices, cpu_devices):
         try:
             found = find()
         except DeviceError as error:  # about these devices only
             console.print(Text(str(error)))
             continue
         for device in found:
-            (identity,) = device.identities
-            holder = held.pop(identity, None)
+            identity = device.identities[0]  # an OpenCL device that is the processor has those of cores besides
+            holder = held.get(identity)
+            shown.add(identity)
             cells = (device.name, device.model, device.driver, identity, "" if holder is None else str(holder))
             table.add_row(*map(Text, cells))
     for identity, holder in held.items():  # simulated devices, and those of others
+        if identity in shown:
+            continue
         table.add_row(*map(Text, ("", "", "", identity, str(holder))))
     console.print(table)

@@ -11,7 +11,7 @@ from ostinato.cores import usable_cores
 from ostinato.errors import DeviceError
 from ostinato.tune.lease.device import Device
 
-__all__ = ["opencl_device"]
+__all__ = ["opencl_device", "opencl_devices"]
 
 SELECTED = "PYOPENCL_CTX"
 """What pyopencl's ``create_some_context`` goes by: ``platform:device``, by number."""
@@ -23,6 +23,11 @@ class _Listed(NamedTuple):
     device: Any
     identity: str
     place: str  # among the devices of all platforms
+
+
+def opencl_devices() -> list[Device]:
+    """Return the devices of all platforms, in OpenCL's order."""
+    return [_device(f"opencl:{index}", listed) for index, listed in enumerate(_listed())]
 
 
 def opencl_device(name: str) -> Device:
@@ -38,11 +43,11 @@ def opencl_device(name: str) -> Device:
     match = re.fullmatch(r"opencl:([0-9]{1,9})", name)
     if match is None:
         raise ValueError(f"{name!r}: OpenCL devices are opencl:INDEX")
-    found, index = _listed(), int(match[1])
+    found, index = opencl_devices(), int(match[1])
     if index >= len(found):
-        there = ", ".join(f"opencl:{place} ({each.device.name.strip()})" for place, each in enumerate(found))
+        there = ", ".join(f"{device.name} ({device.model})" for device in found)
         raise DeviceError(f"there is no {name!r}; " + (f"there are {there}" if there else _why_none()))
-    return _device(name, found[index])
+    return found[index]
 
 
 def _device(name: str, listed: _Listed) -> Device:
