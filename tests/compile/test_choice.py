@@ -110,6 +110,8 @@ def test_what_was_not_measured_here_or_there_stays(step: Any, devices: Any) -> N
     for here, elsewhere in (({}, {"step": US}), ({"step": 100 * US}, {})):
         found = scheduled(chain(step), knowing(here, elsewhere), devices)
         assert places(found) == [""] * 3
+        said = "step: what it takes on a CPU is not known, so it is not taken to fake:0"
+        assert found.costs.notes == (() if here else (said,))
 
 
 def test_copies_in_each_step_tip_the_balance(step: Any, devices: Any) -> None:

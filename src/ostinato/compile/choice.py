@@ -75,12 +75,13 @@ class _Choice:
         if uses_devices(ops):
             self._fixed = assigned(ops, devices, cpus).device
         self._choices: dict[int, list[int]] = {}
+        self._notes: list[str] = []
         for index, op in enumerate(self._ops):
             self._look_at(index, op)
 
     def made(self) -> Costed:
         """Return the ops with what was chosen, and what they take so."""
-        notes = [note for known in self._known.values() for note in known.notes]
+        notes = [note for known in self._known.values() for note in known.notes] + self._notes
         self._sources, self._source = list(self._costs.sources), self._costs.source.copy()
         self._seconds, self._spread = self._costs.seconds.copy(), self._costs.spread.copy()
         for index in np.flatnonzero(self._fixed != HOST).tolist():
@@ -129,10 +130,13 @@ class _Choice:
             known = self._known[place]
             if index not in self._variants and op.variant is None and self._fits(index, op, known):
                 self._variants[index], self._rtol[index] = known.variants[index], known.rtol[index]
-        elif op.on is None and self._costs.measured[index] and not variants_of(op.recorded)[0].takes_stream:
+        elif op.on is None and not variants_of(op.recorded)[0].takes_stream:
             places = [place for place, known in self._known.items() if self._fits(index, op, known)]
-            if places:
+            if places and self._costs.measured[index]:
                 self._choices[index] = places
+            elif places:
+                names = ", ".join(self._devices[place].name for place in places)
+                self._notes.append(f"{op.name}: what it takes on a CPU is not known, so it is not taken to {names}")
 
     def _fits(self, index: int, op: Op, known: Elsewhere) -> bool:
         variant = known.variants.get(index)
