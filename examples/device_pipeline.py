@@ -9,6 +9,7 @@ import argparse
 import functools
 import importlib.util
 import io
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import ostinato as ost
 from ostinato.demo import photograph
 
 SOURCE = Path(__file__).with_suffix(".cl").read_text()
-REACH, LIKE = 3, 48  # pixels to each side; what differs by less is one thing
+REACH, LIKE = 2, 48  # pixels to each side; what differs by less is one thing
 BUFFERS = 4
 
 
@@ -107,41 +108,43 @@ def take(count: int, size: int) -> list[bytes]:
     return [file.getvalue() for file in files]
 
 
+def seconds(trace: Any) -> float:
+    return float(trace.records["end"].max() - trace.records["start"].min()) / 1e9
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=36, help="photographs (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=24, help="photographs (default: %(default)s)")
     parser.add_argument("--size", type=int, default=256, help="pixels on a side, times of 32 (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="draw the timeline device_pipeline.png in this directory")
     options = parser.parse_args(argv)
 
-    photographs, count = take(options.count, options.size), options.count
-    results = [b""] * count
+    os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", "1")  # a device that is a CPU leaves the others to the host
+    photographs, results = take(options.count, options.size), [b""] * options.count
     with ost.Machine(cpus=1) as machine:
         if len(machine.processors) == 1:
-            missing = importlib.util.find_spec("pyopencl") is None
-            need = (
-                'pip install "ostinato[opencl]" pocl-binary-distribution' if missing else "a driver of OpenCL or CUDA"
-            )
-            print(f"There is no device. Needed: {need}")
-            return 0 if missing else 1
-        plain_loop(photographs[:1], options.size)  # the kernel is compiled
-        start = time.perf_counter()
-        expected = plain_loop(photographs, options.size)
-        plain = (time.perf_counter() - start) / count
+            print('There is no device. One that runs on CPUs: pip install "ostinato[opencl]" pocl-binary-distribution')
+            return 0 if importlib.util.find_spec("pyopencl") is None else 1
         with recorded(photographs, options.size, results).compile(machine) as program:
-            start = time.perf_counter()
-            program.replay(count)
-            replayed = (time.perf_counter() - start) / count
-            trace = program.trace(count)  # once more
+            expected, plain = plain_loop(photographs, options.size), []
+            program.replay(options.count)  # the kernel is compiled
+            traces = []
+            for _ in range(3):
+                start = time.perf_counter()
+                plain_loop(photographs, options.size)
+                plain.append(time.perf_counter() - start)
+                traces.append(program.trace(options.count))
+    trace = min(traces, key=seconds)  # the ones least disturbed by other processes
     if options.output:
         options.output.mkdir(parents=True, exist_ok=True)
         trace.plot(options.output / "device_pipeline.png", steps=6)
 
-    busy = {name: seconds / count for name, seconds in trace.busy().items()}
+    busy = trace.busy()
     busiest = max(busy, key=busy.__getitem__)
-    print(f"plain loop {1 / plain:.1f} photographs a second, replay {1 / replayed:.1f}")
-    print("busy with one: " + ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in busy.items()))
-    print(f"bound by {busiest}: one takes {replayed / busy[busiest]:.2f} times what {busiest} is busy with it")
+    for who, took in (("plain loop", min(plain)), ("replay", seconds(trace))):
+        print(f"{who}: {options.count / took:.1f} photographs a second")
+    print("busy in that: " + ", ".join(f"{name} {each / seconds(trace):.0%}" for name, each in busy.items()))
+    print(f"bound by {busiest}: {1e3 * busy[busiest] / options.count:.1f} ms a photograph")
     print(f"files equal byte for byte: {'yes' if results == expected else 'NO'}")
     return 0 if results == expected else 1
 

@@ -122,7 +122,7 @@ def test_device_pipeline_without_a_device_says_what_is_missing(installed, capsys
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
     with discovery.in_place(()):
         assert example.main(["--count", "1", "--size", "32"]) == installed
-    assert ("a driver" if installed else "ostinato[opencl]") in capsys.readouterr().out
+    assert "ostinato[opencl]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 60])
@@ -190,5 +190,5 @@ def test_help_and_length(path, capsys):
         load(path.stem).main(["--help"])
     assert caught.value.code == 0
     assert "usage:" in capsys.readouterr().out
-    assert len(path.read_text().splitlines()) <= 150
+    assert len(path.read_text().splitlines()) <= 160
     assert f"({path.name})" in (EXAMPLES / "README.md").read_text()

@@ -29,7 +29,7 @@ UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 MOST_ROWS = 32
 """Of more, the first ones are drawn."""
 
-LETTER = 0.011
+LETTER = 0.009
 """How wide a letter of a bar's name is, of the whole width: where there is no room, there is no name."""
 
 
@@ -148,7 +148,8 @@ def _bars(
     ]
     bars = PolyCollection(list(corners.transpose(2, 0, 1)), facecolors=faces, linewidths=0)
     axes.add_collection(bars)
-    _write_names(axes, trace, records, left, right, row, span / scale)
+    inks = ["white" if copy or step in colours else INK for step, copy in zip(records["step"], copies, strict=True)]
+    _write_names(axes, [trace.op_names[op] for op in records["op"]], left, right, row, inks, span / scale)
     issues = _mark_issues(axes, trace, records, rows, (records["issued"] - origin) / scale)
     axes.set_xlim(0, span / scale)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -156,7 +157,8 @@ def _bars(
     axes.label_outer()
     caption = _caption(dataclasses.replace(trace, records=records), len(rows), float(own_span)) + left_out
     room = "\n" if trace.devices else ""  # for the legend, which is longer
-    axes.set_title(f"{title + ': ' if title else ''}{caption}{room}", loc="left", fontsize=10, color=INK)
+    caption = f"{title + ': ' if title else ''}{caption}{room}"
+    axes.set_title(caption, loc="left", fontsize=10, color=INK, linespacing=1.8)
     patches = [Patch(color=colour, label=f"step {number}") for number, colour in colours.items()]
     patches += [Patch(color=COPY, label="copy")] if any(copies) else []
     axes.legend(
@@ -173,18 +175,17 @@ def _bars(
 
 def _write_names(
     axes: Axes,
-    trace: Trace,
-    records: NDArray[np.void],
+    names: list[str],
     left: NDArray[np.float64],
     right: NDArray[np.float64],
     row: NDArray[np.intp],
+    inks: list[str],
     width: float,
 ) -> None:
     """Write the names of operations into bars that are wide enough."""
-    for op, begin, end, place in zip(records["op"].tolist(), left, right, row, strict=True):
-        name = trace.op_names[op]
+    for name, begin, end, place, ink in zip(names, left, right, row, inks, strict=True):
         if end - begin > (len(name) + 1) * LETTER * width:
-            axes.text((begin + end) / 2, place, name, color="white", fontsize=9, ha="center", va="center")
+            axes.text((begin + end) / 2, place, name, color=ink, fontsize=9, ha="center", va="center")
 
 
 def _mark_issues(
