@@ -26,6 +26,24 @@ bool queued(const RunHandle& handle) {
     return handle.run->index != 0;
 }
 
+// Those of which it is known that devices have done them: where nobody in a step waits for that, it is looked at now
+// and then. Of a run that lanes have entered.
+std::uint64_t steps_on_devices(const RunHandle& handle) {
+    const Program& program = *handle.program;
+    const Run& run = *handle.run;
+    std::uint64_t least = run.requested;
+    const std::lock_guard<std::mutex> lock(handle.program->mutex);  // the plan stays until the run has ended
+    if (!run.plan || !run.plan->device)
+        return least;
+    for (const std::vector<std::uint32_t>& lane : run.plan->device->lazy) {
+        for (const std::uint32_t number : lane) {
+            const std::uint64_t done = program.signals[number]->timeline.value.load(std::memory_order_acquire);
+            least = std::min(least, done - std::min(done, run.first.load(std::memory_order_relaxed)));
+        }
+    }
+    return least;
+}
+
 std::uint64_t steps_of(const RunHandle& handle) {
     const Run& run = *handle.run;
     if (run.done.load(std::memory_order_acquire))
@@ -42,7 +60,7 @@ std::uint64_t steps_of(const RunHandle& handle) {
                                         std::min(lane->begun.load(std::memory_order_relaxed),
                                                  run.first.load(std::memory_order_relaxed)));
     }
-    return least;
+    return std::min(least, steps_on_devices(handle));
 }
 
 bool cancelled(const RunHandle& handle) {

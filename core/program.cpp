@@ -34,6 +34,8 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
         lane->timeline.value = schedule->first_step * lane->order->ops.size();
         lane->block(frontier, 1);
         lanes.push_back(std::move(lane));
+        if (schedule->lanes[i].home >= machine->seats().size())
+            throw std::invalid_argument("a lane is at home on a seat that the machine lacks");
         if (std::find(homes.begin(), homes.end(), schedule->lanes[i].home) == homes.end())
             homes.push_back(schedule->lanes[i].home);
         if (!signals.empty()) {
