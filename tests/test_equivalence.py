@@ -21,7 +21,7 @@ def examples(count):
 
 @pytest.fixture(scope="module")
 def machines():
-    found = {cpus: ost.Machine(cpus=cpus) for cpus in (1, 2, 3, 4)}
+    found = {cpus: ost.Machine(cpus=cpus, gpus=0) for cpus in (1, 2, 3, 4)}
     yield found
     for machine in found.values():
         machine.close()

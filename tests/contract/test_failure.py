@@ -25,7 +25,7 @@ def fail_at(x: ost.ReadWrite, step, at):
 
 @pytest.fixture(scope="module", params=[1, 2])
 def machine(request):
-    with ost.Machine(cpus=request.param) as machine:
+    with ost.Machine(cpus=request.param, gpus=0) as machine:
         yield machine
 
 

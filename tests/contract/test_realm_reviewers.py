@@ -30,7 +30,7 @@ def chain(x, ops=4, **options):
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["1 thread", "2 threads"])
 def machine(request):
-    with ost.Machine(cpus=request.param) as machine:
+    with ost.Machine(cpus=request.param, gpus=0) as machine:
         yield machine
 
 

@@ -33,7 +33,7 @@ MORE = int(os.environ.get("OSTINATO_MORE_EXAMPLES", "1"))
 
 @pytest.fixture(scope="module")
 def machines():
-    found = {cpus: ost.Machine(cpus=cpus) for cpus in (1, 2, 3, 4)}
+    found = {cpus: ost.Machine(cpus=cpus, gpus=0) for cpus in (1, 2, 3, 4)}
     yield found
     for machine in found.values():
         machine.close()
@@ -68,7 +68,8 @@ def capture(width=4, size=16, entries=None):
 
 def add_others(forms, draw):
     """Add two schedules, for costs drawn at random, on as many lanes as they like and on one."""
-    present, processors = forms.present.scheduled, len(forms.program.machine.processors)
+    present = forms.present.scheduled
+    processors = sum(processor.kind == "cpu" for processor in forms.program.machine.processors)
     added = []
     for threads in (processors, 1):
         seconds = np.array([draw.choice((1e-8, 1e-6, 1e-4)) for _ in present.ops])
