@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray, empty
 from ostinato.devices.fake import FakeDevice, ForeignArray, install
 from ostinato.devices.shadow import Reserved
+from ostinato.errors import DeviceError
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -91,6 +95,17 @@ def test_numpy_is_told_what_to_do(kind: Kind) -> None:
         array[0] = 1.0  # type: ignore[index]
     with pytest.raises(TypeError):
         memoryview(array)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("use", [bool, pickle.dumps, copy.copy, copy.deepcopy])
+def test_python_is_told_what_to_do(kind: Kind, use: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match=r"array\.get\(\) is a copy of it"):
+        use(empty(kind.device, 1))
+
+
+def test_more_bytes_than_there_are_addresses_are_refused(kind: Kind) -> None:
+    with pytest.raises(DeviceError, match="36893488147419103232 bytes cannot be allocated"):
+        empty(kind.device, 2**62)
 
 
 def test_set_casts_and_broadcasts_as_an_assignment_does(kind: Kind) -> None:

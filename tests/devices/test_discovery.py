@@ -73,6 +73,16 @@ def test_an_extra_that_is_not_installed_is_told_to_who_misses_a_device(
     )
 
 
+def test_who_misses_a_device_is_told_where_a_driver_comes_from(
+    kinds: dict[str, types.ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "_ADVICE", {"second": "buy one"})
+    kinds["first"].devices = list
+    kinds["second"].devices = list
+    assert discovery.usable() == ()
+    assert discovery.told_reasons() == "; second: buy one"
+
+
 @pytest.mark.forks
 def test_a_forked_child_has_none_of_the_parents(kinds: dict[str, types.ModuleType]) -> None:
     kinds["first"].devices = lambda: [FakeDevice()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from ostinato.devices import registry
 from ostinato.devices.shadow import Reserved, bytes_at, view_of
 from ostinato.devices.transfers import move, planned
+from ostinato.errors import DeviceError
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
@@ -103,7 +105,10 @@ def empty(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike = f
         raise ValueError("negative dimensions are not allowed")
     if dtype.hasobject:
         raise TypeError(f"an array of dtype {dtype} holds Python objects, which have no place on a device")
-    return device.allocate(prod(map(operator.index, sizes)) * dtype.itemsize).array(sizes, dtype)
+    nbytes = prod(map(operator.index, sizes)) * dtype.itemsize
+    if nbytes > sys.maxsize:  # drivers would take the lower bits for it
+        raise DeviceError(f"{device.name}: {nbytes} bytes cannot be allocated: no memory has so many")
+    return device.allocate(nbytes).array(sizes, dtype)
 
 
 class DeviceArray:
@@ -234,8 +239,17 @@ class DeviceArray:
     def __len__(self) -> int:
         return len(self.shadow)
 
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"{self._lies_there()} for Python, which cannot see what it holds")
+
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        raise TypeError(f"this array lies in the memory of {self.device.name}; array.get() is a copy of it for NumPy")
+        raise TypeError(f"{self._lies_there()} for NumPy")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"{self._lies_there()} to be sent, stored or copied")
+
+    def _lies_there(self) -> str:
+        return f"this array lies in the memory of {self.device.name}; array.get() is a copy of it"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.device.name}, shape {self.shape}, {self.dtype}>"

@@ -19,6 +19,8 @@ __all__ = ["in_place", "reasons", "told_reasons", "usable"]
 # Where each kind is found, and the package that it needs; in the order in which machines list them. Each module has
 # `devices() -> Sequence[Device]`, empty where there is no driver; it raises where there is one that does not work.
 _KINDS = {"cuda": ("ostinato.devices.cuda", "ostinato"), "opencl": ("ostinato.devices.opencl", "pyopencl")}
+# What helps who has no driver of a kind.
+_ADVICE = {"opencl": "there is no driver (one that runs on the CPU: pip install pocl-binary-distribution)"}
 
 _lock = threading.Lock()
 _found: dict[str, tuple[Device, ...]] = {}
@@ -80,6 +82,8 @@ def _find(kind: str) -> tuple[Device, ...]:
         _why_not[kind] = f"{type(error).__name__}: {error}"
         warnings.warn(f"{kind} devices are left out: {_why_not[kind]}", RuntimeWarning, stacklevel=4)
         return ()
+    if not found and kind in _ADVICE:
+        _why_not[kind] = _ADVICE[kind]
     return tuple(found)
 
 
