@@ -29,8 +29,8 @@ __all__ = ["chosen"]
 _GAIN = 0.98
 """What is not done in less than so much of the time without devices stays on the CPUs."""
 
-_MOST_VISITS = 2_000_000
-"""So many ops are looked at, in all steps that are tried."""
+_MOST_VISITS = 50_000
+"""So many ops are looked at in steps that are tried besides the first few."""
 
 
 def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -> Costed:
@@ -76,6 +76,7 @@ class _Choice:
             self._fixed = assigned(ops, devices, cpus).device
         self._choices: dict[int, list[int]] = {}
         self._notes: list[str] = []
+        self._visits = 0
         for index, op in enumerate(self._ops):
             self._look_at(index, op)
 
@@ -178,21 +179,24 @@ class _Choice:
 
     def _improved(self, best: Trip, trips: Trips) -> Trip:
         """Move the ops of one variant together, as long as that is of use."""
-        left = _MOST_VISITS // max(1, 2 * len(self._ops))
         better = True
         while better:
             better = False
             for group in self._groups():
                 for where in (HOST, *self._choices[group[0]]):
-                    if left <= 0:
-                        return best
                     if (best.device[group] == where).all():
                         continue
-                    left -= 1
+                    if not self._may_try():
+                        return best
                     trip = trips.run(_with(best.device, group, where))
                     if trip.seconds < 0.999 * best.seconds:
                         best, better = trip, True
         return best
+
+    def _may_try(self) -> bool:
+        """Whether there is time to try one more step."""
+        self._visits += len(self._ops)
+        return self._visits <= _MOST_VISITS
 
     def _groups(self) -> list[list[int]]:
         """Return the ops that may move, by what they are on devices and what they take."""
@@ -221,9 +225,10 @@ class _Choice:
                 self._say(index, f"{known.source[index]}, {why}")
             return
         for place in self._choices[first]:
-            other = trips.run(_with(trip.device, group, place))
             taken = float(self._known[place].seconds[first])
-            why = f"not on {self._devices[place].name}: {duration(taken)} there, {_copies(other, group)}"
+            why = f"not on {self._devices[place].name}: {duration(taken)} there"
+            if self._may_try():
+                why += f", {_copies(trips.run(_with(trip.device, group, place)), group)}"
             for index in group:
                 self._say(index, f"{self._sources[self._source[index]]}, {why}")
 

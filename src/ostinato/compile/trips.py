@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ class Trips:
     """Runs a step of a graph on a quick model: each device does one thing after the other, each CPU too.
 
     Arrays are copied when they are read where they are not; what is copied once a run only, before its first step or
-    after its last, does not count.
+    after its last, does not count. For rings stand the arrays that they are in step 0.
 
     Parameters
     ----------
@@ -71,7 +72,7 @@ class Trips:
         copying: Sequence[DeviceModel],
         cpus: int,
     ) -> None:
-        self._seconds, self._there = seconds, there
+        self._seconds, self._there = seconds.tolist(), {place: each.tolist() for place, each in there.items()}
         self._copying, self._cpus, self._devices = copying, cpus, len(devices)
         self._before: list[list[int]] = [[] for _ in ops]
         inside = edges.distance == 0
@@ -82,22 +83,23 @@ class Trips:
 
     def run(self, device: IntArray, choices: Mapping[int, Sequence[int]] | None = None) -> Trip:
         """Return a step in which ops run where `device` says; those that have choices, where they end first."""
-        chosen = device.copy()
+        chosen: list[int] = device.tolist()
         choices = choices or {}
         valid = [{home} for home in self._homes]
         for _ in range(_ROUNDS):
             trip = self._step(chosen, valid, choices)
         return trip
 
-    def _step(self, chosen: IntArray, valid: list[set[int]], choices: Mapping[int, Sequence[int]]) -> Trip:
+    def _step(self, chosen: list[int], valid: list[set[int]], choices: Mapping[int, Sequence[int]]) -> Trip:
         free, gil = [0.0] * self._cpus, 0.0
         busy = [0.0] * self._devices
-        end = np.zeros(len(chosen))
-        copies = np.zeros(len(chosen))
+        end, copies = [0.0] * len(chosen), [0.0] * len(chosen)
         for op, uses in enumerate(self._uses):
-            ready = max((end[src] for src in self._before[op]), default=0.0)
-            best = (float("inf"), HOST, 0.0)
-            for where in choices.get(op, (int(chosen[op]),)):
+            ready = 0.0
+            for src in self._before[op]:
+                ready = max(ready, end[src])
+            best = (inf, HOST, 0.0)
+            for where in choices.get(op) or (chosen[op],):
                 taken = self._copy_seconds(uses, where, valid)
                 if where == HOST:
                     begin = max(ready + taken, min(free), gil if self._alone[op] else 0.0)
@@ -114,7 +116,7 @@ class Trips:
                 free[free.index(min(free))] = finish
                 gil = finish if self._alone[op] else gil
             self._move(op, uses, where, valid, copies)
-        return Trip(chosen.copy(), float(end.max(initial=0.0)), copies)
+        return Trip(np.array(chosen, np.int32), max(end, default=0.0), np.array(copies))
 
     def _copy_seconds(self, uses: Sequence[_Use], where: int, valid: Sequence[set[int]]) -> float:
         amounts: dict[int, int] = {}
@@ -132,7 +134,7 @@ class Trips:
             taken += self._copying[target].copy(nbytes, into=True)
         return taken
 
-    def _move(self, op: int, uses: Sequence[_Use], where: int, valid: list[set[int]], copies: FloatArray) -> None:
+    def _move(self, op: int, uses: Sequence[_Use], where: int, valid: list[set[int]], copies: list[float]) -> None:
         """Have what an op reads where it runs, and what it writes nowhere else."""
         amounts: dict[tuple[int, int], int] = {}
         for unit, needed, _ in uses:
