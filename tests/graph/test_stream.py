@@ -272,11 +272,11 @@ plain(a, b, 0.5, 1)  # wrong
 """
 
 
-def test_type_checkers_let_calls_leave_out_a_stream_that_comes_first(tmp_path):
+def test_type_checkers_let_calls_leave_out_a_stream_that_comes_first(tmp_path, mypy_cache):
     pytest.importorskip("mypy")
     file = tmp_path / "user.py"
     file.write_text(USER)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)]
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", mypy_cache, str(file)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100)
     lines = [line for line in result.stdout.splitlines() if "error:" in line]
     wrong = [number for number, line in enumerate(USER.splitlines(), 1) if line.endswith("# wrong")]
