@@ -15,6 +15,7 @@ from ostinato.compile.device_model import DeviceModel
 from ostinato.compile.schedule import Scheduled, schedule
 from ostinato.compile.variants import VariantOp
 from ostinato.devices import fake
+from ostinato.devices.array import empty
 from ostinato.devices.device import Device
 from ostinato.graph.op import Op
 from ostinato.graph.variant import variants_of
@@ -110,7 +111,7 @@ def test_what_was_not_measured_here_or_there_stays(step: Any, devices: Any) -> N
     for here, elsewhere in (({}, {"step": US}), ({"step": 100 * US}, {})):
         found = scheduled(chain(step), knowing(here, elsewhere), devices)
         assert places(found) == [""] * 3
-        said = "step: what it takes on a CPU is not known, so it is not taken to fake:0"
+        said = "step: what it takes on a CPU is not known, so it is not taken to fake:0, fake:1"
         assert found.costs.notes == (() if here else (said,))
 
 
@@ -149,8 +150,21 @@ def test_work_is_shared_where_that_ends_earlier(step: Any, devices: Any) -> None
     graph = ost.Graph()
     for _ in range(8):
         graph.task(step, np.zeros(8), np.zeros(8))
-    found = scheduled(graph, knowing({"step": 100 * US}, {"step": 100 * US}), devices)
+    found = scheduled(graph, knowing({"step": 100 * US}, {"step": 100 * US}), devices[:1])
     assert sorted(places(found)) == [""] * 4 + ["fake:0"] * 4
+    costing = knowing({"step": 1000 * US}, {"step": 100 * US})
+    assert sorted(places(scheduled(graph, costing, devices))) == ["fake:0"] * 4 + ["fake:1"] * 4
+    devices[1].model = "another"
+    assert places(scheduled(graph, costing, devices)) == ["fake:0"] * 8
+
+
+def test_it_runs_where_its_arrays_are(step: Any, devices: Any) -> None:
+    src, dst = (empty(devices[1], 8) for _ in range(2))
+    graph = ost.Graph()
+    graph.task(step, src, dst)
+    graph.task(step, dst, src)
+    found = scheduled(graph, knowing({"step": 100 * US}, {"step": 10 * US}, SLOW), devices)
+    assert places(found) == ["fake:1"] * 2
 
 
 def test_what_is_bound_is_not_moved(step: Any, devices: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.devices import fake
+from ostinato.devices.array import empty
 from ostinato.measured import tune_graph
 from ostinato.runtime import device_costs
 from ostinato.tune.lease.lock_file import holders
@@ -300,3 +301,37 @@ def test_a_trace_tells_what_devices_take(double: Any, machine: ost.Machine) -> N
             "double",
             "double: done",
         }
+
+
+def test_arrays_of_other_libraries_on_a_device_are_not_copied(
+    double: Any, device: fake.FakeDevice, machine: ost.Machine
+) -> None:
+    foreign = fake.ForeignArray(empty(device, 8))
+    reports = graph_of(double, foreign, np.zeros(8)).tune(machine, progress=False)
+    for report in reports.values():
+        assert not report.best
+        assert "a ForeignArray, is another library's in the memory of fake:0" in report.results[0].message
+
+
+def test_arrays_that_overlap_on_a_device_do_so_in_copies(device: fake.FakeDevice, machine: ost.Machine) -> None:
+    def shifted(src: Any, dst: Any) -> None:
+        for i in range(len(src)):
+            dst[i] = src[i] + 1
+
+    @ost.task
+    def shift(src: ost.Read, dst: ost.ReadWrite) -> None:
+        shifted(src, dst)
+
+    @shift.variant(on="fake")
+    def there(src: ost.Read, dst: ost.ReadWrite, stream: ost.Stream) -> None:
+        fake.launch(stream, shifted, src, dst)
+
+    @shift.variant(on="fake")
+    def apart(src: ost.Read, dst: ost.ReadWrite, stream: ost.Stream) -> None:
+        fake.launch(stream, lambda src, dst: np.copyto(dst, src.copy() + 1), src, dst)
+
+    room = empty(device, 8)
+    room.set(np.arange(8.0))
+    reports = graph_of(shift, room[:6], room[1:7]).tune(machine, progress=False)
+    assert statuses(reports["shift on fake"]) == {"there": "ok", "apart": "wrong_result"}
+    assert (room.get() == np.arange(8.0)).all()

@@ -51,6 +51,10 @@ def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -
     return _Choice(costed, edges, devices, cpus).made()
 
 
+def _like(device: Device) -> tuple[str, str, str]:
+    return device.kind, device.model, device.driver
+
+
 def _nothing(ops: int) -> Elsewhere:
     return Elsewhere(np.full(ops, np.nan), np.zeros(ops), {}, {}, {}, DeviceModel(), ())
 
@@ -60,10 +64,15 @@ class _Choice:
         self._ops, self._costs = costed.ops, costed.costs
         self._edges, self._devices, self._cpus = edges, devices, cpus
         self._first = {device.kind: index for index, device in reversed(list(enumerate(devices)))}
-        # What is known of the first device of each kind; ops are moved to no other.
-        self._known = {
+        first = {
             index: _nothing(len(self._ops)) if costed.elsewhere is None else costed.elsewhere(devices[index])
-            for index in sorted(self._first.values())
+            for index in self._first.values()
+        }
+        # What is known of the first device of each kind goes for those like it; ops are moved to no others.
+        self._known = {
+            index: first[self._first[device.kind]]
+            for index, device in enumerate(devices)
+            if _like(device) == _like(devices[self._first[device.kind]])
         }
         self._variants: dict[int, Variant] = {}
         self._rtol: dict[int, float] = {}
