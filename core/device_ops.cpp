@@ -20,16 +20,23 @@ void mark(DevicePlan& devices, const FlagTable& table, std::uint32_t phase, std:
         devices.dirty[table.flags[i]].store(writer, std::memory_order_relaxed);
 }
 
-// What the operation writes is newer on the device than elsewhere, or no more.
+template <class T>
+const T& of_phase(const std::vector<T>& plans, std::uint32_t phase) {
+    return plans[plans.size() == 1 ? 0 : phase];
+}
+
+// The operation has been issued. What it writes is newer on the device than elsewhere, or no more.
 void mark(DevicePlan& devices, const Lane& lane, const DeviceOp& op) {
     const std::uint32_t phase = lane.phase[op.period_class];
     mark(devices, op.sets, phase, op.op + 1);
     mark(devices, op.clears, phase, 0);
-}
-
-template <class T>
-const T& of_phase(const std::vector<T>& plans, std::uint32_t phase) {
-    return plans[plans.size() == 1 ? 0 : phase];
+    Stream& stream = *devices.streams[op.stream];
+    if (op.body == DeviceOp::Body::kCopy) {
+        stream.copies.add(1);
+        stream.bytes.add(static_cast<std::uint64_t>(of_phase(op.transfers, phase).bytes));
+    } else if (op.body != DeviceOp::Body::kNothing) {
+        stream.calls.add(1);
+    }
 }
 
 std::int32_t move_on(const Lane& lane, const DeviceOp& op, StreamHandle stream) {

@@ -2,6 +2,7 @@
 // run whose lanes have all left it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,6 +26,15 @@ struct Stream {
     const std::string name;         // of the device, for people
     const std::uint32_t processor;  // the device's number in records, after those of the seats
     const MadeHere made;
+
+    // What was enqueued, for statistics. One thread at a time writes.
+    struct Count {
+        std::atomic<std::uint64_t> value{0};
+        void add(std::uint64_t more) {
+            value.store(value.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+        }
+    };
+    Count calls, copies, bytes;  // of tasks and fills; of copies, and what they move
 };
 
 }  // namespace ostinato

@@ -25,9 +25,11 @@ bool write_back(Server& server, Lane& lane) {
         const std::uint32_t writer = devices.dirty[entry.flag].exchange(0, std::memory_order_relaxed);
         if (writer == 0)
             continue;
-        const Stream& stream = *devices.streams[entry.stream];
+        Stream& stream = *devices.streams[entry.stream];
         if (const std::int32_t code = stream.device->copy(stream.handle, entry.transfer); code != 0)
             fail(server, lane, writer - 1, entry.stream, code);
+        stream.copies.add(1);
+        stream.bytes.add(static_cast<std::uint64_t>(entry.transfer.bytes));
         last[entry.stream] = writer;
     }
     for (std::uint32_t i = 0; i < last.size(); ++i) {

@@ -2,6 +2,9 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <tuple>
 
 #include "devices/bindings.h"
 
@@ -30,6 +33,15 @@ void bind_stream(nb::module_& devices) {
                 new (self) StreamOwner{std::move(stream)};
             },
             nb::arg("device"), nb::arg("name"), nb::arg("processor"))
+        .def_prop_ro(
+            "counts",
+            [](const StreamOwner& self) {
+                const auto read = [](const Stream::Count& count) {
+                    return count.value.load(std::memory_order_relaxed);
+                };
+                return std::make_tuple(read(self.stream->calls), read(self.stream->copies), read(self.stream->bytes));
+            },
+            "What was enqueued: tasks and fills, copies, and the bytes of these.")
         .def_prop_ro("handle", [](const StreamOwner& self) { return self.stream->handle; }, "The driver's handle.");
 }
 

@@ -216,6 +216,20 @@ def test_a_task_without_a_stream_bound_to_a_device_is_done_when_the_device_is(de
     assert (out == 6).all()
 
 
+def test_what_a_task_without_a_stream_wrote_on_the_device_is_copied_home(device, machine):
+    x = np.zeros(2)
+
+    @ost.task
+    def grow(x: ost.ReadWrite):
+        device.contents(x)[...] += 1
+
+    graph = ost.Graph()
+    graph.task(grow, x, on="fake:0")
+    with graph.compile(machine) as program:
+        program.replay(3)
+        assert x.tolist() == [3.0, 3.0]
+
+
 def test_nested_graphs_run_on_devices(device, machine):
     x, y = np.ones(3), np.zeros(3)
     with ost.capture() as inner:
@@ -364,3 +378,21 @@ def test_concurrent_runs_have_streams_and_mirrors_of_their_own(device, machine):
         program.rebind([(x, np.full(2, 5.0))])
         program.replay(2)
         assert done[36:] == [(10.0, 8.0)] * 2
+
+
+def test_statistics_count_by_device(device, machine):
+    x, y = np.zeros(4), np.zeros(4)
+    with ost.capture() as graph:
+        add(x, np.ones(4))
+        host_add(y, x)
+    for runs in ("pipelined", "concurrent"):
+        with graph.compile(machine, runs=runs) as program:
+            program.replay(10)
+            (found,) = program.statistics().devices
+            assert (found.name, found.calls) == ("fake:0", 10)
+            assert found.copies >= 12  # in once each, and back in every step
+            assert found.copied_bytes == 32 * found.copies
+            program.rebind([(y, np.zeros(4))])
+            program.replay(5)
+            assert program.statistics().devices[0].calls == 15
+        assert program.statistics().devices[0].calls == 15

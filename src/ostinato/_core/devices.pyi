@@ -71,6 +71,10 @@ class Stream:
     def __init__(self, device: Device, name: str, processor: int) -> None: ...
 
     @property
+    def counts(self) -> tuple[int, int, int]:
+        """What was enqueued: tasks and fills, copies, and the bytes of these."""
+
+    @property
     def handle(self) -> int:
         """The driver's handle."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -68,11 +68,12 @@ class Lowered:
     barriers: list[Param] = field(default_factory=list)
     outside: Outside = field(default_factory=list)
     streams: list[_core.devices.Stream] = field(default_factory=list)
+    stream_names: list[str] = field(default_factory=list)  # of their devices
     again: Callable[[], Lowered] | None = None  # where devices are used: it has streams and memory of its own
 
-    def another(self) -> _core.Plan:
-        """Return a plan on the same arrays that can be used at the same time."""
-        return self.plan.copy() if self.again is None else self.again().plan
+    def another(self) -> Lowered:
+        """Return one on the same arrays that can be used at the same time."""
+        return replace(self, plan=self.plan.copy()) if self.again is None else self.again()
 
 
 def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:

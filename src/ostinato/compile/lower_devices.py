@@ -207,6 +207,7 @@ class _DeviceTables(Tables):
             fenced=bool(coherent.mirrors),
         )
         lowered.streams = self._streams
+        lowered.stream_names = [self._staged.devices[device].name for device in self._staged.streams.device]
         return lowered
 
     @property

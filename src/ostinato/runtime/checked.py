@@ -24,7 +24,7 @@ from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_s
 if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
 
-__all__ = ["CheckedRun", "argument", "first_index"]
+__all__ = ["CheckedRun", "argument", "first_index", "name_at"]
 
 Place: TypeAlias = tuple[int, int, int]
 """A step, an op's index, and the place of one of its operands."""
@@ -154,7 +154,7 @@ class CheckedRun:
         index = next(index for index, block in enumerate(memory) if not np.array_equal(block, expected[index]))
         address = self._originals[index].low + int(np.flatnonzero(memory[index] != expected[index])[0])
         raise ContractError(
-            f"{shown(op)} wrote to {_find(op, self._ops, self._binding, address)}, which it did not declare as "
+            f"{shown(op)} wrote to {name_at(op, self._ops, self._binding, address)}, which it did not declare as "
             f"written{how}. Pass what a task writes as an argument that is declared ost.Write or ost.ReadWrite. "
             f"Called at {op.call_site}"
         )
@@ -224,7 +224,7 @@ def _parameter(body: PythonCall, position: int) -> str:
     return f" {names[position]!r}" if position < len(names) else ""
 
 
-def _find(op: Op, ops: Sequence[Op], binding: Substitution, address: int) -> str:
+def name_at(op: Op, ops: Sequence[Op], binding: Substitution, address: int) -> str:
     """Name the array at an address: as an argument of the op, or else of another one."""
     byte = at_address(address, np.empty(1, np.uint8), None)
     for each in (op, *ops):

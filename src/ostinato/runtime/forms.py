@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
 from ostinato.compile.lower_scheduled import lower_scheduled
-from ostinato.runtime.statistics import ProgramStatistics
+from ostinato.runtime.statistics import ProgramStatistics, counted
 
 if TYPE_CHECKING:
     from ostinato.compile.costs import Costs
@@ -39,7 +39,7 @@ class Form:
         Another form of the same program, which may have run.
     """
 
-    __slots__ = ("_processors", "core", "lowered", "scheduled")
+    __slots__ = ("_last", "_processors", "core", "lowered", "scheduled")
 
     def __init__(
         self, machine: Machine, scheduled: Scheduled, binding: Rebinding | None, runs: str, other: Form | None
@@ -47,6 +47,7 @@ class Form:
         outside = None if other is None else other.lowered.outside
         self.scheduled: Scheduled = scheduled
         machine._check_usable(scheduled)
+        self._last: dict[str, Any] | None = None
         self._processors = len(machine._cpus)
         self.lowered: Lowered = lower_scheduled(scheduled, self._processors, binding, outside)
         kind = "serial" if runs == "serial" else "pipelined"
@@ -61,8 +62,13 @@ class Form:
         self.lowered = lower_scheduled(self.scheduled, self._processors, binding, lowered.outside, lowered.streams)
         self.core.rebind(self.lowered.plan)
 
+    def statistics(self) -> dict[str, Any]:
+        """Return its counters."""
+        return counted(self.core, self.lowered) if self._last is None else self._last
+
     def let_go(self) -> None:
         """Forget the plan, and with it the arrays."""
+        self._last = self.statistics()
         self.lowered = cast("Lowered", None)
 
 
@@ -141,7 +147,7 @@ class Forms:
             return
         for form in [form for form in program._forms if form is not self.present]:
             program._forms.remove(form)
-            program._former.append({**form.core.statistics(), "core_bytes": 0})
+            program._former.append({**form.statistics(), "core_bytes": 0})
             form.core.close()
         if len(program._former) > 1:  # as many as ever were
             program._former = [ProgramStatistics.sum(program._former)._asdict()]

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ostinato import _core
+from ostinato.runtime.statistics import ProgramStatistics, counted
+
+if TYPE_CHECKING:
+    from ostinato.compile.lower import Lowered
 
 __all__ = ["Instances"]
 
@@ -31,7 +36,7 @@ class Instances:
     """
 
     def __init__(
-        self, machine: _core.Machine, schedule: _core.Schedule, another: Callable[[], _core.Plan], enough: int
+        self, machine: _core.Machine, schedule: _core.Schedule, another: Callable[[], Lowered], enough: int
     ) -> None:
         self._machine = machine
         self._schedule = schedule
@@ -39,7 +44,7 @@ class Instances:
         self._enough = enough
         self._all: deque[_Instance] = deque()
         self._closed = False
-        self._forgotten = {"operations": 0, "blocked": 0, "runs_submitted": 0, "runs_done": 0}
+        self._forgotten: dict[str, Any] = {}
 
     def take(self, waits: bool) -> _core.Program:
         """Return the instance for one more run, which is submitted next; `waits`: it may wait for something outside."""
@@ -52,15 +57,19 @@ class Instances:
             if instance.core.idle or not (waits or instance.waits or len(self._all) < self._enough):
                 instance.waits = waits
                 return instance.core
-        instance = _Instance(_core.Program(self._machine, self._schedule, self._another(), "concurrent"), waits)
+        lowered = self._another()
+        core = _core.Program(self._machine, self._schedule, lowered.plan, "concurrent")
+        instance = _Instance(core, lowered, waits)
         self._all.append(instance)
         return instance.core
 
-    def rebind(self, another: Callable[[], _core.Plan]) -> None:
+    def rebind(self, another: Callable[[], Lowered]) -> None:
         """Let later runs use other plans."""
         self._another = another
         for instance in self._all:
-            instance.core.rebind(another())
+            self._remember(instance, ended=False)
+            instance.lowered = another()
+            instance.core.rebind(instance.lowered.plan)
 
     def close(self) -> None:
         """Refuse further runs."""
@@ -73,23 +82,29 @@ class Instances:
         """All instances; other threads may be submitting."""
         return [instance.core for instance in list(self._all)]
 
-    def statistics(self) -> list[dict[str, int]]:
+    def statistics(self) -> list[dict[str, Any]]:
         """Return the counters of all instances, those that are no more included."""
-        return [{**self._forgotten, "core_bytes": 0}, *(instance.core.statistics() for instance in self._all)]
+        forgotten = [self._forgotten] if self._forgotten else []
+        return [*forgotten, *(counted(instance.core, instance.lowered) for instance in self._all)]
 
     def _forget_one(self) -> None:
         """After many runs at once, get back to few instances."""
         if len(self._all) > self._enough and self._all[0].core.idle and self._all[1].core.idle:
-            core = self._all.popleft().core
-            counted = core.statistics()
-            for name in self._forgotten:
-                self._forgotten[name] += counted[name]
-            core.close()
+            instance = self._all.popleft()
+            self._remember(instance, ended=True)
+            instance.core.close()
+
+    def _remember(self, instance: _Instance, ended: bool) -> None:
+        """Keep the counters of an instance that ends, or that gets other streams."""
+        found = counted(instance.core, instance.lowered)
+        found = {**(found if ended else dict.fromkeys(found, 0)), "core_bytes": 0, "devices": found["devices"]}
+        self._forgotten = ProgramStatistics.sum([found, *([self._forgotten] if self._forgotten else [])])._asdict()
 
 
 class _Instance:
-    __slots__ = ("core", "waits")
+    __slots__ = ("core", "lowered", "waits")
 
-    def __init__(self, core: _core.Program, waits: bool) -> None:
+    def __init__(self, core: _core.Program, lowered: Lowered, waits: bool) -> None:
         self.core = core
+        self.lowered = lowered
         self.waits = waits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ostinato.runtime.instances import Instances
 from ostinato.runtime.outside import BarrierParams
@@ -109,7 +109,7 @@ class LinkedRuns:
             if self._instances is not None:
                 self._instances.close()
 
-    def statistics(self) -> list[dict[str, int]]:
+    def statistics(self) -> list[dict[str, Any]]:
         """Return the counters of the instances of the program besides the first."""
         with self._lock:
             return [] if self._instances is None else self._instances.statistics()

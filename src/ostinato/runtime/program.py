@@ -13,7 +13,6 @@ from ostinato.errors import ContractError
 from ostinato.runtime import record
 from ostinato.runtime.arguments import NO_PARAMS, count, merged, stops
 from ostinato.runtime.detached import detached_schedule
-from ostinato.runtime.device_costs import remembered as copying_with
 from ostinato.runtime.device_failures import ended
 from ostinato.runtime.forms import Form
 from ostinato.runtime.linked import LinkedRuns, linked_runs
@@ -76,9 +75,7 @@ class Program:
         self._binding: Rebinding | None = None  # made with the first rebind
         self._linked: LinkedRuns | None = None
         self._forms: list[Form] = []
-        made = schedule(
-            graph, processors, threads, costing, remembered(processors), machine._found_devices, copying_with
-        )
+        made = schedule(graph, processors, threads, costing, remembered(processors), machine._found_devices)
         self._forms.append(self._form(made))
         self._use(self._forms[0])
         self._linked = linked_runs(self._core, machine._core, made, self._lowered, runs, processors)
@@ -88,7 +85,7 @@ class Program:
         self._lock = threading.Lock()  # rebind, close, and which form takes runs
         self._retuning = threading.Lock()
         self._unsettled: Forms | None = None  # left by a retuning; not the form that is to stay takes runs
-        self._former: list[dict[str, int]] = []  # counters of forms that are no more
+        self._former: list[dict[str, Any]] = []  # counters of forms that are no more
         self._closed = self._ended = False
         self._process_trace = process_trace()
         self._wait_to_settle(None)
@@ -340,7 +337,7 @@ class Program:
         """Return a snapshot of counters."""
         instances = [] if self._linked is None else self._linked.statistics()
         with self._lock:
-            forms = [form.core.statistics() for form in self._forms]
+            forms = [form.statistics() for form in self._forms]
             return ProgramStatistics.sum([*forms, *self._former, *instances])
 
     def close(self) -> None:

@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ostinato.errors import ContractError
+from ostinato.graph.arrays import Array
+from ostinato.graph.op import Op, shown
+from ostinato.graph.operand import READ, WRITE
+from ostinato.runtime.checked import argument, first_index, name_at
 from ostinato.runtime.copies import Allocation, StandIns, allocations
-from ostinato.runtime.memory import Bytes, assign, contents
-from ostinato.runtime.sequential import AsCaptured, run_sequentially
+from ostinato.runtime.memory import Bytes, assign, contents, raw_bytes, value_bytes
+from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 from ostinato.runtime.verify import compare, replayed
 
 if TYPE_CHECKING:
+    from ostinato.compile.lower import Substitution
     from ostinato.runtime.program import Program
 
 __all__ = ["verify_on_devices"]
@@ -26,23 +32,21 @@ def verify_on_devices(
     values: list[float] | None,
     objects: list[object] | None,
 ) -> None:
-    """Run steps sequentially and as a replay, both on copies, and compare.
-
-    Memory of devices is looked at in the end only: what a task does to arrays that it did not declare shows where it
-    makes a difference.
-    """
+    """Run steps sequentially, twice, then as a replay, all on copies, and compare; see `verify.verify`."""
     ops, binding = program._scheduled.recorded, program._binding or AsCaptured()
     originals = allocations(ops, binding)
     plain = [original for original in originals if not original.objects]
     before = [contents(original.bytes).copy() for original in plain]
     try:
-        sequential = StandIns(ops, binding, originals)
-        done = run_sequentially(ops, steps, 0, sequential, params)
+        first = _CheckedRun(ops, binding, originals, 0xA5)
+        first.run(steps, params)
         _check_untouched(plain, before)
+        if first.unwritten:
+            _CheckedRun(ops, binding, originals, 0x5A, first).run(steps, params)
         stand_ins = StandIns(ops, binding, originals)
         ended = replayed(program, stand_ins, steps, values, objects)
         _check_untouched(plain, before)
-        compare(ops, sequential.substitute, done, stand_ins, ended)
+        compare(ops, first.stand_ins.substitute, first.steps, stand_ins, ended)
     finally:
         for original, block in zip(plain, before, strict=True):
             if not np.array_equal(contents(original.bytes), block):
@@ -56,3 +60,98 @@ def _check_untouched(originals: Sequence[Allocation], before: Sequence[Bytes]) -
                 f"a task wrote to the array of {original.high - original.low} bytes that it was captured with itself, "
                 "not through an argument"
             )
+
+
+class _CheckedRun:
+    """A sequential run, memory of devices and of the host looked at after each op.
+
+    Attributes
+    ----------
+    stand_ins
+        What it runs on.
+    steps
+        How many steps it had.
+    unwritten
+        By step, op and operand: elements that still held the pattern after a task that was to write them. Where the
+        task wrote just that pattern, a run with another one tells.
+    """
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        binding: Substitution,
+        originals: Sequence[Allocation],
+        pattern: int,
+        before: _CheckedRun | None = None,
+    ) -> None:
+        self.stand_ins = StandIns(ops, binding, originals)
+        self.steps = 0
+        self.unwritten: dict[tuple[int, int, int], npt.NDArray[np.bool_]] = {}
+        self._ops = ops
+        self._binding = binding
+        self._lows = [original.low for original in originals if not original.objects]
+        self._pattern = pattern
+        self._before = before
+
+    def run(self, steps: int, params: Mapping[str, Any]) -> None:
+        """Run steps."""
+        self.steps = run_sequentially(self._ops, steps, 0, self.stand_ins, params, self._run_op)
+
+    def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
+        arrays = {
+            place: stand_ins.substitute(operand_array(operand, step, AsCaptured()))
+            for place, operand in enumerate(op.operands)
+            if operand.arrays and not operand.arrays[0].dtype.hasobject
+        }
+        written = [array for place, array in arrays.items() if op.operands[place].mode & WRITE]
+        read = [array for place, array in arrays.items() if op.operands[place].mode & READ]
+        filled = {
+            place: array
+            for place, array in arrays.items()
+            if op.operands[place].mode == WRITE
+            and array.nbytes
+            and not any(np.may_share_memory(array, other) for other in read)
+        }
+        for array in filled.values():
+            size = (*array.shape, array.itemsize)
+            assign(array, np.full(size, self._pattern, np.uint8).view(array.dtype)[..., 0])
+        memory = self.stand_ins.memory.plain
+        before = [contents(block).copy() for block in memory]
+        last = run_op(op, step, stand_ins, params)
+        for number, (block, was) in enumerate(zip(memory, before, strict=True)):
+            self._check_rest(op, number, block, was, written)
+        for place, array in filled.items():
+            self._check_written(op, (step, op.index, place), contents(array))
+        return last
+
+    def _check_rest(self, op: Op, number: int, block: Bytes, was: Bytes, written: Sequence[Array]) -> None:
+        """Nothing but what the op was to write has changed."""
+        changed = contents(block) != was
+        if not changed.any():
+            return
+        low = block.ctypes.data
+        for array in written:
+            if np.may_share_memory(array, block):
+                raw = raw_bytes(array)
+                begin = changed[array.ctypes.data - low :]
+                np.lib.stride_tricks.as_strided(begin, raw.shape, raw.strides)[...] = False
+        if changed.any():
+            name = name_at(op, self._ops, self._binding, self._lows[number] + int(np.flatnonzero(changed)[0]))
+            raise ContractError(
+                f"{shown(op)} wrote to {name}, which it did not declare as written. Pass what a task writes as an "
+                f"argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
+            )
+
+    def _check_written(self, op: Op, place: tuple[int, int, int], values: Array) -> None:
+        unwritten = (value_bytes(values) == self._pattern).all(-1)
+        if self._before is not None:
+            unwritten &= self._before.unwritten.get(place, False)
+            if unwritten.any():
+                raise ContractError(
+                    f"{shown(op)} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "
+                    f"{np.count_nonzero(unwritten)} of {unwritten.size} elements, the first at index "
+                    f"{first_index(unwritten)}. ost.Write promises to overwrite all of an array; declare it "
+                    f"ost.ReadWrite, or pass the part that is written. Called at {op.call_site}"
+                )
+        elif unwritten.any():
+            self.unwritten[place] = unwritten
