@@ -316,7 +316,7 @@ def test_arrays_of_other_libraries_on_a_device_are_not_copied(
 def test_arrays_that_overlap_on_a_device_do_so_in_copies(device: fake.FakeDevice, machine: ost.Machine) -> None:
     def shifted(src: Any, dst: Any) -> None:
         for i in range(len(src)):
-            dst[i] = src[i] + 1
+            dst[i] = src[i] + 2
 
     @ost.task
     def shift(src: ost.Read, dst: ost.ReadWrite) -> None:
@@ -328,7 +328,7 @@ def test_arrays_that_overlap_on_a_device_do_so_in_copies(device: fake.FakeDevice
 
     @shift.variant(on="fake")
     def apart(src: ost.Read, dst: ost.ReadWrite, stream: ost.Stream) -> None:
-        fake.launch(stream, lambda src, dst: np.copyto(dst, src.copy() + 1), src, dst)
+        fake.launch(stream, lambda src, dst: np.copyto(dst, src.copy() + 2), src, dst)
 
     room = empty(device, 8)
     room.set(np.arange(8.0))
