@@ -26,6 +26,10 @@ __kernel void add(__global int *x, int ox, int sx, __global const int *y, int oy
 }
 __kernel void shift(__global int *x, int ox, int sx, int by) { x[ox + (int)get_global_id(0) * sx] += by; }
 __kernel void put(__global int *x, int ox, int sx, int value) { x[ox + (int)get_global_id(0) * sx] = value; }
+__kernel void divides(__global const int *x, int ox, int sx, __global int *y, int oy, int sy, int by) {
+    int i = get_global_id(0);
+    y[oy + i * sy] = x[ox + i * sx] % by == 0;
+}
 """
 
 
@@ -69,6 +73,7 @@ class OpenCLBed:
     shift: Any
     put: Any
     hold: Any
+    divides: Any
     fails: Any
 
 
@@ -114,6 +119,7 @@ class FakeBed:
     shift: Any
     put: Any
     hold: Any
+    divides: Any
     fails: Any
 
 
@@ -143,6 +149,10 @@ def _add(x: Any, y: Any, by: int) -> None:
     x += y * np.int32(by)
 
 
+def _divides(x: Any, y: Any, by: int) -> None:
+    y[...] = x % by == 0
+
+
 def _shift(x: Any, by: int) -> None:
     x += np.int32(by)
 
@@ -151,7 +161,7 @@ def _put(x: Any, value: int) -> None:
     x[...] = value
 
 
-KERNELS: dict[str, Any] = {"scale": _scale, "add": _add, "shift": _shift, "put": _put}
+KERNELS: dict[str, Any] = {"scale": _scale, "add": _add, "shift": _shift, "put": _put, "divides": _divides}
 
 
 @functools.cache
@@ -162,24 +172,28 @@ def _kernels(context: Any) -> dict[str, Any]:
     return {name: cl.Kernel(program, name) for name in KERNELS}
 
 
-def _with_tasks(bed: Any) -> Any:
+def _with_tasks(bed: Any, launch_only: bool = False) -> Any:
     """Give a bed its tasks: `scale(x, y, by)`, `add(x, y, by)`, `shift(x, by)`, `put(x, value)`, `hold(x, gate)`."""
 
-    @ost.task
+    @ost.task(launch_only=launch_only)
     def scale(x: ost.Read, y: ost.Write, by: Any, stream: ost.Stream) -> None:
         bed.enqueue("scale", stream, (x, y), by)
 
-    @ost.task
+    @ost.task(launch_only=launch_only)
     def add(x: ost.ReadWrite, y: ost.Read, by: Any, stream: ost.Stream) -> None:
         bed.enqueue("add", stream, (x, y), by)
 
-    @ost.task
+    @ost.task(launch_only=launch_only)
     def shift(x: ost.ReadWrite, by: Any, stream: ost.Stream) -> None:
         bed.enqueue("shift", stream, (x,), by)
 
-    @ost.task
+    @ost.task(launch_only=launch_only)
     def put(x: ost.Write, value: Any, stream: ost.Stream) -> None:
         bed.enqueue("put", stream, (x,), value)
+
+    @ost.task(launch_only=True)
+    def divides(x: ost.Read, y: ost.Write, by: Any, stream: ost.Stream) -> None:
+        bed.enqueue("divides", stream, (x, y), by)
 
     @ost.task
     def hold(x: ost.ReadWrite, gate: Any, stream: ost.Stream) -> None:
@@ -197,21 +211,22 @@ def _with_tasks(bed: Any) -> Any:
         return made
 
     bed.scale, bed.add, bed.shift, bed.put, bed.hold, bed.fails = scale, add, shift, put, hold, fails
+    bed.divides = divides
     bed.array = array
     return bed
 
 
 @contextmanager
-def made(kind: str, cpus: int = 1, **options: Any) -> Iterator[Any]:
+def made(kind: str, cpus: int = 1, launch_only: bool = False, **options: Any) -> Iterator[Any]:
     """A bed of a kind, ``"opencl"`` or ``"fake"``, with a machine of its own."""
     if kind == "fake":
         with fake.install(**options), ost.Machine(cpus=cpus) as machine:
-            yield _with_tasks(FakeBed(machine))
+            yield _with_tasks(FakeBed(machine), launch_only)
         return
     if not discovery.usable("opencl"):
         pytest.skip(f"there is no OpenCL device{discovery.told_reasons()}")
     with discovery.in_place(discovery.usable("opencl")), ost.Machine(cpus=cpus) as machine:
-        yield _with_tasks(OpenCLBed(machine))
+        yield _with_tasks(OpenCLBed(machine), launch_only)
 
 
 # What tasks on CPUs do

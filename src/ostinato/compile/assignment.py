@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from ostinato.compile.edges import IntArray
 from ostinato.compile.homes import HOST, Homes
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.discovery import told_reasons
+from ostinato.devices.transfers import overlapping
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
@@ -59,12 +61,23 @@ def assigned(ops: Sequence[Op], devices: Sequence[Device], cpus: int = 1, homes:
 
 
 def is_plain(body: Copy | Fill) -> bool:
-    """Whether a copy or a fill is one that devices can do: bytes move, or one value is repeated."""
+    """Whether a copy or a fill is one that devices can do: bytes move elsewhere, or one value is repeated."""
     if isinstance(body, Fill):
         return isinstance(body.value, np.ndarray) and body.value.size == 1 and _repeats(body.value)
     if body.reduce is not None or body.indices is not None or body.scatter is not None:
         return False
-    return bool(body.source.arrays[0].dtype == body.target.arrays[0].dtype)
+    return bool(body.source.arrays[0].dtype == body.target.arrays[0].dtype) and not _overlap(body)
+
+
+def _overlap(body: Copy) -> bool:
+    """Whether source and target have memory in common in some step: devices copy one element before another."""
+    source, target = body.source, body.target
+    first, second = (0 if each.ring is None else each.ring.offset for each in (source, target))
+    for phase in range(lcm(len(source.arrays), len(target.arrays))):
+        one, other = source.arrays, target.arrays
+        if overlapping(one[(phase + first) % len(one)], other[(phase + second) % len(other)]):
+            return True
+    return False
 
 
 _LONGEST_PATTERN = 16

@@ -74,7 +74,7 @@ class FakeDevice:
         """Return new memory. `DeviceError`: there is not so much."""
         try:
             base = self.core.allocate(nbytes)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise DeviceError(f"{self.name}: {nbytes} bytes cannot be allocated: {error}") from error
         return Allocation(self, base, nbytes, _Memory(self.core, base))
 

@@ -1,4 +1,4 @@
-"""Addresses that stand for memory of devices: no two allocations have the same, and nothing reads what is there."""
+"""Addresses that stand for memory of devices: no two allocations have the same, and nothing of ours reads there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["Memory", "Reserved", "bytes_at", "view_of"]
 
 
 class Reserved:
-    """Addresses of this process that nobody else gets while it lives; touching them ends the process.
+    """Addresses of this process that nobody else gets while it lives. Writing there ends the process; zeros are read
+    there, since debuggers and what shows tracebacks print the arrays that they come across.
 
     Parameters
     ----------
@@ -23,7 +24,7 @@ class Reserved:
     __slots__ = ("_mapping", "address")
 
     def __init__(self, nbytes: int) -> None:
-        self._mapping = mmap.mmap(-1, nbytes + 1, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
+        self._mapping = mmap.mmap(-1, nbytes + 1, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
         # Its address, without touching it; the view would keep the mapping from being closed, which nobody does.
         self.address = int(np.frombuffer(self._mapping, np.uint8).__array_interface__["data"][0])
 

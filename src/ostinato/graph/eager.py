@@ -18,7 +18,7 @@ from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.devices.transfers import wait_for
 from ostinato.errors import DeviceError
 from ostinato.graph.arrays import Array
-from ostinato.graph.operand import READ, WRITE
+from ostinato.graph.operand import WRITE
 from ostinato.graph.stream import STREAM
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ def _device_for(task: str, uses: Sequence[Use]) -> Device:
 class _Elsewhere:
     """Arrays as one memory has them while a call runs there.
 
-    Those that lie in another memory are copied to this one, as far as the call reads them, and what it writes comes
-    back with `write_back`. Copies overlap where the arrays do.
+    Those that lie in another memory are copied to this one, also where the call is to overwrite them: what it leaves
+    out stays as it was. What it writes comes back with `write_back`. Copies overlap where the arrays do.
 
     Parameters
     ----------
@@ -176,14 +176,13 @@ class _Elsewhere:
                 rooms.append((low, high))
         makers = [(low, high, self._room(low, high)) for low, high in rooms]
         self.copies: list[Array | DeviceArray | None] = []
-        for _, array, mode in arrays:
+        for _, array, _ in arrays:
             copy = None
             if _device_of(array) is not device:
                 first, last = _bounds(array)
                 low, make = next((low, make) for low, high, make in makers if low <= first <= last <= high)
                 copy = make(array, address_of(array) - low)
-                if mode & READ:
-                    _assign(copy, array)
+                _assign(copy, array)
             self.copies.append(copy)
 
     def write_back(self) -> None:
