@@ -14,6 +14,7 @@ from ostinato.errors import GraphError
 from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.ring import ring
+from ostinato.graph.stream import Stream
 
 
 def body(*_: object) -> None:
@@ -31,7 +32,7 @@ class Recorded:
     def add(self, name: str, device: int, *accesses: tuple[Any, Any], **more: Any) -> Any:
         self.where.append(device)
         arrays, modes = zip(*accesses, strict=True)
-        return self.graph.task(body, *arrays, access=modes, name=name, **more)
+        return self.graph.task(body, *arrays, access=(Stream, *modes), name=name, **more)
 
     def bench(self) -> Bench:
         return Bench(self.graph, self.where, self.homes)
@@ -211,11 +212,11 @@ def test_until_reads_on_the_host() -> None:
 def test_nested_graphs_are_looked_into() -> None:
     a, b = np.zeros(4), np.zeros(4)
     inner = Graph()
-    inner.task(body, a, b, access=(Read, Write), name="inner")
+    inner.task(body, a, b, access=(Stream, Read, Write), name="inner")
     outer = Graph()
     outer.subgraph(inner)
     outer.subgraph(inner)
-    outer.task(body, b, access=(Read,), name="look")
+    outer.task(body, b, access=(Stream, Read), name="look")
     bench = Bench(outer, [0, 0, HOST])
     assert bench.copies == [("inner", "fake:0", 32), ("look", "host", 32)]
 

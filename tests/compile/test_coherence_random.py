@@ -15,6 +15,7 @@ from ostinato.compile.homes import HOST
 from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.ring import RingElement, ring
+from ostinato.graph.stream import Stream
 
 MODES = (None, Read, Write, ReadWrite)
 
@@ -59,7 +60,8 @@ def benches(
             values.append(value)
             modes.append(draw(st.integers(1, 3)))
         values, modes = _without_overlaps(values, modes)
-        graph.task(body, *values, access=tuple(MODES[mode] for mode in modes), name=f"op{number}")
+        access = [Stream] * draw(st.integers(0, 1)) + [MODES[mode] for mode in modes]
+        graph.task(body, *values, access=access, name=f"op{number}")
         where.append(draw(places))
     return Bench(graph, where, homes), arrays
 

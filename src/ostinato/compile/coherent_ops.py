@@ -46,7 +46,7 @@ class Transferred(Inserted):
 
 
 class Noted(Inserted):
-    """Nothing but a note, once an op of the host has written: where the newest data is now."""
+    """Nothing but a note, once an op that is in no stream has written: where the newest data is now."""
 
     __slots__ = ("_period",)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compile.assignment import Assignment
+from ostinato.compile.device_ops import keeps_stream_order
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.homes import HOST, Homes
 from ostinato.compile.units import Units, units
@@ -87,7 +88,8 @@ class Uses:
         events: dict[int, list[Event]] = {}
         touched, covered = self.units.touched, self.units.covered.tolist()
         for index in self.sequence:
-            op, on_device = self._ops[index], self._device[index] != HOST
+            op = self._ops[index]
+            in_stream = self._device[index] != HOST and keeps_stream_order(op.body)
             written: list[tuple[int, Event]] = []
             for place, (operand, memory) in enumerate(zip(op.operands, self.memories[index], strict=True)):
                 views = self._views_of(operand)
@@ -98,10 +100,10 @@ class Uses:
                     phase, period = (k - offset) % len(views), len(views)
                     for unit in touched[view]:
                         if needs:
-                            event = Event(index, place, phase, period, memory, True, False, covers, on_device)
+                            event = Event(index, place, phase, period, memory, True, False, covers, in_stream)
                             events.setdefault(unit, []).append(event)
                         if writes:
-                            event = Event(index, place, phase, period, memory, False, True, covers, on_device)
+                            event = Event(index, place, phase, period, memory, False, True, covers, in_stream)
                             written.append((unit, event))
             for unit, event in written:
                 events.setdefault(unit, []).append(event)

@@ -29,8 +29,8 @@ class Event(NamedTuple):
     """Whether it is valid nowhere else afterwards."""
     covers: bool
     """Whether all of the unit is written."""
-    on_device: bool
-    """Whether the op runs on a device."""
+    in_stream: bool
+    """Whether the op is in the order of a stream, and so can itself note what it writes."""
 
 
 class CopyKey(NamedTuple):
@@ -46,7 +46,7 @@ class CopyKey(NamedTuple):
 
 
 class NoteKey(NamedTuple):
-    """A note of where the unit is newest, after an op of the host has written it."""
+    """A note of where the unit is newest, after an op that is in no stream has written it."""
 
     op: int
 
@@ -97,7 +97,7 @@ class Followed:
     written: set[Written]
     """Writes after which it is to be known whether the home is out of date."""
     noted: set[int]
-    """Ops of the host that are followed by a note."""
+    """Ops in no stream that are followed by a note."""
     stale: bool = False
     """Whether the home can be out of date at the end of a step."""
 
@@ -251,13 +251,13 @@ class _Walk:
         else:
             by = event.op
         if memory != self._home or self._newest != self._home:
-            if not away and not event.on_device:
+            if not away and not event.in_stream:
                 self._out.noted.add(event.op)
                 by = NoteKey(event.op)
                 self._edge(event.op, by, self._step, poison=True)
             self._out.written.add(Written(by, self._phase, memory))
             self._tell(by)
-        elif event.on_device:
+        elif event.in_stream:
             self._out.written.add(Written(by, self._phase, memory))
         self._newest = memory
 
