@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ostinato.compile.coherent_ops import Transferred
+from ostinato.devices.array import DeviceArray
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
@@ -134,5 +135,5 @@ class _Copies:
         if operand.array is None:
             return operand
         array = _address_only(operand.array)
-        is_numpy = isinstance(operand.value, type(array))
-        return Operand(array if is_numpy else operand.value, array, None, operand.mode)
+        is_plain = isinstance(operand.value, type(array) | DeviceArray)  # not of another library
+        return Operand(array if is_plain else operand.value, array, None, operand.mode)
