@@ -353,6 +353,16 @@ def test_a_lazy_completion_waits_in_the_last_step_whichever_that_is(machine, dev
     assert len(done) == device.core.counters["call"]
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_steps_are_done_when_the_device_has_done_them(machine, device, lazy):
+    built, _, _ = chain(machine, device, n=1, lazy=lazy)
+    run = submit(built, 10)
+    until(lambda: device.core.counters["call"] == 10)
+    assert run.steps == 0
+    drive(device, run)
+    assert run.steps == 10
+
+
 def test_runs_overlap_where_nothing_is_written_back(machine, device):
     built, _, _ = chain(machine, device)
     runs = [submit(built) for _ in range(4)]
