@@ -126,5 +126,7 @@ def test_a_tuner_measures_on_one() -> None:
     policy = ost.Policy(max_seconds=0.02, rel_ci=0.5, min_samples=2)
     with ost.Tuner(["opencl:0"], store=False, policy=policy, progress=False) as tuner:
         report = tuner.tune("selected", [ost.Candidate.call("tune.candidates:selected_by_pyopencl")])
-    assert report.best is not None, report.results
-    assert report.best.device == "opencl:0"
+    (result,) = report.results
+    assert result.status in (ost.Status.OK, ost.Status.CONTENDED), result.message  # the machine may be busy
+    assert result.samples
+    assert result.device == "opencl:0"
