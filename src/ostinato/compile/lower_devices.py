@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from ostinato.compile.completions import Carried, Completion
 from ostinato.compile.lower import Lowered, Outside, Substitution, Tables
 from ostinato.compile.streams import OUT
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.registry import address_of, allocation_at, device_array
+from ostinato.devices.registry import address_of, allocation_at, allocation_under, device_array
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.devices.transfers import joined, pattern
 from ostinato.errors import DeviceError, GraphError
@@ -97,7 +98,7 @@ class _Arrays:
         self._substitute = substitute
         self.kept: list[object] = [substitute]
         self._mirrors: list[tuple[int, int, int, object]] = []
-        for mirror in staged.coherent.mirrors:
+        for mirror in sorted(staged.coherent.mirrors, key=lambda each: each.base):
             size = mirror.high - mirror.low
             if mirror.memory >= 0:
                 allocation = staged.devices[mirror.memory].allocate(size)
@@ -106,12 +107,15 @@ class _Arrays:
                 memory = np.empty(size + _PAGE, np.uint8)
                 address = -(-address_of(memory) // _PAGE) * _PAGE
                 self._mirrors.append((mirror.base, size, address, memory))
+        self._bases = [base for base, *_ in self._mirrors]
 
     def substitute(self, array: Array) -> Array:
         """Return what stands for an array of an op."""
         address = address_of(array)
-        for base, size, real, owner in self._mirrors:
-            if base <= address <= base + size:
+        place = bisect_right(self._bases, address) - 1
+        if place >= 0:
+            base, size, real, owner = self._mirrors[place]
+            if address <= base + size:
                 raw = bytes_at(real, size, owner)
                 return view_of(raw, address - base, array.shape, array.dtype, array.strides)
         return array if self._substitute is None else self._substitute.substitute(array)
@@ -328,8 +332,10 @@ class _DeviceTables(Tables):
         if not isinstance(arg, Operand) or not arg.arrays:
             return super()._argument(arg, phase)
         array = self._at(arg, phase)
-        if allocation_at(address_of(array)) is None:
-            return super()._argument(arg, phase)
+        if allocation_under(array) is None:
+            if self._device is None or array.size or arg.ring is not None or not isinstance(arg.value, np.ndarray):
+                return super()._argument(arg, phase)
+            return self._device.allocate(1).array(array.shape, array.dtype)  # has no mirror, since there is nothing
         if arg.ring is None and not isinstance(arg.value, np.ndarray | DeviceArray):
             return self._arrays.value(arg.value)
         if arg.mode == READ:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -182,8 +183,9 @@ def _shared_out(costs: Costs, ops: Sequence[Op], streams: Streams) -> Costs:
             told.setdefault(int(streams.of[op.index]), []).append((max(op.body.of), op.index))
     for stream, found in told.items():
         found.sort()
+        lasts = [last for last, _ in found]
         for work in np.flatnonzero(issued & (streams.of == stream)).tolist():
-            completion = next((index for last, index in found if last >= work), found[-1][1])
+            _, completion = found[min(bisect_left(lasts, work), len(found) - 1)]
             seconds[completion] += costs.seconds[work]
             spread[completion] = max(spread[completion], costs.spread[work])
             source[completion] = max(source[completion], costs.source[work])
