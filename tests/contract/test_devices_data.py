@@ -635,7 +635,7 @@ def test_verify_finds(home, fault, bed):
         bed.add(z, x, 1)
     with g.compile(bed.machine) as program:
         # On copies of arrays of the host, it shows where it makes a difference.
-        with pytest.raises(ost.ContractError, match="wrong|differs"):
+        with pytest.raises(ost.ContractError, match=r"wrong|differs"):
             program.verify(2)
         assert contents(x).tolist() == [1, 2, 3]
         assert contents(y).tolist() == [4, 5, 6]
