@@ -396,3 +396,18 @@ def test_statistics_count_by_device(device, machine):
             program.replay(5)
             assert program.statistics().devices[0].calls == 15
         assert program.statistics().devices[0].calls == 15
+
+
+def test_arrays_without_elements_are_arrays_of_the_device_too(device, machine):
+    found = []
+
+    @ost.task
+    def look(stream: ost.Stream, x: ost.Read, y: ost.Write):
+        found.append((type(x).__name__, x.shape, type(y).__name__, y.shape))
+
+    with ost.capture() as graph:
+        look(np.zeros((0, 3)), np.zeros(2))
+        look(empty(device, 0), empty(device, 2)[2:])
+    with graph.compile(machine) as program:
+        program.replay()
+    assert found == [("DeviceArray", (0, 3), "DeviceArray", (2,)), ("DeviceArray", (0,), "DeviceArray", (0,))]

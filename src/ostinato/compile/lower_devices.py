@@ -27,6 +27,7 @@ from ostinato.graph.param import STEP
 from ostinato.graph.stream import STREAM
 
 if TYPE_CHECKING:
+    from ostinato.compile.mirrors import Mirror
     from ostinato.compile.schedule import Scheduled
     from ostinato.compile.staging import Staged
     from ostinato.devices.device import Device
@@ -101,7 +102,10 @@ class _Arrays:
         for mirror in sorted(staged.coherent.mirrors, key=lambda each: each.base):
             size = mirror.high - mirror.low
             if mirror.memory >= 0:
-                allocation = staged.devices[mirror.memory].allocate(size)
+                try:
+                    allocation = staged.devices[mirror.memory].allocate(size)
+                except DeviceError as error:
+                    raise DeviceError(f"{error}; {_needed(staged, mirror)}") from error
                 self._mirrors.append((mirror.base, size, allocation.shadow, allocation))
             else:
                 memory = np.empty(size + _PAGE, np.uint8)
@@ -140,6 +144,15 @@ class _Arrays:
 
 
 _PAGE = 4096
+
+
+def _needed(staged: Staged, mirror: Mirror) -> str:
+    """Say what a mirror is for."""
+    for op in staged.ops:
+        for array in (array for operand in op.operands for array in operand.arrays):
+            if mirror.base <= address_of(array) <= mirror.base + mirror.high - mirror.low:
+                return f"they are to hold what {op.name!r} at {op.call_site} uses of an array that lies elsewhere"
+    return "they are to hold a copy of an array that lies elsewhere"
 
 
 class _Views(list[Array]):
