@@ -223,7 +223,8 @@ class Machine:
         self._close(cancel=kind is not None)
 
     def __repr__(self) -> str:
-        return f"<Machine of {len(self._cpus)} CPUs{', closed' if self._closed else ''}>"
+        devices = "".join(f", {processor.name}" for processor in self._devices or ())  # looks for none
+        return f"<Machine of {len(self._cpus)} CPUs{devices}{', closed' if self._closed else ''}>"
 
     def _check_open(self) -> None:
         if self._closed:
