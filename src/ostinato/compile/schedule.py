@@ -114,16 +114,18 @@ def schedule(
     flat = flatten(graph)
     edges = dependences(flat)
     costed = costing(flat.ops)
+    on_devices = False
     if costed.elsewhere is not None or uses_devices(costed.ops):
         from ostinato.compile.choice import chosen
 
         costed = chosen(costed, edges, devices(), processors)
+        on_devices = uses_devices(costed.ops)
     ops, costs = costed.ops, costed.costs
     serial = serial_steps(flat, edges) and len(ops) > 0
     ordering = ordered(flat, edges)
     threads = processors if threads is None else threads
     params, found = dict(flat.params), None
-    if uses_devices(ops):
+    if on_devices:
         from ostinato.compile.staging import staged
 
         found = staged(ops, edges, ordering, serial, costs, devices(), processors)
