@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 
 import numpy as np
@@ -143,12 +144,13 @@ def test_data_is_home_when_anything_says_done(bed):
     with ost.capture() as g:
         bed.shift(x, 1)
     with g.compile(bed.machine) as program:
-        seen = []
+        seen, called = [], threading.Event()
         run = program.submit(3)
-        run.add_done_callback(lambda _: seen.append(x.tolist()))
+        run.add_done_callback(lambda _: (seen.append(x.tolist()), called.set()))
         run.event.wait(PATIENCE)
         assert x.tolist() == [3] * 4
         run.result()
+        assert called.wait(PATIENCE)
     assert seen == [[3] * 4]
 
 
@@ -634,8 +636,7 @@ def test_verify_finds(home, fault, bed):
         wrong(x, y)
         bed.add(z, x, 1)
     with g.compile(bed.machine) as program:
-        # On copies of arrays of the host, it shows where it makes a difference.
-        with pytest.raises(ost.ContractError, match=r"wrong|differs"):
+        with pytest.raises(ost.ContractError, match="wrong"):
             program.verify(2)
         assert contents(x).tolist() == [1, 2, 3]
         assert contents(y).tolist() == [4, 5, 6]

@@ -19,13 +19,14 @@ from ostinato.devices.transfers import wait_for
 from ostinato.errors import DeviceError
 from ostinato.graph.arrays import Array
 from ostinato.graph.operand import WRITE
+from ostinato.graph.padding import used_bytes
 from ostinato.graph.stream import STREAM
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.devices.stream import Stream
 
-__all__ = ["Use", "call_c", "call_python"]
+__all__ = ["Use", "call_c", "call_python", "noted_writes"]
 
 _Maker: TypeAlias = Callable[[Array, int], "Array | DeviceArray"]
 """Makes an array like another, at an offset in memory."""
@@ -33,6 +34,7 @@ _Maker: TypeAlias = Callable[[Array, int], "Array | DeviceArray"]
 _LINE = 64  # bytes; copies are as well aligned within a cache line as the originals
 
 _bound: ContextVar[Device | None] = ContextVar("the device that calls are bound to", default=None)
+_noted: ContextVar[list[Array] | None] = ContextVar("arrays whose copies were written against the word", default=None)
 _free: WeakKeyDictionary[Device, list[int]] = WeakKeyDictionary()  # streams that no call is on
 
 
@@ -120,6 +122,17 @@ def bound_to(device: Device) -> Iterator[None]:
         _bound.reset(token)
 
 
+@contextmanager
+def noted_writes() -> Iterator[list[Array]]:
+    """Within this, calls look whether they wrote to copies of arrays that they were only to read; list these."""
+    found: list[Array] = []
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
 def _takes_stream(args: Sequence[object]) -> bool:
     return any(value is STREAM for value in args)  # arrays have an == of their own
 
@@ -190,6 +203,15 @@ class _Elsewhere:
         for (_, array, mode), copy in zip(self._arrays, self.copies, strict=True):
             if copy is not None and mode & WRITE:
                 _assign(array, copy)
+        noted = _noted.get()
+        if noted is None:
+            return
+        written = [array for _, array, mode in self._arrays if mode & WRITE]
+        for (_, array, mode), copy in zip(self._arrays, self.copies, strict=True):
+            if copy is None or mode & WRITE or any(np.may_share_memory(array, other) for other in written):
+                continue
+            if not _same_bytes(_contents(array), _contents(copy)):
+                noted.append(array)
 
     def _room(self, low: int, high: int) -> _Maker:
         """Make memory for the bytes between two addresses."""
@@ -231,6 +253,22 @@ def _stream_of(device: Device, kept: object) -> Iterator[Stream]:
         device.core.close(handle)
         raise
     free.append(handle)
+
+
+def _contents(array: Array | DeviceArray) -> Array:
+    if isinstance(array, DeviceArray):
+        return array.get()
+    return array if _device_of(array) is None else device_array(array).get()
+
+
+def _same_bytes(one: Array, other: Array) -> bool:
+    if not one.nbytes:
+        return True
+    used = used_bytes(one.dtype)
+    first, second = (
+        np.ascontiguousarray(each).reshape(-1).view(np.uint8).reshape(-1, one.itemsize) for each in (one, other)
+    )
+    return np.array_equal(first[:, used], second[:, used])
 
 
 def _device_of(array: Array) -> Device | None:

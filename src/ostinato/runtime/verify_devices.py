@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
+from ostinato.graph.eager import noted_writes
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE
 from ostinato.runtime.checked import argument, first_index, name_at
@@ -117,7 +118,11 @@ class _CheckedRun:
             assign(array, np.full(size, self._pattern, np.uint8).view(array.dtype)[..., 0])
         memory = self.stand_ins.memory.plain
         before = [contents(block).copy() for block in memory]
-        last = run_op(op, step, stand_ins, params)
+        with noted_writes() as noted:
+            last = run_op(op, step, stand_ins, params)
+        for place, array in arrays.items():
+            if any(array is other or np.shares_memory(array, other) for other in noted):
+                self._refuse(op, argument(op, place))
         for number, (block, was) in enumerate(zip(memory, before, strict=True)):
             self._check_rest(op, number, block, was, written)
         for place, array in filled.items():
@@ -137,10 +142,13 @@ class _CheckedRun:
                 np.lib.stride_tricks.as_strided(begin, raw.shape, raw.strides)[...] = False
         if changed.any():
             name = name_at(op, self._ops, self._binding, self._lows[number] + int(np.flatnonzero(changed)[0]))
-            raise ContractError(
-                f"{shown(op)} wrote to {name}, which it did not declare as written. Pass what a task writes as an "
-                f"argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
-            )
+            self._refuse(op, name)
+
+    def _refuse(self, op: Op, name: str) -> None:
+        raise ContractError(
+            f"{shown(op)} wrote to {name}, which it did not declare as written. Pass what a task writes as an "
+            f"argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
+        )
 
     def _check_written(self, op: Op, place: tuple[int, int, int], values: Array) -> None:
         unwritten = (value_bytes(values) == self._pattern).all(-1)
