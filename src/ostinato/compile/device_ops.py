@@ -18,16 +18,15 @@ __all__ = ["keeps_stream_order", "uses_devices"]
 
 def uses_devices(ops: Sequence[Op]) -> bool:
     """Whether any op takes a stream, is bound to what is no CPU, or uses an array of a device."""
-    arrays = any_allocations()
-    for op in ops:
-        on, body = op.on, op.body
-        if on is not None and not str(getattr(on, "name", on)).startswith("cpu"):
-            return True
-        if isinstance(body, PythonCall | NativeCall) and body.takes_stream:
-            return True
-        if arrays and any(memory_of(array) != HOST for each in op.operands for array in each.arrays):
-            return True
-    return False
+    bound = (op.on for op in ops if op.on is not None)
+    if any(not str(getattr(on, "name", on)).startswith("cpu") for on in bound):
+        return True
+    called = {op.body.task for op in ops if type(op.body) is PythonCall or type(op.body) is NativeCall}
+    if any(task.stream is not None for task in called):
+        return True
+    return any_allocations() and any(
+        memory_of(array) != HOST for op in ops for each in op.operands for array in each.arrays
+    )
 
 
 def keeps_stream_order(body: Body) -> bool:
