@@ -605,6 +605,24 @@ def test_verify(bed):
         assert y.get().tolist() == [6, 9, 12]
 
 
+def test_verify_after_a_rebind(bed):
+    """Copies between memories may be of more than the views that operations use."""
+    x, y, z = bed.array(range(7)), bed.array(range(7)), zeros(7)
+    with ost.capture() as g:
+        host_shift(x[::-1], 1)
+        host_add(z[:5:3], y[1::3])
+        host_shift(y[:1], 1)
+        host_shift(y[::-1], 2)
+    other = bed.array(range(7))
+    g.copy(y[1::3], z[:5:3], scatter=np.arange(2))
+    with g.compile(bed.machine) as program:
+        program.rebind([(x, other)])
+        program.verify(2)
+        program.replay()
+    assert other.get().tolist() == list(range(1, 8))
+    assert y.get().tolist() == [3, *range(3, 9)]
+
+
 @pytest.mark.parametrize("home", ["host", "device"])
 @pytest.mark.parametrize("fault", ["writes what it reads", "leaves out what it writes", "differs"])
 def test_verify_finds(home, fault, bed):

@@ -15,7 +15,7 @@ from ostinato.devices.registry import allocation_at, device_array
 from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.op import Op
 from ostinato.graph.ring import RingElement
-from ostinato.runtime.memory import Bytes, at_address, bytes_at, contents, extent_of
+from ostinato.runtime.memory import Bytes, at_address, bytes_at, contents, extent_of, root_of
 
 if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
@@ -64,7 +64,7 @@ def allocations(ops: Sequence[Op], binding: Substitution, *, whole: bool = True)
         foreign = operand.array is not None and not isinstance(operand.value, np.ndarray | RingElement | DeviceArray)
         for captured in operand.arrays:
             array = binding.substitute(captured)
-            root = _root(array) if whole or array.dtype.hasobject else array
+            root = root_of(array) if whole or array.dtype.hasobject else array
             if root.size:
                 low, high = extent_of(root)
                 found.append(Allocation(low, high, root, [binding.value(operand.value)] if foreign else []))
@@ -176,13 +176,6 @@ class StandIns:
     def value(self, value: object) -> object:
         """Return what stands for a token, or for an array of another library."""
         return self._values[id(value)]
-
-
-def _root(array: Array) -> Array:
-    """The array that all views of an array are of, as far as NumPy knows."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def _copied(original: Allocation, guard: int) -> Array:

@@ -20,6 +20,7 @@ __all__ = [
     "contents",
     "extent_of",
     "raw_bytes",
+    "root_of",
     "value_bytes",
     "writable",
 ]
@@ -66,6 +67,15 @@ def at_address(address: int, like: Array, owner: object) -> Array:
     }
     array = np.asarray(_Memory(interface, owner))
     return array if array.dtype == like.dtype else array.view(like.dtype)
+
+
+def root_of(array: Array) -> Array:
+    """Return the array that all views of an array are of, as far as NumPy knows, and those made by `at_address`."""
+    while True:
+        base = array.base.owner if isinstance(array.base, _Memory) else array.base
+        if not isinstance(base, np.ndarray) or not extent_of(base).holds(extent_of(array)):
+            return array
+        array = base
 
 
 def bytes_at(low: int, high: int, owner: object) -> Bytes:
