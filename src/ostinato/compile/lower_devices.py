@@ -345,16 +345,24 @@ class _DeviceTables(Tables):
         if not isinstance(arg, Operand) or not arg.arrays:
             return super()._argument(arg, phase)
         array = self._at(arg, phase)
-        if allocation_under(array) is None:
-            if self._device is None or array.size or arg.ring is not None or not isinstance(arg.value, np.ndarray):
-                return super()._argument(arg, phase)
-            return self._device.allocate(1).array(array.shape, array.dtype)  # has no mirror, since there is nothing
-        if arg.ring is None and not isinstance(arg.value, np.ndarray | DeviceArray):
+        foreign = arg.ring is None and not isinstance(arg.value, np.ndarray | DeviceArray)
+        there = allocation_under(array) is not None
+        if not (array.size or foreign) and there != (self._device is not None):  # nothing has no mirror
+            return self._nothing_like(array)
+        if not there:
+            return super()._argument(arg, phase)
+        if foreign:
             return self._arrays.value(arg.value)
         if arg.mode == READ:
             array = array.view()
             array.flags.writeable = False
         return device_array(array)
+
+    def _nothing_like(self, array: Array) -> Array | DeviceArray:
+        """Return an array without elements where the op runs."""
+        if self._device is None:
+            return np.empty(array.shape, array.dtype)
+        return self._device.allocate(1).array(array.shape, array.dtype)
 
     def _add_scalar(self, index: int, value: object, kind: type) -> None:
         if value is STREAM:
