@@ -107,6 +107,9 @@ class FakeBed:
     def enqueue(self, name: str, stream: Any, arrays: Any, *numbers: int) -> None:
         fake.launch(stream, KERNELS[name], *arrays, *numbers)
 
+    def launch(self, stream: Any, function: Any, *arguments: Any) -> None:
+        fake.launch(stream, function, *arguments)
+
     def enqueue_hold(self, stream: Any, gate: Any) -> None:
         fake.launch(stream, gate.event.wait)
 

@@ -313,6 +313,32 @@ def test_fills(dtype, bed):
     assert x.get().tobytes() == wanted.tobytes()
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_tasks_get_arrays_as_they_are(layout, dtype):
+    """Shape, dtype and strides; the values, and what the task makes of them."""
+    with made("fake") as bed:
+        values, view = some(dtype), LAYOUTS[layout]
+        x, seen = values.copy(), []
+
+        @ost.task
+        def turn(a: ost.ReadWrite, stream: ost.Stream):
+            seen.append((a.shape, a.dtype, a.strides))
+            bed.launch(stream, lambda m: np.copyto(m, m[::-1].copy()), a)
+
+        with ost.capture() as g:
+            turn(view(x))
+        with g.compile(bed.machine) as program:
+            program.replay(3)
+            program.verify()
+        like = view(values)
+        if like.size:
+            assert seen[0] == (like.shape, like.dtype, like.strides)
+        assert seen[0][:2] == (like.shape, like.dtype)
+        like[...] = like[::-1].copy()
+        assert x.tobytes() == values.tobytes()
+
+
 def test_fills_take_what_assignment_takes(bed):
     x, g = there(bed, np.zeros((2, 3))), ost.Graph()
     g.fill(x, [1, 2, 3])

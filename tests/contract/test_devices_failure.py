@@ -387,7 +387,7 @@ def test_arrays_of_objects_do_not_go_to_devices(bed):
         g.compile(bed.machine)
 
 
-@pytest.mark.parametrize("part", [slice(None, None, -1), slice(3, None, -2)])
+@pytest.mark.parametrize("part", [slice(0, 0), slice(4, 4), slice(2, 1), slice(None, None, -1), slice(3, None, -2)])
 def test_odd_parts(part, bed):
     x, y = ints(1, 2, 3, 4), bed.array([5, 6, 7, 8])
     a, b = ints(1, 2, 3, 4), ints(5, 6, 7, 8)

@@ -92,6 +92,7 @@ def test_later_steps_are_issued_while_the_device_is_held_up(bed, gate, eventuall
     with g.compile(bed.machine) as program:
         run = program.submit(10)
         eventually(lambda: counter.n >= 8)
+        assert run.steps_done == 0
         gate.open()
         assert run.result(PATIENCE) == 10
         assert run.steps_done == 10
