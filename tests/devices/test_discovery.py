@@ -8,11 +8,14 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from ostinato.devices import discovery
+from ostinato.devices.array import empty
 from ostinato.devices.fake import FakeDevice
+from ostinato.errors import DeviceError
 
 
 @pytest.fixture
@@ -84,16 +87,22 @@ def test_who_misses_a_device_is_told_where_a_driver_comes_from(
 
 
 @pytest.mark.forks
-def test_a_forked_child_has_none_of_the_parents(kinds: dict[str, types.ModuleType]) -> None:
+def test_a_forked_child_has_none_of_the_parents(
+    kinds: dict[str, types.ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
     kinds["first"].devices = lambda: [FakeDevice()]
     kinds["second"].devices = lambda: []
-    assert len(discovery.usable()) == 1
+    monkeypatch.setattr(discovery, "_of_the_parent", [])
+    array = empty(*discovery.usable(), 3)
     child = os.fork()
     if child == 0:
         status = 1
         try:
             assert discovery.usable() == ()
             assert "forked" in discovery.reasons()["first"]
+            for use in (array.get, partial(array.set, 1.0), partial(empty, array.device, 3)):
+                with pytest.raises(DeviceError, match="fake:0 cannot be used here: this process was forked"):
+                    use()
             status = 0
         finally:
             os._exit(status)

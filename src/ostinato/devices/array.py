@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.devices import registry
+from ostinato.devices.discovery import check_here
 from ostinato.devices.shadow import Reserved, bytes_at, view_of
 from ostinato.devices.transfers import move, planned
 from ostinato.errors import DeviceError
@@ -108,6 +109,7 @@ def empty(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike = f
     nbytes = prod(map(operator.index, sizes)) * dtype.itemsize
     if nbytes > sys.maxsize:  # drivers would take the lower bits for it
         raise DeviceError(f"{device.name}: {nbytes} bytes cannot be allocated: no memory has so many")
+    check_here(device)
     return device.allocate(nbytes).array(sizes, dtype)
 
 

@@ -11,21 +11,25 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from ostinato.errors import DeviceError
+
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
 
-__all__ = ["in_place", "reasons", "told_reasons", "usable"]
+__all__ = ["check_here", "in_place", "reasons", "told_reasons", "usable"]
 
 # Where each kind is found, and the package that it needs; in the order in which machines list them. Each module has
 # `devices() -> Sequence[Device]`, empty where there is no driver; it raises where there is one that does not work.
 _KINDS = {"cuda": ("ostinato.devices.cuda", "ostinato"), "opencl": ("ostinato.devices.opencl", "pyopencl")}
 # What helps who has no driver of a kind.
 _ADVICE = {"opencl": "there is no driver (one that runs on the CPU: pip install pocl-binary-distribution)"}
+_FORKED = "this process was forked after the devices were first used"
 
 _lock = threading.Lock()
 _found: dict[str, tuple[Device, ...]] = {}
 _why_not: dict[str, str] = {}
 _found_by = os.getpid()
+_of_the_parent: list[Device] = []
 _in_place: tuple[Device, ...] | None = None
 
 
@@ -58,6 +62,14 @@ def reasons() -> dict[str, str]:
 def told_reasons() -> str:
     """Return them as what may end a message that misses a device."""
     return "".join(f"; {kind}: {why}" for kind, why in reasons().items())
+
+
+def check_here(device: Device) -> None:
+    """Raise `DeviceError` for a device that was found before this process was forked: it would never answer."""
+    if any(device is other for other in _of_the_parent):
+        error = DeviceError(f"{device.name} cannot be used here: {_FORKED}")
+        error.device, error.usable = device.name, False
+        raise error
 
 
 @contextmanager
@@ -95,13 +107,14 @@ def _forget_those_of_the_parent() -> None:
     for kind, devices in _found.items():
         if devices:
             _found[kind] = ()
-            _why_not[kind] = "this process was forked after the devices were first used"
+            _why_not[kind] = _FORKED
     _found_by = os.getpid()
 
 
-def _new_lock() -> None:
+def _begin_in_a_child() -> None:
     global _lock
     _lock = threading.Lock()
+    _of_the_parent.extend(device for devices in _found.values() for device in devices)
 
 
-os.register_at_fork(after_in_child=_new_lock)
+os.register_at_fork(after_in_child=_begin_in_a_child)

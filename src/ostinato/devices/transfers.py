@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ostinato import _core
+from ostinato.devices.discovery import check_here
 from ostinato.devices.registry import address_of, allocation_under
 from ostinato.errors import DeviceError
 
@@ -123,6 +124,7 @@ def move(device: Device, transfer: _core.devices.Transfer, *kept: object) -> Non
     DeviceError
         It failed.
     """
+    check_here(device)
     core = device.core
     try:
         stream = core.open()

@@ -12,7 +12,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.discovery import reasons, usable
+from ostinato.devices.discovery import check_here, reasons, usable
 from ostinato.devices.registry import address_of, allocation_at, device_array
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.devices.transfers import wait_for
@@ -146,6 +146,7 @@ def _device_for(task: str, uses: Sequence[Use]) -> Device:
     """
     device = _bound.get() or next(filter(None, (_device_of(use.array) for use in uses)), None)
     if device is not None:
+        check_here(device)
         if any(not isinstance(use.value, DeviceArray) and _device_of(use.array) is not None for use in uses):
             device.finish()
         return device
