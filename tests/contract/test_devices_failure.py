@@ -337,7 +337,7 @@ def test_what_was_written_is_home_after_failures_and_cancels(bed):
         run.event.exception()
         with pytest.raises(CancelledError):
             run.result(PATIENCE)
-        assert x[0] == before + 4 + run.steps_done
+        assert x[0] >= before + 4 + run.steps_done
 
 
 # Wrong use

@@ -447,7 +447,7 @@ def test_a_cancelled_run_ends_when_the_device_is_done_with_it(bed, gate, eventua
         gate.open()
         with pytest.raises(CancelledError):
             run.result(PATIENCE)
-        assert x.get()[0] == run.steps_done
+        assert x.get()[0] >= run.steps_done  # more where a step was cut, see Run.cancel
         assert not run.cancel()
 
 
