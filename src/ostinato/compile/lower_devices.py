@@ -97,7 +97,9 @@ class _Arrays:
 
     def __init__(self, staged: Staged, substitute: Substitution | None) -> None:
         self._substitute = substitute
-        self.kept: list[object] = [substitute]
+        # Copies know addresses only.
+        recorded = [array for op in staged.recorded for operand in op.operands for array in operand.arrays]
+        self.kept: list[object] = [substitute, recorded]
         self._mirrors: list[tuple[int, int, int, object]] = []
         for mirror in sorted(staged.coherent.mirrors, key=lambda each: each.base):
             size = mirror.high - mirror.low

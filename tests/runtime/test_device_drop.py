@@ -1,0 +1,45 @@
+"""Programs for devices that nobody holds any more while they run."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from ostinato.devices import fake
+from ostinato.devices.array import empty
+from runtime.device_tasks import add
+
+
+def until(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("rebound", [False, True])
+def test_arrays_live_as_long_as_the_device_uses_them(rebound):
+    with fake.install(manual=True) as (device,), ost.Machine(cpus=1) as machine:
+        graph = ost.Graph()
+        x, filled = np.zeros(4), empty(device, 4)
+        graph.task(add, x, np.ones(4))
+        graph.fill(filled, 3.0)
+        program = graph.compile(machine)
+        if rebound:
+            program.rebind([(x, y := np.zeros(4))])
+            x = y
+            del y
+        program.submit(3)
+        until(lambda: device.core.counters["call"])
+        held = weakref.ref(x), weakref.ref(filled.allocation)
+        del program, graph, x, filled
+        gc.collect()
+        assert all(reference() is not None for reference in held)
+        while machine._core.in_flight():
+            device.core.run()
+        until(lambda: not any(reference() is not None for reference in held))
