@@ -44,6 +44,8 @@ def plans(draw):
         st.tuples(st.just("rebind"), st.integers(0, len(homes) - 1)),
         st.tuples(st.just("verify"), st.integers(1, 2)),
         st.tuples(st.just("profile"), st.integers(1, 3)),
+        st.tuples(st.just("trace"), st.integers(1, 3)),
+        st.tuples(st.just("retune"), st.integers(1, 3)),
     )
     return {
         "homes": homes,
@@ -177,6 +179,13 @@ def check(kind, plan):
                     assert program.replay(what) == model.run(what), number
                 elif act == "profile":
                     assert program.submit(what, profile=True).result(60) == model.run(what), number
+                elif act == "trace":
+                    assert program.trace(what).to_dict()
+                    model.run(what)
+                    assert program.explain()
+                elif act == "retune":
+                    program.retune(20 * what)
+                    model.run(20 * what)
                 elif act == "submit":
                     runs = [program.submit(steps) for steps in what]
                     assert [run.result(60) for run in runs] == [model.run(steps) for steps in what], number
