@@ -166,6 +166,8 @@ std::uint32_t launch(Server& server, Lane& lane, const Segment& segment, Sequenc
         code = sequence.launch(first.handle);
     if (code != 0) {  // the others are issued one by one, unless the first has poisoned them
         good = fail(server, lane, first, code);
+        if (first.records)  // what was enqueued before the failure is waited for, too
+            (void)record_token(lane, first);
         return segment.begin + 1;
     }
     for (std::uint32_t at = segment.begin; at < segment.end; ++at)
