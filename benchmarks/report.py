@@ -29,11 +29,14 @@ _TITLES = {
     "events": "Spawned tasks and events, ns",
     "before": "Beside the version before",
     "memory": "Memory, KiB more than after 1000",
+    "chains": "Tiny kernels on a device, ns a kernel",
+    "runahead": "Run-ahead of a device, ms",
     "pipeline": "Photographs through a device, ms",
+    "cuda": "Beside CUDA's graphs",
     "unchained": "Memory over unchained runs and spawned tasks, KiB more than after 10 rounds",
 }
 
-_BY_UNIT = ("graphtune", "retune", "simulation", "tuning")
+_BY_UNIT = ("cuda", "graphtune", "retune", "simulation", "tuning")
 
 
 def report(runs: Sequence[Mapping[str, Any]]) -> str:
