@@ -197,7 +197,8 @@ def _mark_issues(
     if not marks:
         return []
     places, times = np.array(marks).T
-    return axes.plot(times, places - 0.4, "v", color=INK, markersize=5, clip_on=False, label="issue")
+    shown: list[Line2D] = axes.plot(times, places - 0.4, "v", color=INK, markersize=5, clip_on=False, label="issue")
+    return shown
 
 
 def _turns(records: NDArray[np.void], row: NDArray[np.intp]) -> Iterator[tuple[int, bool]]:
