@@ -124,7 +124,10 @@ bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHa
     }
     const bool good = result != nullptr;
     Py_XDECREF(result);
-    PyErr_Clear();  // it is called again, outside of captures, and then whatever it raises is told
+    // It is called again, outside of captures, and then whatever it raises is told; but a signal comes only once.
+    if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0)
+        PyErr_SetInterrupt();
+    PyErr_Clear();
     return good;
 }
 
