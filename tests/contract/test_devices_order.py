@@ -433,6 +433,25 @@ def test_ctrl_c_waits_for_the_device(bed, gate):
         assert x.get()[0] == before + 3
 
 
+def test_ctrl_c_while_a_task_is_captured_is_not_lost(bed):
+    """A body whose capture fails is called again; the signal would not come again."""
+    x, calls = bed.array([0]), []
+
+    @ost.task(launch_only=True)
+    def interrupted(x: ost.ReadWrite, stream: ost.Stream):
+        calls.append(len(calls))
+        if len(calls) == 2:  # the first call is plain, the second is captured
+            signal.raise_signal(signal.SIGINT)
+        bed.enqueue("shift", stream, [x], 1)
+
+    with ost.capture() as g:
+        interrupted(x)
+    with ost.Machine(cpus=1) as machine, g.compile(machine) as program:
+        with pytest.raises(KeyboardInterrupt):
+            program.replay(10**5)
+        assert len(calls) >= 2
+
+
 def test_a_cancelled_run_ends_when_the_device_is_done_with_it(bed, gate, eventually):
     counter, x = Counter(), bed.array([0])
     with ost.capture() as g:
