@@ -66,9 +66,10 @@ class Form:
         """Return its counters."""
         return counted(self.core, self.lowered) if self._last is None else self._last
 
-    def let_go(self) -> None:
-        """Forget the plan, and with it the arrays."""
-        self._last = self.statistics()
+    def let_go(self, *, counted: bool) -> None:
+        """Forget the plan, and with it the arrays; unless `counted`, as in a forked child, the counters too."""
+        if counted:
+            self._last = self.statistics()
         self.lowered = cast("Lowered", None)
 
 

@@ -363,7 +363,7 @@ class Program:
         for core in self._cores:
             core.close()
         for form in self._forms:
-            form.let_go()
+            form.let_go(counted=not self._machine._core.forked)
         self._lowered, self._param_values = cast("Lowered", None), cast(Values, None)
         self._binding = None
         self._ended = True
