@@ -154,7 +154,7 @@ class World:
         self.machine = machine
         self.how = how  # "exact", "stop" or "mayhem"
         self.ops = 0
-        self.cpus = len(machine.processors)
+        self.cpus = sum(each.kind == "cpu" for each in machine.processors)
         self.holders = np.zeros(4, np.int64)
         self.reservations = tuple(ost.Reservation() for _ in range(random.choice([0, 0, 1, 2])))
         self.parts: list[Part] = []

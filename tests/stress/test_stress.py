@@ -188,7 +188,7 @@ def test_stress(machines, scenario):
 
 
 def prepared(random, machine):
-    cpus = len(machine.processors)
+    cpus = sum(each.kind == "cpu" for each in machine.processors)
     watched = Watched(random, cpus)
     costs = watched.costs if random.random() < 0.7 else None
     return watched, watched.graph.compile(machine, lanes=random.randint(1, cpus), costs=costs)
