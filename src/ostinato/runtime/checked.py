@@ -24,7 +24,7 @@ from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_s
 if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
 
-__all__ = ["CheckedRun", "argument", "first_index", "name_at"]
+__all__ = ["CheckedRun", "argument", "first_index", "left_unwritten", "name_at"]
 
 Place: TypeAlias = tuple[int, int, int]
 """A step, an op's index, and the place of one of its operands."""
@@ -134,12 +134,7 @@ class CheckedRun:
         if self._before is not None:
             unwritten &= self._before.unwritten.get(place, False)
             if unwritten.any():
-                raise ContractError(
-                    f"{shown(op)} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "
-                    f"{np.count_nonzero(unwritten)} of {unwritten.size} elements, the first at index "
-                    f"{first_index(unwritten)}. ost.Write promises to overwrite all of an array; declare it "
-                    f"ost.ReadWrite, or pass the part that is written. Called at {op.call_site}"
-                )
+                raise left_unwritten(op, place, unwritten)
         self.unwritten[place] = unwritten
 
     def _check_rest(self, op: Op) -> None:
@@ -252,3 +247,13 @@ def _shared(array: Array, other: Array) -> npt.NDArray[np.bool_]:
     at(other)[...] = 1
     shared: npt.NDArray[np.bool_] = np.any(at(array), axis=-1, keepdims=True)[..., 0]
     return shared
+
+
+def left_unwritten(op: Op, place: Place, unwritten: npt.NDArray[np.bool_]) -> ContractError:
+    """Return the error of an op that left elements of an array unwritten which it declared `Write`."""
+    return ContractError(
+        f"{shown(op)} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "
+        f"{np.count_nonzero(unwritten)} of {unwritten.size} elements, the first at index "
+        f"{first_index(unwritten)}. ost.Write promises to overwrite all of an array; declare it "
+        f"ost.ReadWrite, or pass the part that is written. Called at {op.call_site}"
+    )

@@ -13,7 +13,7 @@ from ostinato.graph.arrays import Array
 from ostinato.graph.eager import noted_writes
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE
-from ostinato.runtime.checked import argument, first_index, name_at
+from ostinato.runtime.checked import argument, left_unwritten, name_at
 from ostinato.runtime.copies import Allocation, StandIns, allocations
 from ostinato.runtime.memory import Bytes, assign, contents, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
@@ -155,11 +155,6 @@ class _CheckedRun:
         if self._before is not None:
             unwritten &= self._before.unwritten.get(place, False)
             if unwritten.any():
-                raise ContractError(
-                    f"{shown(op)} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "
-                    f"{np.count_nonzero(unwritten)} of {unwritten.size} elements, the first at index "
-                    f"{first_index(unwritten)}. ost.Write promises to overwrite all of an array; declare it "
-                    f"ost.ReadWrite, or pass the part that is written. Called at {op.call_site}"
-                )
+                raise left_unwritten(op, place, unwritten)
         elif unwritten.any():
             self.unwritten[place] = unwritten
