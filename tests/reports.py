@@ -5,7 +5,8 @@ import random
 from statistics import median
 
 import ostinato as ost
-from ostinato.tune.result import Result, Stretch
+from ostinato.tune.result import Result
+from ostinato.tune.stretch import Stretch
 
 HOSTILE = "<script>alert('x')</script> & \"quotes\" \x1b[31m \ud83d </script><!-- \u2028 \x00"
 MESSAGES = {

@@ -13,7 +13,8 @@ from ostinato.measured.records.book import candidate_of
 from ostinato.measured.records.lookup import POLICY
 from ostinato.measured.reports import Reports
 from ostinato.measured.tune_graph import Measuring, tune_graph
-from ostinato.tune.race.stopping import interval, median
+from ostinato.tune.outcome import OpOutcome
+from ostinato.tune.result import result_of
 
 
 class Fake:
@@ -41,16 +42,7 @@ class Fake:
         candidate = candidate_of(case, case.declared.index(case.variants[place]) if case.declared else 0)
         if isinstance(found, str):
             return ost.Result(candidate=candidate, op=case.label, status=ost.Status(found), message="so it is")
-        ordered = sorted(found)
-        return ost.Result(
-            candidate=candidate,
-            op=case.label,
-            status=ost.Status.OK,
-            samples=tuple(found),
-            time_ns=median(ordered),
-            interval_ns=interval(ordered),
-            device="cpu:0",
-        )
+        return result_of(candidate, OpOutcome(case.label, ost.Status.OK, tuple(found)), "cpu:0")
 
     @contextmanager
     def open(self, processors: list[str], progress: object, init: object, devices: object) -> Iterator[Measuring]:

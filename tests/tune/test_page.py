@@ -16,7 +16,7 @@ from ostinato.tune.report.page import MEANINGS
 from ostinato.tune.report.pictures import heat_map, parameter_picture, rank_picture
 from ostinato.tune.report.svg import Scale
 from ostinato.tune.report.timeline import time_line
-from ostinato.tune.result import Stretch
+from ostinato.tune.stretch import Stretch
 from ostinato.tune.wording import one_line
 
 VOID = {"meta", "input", "br"}

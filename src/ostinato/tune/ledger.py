@@ -8,8 +8,7 @@ from dataclasses import replace
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.progress import Progress
 from ostinato.tune.race.race import EntryKey, Race
-from ostinato.tune.race.stopping import interval, median
-from ostinato.tune.result import Result
+from ostinato.tune.result import Result, outcome_of, result_of
 from ostinato.tune.status import Status
 from ostinato.tune.trial import Trial
 
@@ -52,7 +51,7 @@ class Ledger:
         for op in self._results.get(candidate, ()):
             self._race.failed((candidate, op))
         ops = outcome.ops or (OpOutcome(self._op, outcome.status, message=outcome.message),)
-        results = [_result(trial, op, device, cached=cached) for op in ops]
+        results = [result_of(trial.candidate, op, device, cached=cached, miss=trial.miss) for op in ops]
         self._results[candidate] = {result.op: result for result in results}
         if self._best is not None and self._best.candidate.id == candidate:  # it may have failed in the final
             self._best = min(self._ok(), key=_time, default=None)
@@ -81,11 +80,13 @@ class Ledger:
                 samples = self._turns.get((candidate, op))
                 if samples is not None and result.status in (Status.OK, Status.RACED):
                     before = result.samples if self._alike else ()
-                    outcome = replace(_outcome(result), status=Status.OK, samples=(*before, *samples))
-                    results[op] = _result(trial, outcome, result.device, cached=result.cached)
+                    outcome = replace(outcome_of(result), status=Status.OK, samples=(*before, *samples))
+                    results[op] = result_of(
+                        trial.candidate, outcome, result.device, cached=result.cached, miss=trial.miss
+                    )
             first = next(iter(results.values())).device
             device = first if self._alike and first is not None else self._final_device
-            yield trial, Outcome(Status.OK, tuple(map(_outcome, results.values()))), device
+            yield trial, Outcome(Status.OK, tuple(map(outcome_of, results.values()))), device
 
     def revived(self) -> list[Trial]:
         """Return those that were cut and would not be by what is known now: the store's, or where a rival failed."""
@@ -125,34 +126,3 @@ class Ledger:
 
 def _time(result: Result) -> float:
     return float("inf") if result.time_ns is None else result.time_ns
-
-
-def _outcome(result: Result) -> OpOutcome:
-    return OpOutcome(
-        op=result.op,
-        status=result.status,
-        samples=result.samples,
-        workspace=result.workspace,
-        message=result.message,
-        contended=result.contended,
-        overhead_ns=result.overhead_ns,
-    )
-
-
-def _result(trial: Trial, op: OpOutcome, device: str | None, *, cached: bool) -> Result:
-    ordered = sorted(op.samples)
-    return Result(
-        candidate=trial.candidate,
-        op=op.op,
-        status=op.status,
-        time_ns=median(ordered) if ordered else None,
-        interval_ns=interval(ordered) if ordered else None,
-        samples=op.samples,
-        workspace=op.workspace,
-        device=device,
-        message=op.message,
-        cached=cached,
-        miss=trial.miss,
-        contended=op.contended,
-        overhead_ns=op.overhead_ns,
-    )

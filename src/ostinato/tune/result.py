@@ -5,35 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ostinato.tune.candidate import Candidate
+from ostinato.tune.outcome import OpOutcome
+from ostinato.tune.race.stopping import interval, median
 from ostinato.tune.status import Status
 
-__all__ = ["Result", "Stretch"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A device, or a place in the compile pool, was busy with a candidate.
-
-    Parameters
-    ----------
-    where
-        The device's name, or ``"build:0"`` and so on.
-    what
-        ``"build"``, ``"measure"``, ``"anchor"``, ``"final"``, or ``"start"`` for a worker that starts.
-    candidate
-        The candidate; None while a worker starts.
-    begin, end
-        Seconds since the search began.
-    status
-        How it ended.
-    """
-
-    where: str
-    what: str
-    candidate: Candidate | None
-    begin: float
-    end: float
-    status: Status
+__all__ = ["Result", "outcome_of", "result_of"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,3 +61,38 @@ class Result:
     miss: str | None = None
     contended: int = 0
     overhead_ns: float = 0.0
+
+
+def result_of(
+    candidate: Candidate, outcome: OpOutcome, device: str | None, *, cached: bool = False, miss: str | None = None
+) -> Result:
+    """Return the result that an outcome is of a candidate."""
+    ordered = sorted(outcome.samples)
+    return Result(
+        candidate=candidate,
+        op=outcome.op,
+        status=outcome.status,
+        time_ns=median(ordered) if ordered else None,
+        interval_ns=interval(ordered) if ordered else None,
+        samples=outcome.samples,
+        workspace=outcome.workspace,
+        device=device,
+        message=outcome.message,
+        cached=cached,
+        miss=miss,
+        contended=outcome.contended,
+        overhead_ns=outcome.overhead_ns,
+    )
+
+
+def outcome_of(result: Result) -> OpOutcome:
+    """Return what was measured of a result."""
+    return OpOutcome(
+        op=result.op,
+        status=result.status,
+        samples=result.samples,
+        workspace=result.workspace,
+        message=result.message,
+        contended=result.contended,
+        overhead_ns=result.overhead_ns,
+    )

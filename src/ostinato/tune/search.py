@@ -18,10 +18,10 @@ from ostinato.tune.process.loop import Loop
 from ostinato.tune.process.scratch import Scratch
 from ostinato.tune.progress import Progress
 from ostinato.tune.race.race import Race
-from ostinato.tune.result import Stretch
 from ostinato.tune.slots.slot import Slot
 from ostinato.tune.slots.station import Station
 from ostinato.tune.status import Status
+from ostinato.tune.stretch import Stretch
 from ostinato.tune.tasks import Tasks
 from ostinato.tune.trial import Task, Trial
 

@@ -19,9 +19,9 @@ from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.race.race import Race
 from ostinato.tune.race.stopping import Stopping
 from ostinato.tune.report.report import Report
-from ostinato.tune.result import Stretch
 from ostinato.tune.status import Status
 from ostinato.tune.store.key import environment
+from ostinato.tune.stretch import Stretch
 from ostinato.tune.trial import Trial
 from ostinato.tune.worker.cache import Flusher
 from ostinato.tune.worker.forked import measure_here

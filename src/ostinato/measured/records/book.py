@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,10 +22,8 @@ from ostinato.measured.records.record import Record, operation_of
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import plain
 from ostinato.tune.lease.device import Device
-from ostinato.tune.outcome import OpOutcome
-from ostinato.tune.race.stopping import interval, median
 from ostinato.tune.report.report import Report
-from ostinato.tune.result import Result
+from ostinato.tune.result import outcome_of, result_of
 from ostinato.tune.status import Status
 from ostinato.tune.store.key import environment
 from ostinato.tune.store.store import Store, StoreError
@@ -65,14 +63,10 @@ def recorded(case: Case, report: Report, rtol: float) -> Record | None:
     return Record(
         places=tuple(place for place, _ in final),
         outcomes=tuple(
-            OpOutcome(
-                _label(case, place),
-                result.status,
-                result.samples if place in right else (),
-                result.workspace,
-                result.message,
-                result.contended,
-                result.overhead_ns,
+            replace(
+                outcome_of(result),
+                op=_label(case, place),
+                samples=result.samples if place in right else (),
             )
             for place, result in final
         ),
@@ -88,7 +82,7 @@ def recorded(case: Case, report: Report, rtol: float) -> Record | None:
 def remembered(case: Case, record: Record, device: Device) -> Report:
     """Return the report that a record was made from, on a device."""
     results = {
-        place: _result(case, place, outcome, device.name)
+        place: result_of(candidate_of(case, place), replace(outcome, op=case.label), device.name, cached=True)
         for place, outcome in zip(record.places, record.outcomes, strict=True)
     }
     return Report(
@@ -102,24 +96,6 @@ def remembered(case: Case, record: Record, device: Device) -> Report:
         results=tuple(results.values()),
         default=results.get(0) if case.has_default else None,
         environment=environment([device]),
-    )
-
-
-def _result(case: Case, place: int, outcome: OpOutcome, device: str) -> Result:
-    ordered = sorted(outcome.samples)
-    return Result(
-        candidate=candidate_of(case, place),
-        op=case.label,
-        status=outcome.status,
-        time_ns=median(ordered) if ordered else None,
-        interval_ns=interval(ordered) if ordered else None,
-        samples=outcome.samples,
-        workspace=outcome.workspace,
-        device=device,
-        message=outcome.message,
-        cached=True,
-        contended=outcome.contended,
-        overhead_ns=outcome.overhead_ns,
     )
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ostinato.tune.policy import Policy
-from ostinato.tune.result import Result, Stretch
+from ostinato.tune.result import Result
+from ostinato.tune.stretch import Stretch
 
 __all__ = ["Report", "writer"]
 

@@ -10,7 +10,7 @@ from ostinato.tune.report.svg import Scale, element, number, picture, text
 from ostinato.tune.wording import duration, one_line, settings
 
 if TYPE_CHECKING:
-    from ostinato.tune.result import Stretch
+    from ostinato.tune.stretch import Stretch
 
 __all__ = ["kind", "time_line"]
 
