@@ -305,7 +305,7 @@ class _DeviceTables(Tables):
         """What a device op does, as the core wants it said."""
         phases = range(self._periods[self._period_class[op.index]])
         if isinstance(body, PythonCall):
-            self._add_python(op.index, body.function, body.args, body.keywords)
+            self._add_python(op.index, device.in_turn(body.function), body.args, body.keywords)
             if body.launch_only and STEP not in body.args:
                 positions = tuple(at for at, value in enumerate(body.args) if value is STREAM)
                 return "captured", device.stream, positions

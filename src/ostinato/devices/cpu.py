@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ostinato import _core
@@ -47,6 +50,10 @@ class CpuDevice:
     def stream(self, handle: int) -> Stream:
         """Return the stream."""
         return Stream(handle)
+
+    def in_turn(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function: calls may overlap."""
+        return function
 
     def pin(self, low: int, high: int) -> object | None:
         """Return None: there is nothing to gain."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -58,6 +59,10 @@ class Device(Protocol):
 
     def stream(self, handle: int) -> Stream:
         """Return what a task's `Stream` parameter receives."""
+        ...
+
+    def in_turn(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what calls a function that puts work on a stream; where libraries need it, one call at a time."""
         ...
 
     def pin(self, low: int, high: int) -> object | None:

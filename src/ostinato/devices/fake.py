@@ -86,6 +86,10 @@ class FakeDevice:
         """Return what a task's `Stream` parameter receives."""
         return FakeStream(handle, self)
 
+    def in_turn(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function: calls may overlap."""
+        return function
+
     def pin(self, low: int, high: int) -> object | None:
         """Note the range in `pinned` for as long as what is returned lives."""
         return _Pinned(self.pinned, (low, high))

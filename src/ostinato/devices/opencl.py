@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -245,6 +246,15 @@ class OpenCLDevice:
         """Return what a task's `Stream` parameter receives."""
         return OpenCLStream(handle)
 
+    def in_turn(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what calls a function, one call at a time: kernel objects hold their arguments until enqueued."""
+
+        def call(*args: Any, **keywords: Any) -> Any:
+            with _turn:
+                return function(*args, **keywords)
+
+        return call
+
     def pin(self, low: int, high: int) -> object | None:
         """Return None: OpenCL page-locks no memory that others allocated."""
         return None
@@ -268,6 +278,8 @@ def devices() -> Sequence[OpenCLDevice]:
 
 
 _devices: list[OpenCLDevice] = []
+# Of all devices: with one for each, calls within calls could wait for each other. Forked children call none of them.
+_turn = threading.RLock()
 _regions: weakref.WeakKeyDictionary[Allocation, dict[tuple[int, int], Any]] = weakref.WeakKeyDictionary()
 
 

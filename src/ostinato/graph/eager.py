@@ -77,16 +77,16 @@ def call_python(task: str, function: Callable[..., Any], args: Sequence[object],
             copy.flags.writeable = bool(use.mode & WRITE)
         passed[place] = use.value if copy is None else copy
 
-    def call(stream: object) -> Any:
+    def call(body: Callable[..., Any], stream: object) -> Any:
         values = [stream if value is STREAM else value for value in passed]
         count = len(values) - len(keywords)
-        return function(*values[:count], **dict(zip(keywords, values[count:], strict=True)))
+        return body(*values[:count], **dict(zip(keywords, values[count:], strict=True)))
 
     if device is None:
-        result = call(None)
+        result = call(function, None)
     else:
         with _stream_of(device, (args, there)) as stream:
-            result = call(stream)
+            result = call(device.in_turn(function), stream)
     there.write_back()
     return result
 
