@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from compile.device_graphs import Case, cases, op
 from ostinato.compile.check import check
-from ostinato.compile.completions import Carried, Completion, completed
+from ostinato.compile.completions import completed, completions_of
 from ostinato.compile.edges import edges_of
 from ostinato.compile.lanes import split
 from ostinato.compile.order import order
@@ -47,7 +47,8 @@ def test_a_lane_issues_one_stream_and_nothing_else(case, data):
     flags = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
     outside = np.array(flags) & (case.device < 0)
     found, streams, placement, in_order = lanes_of(case, outside, data.draw(st.integers(1, 3)))
-    waits = np.array([isinstance(each.body, Completion | Carried) for each in found.ops])
+    waits = np.zeros(len(found.ops), np.bool_)
+    waits[[index for index, _ in completions_of(found.ops)]] = True
     issued = (streams.of >= 0) & ~waits
     for stream in range(len(streams.device)):
         for kind in (issued, waits):
@@ -66,9 +67,9 @@ def test_completions_come_in_the_order_of_their_stream(case):
     place_of = np.empty(len(in_order), np.int64)
     place_of[in_order] = np.arange(len(in_order))
     for stream in range(len(streams.device)):
-        told = [each for each in found.ops if isinstance(each.body, Completion) and streams.of[each.index] == stream]
-        told.sort(key=lambda each: place_of[each.index])
-        last = [place_of[list(each.body.of)].max() for each in told]
+        told = [each for each in completions_of(found.ops) if each[1].waits and streams.of[each[0]] == stream]
+        told.sort(key=lambda each: place_of[each[0]])
+        last = [place_of[list(completion.of)].max() for _, completion in told]
         assert last == sorted(last)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,25 +16,26 @@ from ostinato.graph.op import Op
 if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
 
-__all__ = ["Carried", "Completed", "Completion", "CompletionOp", "completed"]
+__all__ = ["Completed", "Completion", "CompletionOp", "completed", "completions_of"]
 
 
 class Completion(Inserted):
-    """The device has done all that the ops `of` one stream, and those before them, enqueued."""
+    """The device has done all that the ops `of` one stream, and those before them, enqueued.
 
-    __slots__ = ("of",)
+    Attributes
+    ----------
+    of
+        The ops, by their indices.
+    waits
+        Whether it waits for that. Else it carries failures only: of what the op depends on to what depends on the op,
+        once devices tell of them.
+    """
 
-    def __init__(self, of: tuple[int, ...]) -> None:
+    __slots__ = ("of", "waits")
+
+    def __init__(self, of: tuple[int, ...], waits: bool = True) -> None:
         self.of = of
-
-
-class Carried(Inserted):
-    """Nothing: carries the failure of what a device op depends on to what depends on it, once devices tell of it."""
-
-    __slots__ = ("of",)
-
-    def __init__(self, of: tuple[int, ...]) -> None:
-        self.of = of
+        self.waits = waits
 
 
 class CompletionOp(Op):
@@ -42,7 +43,7 @@ class CompletionOp(Op):
 
     __slots__ = ("_of",)
 
-    def __init__(self, of: Op, index: int, body: Completion | Carried) -> None:
+    def __init__(self, of: Op, index: int, body: Completion) -> None:
         super().__init__(of.graph, index, f"{of.name}: done", of.call_site, body, (), None, of.priority)
         self._of = of
 
@@ -55,6 +56,13 @@ class CompletionOp(Op):
     def variant(self) -> Variant | None:
         """The variant that the op runs which it waits for."""
         return self._of.variant
+
+
+def completions_of(ops: Iterable[Op]) -> Iterator[tuple[int, Completion]]:
+    """Yield the completions among ops, each with its index."""
+    for op in ops:
+        if isinstance(op.body, Completion):
+            yield op.index, op.body
 
 
 class Completed(NamedTuple):
@@ -95,8 +103,8 @@ def completed(ops: Sequence[Op], edges: Edges, ordering: Edges, stream: IntArray
     number = np.full(n, -1, np.int32)
     own = np.concatenate([needing, between])
     number[own] = np.arange(n, n + len(own), dtype=np.int32)
-    bodies: list[Completion | Carried] = [Completion((int(op),)) for op in needing]
-    bodies += [Carried((int(op),)) for op in between]
+    bodies = [Completion((int(op),)) for op in needing]
+    bodies += [Completion((int(op),), waits=False) for op in between]
     streams = [stream[own]]
     ends = _ends(ordering, stream, needing, len(device))
     for which, last in ends:

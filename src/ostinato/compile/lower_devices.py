@@ -11,7 +11,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compile.coherent_ops import Noted, Transferred
-from ostinato.compile.completions import Carried, Completion
+from ostinato.compile.completions import Completion, completions_of
 from ostinato.compile.lower import Lowered, Outside, Substitution, Tables
 from ostinato.compile.streams import OUT
 from ostinato.devices.array import DeviceArray
@@ -191,7 +191,7 @@ class _DeviceTables(Tables):
         """Add an op; they come in order."""
         stream = int(self._staged.streams.of[op.index])
         device = int(self._of_device[op.index])
-        if isinstance(op.body, Completion | Carried):
+        if isinstance(op.body, Completion):
             stream = -1
         self._stream = stream
         self._device = self._staged.devices[device] if device >= 0 else None
@@ -253,12 +253,12 @@ class _DeviceTables(Tables):
         order = np.empty(self._scheduled.slots, np.int64)
         for lane in self._scheduled.lane_ops:
             order[lane] = np.arange(len(lane))
-        for op in self._scheduled.ops:
-            if isinstance(op.body, Completion):
-                last = max(op.body.of, key=lambda each: order[each])
+        for index, completion in completions_of(self._scheduled.ops):
+            if completion.waits:
+                last = max(completion.of, key=lambda each: order[each])
                 self._recorded.add(last)
-                lazy = followed is not None and op.index not in followed
-                self._completions.append((op.index, "completion", (last, True) if lazy else (last,)))
+                lazy = followed is not None and index not in followed
+                self._completions.append((index, "completion", (last, True) if lazy else (last,)))
 
     def _add_waiting(self, op: Op) -> None:
         """A task that does not keep a stream's order: a thread of its own waits until the device is done."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ostinato.compile.assignment import assigned
 from ostinato.compile.coherence import coherent
-from ostinato.compile.completions import Carried, Completion, completed
+from ostinato.compile.completions import completed, completions_of
 from ostinato.compile.device_ops import keeps_stream_order
 from ostinato.compile.edges import Edges, FloatArray, IntArray, edges_of
 from ostinato.compile.gate import gated
@@ -86,9 +86,7 @@ class Staged:
         kinds[self.device >= 0] = EXTERNAL
         n = len(self.coherent.ops)
         kinds[:n][self.streams.of[:n] >= 0] = DEVICE
-        for op in self.ops[n:]:
-            if isinstance(op.body, Carried):
-                kinds[op.index] = NOTHING
+        kinds[[index for index, completion in completions_of(self.ops[n:]) if not completion.waits]] = NOTHING
         return kinds
 
 
@@ -172,22 +170,20 @@ def _shared_out(costs: Costs, ops: Sequence[Op], streams: Streams) -> Costs:
     Each takes what the device needs for the work of its stream since the completion before.
     """
     seconds, spread, source = costs.seconds.copy(), costs.spread.copy(), costs.source.copy()
-    completions = [op for op in ops if isinstance(op.body, Completion | Carried)]
     issued = streams.of >= 0
-    for op in completions:
-        issued[op.index] = False
-        seconds[op.index] = 0
     told: dict[int, list[tuple[int, int]]] = {}  # by stream: the last op that a completion is for, and its index
-    for op in completions:
-        if isinstance(op.body, Completion):
-            told.setdefault(int(streams.of[op.index]), []).append((max(op.body.of), op.index))
+    for index, completion in completions_of(ops):
+        issued[index] = False
+        seconds[index] = 0
+        if completion.waits:
+            told.setdefault(int(streams.of[index]), []).append((max(completion.of), index))
     for stream, found in told.items():
         found.sort()
         lasts = [last for last, _ in found]
         for work in np.flatnonzero(issued & (streams.of == stream)).tolist():
-            _, completion = found[min(bisect_left(lasts, work), len(found) - 1)]
-            seconds[completion] += costs.seconds[work]
-            spread[completion] = max(spread[completion], costs.spread[work])
-            source[completion] = max(source[completion], costs.source[work])
+            _, told_by = found[min(bisect_left(lasts, work), len(found) - 1)]
+            seconds[told_by] += costs.seconds[work]
+            spread[told_by] = max(spread[told_by], costs.spread[work])
+            source[told_by] = max(source[told_by], costs.source[work])
     seconds[issued], spread[issued], source[issued] = ISSUE, 0.0, 0
     return costs._replace(seconds=seconds, spread=spread, source=source)

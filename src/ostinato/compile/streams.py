@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compile.coherent_ops import Transferred
-from ostinato.compile.completions import Carried, Completion
+from ostinato.compile.completions import completions_of
 from ostinato.compile.edges import Edges, IntArray, edges_of
 from ostinato.compile.homes import HOST
 from ostinato.compile.lanes import split
@@ -115,8 +115,9 @@ def laned(ops: Sequence[Op], placement: Placement, streams: Streams) -> Placemen
     lanes = len(placement.home)
     lane = placement.lane.copy()
     members = np.flatnonzero(streams.of >= 0)
-    waits = np.array([isinstance(ops[op].body, Completion | Carried) for op in members.tolist()], np.int32)
-    lane[members] = lanes + 2 * streams.of[members] + waits
+    waits = np.zeros(len(lane), np.int32)
+    waits[[index for index, _ in completions_of(ops)]] = 1
+    lane[members] = lanes + 2 * streams.of[members] + waits[members]
     _, first = np.unique(streams.of[members], return_index=True)
     home = np.repeat(placement.home[placement.lane[members[first]]], 2)
     return _without_empty(
@@ -132,9 +133,8 @@ def told_at_once(ops: Sequence[Op], order: IntArray) -> IntArray:
     """Return the order with each completion right after the last op that it is for."""
     place = np.empty(len(order))
     place[order] = np.arange(len(order))
-    for op in ops:
-        if isinstance(op.body, Completion | Carried):
-            place[op.index] = np.nextafter(place[list(op.body.of)].max(), len(order))
+    for index, completion in completions_of(ops):
+        place[index] = np.nextafter(place[list(completion.of)].max(), len(order))
     return np.argsort(place, kind="stable").astype(np.int32)
 
 
@@ -165,10 +165,8 @@ def host_lanes(ops: Sequence[Op], edges: Edges, placement: Placement, order: Int
     So the next image is decoded while a device works on this one, which is encoded when the device is done.
     """
     n = len(streams.of)
-    followed = np.unique(edges.src[streams.of[edges.dst] < 0])
-    waits = np.array(
-        [op for op in followed.tolist() if op < len(ops) and isinstance(ops[op].body, Completion)], np.int32
-    )
+    followed = set(edges.src[streams.of[edges.dst] < 0].tolist())
+    waits = np.array([op for op, each in completions_of(ops) if each.waits and op in followed], np.int32)
     if not len(waits):
         return placement
     if len(waits) <= MOST_TOLD_APART:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ostinato.compile.completions import Completion
+from ostinato.compile.completions import completions_of
 from ostinato.errors import DeviceError, TaskError
 from ostinato.runtime.outcome import outcome
 
@@ -40,7 +40,7 @@ def ended(program: Program, run: _core.Run) -> int | BaseException:
 
 def _issued_with(scheduled: Scheduled, index: int) -> list[Op]:
     """The ops before one on its stream after which nobody looked whether the device was done."""
-    looked = {op.body.of[0] for op in scheduled.ops if isinstance(op.body, Completion) and len(op.body.of) == 1}
+    looked = {each.of[0] for _, each in completions_of(scheduled.ops) if each.waits and len(each.of) == 1}
     lane = next((lane.tolist() for lane in scheduled.lane_ops if index in lane), [index])
     before = lane[: lane.index(index)]
     kept = [place for place, op in enumerate(before) if op in looked]

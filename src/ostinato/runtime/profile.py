@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from ostinato.compile.coherent_ops import AddedOp
-from ostinato.compile.completions import Carried, Completion
+from ostinato.compile.completions import completions_of
 from ostinato.runtime.record import ready, records_of, start_when_ready
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Profile(Sequence[ProfileRecord]):
         self._processors = processors
         self._ready = ready(self._found, scheduled, submitted)
         start_when_ready(self._found, self._ready)
-        waits = [op.index for op in scheduled.ops if isinstance(op.body, Completion | Carried)]
+        waits = [index for index, _ in completions_of(scheduled.ops)]
         self._shown = np.flatnonzero(~np.isin(self._found["op"], waits)).tolist()
 
     def __len__(self) -> int:

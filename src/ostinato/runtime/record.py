@@ -9,7 +9,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compile.coherent_ops import Transferred
-from ostinato.compile.completions import Carried, Completion
+from ostinato.compile.completions import completions_of
 from ostinato.graph.body import Copy, Inserted
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def trace_of(program: Program, run: _core.Run) -> Trace:
     from ostinato.view.trace import RECORD, Trace
 
     scheduled = program._scheduled
-    waits = np.array([isinstance(op.body, Completion | Carried) for op in scheduled.ops], bool)
+    waits = np.zeros(len(scheduled.ops), bool)
+    waits[[index for index, _ in completions_of(scheduled.ops)]] = True
     processors = enumerate(program._machine.processors) if scheduled.staged is not None else ()
     parts = list(records_of(run, len(scheduled.ops)))
     found = np.concatenate([np.empty(0, _CORE_RECORD), *(part for _, part, _ in parts)])
