@@ -30,13 +30,14 @@ def lanes_of(case: Case, outside: np.ndarray, threads: int):
     thread_of = np.full(n, -1, np.int32)
     edges = found.ordering
     placement = place(edges, seconds, threads=threads, thread_of=thread_of, gil_bound=none)
-    placement = laned(found.ops, placement, streams)
+    completions = list(completions_of(found.ops))
+    placement = laned(completions, placement, streams)
     in_order = order(edges, seconds, placement, np.zeros(n, np.int32), none)
-    in_order = told_at_once(found.ops, in_order)
+    in_order = told_at_once(completions, in_order)
     placement = alone(streams, placement)
     outside = np.append(outside, np.zeros(n - len(outside), np.bool_))
     placement = split(edges, placement, in_order, outside, none)
-    placement = host_lanes(found.ops, edges, placement, in_order, streams)
+    placement = host_lanes(completions, edges, placement, in_order, streams)
     return found, streams, placement, in_order
 
 

@@ -25,6 +25,7 @@ from ostinato.graph.body import NativeCall, PythonCall
 
 if TYPE_CHECKING:
     from ostinato.compile.coherence import Coherent
+    from ostinato.compile.completions import Completion
     from ostinato.compile.costs import Costs
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
@@ -80,13 +81,18 @@ class Staged:
         return taken
 
     @property
+    def completions(self) -> list[tuple[int, Completion]]:
+        """The completions among the ops, each with its index."""
+        return list(completions_of(self.ops[len(self.coherent.ops) :]))
+
+    @property
     def kinds(self) -> npt.NDArray[np.uint8]:
         """How the core runs each op. A task that keeps no stream's order has a thread wait until the device is done."""
         kinds = kinds_of(self.ops)
         kinds[self.device >= 0] = EXTERNAL
         n = len(self.coherent.ops)
         kinds[:n][self.streams.of[:n] >= 0] = DEVICE
-        kinds[[index for index, completion in completions_of(self.ops[n:]) if not completion.waits]] = NOTHING
+        kinds[[index for index, completion in self.completions if not completion.waits]] = NOTHING
         return kinds
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compile.coherent_ops import Transferred
-from ostinato.compile.completions import completions_of
 from ostinato.compile.edges import Edges, IntArray, edges_of
 from ostinato.compile.homes import HOST
 from ostinato.compile.lanes import split
@@ -20,9 +19,13 @@ from ostinato.graph.arrays import memory_of
 from ostinato.graph.body import Copy, Join
 
 if TYPE_CHECKING:
+    from ostinato.compile.completions import Completion
     from ostinato.graph.op import Op
 
 __all__ = ["INTO", "OUT", "WORK", "Streams", "alone", "host_lanes", "laned", "streams_of", "told_at_once", "with_joins"]
+
+Completions: TypeAlias = "Sequence[tuple[int, Completion]]"
+"""Completions, each with its index among the ops."""
 
 MOST_TOLD_APART = 16
 """So many waits for devices are told apart where lanes are split by them, and so many lanes may come of it; else those
@@ -41,6 +44,12 @@ class Streams(NamedTuple):
     """By stream, its device: a place among those of the machine."""
     purpose: IntArray
     """By stream, what it is for: `WORK`, `INTO` or `OUT`."""
+
+    @classmethod
+    def none(cls, ops: int) -> Streams:
+        """Return what there is where none of so many ops uses devices."""
+        nothing = np.zeros(0, np.int32)
+        return cls(np.full(ops, -1, np.int32), nothing, nothing)
 
     def over(self, ops: int) -> Streams:
         """Return the streams among so many ops, of which those that were added are in none."""
@@ -107,16 +116,18 @@ def streams_of(
     return Streams(of, devices, np.append(by_rank[:, 1], np.full(len(more), OUT, np.int32)))
 
 
-def laned(ops: Sequence[Op], placement: Placement, streams: Streams) -> Placement:
+def laned(completions: Completions, placement: Placement, streams: Streams) -> Placement:
     """Return the placement with two more lanes for each stream: one that issues its work, and one that waits for it.
 
     Both are served first by the thread that the stream's first op was placed on.
     """
+    if not len(streams.device):
+        return placement
     lanes = len(placement.home)
     lane = placement.lane.copy()
     members = np.flatnonzero(streams.of >= 0)
     waits = np.zeros(len(lane), np.int32)
-    waits[[index for index, _ in completions_of(ops)]] = 1
+    waits[[index for index, _ in completions]] = 1
     lane[members] = lanes + 2 * streams.of[members] + waits[members]
     _, first = np.unique(streams.of[members], return_index=True)
     home = np.repeat(placement.home[placement.lane[members[first]]], 2)
@@ -129,11 +140,13 @@ def laned(ops: Sequence[Op], placement: Placement, streams: Streams) -> Placemen
     )
 
 
-def told_at_once(ops: Sequence[Op], order: IntArray) -> IntArray:
+def told_at_once(completions: Completions, order: IntArray) -> IntArray:
     """Return the order with each completion right after the last op that it is for."""
+    if not completions:
+        return order
     place = np.empty(len(order))
     place[order] = np.arange(len(order))
-    for index, completion in completions_of(ops):
+    for index, completion in completions:
         place[index] = np.nextafter(place[list(completion.of)].max(), len(order))
     return np.argsort(place, kind="stable").astype(np.int32)
 
@@ -159,14 +172,18 @@ def alone(streams: Streams, placement: Placement) -> Placement:
     )
 
 
-def host_lanes(ops: Sequence[Op], edges: Edges, placement: Placement, order: IntArray, streams: Streams) -> Placement:
+def host_lanes(
+    completions: Completions, edges: Edges, placement: Placement, order: IntArray, streams: Streams
+) -> Placement:
     """Return the placement with lanes of the host split where their order would have ops wait for devices for nothing.
 
     So the next image is decoded while a device works on this one, which is encoded when the device is done.
     """
+    if not completions:
+        return placement
     n = len(streams.of)
     followed = set(edges.src[streams.of[edges.dst] < 0].tolist())
-    waits = np.array([op for op, each in completions_of(ops) if each.waits and op in followed], np.int32)
+    waits = np.array([op for op, each in completions if each.waits and op in followed], np.int32)
     if not len(waits):
         return placement
     if len(waits) <= MOST_TOLD_APART:
