@@ -12,6 +12,16 @@ namespace ostinato::passes {
 
 namespace {
 
+// The first element of an array.
+uintptr_t address(nb::handle array) {
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_STRIDES) != 0)
+        throw nb::python_error();
+    const auto at = reinterpret_cast<uintptr_t>(buffer.buf);
+    PyBuffer_Release(&buffer);
+    return at;
+}
+
 // The first byte of an array, and what is behind its last.
 std::pair<uintptr_t, uintptr_t> extent(nb::handle array) {
     Py_buffer buffer;
@@ -36,6 +46,7 @@ std::pair<uintptr_t, uintptr_t> extent(nb::handle array) {
 }  // namespace ostinato::passes
 
 void bind_extent(nb::module_& m) {
+    m.def("address", &ostinato::passes::address, nb::arg("array"), "The address of the first element of an array.");
     m.def("extent", &ostinato::passes::extent, nb::arg("array"),
           "The address of the first byte of an array, and the one behind its last.");
 }

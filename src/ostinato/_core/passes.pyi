@@ -6,6 +6,9 @@ import numpy
 from numpy.typing import NDArray
 
 
+def address(array: object) -> int:
+    """The address of the first element of an array."""
+
 def extent(array: object) -> tuple[int, int]:
     """
     The address of the first byte of an array, and the one behind its last.
