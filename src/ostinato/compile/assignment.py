@@ -97,6 +97,8 @@ class _Assigning:
         self._devices = devices
         self._cpus = cpus
         self._homes = homes
+        self._home_of: dict[int, int] = {}  # by id of an array; the ops keep them
+        self._named: dict[str, list[int]] = {}  # devices by a name or a kind
 
     def device_of(self, op: Op) -> int:
         body = op.body
@@ -149,8 +151,12 @@ class _Assigning:
             return op.variant.on if op.variant is not None else None
         return CPU if str(on).partition(":")[0] == CPU else str(on)
 
-    def _called(self, wanted: object) -> list[int]:
-        return [index for index, device in enumerate(self._devices) if wanted in (device.name, device.kind)]
+    def _called(self, wanted: str) -> list[int]:
+        if wanted not in self._named:
+            self._named[wanted] = [
+                index for index, device in enumerate(self._devices) if wanted in (device.name, device.kind)
+            ]
+        return self._named[wanted]
 
     def _pick(self, op: Op, among: Sequence[int], why: str) -> int:
         """The device on which most bytes of an op's arrays are, or else the first."""
@@ -163,13 +169,13 @@ class _Assigning:
             )
         if len(among) == 1:
             return among[0]
-        there = Counter(dict.fromkeys(among, 0))
+        there = dict.fromkeys(among, 0)
         for operand in op.operands:
             for array in operand.arrays:
-                home = self._homes.of(array, op)
+                home = self._home_of_array(array, op)
                 if home in there:
                     there[home] += array.nbytes
-        return max(among, key=lambda device: there[device])
+        return max(among, key=there.__getitem__)
 
     def _refuse_bound(self, op: Op, why: str) -> None:
         wanted = self._wanted(op)
@@ -183,7 +189,13 @@ class _Assigning:
         return ", ".join(names) + told_reasons()
 
     def _home(self, operand: Operand, op: Op) -> int:
-        return next((home for array in operand.arrays if (home := self._homes.of(array, op)) != HOST), HOST)
+        return next((home for array in operand.arrays if (home := self._home_of_array(array, op)) != HOST), HOST)
+
+    def _home_of_array(self, array: Array, op: Op) -> int:
+        home = self._home_of.get(id(array))
+        if home is None:
+            home = self._home_of[id(array)] = self._homes.of(array, op)
+        return home
 
     def _holds_objects(self, op: Op) -> bool:
         return any(operand.arrays and operand.arrays[0].dtype.hasobject for operand in op.operands)

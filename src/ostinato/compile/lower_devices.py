@@ -15,7 +15,7 @@ from ostinato.compile.completions import Completion, completions_of
 from ostinato.compile.lower import Lowered, Outside, Substitution, Tables
 from ostinato.compile.streams import OUT
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.registry import address_of, allocation_at, allocation_under, device_array
+from ostinato.devices.registry import address_of, allocation_at, allocation_under
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.devices.transfers import joined, pattern
 from ostinato.errors import DeviceError, GraphError
@@ -100,7 +100,7 @@ class _Arrays:
         # Copies know addresses only.
         recorded = [array for op in staged.recorded for operand in op.operands for array in operand.arrays]
         self.kept: list[object] = [substitute, recorded]
-        self._mirrors: list[tuple[int, int, int, object]] = []
+        self._mirrors: list[tuple[int, int, Array]] = []  # addresses, how many, and the bytes that they stand for
         for mirror in sorted(staged.coherent.mirrors, key=lambda each: each.base):
             size = mirror.high - mirror.low
             if mirror.memory >= 0:
@@ -108,22 +108,22 @@ class _Arrays:
                     allocation = staged.devices[mirror.memory].allocate(size)
                 except DeviceError as error:
                     raise DeviceError(f"{error}; {_needed(staged, mirror)}") from error
-                self._mirrors.append((mirror.base, size, allocation.shadow, allocation))
+                self._mirrors.append((mirror.base, size, bytes_at(allocation.shadow, size, allocation)))
             else:
                 memory = np.empty(size + _PAGE, np.uint8)
                 address = -(-address_of(memory) // _PAGE) * _PAGE
-                self._mirrors.append((mirror.base, size, address, memory))
+                self._mirrors.append((mirror.base, size, bytes_at(address, size, memory)))
         self._bases = [base for base, *_ in self._mirrors]
 
     def substitute(self, array: Array) -> Array:
         """Return what stands for an array of an op."""
-        address = address_of(array)
-        place = bisect_right(self._bases, address) - 1
-        if place >= 0:
-            base, size, real, owner = self._mirrors[place]
-            if address <= base + size:
-                raw = bytes_at(real, size, owner)
-                return view_of(raw, address - base, array.shape, array.dtype, array.strides)
+        if self._mirrors:
+            address = address_of(array)
+            place = bisect_right(self._bases, address) - 1
+            if place >= 0:
+                base, size, raw = self._mirrors[place]
+                if address <= base + size:
+                    return view_of(raw, address - base, array.shape, array.dtype, array.strides)
         return array if self._substitute is None else self._substitute.substitute(array)
 
     def value(self, value: object) -> object:
@@ -135,7 +135,7 @@ class _Arrays:
         extents = []
         for array in (array for pair in pairs for array in pair):
             if array.size and allocation_at(address_of(array)) is None:
-                extents.append(np.lib.array_utils.byte_bounds(array))
+                extents.append(_core.passes.extent(array))
         low = high = 0
         for begin, end in [*sorted(extents), (2**64, 2**64)]:
             if begin > high:
@@ -172,7 +172,8 @@ class _DeviceTables(Tables):
         super().__init__(scheduled.ops, scheduled.slots, arrays)
         self._views: _Views = _Views()
         self._scheduled, self._staged, self._arrays = scheduled, staged, arrays
-        self._of_device = staged.device
+        self._of_device: list[int] = staged.device.tolist()
+        self._stream_of: list[int] = staged.streams.of.tolist()
         self._streams = streams
         self._faces = [
             staged.devices[device].stream(stream.handle)
@@ -189,8 +190,8 @@ class _DeviceTables(Tables):
 
     def add(self, op: Op) -> None:
         """Add an op; they come in order."""
-        stream = int(self._staged.streams.of[op.index])
-        device = int(self._of_device[op.index])
+        stream = self._stream_of[op.index]
+        device = self._of_device[op.index]
         if isinstance(op.body, Completion):
             stream = -1
         self._stream = stream
@@ -238,24 +239,27 @@ class _DeviceTables(Tables):
     def _find_waits(self) -> None:
         """Between streams of one device, what waits for an op's issue waits on the device for its work, too."""
         waits, streams = self._scheduled.waits, self._staged.streams
-        issued = streams.of[: len(self._staged.coherent.ops)]
-        for op in np.flatnonzero(issued >= 0).tolist():
-            found = []
-            for place in range(int(waits.start[op]), int(waits.start[op + 1])):
-                before = int(waits.op[place])
-                if before < len(issued) and issued[before] >= 0:
-                    found.append((before, int(waits.distance[place])))
-                    self._recorded.add(before)
-            self._waits_on[op] = found
+        n = len(self._staged.coherent.ops)
+        issued = np.zeros(max(len(streams.of), self._scheduled.slots), np.bool_)
+        issued[:n] = streams.of[:n] >= 0
+        after = np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))
+        both = issued[after] & issued[waits.op]
+        self._waits_on = {op: [] for op in np.flatnonzero(issued).tolist()}
+        for op, before, distance in zip(
+            *(each[both].tolist() for each in (after, waits.op, waits.distance)), strict=True
+        ):
+            self._waits_on[op].append((before, distance))
+            self._recorded.add(before)
 
     def _find_completions(self) -> None:
         followed = set(self._scheduled.ordering.src.tolist()) if not self._scheduled.serial else None
-        order = np.empty(self._scheduled.slots, np.int64)
+        places = np.empty(self._scheduled.slots, np.int64)
         for lane in self._scheduled.lane_ops:
-            order[lane] = np.arange(len(lane))
+            places[lane] = np.arange(len(lane))
+        order = places.tolist()
         for index, completion in completions_of(self._scheduled.ops):
             if completion.waits:
-                last = max(completion.of, key=lambda each: order[each])
+                last = max(completion.of, key=order.__getitem__)
                 self._recorded.add(last)
                 lazy = followed is not None and index not in followed
                 self._completions.append((index, "completion", (last, True) if lazy else (last,)))
@@ -348,17 +352,18 @@ class _DeviceTables(Tables):
             return super()._argument(arg, phase)
         array = self._at(arg, phase)
         foreign = arg.ring is None and not isinstance(arg.value, np.ndarray | DeviceArray)
-        there = allocation_under(array) is not None
+        allocation = allocation_under(array)
+        there = allocation is not None
         if not (array.size or foreign) and there != (self._device is not None):  # nothing has no mirror
             return self._nothing_like(array)
-        if not there:
+        if allocation is None:
             return super()._argument(arg, phase)
         if foreign:
             return self._arrays.value(arg.value)
         if arg.mode == READ:
             array = array.view()
             array.flags.writeable = False
-        return device_array(array)
+        return allocation.view(array)
 
     def _nothing_like(self, array: Array) -> Array | DeviceArray:
         """Return an array without elements where the op runs."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from ostinato.devices.registry import address_of
 from ostinato.devices.shadow import Reserved, bytes_at, view_of
@@ -28,16 +32,25 @@ class Mirror:
     high: int
     """What is behind the last."""
     reservation: Reserved = field(repr=False)
+    """The addresses that stand for all mirrors of a program."""
+    offset: int
+    """How many of these come before its own."""
 
     @property
     def base(self) -> int:
         """The address that stands for the mirror's first byte; nothing is there."""
-        return self.reservation.address
+        return self.reservation.address + self.offset
 
     def at(self, array: Array) -> Array:
         """Return what stands for an array of the home."""
-        raw = bytes_at(self.base, self.high - self.low, self.reservation)
-        return view_of(raw, address_of(array) - self.low, array.shape, array.dtype, array.strides)
+        return view_of(self._bytes, address_of(array) - self.low, array.shape, array.dtype, array.strides)
+
+    @cached_property
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        return bytes_at(self.base, self.high - self.low, self.reservation)
+
+
+_PAGE = 4096
 
 
 class Mirrors:
@@ -55,6 +68,13 @@ class Mirrors:
         self._extents = extents
         self._homes = homes
         self._known: dict[tuple[int, int], Mirror] = {}
+        # One reservation for all: to make one takes longer than all else that a mirror does.
+        self._offsets: dict[tuple[int, int], int] = {}
+        self._size = 0
+        for place, (low, high) in extents.items():
+            self._offsets[place] = self._size
+            self._size += -(-(high - low + 1) // _PAGE) * _PAGE  # one more, since empty views may be behind the end
+        self._reservation: Reserved | None = None
 
     @property
     def all(self) -> tuple[Mirror, ...]:
@@ -70,8 +90,10 @@ class Mirrors:
             return array
         mirror = self._known.get((allocation, memory))
         if mirror is None:
+            if self._reservation is None:
+                self._reservation = Reserved(self._size)
             low, high = self._extents[allocation, memory]
             mirror = self._known[allocation, memory] = Mirror(
-                memory, self._homes[allocation], low, high, Reserved(high - low)
+                memory, self._homes[allocation], low, high, self._reservation, self._offsets[allocation, memory]
             )
         return mirror.at(array)

@@ -3,6 +3,7 @@ test's word."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -54,8 +55,6 @@ class FakeDevice:
     ----------
     core
         With the controls: see ``_core.devices.FakeDevice``.
-    pinned
-        The ranges of host memory that are page-locked, each once per request.
     """
 
     kind = "fake"
@@ -68,7 +67,13 @@ class FakeDevice:
         self.core = _core.devices.FakeDevice(manual)
         if capacity is not None:
             self.core.set_capacity(capacity)
-        self.pinned: list[tuple[int, int]] = []
+        self._pinned: dict[int, tuple[int, int]] = {}  # by request
+        self._requests = itertools.count()
+
+    @property
+    def pinned(self) -> list[tuple[int, int]]:
+        """The ranges of host memory that are page-locked, each once per request."""
+        return [*self._pinned.values()]
 
     def allocate(self, nbytes: int) -> Allocation:
         """Return new memory. `DeviceError`: there is not so much."""
@@ -92,7 +97,7 @@ class FakeDevice:
 
     def pin(self, low: int, high: int) -> object | None:
         """Note the range in `pinned` for as long as what is returned lives."""
-        return _Pinned(self.pinned, (low, high))
+        return _Pinned(self._pinned, next(self._requests), (low, high))
 
     def finish(self) -> None:
         """Wait for all work of the device; where that is done step by step, do it."""
@@ -124,13 +129,13 @@ class _Memory:
 class _Pinned:
     __slots__ = ("_all", "_mine")
 
-    def __init__(self, ranges: list[tuple[int, int]], mine: tuple[int, int]) -> None:
-        ranges.append(mine)
+    def __init__(self, ranges: dict[int, tuple[int, int]], mine: int, bounds: tuple[int, int]) -> None:
+        ranges[mine] = bounds
         self._all = ranges
         self._mine = mine
 
     def __del__(self) -> None:
-        self._all.remove(self._mine)
+        del self._all[self._mine]
 
 
 def launch(stream: Stream, function: Callable[..., object], *arguments: object, delay: float = 0.0) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostinato import _core
 from ostinato.devices.discovery import usable
 from ostinato.devices.shadow import Memory
 
@@ -62,7 +63,8 @@ class _Ranges:
         if not self._starts:
             return None
         with self.lock:
-            self._purge()
+            if self._dead:
+                self._purge()
             index = bisect_right(self._starts, address)
             while index > 0:
                 index = bisect_left(self._starts, self._starts[index - 1])
@@ -145,7 +147,7 @@ def device_array(shadow: np.ndarray[Any, Any]) -> DeviceArray:
 
 def address_of(array: np.ndarray[Any, Any]) -> int:
     """Return where an array's first element is."""
-    return int(array.__array_interface__["data"][0])
+    return _core.passes.address(array)
 
 
 def adopt(obj: object) -> DeviceArray | None:

@@ -186,6 +186,8 @@ def _blocks(
     source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], fill: bool = False
 ) -> tuple[list[list[int]], int, int]:
     """Return the blocks, and how far from each array's first element they are counted."""
+    if target.nbytes and target.flags.c_contiguous and (fill or source.flags.c_contiguous):
+        return [[target.nbytes, 1, 1, 0, 0, 0, 0, 0, 0]], 0, 0
     axes, from_first, to_first = _axes(source, target)
     rows: list[list[int]] = []
     if target.nbytes:

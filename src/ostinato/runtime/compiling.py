@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 from ostinato.runtime.arguments import checked_runs, threads_for
@@ -30,4 +31,11 @@ def compile_graph(
         raise TypeError(f"a graph is compiled for a Machine, not {type(machine).__name__}")
     machine._check_open()
     threads = threads_for(machine._cpus, lanes)
-    return Program(graph, machine, threads, costing_of(costs), checked_runs(runs))
+    # As in captures: nearly all that is made stays, so Python's cycle collector would look through it in vain.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return Program(graph, machine, threads, costing_of(costs), checked_runs(runs))
+    finally:
+        if collecting:
+            gc.enable()
