@@ -222,6 +222,7 @@ void bind_run(nb::module_& module) {
         .def("cancel", &cancel)
         .def("failures", &failures)
         .def("deliver", [](const RunHandle& self) { self.program->deliver(*self.run); })
+        .def("forget", [](const RunHandle& self) { self.program->forget(*self.run); })
         .def("set_callback", &set_callback, "function"_a)
         .def("trace_records", &trace_records)
         .def_prop_ro("submitted", [](const RunHandle& self) { return self.run->trace->submitted; })

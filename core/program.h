@@ -95,6 +95,9 @@ public:
     // How `run` ended has reached somebody: its failures, or those before it that poisoned it. When all failures have
     // been delivered, later submissions start clean.
     void deliver(Run& run);
+    // The same, where nobody else can ask how it ended: what it raised is not kept. Tracebacks lead to the frames of
+    // whoever replayed, and these to the program, which keeps its last run.
+    void forget(Run& run);
 
     // Something of `run` was skipped, for the first time.
     void note_skipped(Run& run);

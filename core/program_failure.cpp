@@ -167,6 +167,19 @@ void Program::deliver(Run& run) {
         dropped.swap(tainted_);
 }
 
+void Program::forget(Run& run) {
+    deliver(run);
+    std::vector<ExceptionHandle> raised;  // both end outside the lock
+    std::shared_ptr<Run> earlier;
+    const std::lock_guard<std::mutex> lock(mutex);
+    // Runs after it may have been skipped for it. They keep it; the program does not.
+    if (&run != last_.get() || !run.done.load(std::memory_order_acquire) || !tainted_.empty())
+        return;
+    for (Failure& failure : run.failures)
+        raised.push_back(std::move(failure.exception));
+    earlier.swap(run.skipped_for);
+}
+
 bool Program::starts_clean(Run& run) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (run.start == Run::Start::kUndecided) {

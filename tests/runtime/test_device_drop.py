@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import weakref
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import ostinato as ost
 from ostinato.devices import fake
 from ostinato.devices.array import empty
-from runtime.device_tasks import add
+from runtime.device_tasks import add, fail, raise_at_issue
 
 
 def until(condition):
@@ -43,3 +44,38 @@ def test_arrays_live_as_long_as_the_device_uses_them(rebound):
         while machine._core.in_flight():
             device.core.run()
         until(lambda: not any(reference() is not None for reference in held))
+
+
+@ost.task
+def raise_on_host(x: ost.ReadWrite):
+    raise ArithmeticError
+
+
+@pytest.mark.parametrize("how", ["replay", "verify", "a run skipped for another"])
+@pytest.mark.parametrize("failing", [raise_at_issue, fail, raise_on_host])
+def test_failures_keep_nothing(failing, how):
+    """What a body raised on the thread in replay has a traceback that leads to all frames of this thread."""
+    with fake.install() as (device,), ost.Machine(cpus=1) as machine:
+
+        def lose():
+            x = np.zeros(4)
+            with ost.capture() as graph:
+                failing(x)
+                add(x, np.ones(4))
+            program = graph.compile(machine)
+            if how == "verify":
+                with suppress(ArithmeticError, ost.TaskError, ost.DeviceError):
+                    program.verify()
+            else:
+                with suppress(ost.TaskError):
+                    program.replay()
+            if how == "a run skipped for another":
+                program.submit()._core.wait(-1.0)
+                with suppress(ost.PoisonError):
+                    program.replay()
+            return weakref.ref(program), weakref.ref(x)
+
+        held = lose()
+        gc.collect()
+        until(lambda: device.core.streams == 0)
+        assert [reference() for reference in held] == [None, None]

@@ -452,10 +452,13 @@ class Program:
 
     def _end(self, run: _core.Run) -> int:
         end = ended(self, run)
-        run.deliver()
-        if isinstance(end, BaseException):
-            raise end
-        return end
+        run.forget()
+        try:
+            if isinstance(end, BaseException):
+                raise end
+            return end
+        finally:
+            del end  # its traceback leads to this frame
 
     def _run_traced(
         self, steps: int, after: After, priority: int, on_error: str, params: Mapping[str, Any]

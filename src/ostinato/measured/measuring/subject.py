@@ -251,7 +251,7 @@ class Subject:
             return
         run = cast("_core.Run", ended)
         end = outcome(run, [self._problem.op] * self._unroll)
-        run.deliver()
+        run.forget()
         if isinstance(end, BaseException):
             raise end if isinstance(end, KeyboardInterrupt) else failure_of(end.__cause__ or end)
 
