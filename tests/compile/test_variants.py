@@ -4,6 +4,7 @@ import gc
 import math
 import random
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ import ostinato as ost
 from native import load
 from ostinato.compile.costs import Costed, estimate, estimated
 from ostinato.compile.flatten import flatten
+from ostinato.compile.schedule import schedule
 from ostinato.compile.variants import with_variants
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.variant import default_variant, variants_of
+from ostinato.runtime.detached import detached_schedule
 from ostinato.runtime.program import Program
 from ostinato.runtime.sequential import run_sequentially
 
@@ -270,12 +273,10 @@ def test_a_rebound_program_keeps_nothing_alive_but_its_arrays(tasks, machine):
 
 
 def test_rebound_ops_take_other_variants(tasks):
-    from ostinato.runtime.detached import detached
-
     scale = tasks[0]
     a, b = np.arange(4.0), np.zeros(4)
     graph, op = one(scale, a, b, ost.step, 1)
-    (apart,) = detached(with_variants(graph.ops, {0: scale.variants[0]}))
+    (apart,) = detached_schedule(replace(schedule(graph, 1), ops=with_variants(graph.ops, {0: scale.variants[0]}))).ops
     assert apart.variant is scale.variants[0]
     assert variants_of(apart.recorded) == variants_of(op.body)
     (other,) = with_variants((apart,), {0: scale.variants[1]})

@@ -88,16 +88,6 @@ def test_they_are_captured_with_the_memory_that_they_pass_through(kind: Kind, pl
     kind.core.close(stream)
 
 
-def test_a_copy_within_an_array_is_as_if_the_source_had_been_copied_first(kind: Kind) -> None:
-    from ostinato.devices.transfers import staged
-
-    array = kind.array(np.arange(1000.0))
-    plan = staged(array[::-1], array[:])
-    move(kind.device, plan.out, plan.allocation)
-    move(kind.device, plan.back, plan.allocation)
-    assert np.array_equal(array.get(), np.arange(1000.0)[::-1])
-
-
 def test_fills_of_every_shape(kind: Kind) -> None:
     for way in WAYS.values():
         array, expected = kind.array(np.zeros((40, 50))), np.zeros((40, 50))

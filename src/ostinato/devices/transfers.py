@@ -15,10 +15,10 @@ from ostinato.devices.registry import address_of, allocation_under
 from ostinato.errors import DeviceError
 
 if TYPE_CHECKING:
-    from ostinato.devices.array import Allocation, DeviceArray
+    from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
 
-__all__ = ["Place", "Staged", "joined", "move", "overlapping", "pattern", "planned", "staged", "wait_for"]
+__all__ = ["Place", "joined", "move", "overlapping", "pattern", "planned", "wait_for"]
 
 Place: TypeAlias = "np.ndarray[Any, Any] | DeviceArray"
 
@@ -34,14 +34,6 @@ class _Axis(NamedTuple):
     target: int
 
 
-class Staged(NamedTuple):
-    """A copy within one allocation whose places overlap, as two: out to memory that nobody else uses, and back."""
-
-    out: _core.devices.Transfer
-    back: _core.devices.Transfer
-    allocation: Allocation
-
-
 def planned(source: Place, target: Place) -> _core.devices.Transfer:
     """Plan a copy between arrays of one shape and dtype, of which at least one lies on a device.
 
@@ -53,22 +45,11 @@ def planned(source: Place, target: Place) -> _core.devices.Transfer:
     Raises
     ------
     ValueError
-        The arrays differ in shape or dtype, or overlap (see `staged`).
+        The arrays differ in shape or dtype, or overlap.
     """
     source, target = _memory(source), _memory(target)
     _check(source, target)
     return _transfer(source, target)
-
-
-def staged(source: Place, target: Place) -> Staged:
-    """Plan a copy whose places may overlap, by way of further memory of the same device."""
-    source, target = _memory(source), _memory(target)
-    allocation = allocation_under(target)
-    if allocation is None:
-        raise ValueError("only copies within the memory of a device are staged")
-    between = allocation.device.allocate(source.nbytes)
-    through = between.array(source.shape, source.dtype)
-    return Staged(planned(source, through), planned(through, target), between)
 
 
 def joined(pairs: Sequence[tuple[Place, Place]]) -> _core.devices.Transfer:
@@ -243,7 +224,7 @@ def _check(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
             f"not {source.shape} {source.dtype} and {target.shape} {target.dtype}"
         )
     if overlapping(source, target):
-        raise ValueError("the source and the target of this copy overlap: it is to be staged")
+        raise ValueError("the source and the target of this copy overlap")
 
 
 def _base(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int, bool], int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
     from ostinato.graph.variant import Variant
 
-__all__ = ["DetachedOp", "detached", "detached_schedule"]
+__all__ = ["DetachedOp", "detached_schedule"]
 
 
 class DetachedOp(Op):
@@ -57,17 +57,11 @@ class DetachedOp(Op):
         return self._rtol
 
 
-def detached(ops: Sequence[Op]) -> tuple[DetachedOp, ...]:
-    """Return copies of ops whose arrays are addresses only.
+def detached_schedule(scheduled: Scheduled) -> Scheduled:
+    """Return a schedule of copies of its ops whose arrays are addresses only.
 
     Tokens, and arrays of other libraries, which tasks get as they were passed, stay what they are.
     """
-    copies = _Copies()
-    return tuple(map(copies.op, ops))
-
-
-def detached_schedule(scheduled: Scheduled) -> Scheduled:
-    """Return a schedule of such copies of its ops."""
     copies = _Copies()
     ops = tuple(map(copies.op, scheduled.ops))
     staged = scheduled.staged
