@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ostinato.compile.derived_op import DerivedOp
 from ostinato.graph.arrays import Array
-from ostinato.graph.body import Body, Inserted
+from ostinato.graph.body import Inserted
 from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
-    from ostinato.graph.operand import Operand
-    from ostinato.graph.variant import Variant
+    from ostinato.graph.body import Body
 
 __all__ = ["AddedOp", "Noted", "PlacedOp", "Transferred"]
 
@@ -59,34 +59,10 @@ class Noted(Inserted):
         return self._period
 
 
-class PlacedOp(Op):
+class PlacedOp(DerivedOp):
     """Another op at another place in the order, on the arrays that it finds where it runs."""
 
-    __slots__ = ("_op",)
-
-    def __init__(self, op: Op, index: int, body: Body, operands: tuple[Operand, ...]) -> None:
-        super().__init__(op.graph, index, op.name, op.call_site, body, operands, op.on, op.priority)
-        self._op = op
-
-    @property
-    def original(self) -> Op:
-        """The op that was recorded."""
-        return self._op.original
-
-    @property
-    def recorded(self) -> Body:
-        """What it does by the task that was recorded, on the arrays that were recorded."""
-        return self._op.recorded
-
-    @property
-    def variant(self) -> Variant | None:
-        """The variant that it runs; None for the task itself."""
-        return self._op.variant
-
-    @property
-    def rtol(self) -> float:
-        """By what part the variant's results may differ from those of the task itself."""
-        return self._op.rtol
+    __slots__ = ()
 
     @property
     def placed(self) -> Op:

@@ -5,36 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ostinato.graph.op import Op
+from ostinato.compile.derived_op import DerivedOp
 from ostinato.graph.variant import default_variant
 
 if TYPE_CHECKING:
     from ostinato.graph.body import Body
+    from ostinato.graph.op import Op
     from ostinato.graph.variant import Variant
 
 __all__ = ["VariantOp", "as_recorded", "with_variants"]
 
 
-class VariantOp(Op):
+class VariantOp(DerivedOp):
     """Another op with the body that a variant of its task has."""
 
-    __slots__ = ("_op", "_rtol", "_variant")
+    __slots__ = ("_rtol", "_variant")
 
     def __init__(self, op: Op, body: Body, variant: Variant | None, rtol: float) -> None:
-        super().__init__(op.graph, op.index, op.name, op.call_site, body, op.operands, op.on, op.priority)
-        self._op = op
+        super().__init__(op, op.index, body, op.operands)
         self._variant = variant
         self._rtol = rtol
-
-    @property
-    def original(self) -> Op:
-        """The op that was recorded."""
-        return self._op.original
-
-    @property
-    def recorded(self) -> Body:
-        """What it does by the task that was recorded."""
-        return self._op.recorded
 
     @property
     def variant(self) -> Variant | None:
