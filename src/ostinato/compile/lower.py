@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from ostinato import _core
-from ostinato.compile.transfers import transfer, words
+from ostinato.compile.host_transfers import host_transfer, words
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import (
     Acquire,
@@ -88,7 +88,7 @@ def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
         elif isinstance(body, Until):
             kinds[op.index] = UNTIL
         elif isinstance(body, Copy | Fill):
-            kinds[op.index] = NATIVE if transfer(body).native is not None else PYTHON
+            kinds[op.index] = NATIVE if host_transfer(body).native is not None else PYTHON
         else:
             kinds[op.index] = _OTHER.get(type(body), EXTERNAL)
     return kinds
@@ -194,7 +194,7 @@ class Tables:
             self._scalars += [body.every, len(bits), *words(bits)]
             self._add_operands(index, op.operands)
         elif isinstance(body, Copy | Fill):
-            how = transfer(body)
+            how = host_transfer(body)
             if isinstance(body, Fill) and isinstance(body.value, Param):
                 self._fills.append((body.value, body.target.arrays[0]))
             if how.native is None:

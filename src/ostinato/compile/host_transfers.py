@@ -1,4 +1,4 @@
-"""How a copy or a fill is done: by a native task of the core where memory only moves, else by NumPy."""
+"""How the host does a copy or a fill: by a native task of the core where memory only moves, else by NumPy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ostinato.graph.body import Copy, Fill
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.transfer import REDUCTIONS
 
-__all__ = ["Transfer", "transfer", "words"]
+__all__ = ["HostTransfer", "host_transfer", "words"]
 
 
 @dataclass(frozen=True)
-class Transfer:
+class HostTransfer:
     """A call of the core's task `native` with `operands` and `scalars`, or of `function` with `args`."""
 
     native: str | None = None
@@ -27,8 +27,8 @@ class Transfer:
     args: tuple[object, ...] = ()
 
 
-def transfer(body: Copy | Fill) -> Transfer:
-    """Return how to carry out a copy or a fill."""
+def host_transfer(body: Copy | Fill) -> HostTransfer:
+    """Return how the host carries out a copy or a fill."""
     return _fill(body) if isinstance(body, Fill) else _copy(body)
 
 
@@ -38,31 +38,31 @@ def words(data: bytes) -> list[int]:
     return found
 
 
-def _fill(body: Fill) -> Transfer:
+def _fill(body: Fill) -> HostTransfer:
     target = body.target
     value = body.value
     if not isinstance(value, np.ndarray):  # a parameter: whatever the assignment takes
-        return Transfer(function=_assign, args=(target, value))
+        return HostTransfer(function=_assign, args=(target, value))
     if value.size == 1:
-        return Transfer("fill", (target,), (value.itemsize, *words(value.tobytes())))
+        return HostTransfer("fill", (target,), (value.itemsize, *words(value.tobytes())))
     spread = np.broadcast_to(value, target.arrays[0].shape)
-    return Transfer("copy", (Operand(value, spread, None, READ), target), (value.itemsize,))
+    return HostTransfer("copy", (Operand(value, spread, None, READ), target), (value.itemsize,))
 
 
-def _copy(body: Copy) -> Transfer:
+def _copy(body: Copy) -> HostTransfer:
     source, target = body.source, body.target
     if body.indices is not None or body.scatter is not None:
         indexed = [operand for operand in (body.indices, body.scatter) if operand is not None]
         move = partial(_move_indexed, body.indices is not None, body.scatter is not None, body.reduce)
-        return Transfer(function=move, args=(source, target, *indexed))
+        return HostTransfer(function=move, args=(source, target, *indexed))
     if body.reduce is not None:
-        return Transfer(function=partial(_combine, REDUCTIONS[body.reduce]), args=(source, target))
+        return HostTransfer(function=partial(_combine, REDUCTIONS[body.reduce]), args=(source, target))
     moves = source.arrays[0].dtype == target.arrays[0].dtype and not any(
         np.may_share_memory(a, b) for a in source.arrays for b in target.arrays
     )
     if moves:
-        return Transfer("copy", (source, target), (source.arrays[0].itemsize,))
-    return Transfer(function=_assign_array, args=(source, target))
+        return HostTransfer("copy", (source, target), (source.arrays[0].itemsize,))
+    return HostTransfer(function=_assign_array, args=(source, target))
 
 
 def _assign(target: np.ndarray[Any, Any], value: object) -> None:
