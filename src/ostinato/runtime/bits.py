@@ -42,7 +42,7 @@ class Bits:
         program = forms.program
         self._forms = forms
         self._program = program
-        self._values = program._values(params, {})
+        self._values = program._values(params)
         self._barriers = barriers_of(program._lowered, params)
         self._start = conditions(program._scheduled.preconditions, after)  # of the next run
         self._last: _core.Run | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
 from ostinato.compile.schedule import schedule
@@ -22,7 +22,8 @@ from ostinato.runtime.process_trace import process_trace
 from ostinato.runtime.rebinding import Rebinding
 from ostinato.runtime.run import Run
 from ostinato.runtime.statistics import ProgramStatistics
-from ostinato.runtime.values import Values, barriers_of
+from ostinato.runtime.submitting import replayed, submitted
+from ostinato.runtime.values import Values
 from ostinato.runtime.watched import watched
 
 if TYPE_CHECKING:
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from ostinato.view.trace import Trace
 
 __all__ = ["Program"]
-
-_Given: TypeAlias = (
-    "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[tuple[_core.Barrier, int], ...], int]"
-)
 
 
 class Program:
@@ -147,12 +144,12 @@ class Program:
             The program is closed, or was compiled with ``runs="once"`` and has run.
         """
         if self._plain and after is None and not (progress or params or more_params):
-            on = on_error == "stop" or stops(on_error)
+            stop = on_error == "stop" or stops(on_error)
             if self._closed:
                 self._check_open()
-            ended = self._core.replay(count(steps), priority, on, None, None, None, False)
+            ended = self._core.replay(count(steps), priority, stop, None, None, None, False)
             if ended is None:  # the program was retuned just now
-                ended = self._replay_in_core(steps, None, priority, on_error, NO_PARAMS, False)
+                ended = replayed(self, steps, None, priority, stop, NO_PARAMS, False)
         else:
             ended = self._replay(steps, after, priority, on_error, progress, merged(params, more_params))
         if type(ended) is int:
@@ -187,22 +184,10 @@ class Program:
         Run
             A future of the number of steps run.
         """
-        on = on_error == "stop" or stops(on_error)
+        stop = on_error == "stop" or stops(on_error)
         process_trace = self._process_trace
         traced = profile or process_trace is not None
-        run = None
-        while run is None:
-            if (unsettled := self._unsettled) is not None:
-                unsettled.settle()
-            if self._linked is not None:
-                given_params = merged(params, more_params)
-                _, run = self._submit_linked(self._linked, steps, after, priority, on, given_params, traced)
-            else:
-                values, objects = self._values(params, more_params)
-                given = self._given(after) if self._outside or after is not None else None
-                run = self._core.submit(count(steps), priority, on, values, objects, given, traced)
-            if run is None:
-                self._catch_up()
+        run = submitted(self, steps, after, priority, stop, merged(params, more_params), traced)
         if process_trace is not None:
             process_trace.watch(self, run)
         return Run(run, self, profile)
@@ -244,7 +229,7 @@ class Program:
         steps, after, params
             As for `replay`.
         """
-        run = self._run_traced(steps, after, 0, "stop", merged(params, more_params))
+        run = cast("_core.Run", replayed(self, steps, after, 0, True, merged(params, more_params), True))
         self._end(run)
         return record.trace_of(self, run)
 
@@ -386,14 +371,13 @@ class Program:
             raise RuntimeError("this program is closed")
         self._machine._check_open()
 
-    def _values(
-        self, params: Mapping[str, Any], more_params: Mapping[str, Any]
-    ) -> tuple[list[float] | None, list[object] | None]:
+    def _values(self, params: Mapping[str, Any]) -> tuple[list[float] | None, list[object] | None]:
+        """Return the values of a run's parameters: for native tasks, and for others."""
         if self._closed:
             self._check_open()
-        if not (params or more_params or self._any_params):
+        if not (params or self._any_params):
             return None, None
-        return self._param_values.of(merged(params, more_params))
+        return self._param_values.of(params)
 
     @property
     def _cores(self) -> list[_core.Program]:
@@ -432,24 +416,6 @@ class Program:
         for run in self._in_flight():
             run.wait(-1.0)
 
-    def _given(self, after: After) -> _Given:
-        return *conditions(self._scheduled.preconditions, after), (), -1
-
-    def _submit_linked(
-        self,
-        runs: LinkedRuns,
-        steps: int,
-        after: After,
-        priority: int,
-        stops: bool,
-        params: Mapping[str, Any],
-        traced: bool,
-    ) -> tuple[_core.Program, _core.Run | None]:
-        values, objects = self._values(params, NO_PARAMS)
-        barriers = barriers_of(self._lowered, params)
-        start = conditions(self._scheduled.preconditions, after)
-        return runs.submit(count(steps), priority, stops, values, objects, start, barriers, traced)
-
     def _end(self, run: _core.Run) -> int:
         end = ended(self, run)
         run.forget()
@@ -460,34 +426,6 @@ class Program:
         finally:
             del end  # its traceback leads to this frame
 
-    def _run_traced(
-        self, steps: int, after: After, priority: int, on_error: str, params: Mapping[str, Any]
-    ) -> _core.Run:
-        return cast("_core.Run", self._replay_in_core(steps, after, priority, on_error, params, True))
-
-    def _replay_in_core(
-        self, steps: int, after: After, priority: int, on_error: str, params: Mapping[str, Any], traced: bool
-    ) -> object:
-        on = stops(on_error)
-        ended = None
-        while ended is None:
-            if (unsettled := self._unsettled) is not None:
-                unsettled.settle()
-            if self._linked is not None:
-                if _core.serving():
-                    raise ContractError(
-                        "replay inside a task: a task on a lane must not wait, the lane would stand still"
-                    )
-                core, run = self._submit_linked(self._linked, steps, after, priority, on, params, traced)
-                ended = None if run is None else core.follow(run)
-            else:
-                values, objects = self._values(params, NO_PARAMS)
-                given = self._given(after) if self._outside or after is not None else None
-                ended = self._core.replay(count(steps), priority, on, values, objects, given, traced)
-            if ended is None:
-                self._catch_up()
-        return ended
-
     def _replay(
         self, steps: int, after: After, priority: int, on_error: str, progress: bool, params: Mapping[str, Any]
     ) -> object:
@@ -496,8 +434,9 @@ class Program:
             self._machine._prepare_caller()
         if progress:
             return watched(self.submit(steps, after=after, priority=priority, on_error=on_error, params=params), steps)
+        stop = stops(on_error)
         if self._process_trace is None:
-            return self._replay_in_core(steps, after, priority, on_error, params, False)
-        run = self._run_traced(steps, after, priority, on_error, params)
+            return replayed(self, steps, after, priority, stop, params, False)
+        run = cast("_core.Run", replayed(self, steps, after, priority, stop, params, True))
         self._process_trace.watch(self, run)
         return run

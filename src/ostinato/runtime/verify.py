@@ -35,7 +35,7 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> None:
     """
     if _core.serving():
         raise ContractError("a task cannot verify a program: it would have to wait for its own end")
-    values, objects = program._values(params, {})
+    values, objects = program._values(params)
     program._machine._prepare_caller()
     program._wait_for_all_runs()
     if program._scheduled.staged is not None:
