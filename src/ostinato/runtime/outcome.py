@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.graph.op import Op
 
-__all__ = ["failure_message", "outcome"]
+__all__ = ["delivered", "failure_message", "outcome"]
 
 
 def outcome(run: _core.Run, ops: Sequence[Op]) -> int | BaseException:
@@ -33,6 +33,17 @@ def outcome(run: _core.Run, ops: Sequence[Op]) -> int | BaseException:
     if run.poisoned:
         return _poison_error(run, ops)
     return int(run.steps)
+
+
+def delivered(run: _core.Run, end: int | BaseException) -> int:
+    """Return how a run ended, or raise it: the run need not remember it any more."""
+    run.forget()
+    try:
+        if isinstance(end, BaseException):
+            raise end
+        return end
+    finally:
+        del end  # its traceback leads to this frame
 
 
 def _poison_error(run: _core.Run, ops: Sequence[Op]) -> PoisonError:

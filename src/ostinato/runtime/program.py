@@ -17,6 +17,7 @@ from ostinato.runtime.device_failures import ended
 from ostinato.runtime.forms import Form
 from ostinato.runtime.linked import LinkedRuns, linked_runs
 from ostinato.runtime.machine_costs import remembered
+from ostinato.runtime.outcome import delivered
 from ostinato.runtime.outside import After, conditions
 from ostinato.runtime.process_trace import process_trace
 from ostinato.runtime.rebinding import Rebinding
@@ -417,14 +418,7 @@ class Program:
             run.wait(-1.0)
 
     def _end(self, run: _core.Run) -> int:
-        end = ended(self, run)
-        run.forget()
-        try:
-            if isinstance(end, BaseException):
-                raise end
-            return end
-        finally:
-            del end  # its traceback leads to this frame
+        return delivered(run, ended(self, run))
 
     def _replay(
         self, steps: int, after: After, priority: int, on_error: str, progress: bool, params: Mapping[str, Any]

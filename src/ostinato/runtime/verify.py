@@ -16,7 +16,7 @@ from ostinato.graph.operand import WRITE
 from ostinato.runtime.checked import CheckedRun, argument, first_index
 from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations
 from ostinato.runtime.memory import contents, value_bytes, writable
-from ostinato.runtime.outcome import outcome
+from ostinato.runtime.outcome import delivered, outcome
 from ostinato.runtime.sequential import AsCaptured
 
 if TYPE_CHECKING:
@@ -76,16 +76,9 @@ def replayed(
         if type(ended) is int:
             return ended
         run = cast("_core.Run", ended)
-        end = outcome(run, scheduled.ops)
-        run.forget()
+        return delivered(run, outcome(run, scheduled.ops))
     finally:
         core.close()
-    try:
-        if isinstance(end, BaseException):
-            raise end
-        return end
-    finally:
-        del end  # its traceback leads to this frame
 
 
 def compare(
