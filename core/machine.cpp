@@ -1,17 +1,14 @@
+// A machine from its beginning to its end, and which programs it has.
 #include "machine.h"
 
 #include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "parking.h"
 #include "python_events.h"
-#include "python_interrupt.h"
-#include "python_ops.h"
 #include "python_thread.h"
-#include "server.h"
 #include "threads.h"
 
 namespace ostinato {
@@ -124,11 +121,6 @@ void Machine::close(bool join) {
     blocking_pool_.close(join);
 }
 
-void Machine::wake_own() {
-    const std::lock_guard<std::mutex> lock(own_mutex_);
-    own_wake_.notify_all();
-}
-
 void Machine::forget() {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -229,236 +221,6 @@ void Machine::retire(Program& program) {
     lock.unlock();
     if (last)
         close(false);
-}
-
-void Machine::refresh(Seat& seat) {
-    std::vector<Seat::Listed> old_own, old_others;  // released after the lock
-    const std::lock_guard<std::mutex> lock(mutex_);
-    old_own.swap(seat.own);
-    old_others.swap(seat.others);
-    seat.next = 0;
-    bool pins = false;
-    for (const auto& program : programs_) {
-        for (const auto& lane : program->lanes) {
-            if (lane->order->home == seat.index) {
-                seat.own.push_back({lane.get(), program});
-                pins = pins || lane->order->pinned;
-            } else if (!lane->order->pinned) {
-                seat.others.push_back({lane.get(), program});
-            }
-        }
-    }
-    seat.pins.store(pins, std::memory_order_relaxed);
-    seat.version = version_.load(std::memory_order_relaxed);
-}
-
-void Machine::ring_homes(const Program& program, std::int32_t priority) {
-    bool busy = false;
-    for (const std::uint32_t home : program.homes) {
-        Seat& seat = *seats_[home];
-        if (seat.asleep.load(std::memory_order_relaxed)) {
-            seat.doorbell.ring();
-        } else if (seat.in_call.load(std::memory_order_relaxed)) {
-            busy = true;  // others serve its lanes
-        } else if (seat.priority.load(std::memory_order_relaxed) < priority) {
-            seat.attention.fetch_or(kLook, std::memory_order_relaxed);
-        }
-    }
-    if (busy)
-        ring_sleeper(nullptr);
-}
-
-void Machine::ring_sleeper(const Seat* except) {
-    const auto sleeper = std::find_if(seats_.begin(), seats_.end(), [&](auto& seat) {
-        return seat.get() != except && seat->asleep.load(std::memory_order_relaxed);
-    });
-    if (sleeper != seats_.end())
-        (*sleeper)->doorbell.ring();
-}
-
-Seat* Machine::sleeper_for_calls(const Seat* except) {
-    Seat* found = nullptr;
-    for (const auto& seat : seats_) {  // the last one: the first is wanted by threads in replay()
-        if (seat.get() == except || !seat->asleep.load(std::memory_order_relaxed) || !takes_calls(*seat))
-            continue;
-        if (found == nullptr || found->pins.load(std::memory_order_relaxed) ||
-            !seat->pins.load(std::memory_order_relaxed))
-            found = seat.get();
-    }
-    return found;
-}
-
-void Machine::ring_for(const SpawnedCall& call) {
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // against fall_asleep and Caller::leave
-    Seat* best = nullptr;
-    if (call.seat != kAnySeat) {
-        best = seats_[static_cast<std::size_t>(call.seat)].get();
-        if (best->asleep.load(std::memory_order_relaxed))
-            return best->doorbell.ring();
-    } else {
-        best = sleeper_for_calls(nullptr);
-        if (best != nullptr)
-            return best->doorbell.ring();
-        for (const auto& seat : seats_) {
-            if (takes_calls(*seat) && (best == nullptr || seat->priority.load(std::memory_order_relaxed) <
-                                                              best->priority.load(std::memory_order_relaxed)))
-                best = seat.get();
-        }
-    }
-    if (best != nullptr && best->priority.load(std::memory_order_relaxed) <= call.priority)
-        best->attention.fetch_or(kLook, std::memory_order_relaxed);
-}
-
-bool Machine::pass_on_calls(const Seat& seat) {
-    Seat* const sleeper = calls_.ready_unbound() ? sleeper_for_calls(&seat) : nullptr;
-    if (sleeper != nullptr)
-        sleeper->doorbell.ring();
-    return sleeper != nullptr;
-}
-
-void Machine::pass_on(const Seat& seat) {
-    // Who takes a call passes on the lanes, in turn.
-    if (!pass_on_calls(seat) && (stale(seat) || !seat.own.empty() || !seat.others.empty()))
-        ring_sleeper(&seat);
-}
-
-bool Machine::should_take_calls(const Seat& seat) {
-    if (!takes_calls(seat))
-        return false;
-    if (!seat.pins.load(std::memory_order_relaxed) || !calls_.ready_unbound())
-        return true;
-    Seat* const sleeper = sleeper_for_calls(&seat);
-    if (sleeper == nullptr || sleeper->pins.load(std::memory_order_relaxed))
-        return true;
-    sleeper->doorbell.ring();
-    return false;
-}
-
-void Machine::ring_all() {
-    for (auto& seat : seats_)
-        seat->doorbell.ring();
-}
-
-void Machine::call_attention() {
-    for (auto& seat : seats_)
-        seat->attention.fetch_or(kLook, std::memory_order_release);  // with what it is called for
-}
-
-bool Machine::sit(Seat& seat, bool as_caller) {
-    if (seat.taken.exchange(true, std::memory_order_seq_cst))
-        return false;
-    if (as_caller) {
-        seat.by_caller.store(true, std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_seq_cst);  // against ring_for, which may have counted on this seat
-        if (calls_.ready_unbound()) [[unlikely]]
-            pass_on_calls(seat);
-    }
-    if (own_asleep_.load(std::memory_order_seq_cst)) [[unlikely]]  // either we see this, or tick sees us
-        wake_own();
-    return true;
-}
-
-void Machine::stand_up(Seat& seat) {
-    seat.taken.exchange(false, std::memory_order_seq_cst);
-    seat.ring_caller();
-}
-
-void Machine::work(std::size_t index) {
-    Seat& seat = *seats_[index];
-    PythonThread python(false);
-    if (init)
-        initialise_thread(*this, python);
-    while (!closed()) {
-        std::uint32_t ticket = seat.doorbell.ticket();
-        if (seat.callers_waiting.load(std::memory_order_seq_cst) == 0 && sit(seat, false)) {
-            {
-                Server server(*this, seat, python);
-                ticket = server.serve_as_worker();
-            }
-            stand_up(seat);
-        }
-        if (closed())
-            break;
-        seat.doorbell.sleep(ticket, -1);
-    }
-}
-
-void Machine::do_soon(std::function<void(PythonThread&)> job) {
-    const std::lock_guard<std::mutex> lock(own_mutex_);
-    due_.push_back(std::move(job));
-    own_wake_.notify_all();
-}
-
-void Machine::call_back(std::shared_ptr<Run> run) {
-    do_soon([run = std::move(run)](PythonThread& python) { run_callbacks(*run, python); });
-}
-
-void Machine::abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run) {
-    const std::lock_guard<std::mutex> lock(own_mutex_);
-    cancelled_.push_back({std::move(program), std::move(run), monotonic_ns() + 100'000'000});
-    own_wake_.notify_all();
-}
-
-void Machine::tick(std::size_t) {
-    own_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-    constexpr int kQuietTicks = 50;
-    PythonThread python(false);
-    int quiet = 0;
-    std::unique_lock<std::mutex> lock(own_mutex_);
-    const auto anybody = [this] {
-        return std::any_of(seats_.begin(), seats_.end(), [](auto& seat) { return seat->taken.load(); });
-    };
-    while (!closed() || !due_.empty()) {
-        if (!due_.empty()) {
-            std::vector<std::function<void(PythonThread&)>> jobs;
-            jobs.swap(due_);
-            lock.unlock();
-            for (const auto& job : jobs)
-                job(python);
-            python.acquire();  // they may hold the last reference to Python objects
-            jobs.clear();
-            python.release();
-            lock.lock();
-            continue;
-        }
-        if (!cancelled_.empty()) {
-            std::vector<Cancelled> due;  // ends outside the lock: it may hold the last reference to Python objects
-            const std::int64_t now = monotonic_ns();
-            std::erase_if(cancelled_, [&](Cancelled& entry) {
-                const bool is_due = entry.deadline <= now || entry.run->done.load(std::memory_order_acquire);
-                if (is_due)
-                    due.push_back(std::move(entry));
-                return is_due;
-            });
-            if (!due.empty()) {
-                lock.unlock();
-                for (Cancelled& entry : due)
-                    entry.program->abort(*entry.run);
-                due.clear();
-                lock.lock();
-            }
-        }
-        quiet = anybody() ? 0 : quiet + 1;
-        const bool starving = blocking_pool_.starving();
-        if (starving)
-            blocking_pool_.grow();
-        if (quiet <= kQuietTicks || !cancelled_.empty() || starving) {
-            for (auto& seat : seats_) {
-                if (seat->taken.load(std::memory_order_relaxed))
-                    seat->attention.fetch_or(kLook, std::memory_order_relaxed);
-            }
-            own_wake_.wait_for(lock, std::chrono::milliseconds(20));
-            continue;
-        }
-        restore_interrupts();
-        own_asleep_.store(true, std::memory_order_seq_cst);  // against sit: one of us sees the other
-        if (!anybody() && !closed())
-            own_wake_.wait(lock);
-        own_asleep_.store(false, std::memory_order_relaxed);
-        quiet = 0;
-    }
-    const std::vector<Cancelled> rest = std::move(cancelled_);  // they hold programs, which hold this machine
-    lock.unlock();
 }
 
 }  // namespace ostinato
