@@ -112,8 +112,24 @@ bool can_be_captured(const DeviceOp& op) {
            (op.body == DeviceOp::Body::kCopy || op.body == DeviceOp::Body::kFill || op.captured);
 }
 
+// By operation of a segment, the earlier ones that it comes after.
+std::vector<std::vector<std::uint32_t>> order_in(const Segment& segment, const LaneOrder& lane, const Slots& slots,
+                                                 const std::vector<std::vector<std::uint32_t>>& after,
+                                                 const DevicePlan& devices) {
+    std::vector<std::vector<std::uint32_t>> found(segment.end - segment.begin);
+    for (std::uint32_t at = segment.begin; at < segment.end; ++at) {
+        for (const std::uint32_t before : after[devices.index[lane.slot + at]]) {
+            const std::uint32_t slot = slots.of.at(before);
+            if (slot >= lane.slot + segment.begin && slot < lane.slot + at)
+                found[at - segment.begin].push_back(slot - lane.slot - segment.begin);
+        }
+    }
+    return found;
+}
+
 // Finds what is captured together.
-void add_segments(const Schedule& schedule, const Plan& plan, DevicePlan& devices) {
+void add_segments(const Schedule& schedule, const Slots& slots, const Plan& plan,
+                  const std::vector<std::vector<std::uint32_t>>& after, DevicePlan& devices) {
     devices.segment_at.assign(schedule.n_slots, kNoSegment);
     devices.segment_of_python.assign(plan.python ? plan.python->ops.size() : 0, kNoSegment);
     for (const LaneOrder& lane : schedule.lanes) {
@@ -145,6 +161,7 @@ void add_segments(const Schedule& schedule, const Plan& plan, DevicePlan& device
                 Segment& segment = devices.segments.emplace_back();
                 segment.begin = begin;
                 segment.end = end;
+                segment.after = order_in(segment, lane, slots, after, devices);
                 segment.captures.resize(period);
                 for (std::uint32_t at = begin; at < end; ++at) {
                     if (op(at).body == DeviceOp::Body::kPython)
@@ -168,11 +185,14 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
     devices->stream_of_lane.assign(schedule.lanes.size(), -1);
     devices->lazy.resize(schedule.lanes.size());
     devices->ops.reserve(operations.size());
-    using Entry = std::tuple<std::uint32_t, StreamOwner, nb::tuple, nb::list, bool, nb::object, nb::tuple, nb::tuple>;
+    using After = std::vector<std::uint32_t>;
+    using Entry =
+        std::tuple<std::uint32_t, StreamOwner, nb::tuple, nb::list, bool, nb::object, nb::tuple, nb::tuple, After>;
     std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> waits;
+    std::vector<After> after;  // by device operation, others of its stream within the step
     std::uint32_t n_flags = 0;
     for (nb::handle entry : operations) {
-        const auto [id, stream, body, its_waits, records, activity, sets, clears] = nb::cast<Entry>(entry);
+        auto [id, stream, body, its_waits, records, activity, sets, clears, others] = nb::cast<Entry>(entry);
         const std::uint32_t slot = slots.of.at(id), lane = slots.lane_of[id];
         DeviceOp& op = devices->ops.emplace_back();
         op.op = id;
@@ -191,6 +211,7 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
                 check_phases(table.begin.size() - 1, period);
         }
         waits.push_back(nb::cast<std::vector<std::pair<std::uint32_t, std::uint32_t>>>(its_waits));
+        after.push_back(std::move(others));
         devices->index[slot] = devices->of_op[id] = static_cast<std::uint32_t>(devices->ops.size() - 1);
         std::int32_t& of_lane = devices->stream_of_lane[lane];
         if (of_lane >= 0 && of_lane != static_cast<std::int32_t>(op.stream))
@@ -219,8 +240,31 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
     }
     devices->dirty = std::vector<std::atomic<std::uint32_t>>(n_flags);
     devices->traced.resize(devices->streams.size());
-    add_segments(schedule, plan, *devices);
+    add_segments(schedule, slots, plan, after, *devices);
+    devices->captures = std::make_unique<Captures>(devices->segments.size());
     return devices;
+}
+
+nb::list stretches_of(const Plan& plan) {
+    nb::list stretches;
+    if (!plan.device)
+        return stretches;
+    const DevicePlan& devices = *plan.device;
+    for (std::size_t slot = 0; slot < devices.segment_at.size(); ++slot) {
+        const std::uint32_t number = devices.segment_at[slot];
+        if (number == kNoSegment)
+            continue;
+        const Segment& segment = devices.segments[number];
+        std::vector<std::uint32_t> ops;
+        for (std::uint32_t at = 0; at < segment.end - segment.begin; ++at)
+            ops.push_back(devices.ops[devices.index[slot + at]].op);
+        const Captured found = devices.captures->of(number);
+        const nb::object why = found.refused ? nb::cast(found.why) : nb::none();
+        const std::int64_t failed = found.failed == kNoOperation ? -1 : std::int64_t{found.failed};
+        stretches.append(nb::make_tuple(devices.streams[devices.ops[devices.index[slot]].stream]->name, ops,
+                                        segment.captures.size(), found.times, why, failed));
+    }
+    return stretches;
 }
 
 std::uint32_t device_op_of(const DevicePlan& devices, std::uint32_t op) {

@@ -271,7 +271,11 @@ void bind_plan(nb::module_& module) {
                     throw nb::value_error("the streams of a plan are its own: build another");
                 return PlanHandle{self.plan->copy()};
             },
-            "Another, to be used at the same time, on the same arrays.");
+            "Another, to be used at the same time, on the same arrays.")
+        .def_prop_ro(
+            "stretches", [](const PlanHandle& self) { return stretches_of(*self.plan); },
+            "What of its work for devices can be captured: device, operations, how often, how often it was, why it was "
+            "not, and the operation of which that is told, or -1.");
     module.def(
         "builtin_task",
         [](const std::string& name) {

@@ -9,11 +9,13 @@
 
 namespace ostinato {
 
+constexpr std::uint32_t kNoOperation = UINT32_MAX;
+
 struct Captured {
-    std::uint64_t times = 0;            // that it was captured
-    bool refused = false;               // the last time it could not be,
-    std::string why;                    // because of this (empty: the device captures nothing),
-    std::uint32_t failed = UINT32_MAX;  // told of this operation, if it is known
+    std::uint64_t times = 0;              // that it was captured
+    bool refused = false;                 // the last time it could not be,
+    std::string why;                      // because of this (empty: the device captures nothing),
+    std::uint32_t failed = kNoOperation;  // told of this operation, if it is known
 };
 
 class Captures {

@@ -114,29 +114,38 @@ bool fail(Server& server, Lane& lane, const DeviceOp& op, std::int32_t code) {
 
 // What the segment issues, to be used again; null where it cannot be.
 std::unique_ptr<Sequence> capture(Server& server, Lane& lane, const Segment& segment) {
-    const DevicePlan& devices = *lane.run->plan->device;
+    constexpr std::int32_t kRaised = -1;
+    DevicePlan& devices = *lane.run->plan->device;
     const std::uint32_t* const index = devices.index.data() + lane.order->slot;
     const DeviceOp& first = devices.ops[index[segment.begin]];
     server.python.release();
-    const Device::Enqueue enqueue = [&](StreamHandle recording) -> std::int32_t {
-        for (std::uint32_t at = segment.begin; at < segment.end; ++at) {
-            const DeviceOp& op = devices.ops[index[at]];
-            std::int32_t code = 0;
-            if (op.body == DeviceOp::Body::kPython) {
-                code = call_recording(server, lane, at, recording) ? 0 : -1;
-                server.python.release();
-            } else {
-                code = move_on(lane, op, recording);
-            }
-            if (code != 0)
-                return code;
+    std::uint32_t failed = kNoOperation;
+    std::string why;
+    const auto enqueue = [&](std::uint32_t part, StreamHandle recording) -> std::int32_t {
+        const std::uint32_t at = segment.begin + part;
+        const DeviceOp& op = devices.ops[index[at]];
+        std::int32_t code = 0;
+        if (op.body == DeviceOp::Body::kPython) {
+            code = call_recording(server, lane, at, recording, why) ? 0 : kRaised;
+            server.python.release();
+        } else {
+            code = move_on(lane, op, recording);
         }
-        return 0;
+        if (code != 0)
+            failed = op.op;
+        return code;
     };
     std::int32_t code = 0;
-    std::unique_ptr<Sequence> sequence = first.device->capture(first.handle, enqueue, code);
+    std::unique_ptr<Sequence> sequence = first.device->capture(first.handle, {segment.after, enqueue}, code);
     if (code != 0)
         sequence.reset();  // what is wrong shows when the operations are issued one by one
+    const auto number = static_cast<std::size_t>(&segment - devices.segments.data());
+    if (sequence)
+        devices.captures->captured(number);
+    else if (code == 0 || (code == kRaised && failed != kNoOperation))
+        devices.captures->refused(number, std::move(why), failed);
+    else
+        devices.captures->refused(number, first.device->diagnose(code).message, failed);
     return sequence;
 }
 
@@ -164,6 +173,8 @@ std::uint32_t launch(Server& server, Lane& lane, const Segment& segment, Sequenc
     std::int32_t code = wait_for_tokens(devices, lane, first);
     if (code == 0)
         code = sequence.launch(first.handle);
+    if (code == 0)
+        devices.streams[first.stream]->launches.add(1);
     if (code != 0) {  // the others are issued one by one, unless the first has poisoned them
         good = fail(server, lane, first, code);
         if (first.records)  // what was enqueued before the failure is waited for, too

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "captures.h"
 #include "external.h"
 #include "lane_loop.h"
 #include "run.h"
@@ -82,8 +83,9 @@ struct DeviceOp {
 // Consecutive operations of a lane that can be captured together: only the first may wait for tokens, only the last
 // is recorded.
 struct Segment {
-    std::uint32_t begin, end;   // positions in the lane
-    std::uint64_t version = 1;  // of the parameters of its bodies
+    std::uint32_t begin, end;                       // positions in the lane
+    std::vector<std::vector<std::uint32_t>> after;  // by operation, the earlier ones that it comes after, from `begin`
+    std::uint64_t version = 1;                      // of the parameters of its bodies
     struct Capture {
         std::unique_ptr<Sequence> sequence;  // null: it cannot be captured
         std::uint64_t version = 0;           // of the parameters it was captured with
@@ -133,6 +135,7 @@ struct DevicePlan {
     std::vector<DeviceOp> ops;
     std::vector<std::uint32_t> index, of_op;  // by slot, and by operation: which of `ops`
     std::vector<Segment> segments;
+    std::unique_ptr<Captures> captures;            // of the segments
     std::vector<std::uint32_t> segment_at;         // by slot: which segment begins there, or kNoSegment
     std::vector<std::uint32_t> segment_of_python;  // by PythonPlan::ops: which segment it is part of, or kNoSegment
     std::unique_ptr<RecordingStreams, RecordingStreamsDeleter> recording;

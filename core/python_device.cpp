@@ -47,6 +47,20 @@ PyObject* make_error(const std::string& text, const std::string& device, bool us
     return error;
 }
 
+// With the GIL.
+std::string words_of(const RaisedException& raised) {
+    PyObject* const exception = raised.exception.get();
+    std::string words = Py_TYPE(exception)->tp_name;
+    words.erase(0, words.rfind('.') + 1);
+    PyObject* const text = PyObject_Str(exception);
+    const char* const said = text != nullptr ? PyUnicode_AsUTF8(text) : nullptr;
+    if (said != nullptr && *said != '\0')
+        words += std::string(": ") + said;
+    Py_XDECREF(text);
+    PyErr_Clear();
+    return words;
+}
+
 }  // namespace
 
 Stream::~Stream() {
@@ -99,7 +113,7 @@ ExceptionHandle device_error(Server& server, const Stream& stream, std::int32_t 
     return taken;
 }
 
-bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHandle recording) {
+bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHandle recording, std::string& raised) {
     server.python.acquire();
     Run& run = *lane.run;
     server.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
@@ -127,7 +141,8 @@ bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHa
     // It is called again, outside of captures, and then whatever it raises is told; but a signal comes only once.
     if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0)
         PyErr_SetInterrupt();
-    PyErr_Clear();
+    if (!good)
+        raised = words_of(*take_exception());
     return good;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "device_ops.h"
 
@@ -11,7 +12,7 @@ namespace ostinato {
 ExceptionHandle device_error(Server& server, const Stream& stream, std::int32_t code);
 
 // Calls the Python body at `position` with `recording` as its stream, so that what it enqueues is captured. False: it
-// raised. The GIL is held afterwards.
-bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHandle recording);
+// raised what `raised` says. The GIL is held afterwards.
+bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHandle recording, std::string& raised);
 
 }  // namespace ostinato

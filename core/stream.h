@@ -35,6 +35,7 @@ struct Stream {
         }
     };
     Count calls, copies, bytes;  // of tasks and fills; of copies, and what they move
+    Count launches;              // of such, captured and issued as one
 };
 
 }  // namespace ostinato

@@ -161,25 +161,29 @@ void bind_device(nb::module_& devices) {
             nb::arg("token"), nb::arg("done"), "Call done(code) when the token's work has ended.")
         .def(
             "capture",
-            [](const DeviceHandle& self, StreamHandle stream, nb::callable enqueue) -> std::unique_ptr<Sequence> {
+            [](const DeviceHandle& self, StreamHandle stream, nb::callable enqueue,
+               const std::vector<std::vector<std::uint32_t>>& after) -> std::unique_ptr<Sequence> {
                 std::int32_t code = 0;
                 std::unique_ptr<Sequence> sequence;
                 nb::python_error* raised = nullptr;
+                const std::vector<std::vector<std::uint32_t>> one(1);
+                const auto enqueue_part = [&](std::uint32_t part, StreamHandle recording) -> std::int32_t {
+                    const nb::gil_scoped_acquire gil;
+                    try {
+                        after.empty() ? enqueue(recording) : enqueue(recording, part);
+                        return 0;
+                    } catch (nb::python_error& error) {
+                        raised = new nb::python_error(std::move(error));
+                        return -1;
+                    }
+                };
+                for (std::uint32_t part = 0; part < after.size(); ++part)
+                    for (const std::uint32_t before : after[part])
+                        if (before >= part)
+                            throw nb::value_error("a part comes after earlier ones");
                 {
                     nb::gil_scoped_release nogil;
-                    sequence = self.device->capture(
-                        stream,
-                        [&](StreamHandle recording) -> std::int32_t {
-                            const nb::gil_scoped_acquire gil;
-                            try {
-                                enqueue(recording);
-                                return 0;
-                            } catch (nb::python_error& error) {
-                                raised = new nb::python_error(std::move(error));
-                                return -1;
-                            }
-                        },
-                        code);
+                    sequence = self.device->capture(stream, {after.empty() ? one : after, enqueue_part}, code);
                 }
                 if (raised != nullptr) {
                     nb::python_error error(std::move(*raised));
@@ -189,7 +193,9 @@ void bind_device(nb::module_& devices) {
                 throw_if(*self.device, code);
                 return sequence;
             },
-            nb::arg("stream"), nb::arg("enqueue"), "Capture what enqueue(recording) enqueues; None: cannot.")
+            nb::arg("stream"), nb::arg("enqueue"), nb::arg("after") = std::vector<std::vector<std::uint32_t>>(),
+            "Capture what enqueue(recording) enqueues; None: cannot. With `after`, in parts, by enqueue(recording, "
+            "part): which earlier parts each comes after.")
         .def(
             "launch",
             [](const DeviceHandle& self, StreamHandle stream, Sequence& sequence) {

@@ -39,9 +39,11 @@ void bind_stream(nb::module_& devices) {
                 const auto read = [](const Stream::Count& count) {
                     return count.value.load(std::memory_order_relaxed);
                 };
-                return std::make_tuple(read(self.stream->calls), read(self.stream->copies), read(self.stream->bytes));
+                const Stream& stream = *self.stream;
+                return std::make_tuple(read(stream.calls), read(stream.copies), read(stream.bytes),
+                                       read(stream.launches));
             },
-            "What was enqueued: tasks and fills, copies, and the bytes of these.")
+            "What was enqueued: tasks and fills, copies, and the bytes of these; how often several as one.")
         .def_prop_ro("handle", [](const StreamOwner& self) { return self.stream->handle; }, "The driver's handle.");
 }
 

@@ -7,14 +7,15 @@
 #include <utility>
 
 #include "devices/cuda_copies.h"
+#include "devices/cuda_current.h"
 
 namespace ostinato {
 
 namespace {
 
+using cuda::handle_of;
 using cuda::kSuccess;
-
-constexpr std::size_t kMostRetired = 16;  // executable graphs hold memory of the device
+using cuda::stream_of;
 
 // After these, as CUDA says, the context, or the device, does no more work in this process.
 constexpr std::array<std::int32_t, 25> kUnusable = {
@@ -45,47 +46,7 @@ constexpr std::array<std::int32_t, 25> kUnusable = {
     999,  // UNKNOWN
 };
 
-cuda::Stream stream_of(StreamHandle handle) { return reinterpret_cast<cuda::Stream>(handle); }
-StreamHandle handle_of(cuda::Stream stream) { return reinterpret_cast<StreamHandle>(stream); }
-
-// What may be launched but not captured.
-bool cannot_be_captured(std::int32_t code) {
-    return code >= cuda::kCaptureUnsupported && code <= cuda::kCaptureWrongThread;
-}
-
 }  // namespace
-
-class CudaDevice::Current {
-public:
-    explicit Current(CudaDevice& device) : api_(*device.api_) {
-        cuda::Context context = nullptr;
-        if ((code = device.enter(context)) != kSuccess)
-            return;
-        cuda::Context before = nullptr;
-        code = api_.context_get(&before);
-        if (code != kSuccess || before == context)
-            return;
-        if (before == nullptr) {
-            code = api_.context_set(context);
-        } else {
-            code = api_.context_push(context);
-            pushed_ = code == kSuccess;
-        }
-    }
-    ~Current() {
-        cuda::Context context = nullptr;
-        if (pushed_)
-            api_.context_pop(&context);
-    }
-    Current(const Current&) = delete;
-    Current& operator=(const Current&) = delete;
-
-    std::int32_t code = kSuccess;  // else nothing may be called
-
-private:
-    const cuda::Api& api_;
-    bool pushed_ = false;
-};
 
 class CudaToken final : public Token {
 public:
@@ -100,25 +61,6 @@ public:
 
     const std::shared_ptr<CudaDevice> device;
     const cuda::Event event;
-};
-
-class CudaSequence final : public Sequence {
-public:
-    CudaSequence(std::shared_ptr<CudaDevice> device, cuda::GraphExec exec, std::uint64_t nodes)
-        : device_(std::move(device)), exec_(exec), nodes_(nodes) {}
-    ~CudaSequence() override { device_->retire(exec_, nodes_); }
-    CudaSequence(const CudaSequence&) = delete;
-    CudaSequence& operator=(const CudaSequence&) = delete;
-
-    std::int32_t launch(StreamHandle stream) override {
-        const CudaDevice::Current current(*device_);
-        return current.code != kSuccess ? current.code : device_->api_->graph_launch(exec_, stream_of(stream));
-    }
-
-private:
-    const std::shared_ptr<CudaDevice> device_;
-    const cuda::GraphExec exec_;
-    const std::uint64_t nodes_;
 };
 
 std::vector<std::shared_ptr<CudaDevice>> CudaDevice::all(const std::string& library, std::string& why) {
@@ -230,102 +172,6 @@ void CudaDevice::notify(const Token& token, Done done, void* with) {
         watcher_->watch(event, done, with);
     else
         done(with, code);
-}
-
-std::unique_ptr<Sequence> CudaDevice::capture(StreamHandle, const Enqueue& enqueue, std::int32_t& code) {
-    const Current current(*this);
-    cuda::Stream stream = nullptr;
-    if ((code = current.code) != kSuccess || (code = recording(stream)) != kSuccess)
-        return nullptr;
-    // Thread-local: what other threads do meanwhile is theirs.
-    if ((code = api_->capture_begin(stream, cuda::kCaptureThreadLocal)) != kSuccess) {
-        api_->stream_destroy(stream);
-        code = cannot_be_captured(code) ? kSuccess : code;
-        return nullptr;
-    }
-    code = enqueue(handle_of(stream));
-    const Current again(*this);  // which it may have changed
-    cuda::Graph graph = nullptr;
-    const cuda::Result ended = api_->capture_end(stream, &graph);
-    if (ended == kSuccess)
-        recorded(stream);
-    else
-        api_->stream_destroy(stream);
-    if (code == kSuccess)
-        code = ended == kSuccess && graph == nullptr ? cuda::kCaptureInvalidated : ended;
-    cuda::GraphExec exec = nullptr;
-    std::uint64_t nodes = 0;
-    if (code == kSuccess)
-        code = instantiate(graph, exec, nodes);
-    if (graph != nullptr)
-        api_->graph_destroy(graph);
-    if (code == kSuccess)
-        return std::make_unique<CudaSequence>(shared_from_this(), exec, nodes);
-    if (cannot_be_captured(code))
-        code = kSuccess;
-    return nullptr;
-}
-
-// By an update of one that nothing launches any more, if one has the same form: several times as fast.
-std::int32_t CudaDevice::instantiate(cuda::Graph graph, cuda::GraphExec& exec, std::uint64_t& nodes) {
-    std::size_t count = 0;
-    if (const cuda::Result code = api_->graph_nodes(graph, nullptr, &count); code != kSuccess)
-        return code;
-    nodes = count;
-    const auto taken = [this, count] {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        for (auto each = retired_.rbegin(); each != retired_.rend(); ++each)
-            if (each->nodes == count) {
-                const cuda::GraphExec found = each->exec;
-                retired_.erase(std::next(each).base());
-                return found;
-            }
-        return cuda::GraphExec{};
-    };
-    if (api_->graph_update != nullptr) {
-        if (const cuda::GraphExec found = taken(); found != nullptr) {
-            cuda::UpdateInfo info{};
-            if (api_->graph_update(found, graph, &info) == kSuccess) {
-                exec = found;
-                return kSuccess;
-            }
-            api_->exec_destroy(found);
-        }
-    }
-    return api_->graph_instantiate(&exec, graph, 0);
-}
-
-std::int32_t CudaDevice::recording(cuda::Stream& stream) {
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (!recorders_.empty()) {
-            stream = recorders_.back();
-            recorders_.pop_back();
-            return kSuccess;
-        }
-    }
-    return api_->stream_create(&stream, cuda::kStreamNonBlocking);
-}
-
-void CudaDevice::recorded(cuda::Stream stream) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    recorders_.push_back(stream);
-}
-
-// The driver lets its last launch end, whether it is updated or destroyed.
-void CudaDevice::retire(cuda::GraphExec exec, std::uint64_t nodes) {
-    const Current current(*this);
-    if (current.code != kSuccess)
-        return;
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        retired_.push_back({exec, nodes});
-        if (retired_.size() <= kMostRetired)
-            return;
-        exec = retired_.front().exec;
-        retired_.erase(retired_.begin());
-    }
-    api_->exec_destroy(exec);
 }
 
 Device::Diagnosis CudaDevice::diagnose(std::int32_t code) const {

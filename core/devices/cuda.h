@@ -37,7 +37,7 @@ public:
     std::int32_t record(StreamHandle stream, std::unique_ptr<Token>& token) override;
     std::int32_t wait(StreamHandle stream, const Token& token) override;
     void notify(const Token& token, Done done, void* with) override;
-    std::unique_ptr<Sequence> capture(StreamHandle stream, const Enqueue& enqueue, std::int32_t& code) override;
+    std::unique_ptr<Sequence> capture(StreamHandle stream, const Parts& parts, std::int32_t& code) override;
     Diagnosis diagnose(std::int32_t code) const override;
 
     int ordinal() const { return ordinal_; }
@@ -61,11 +61,12 @@ private:
     friend class CudaToken;
     friend class CudaSequence;
     class Current;
+    class Recording;
 
     std::int32_t enter(cuda::Context& context);
     std::int32_t instantiate(cuda::Graph graph, cuda::GraphExec& exec, std::uint64_t& nodes);
-    std::int32_t recording(cuda::Stream& stream);
-    void recorded(cuda::Stream stream);
+    std::int32_t recorders(std::uint32_t count, std::vector<cuda::Stream>& streams);
+    void recorded(const std::vector<cuda::Stream>& streams);
     void retire(cuda::GraphExec exec, std::uint64_t nodes);
 
     // An executable graph that nothing launches any more: one of the same form is made of it by an update.

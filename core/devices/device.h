@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -83,10 +84,24 @@ public:
     using Done = void (*)(void* with, std::int32_t code);
     virtual void notify(const Token& token, Done done, void* with) = 0;
 
-    // What `enqueue` enqueues on the stream that it is given, for use again and again, without running it; null with
-    // code 0 where the device cannot. `enqueue` may take the GIL.
+    // What is captured, in parts. Each comes after earlier ones, by their numbers, and after what these come after;
+    // beside others it may run. `enqueue` enqueues one on the stream that it is given; it may take the GIL.
     using Enqueue = std::function<std::int32_t(StreamHandle recording)>;
-    virtual std::unique_ptr<Sequence> capture(StreamHandle stream, const Enqueue& enqueue, std::int32_t& code) = 0;
+    struct Parts {
+        std::span<const std::vector<std::uint32_t>> after;  // by part
+        std::function<std::int32_t(std::uint32_t part, StreamHandle recording)> enqueue;
+
+        // One after the other, on one stream.
+        std::int32_t in_order(StreamHandle recording) const {
+            std::int32_t code = 0;
+            for (std::uint32_t part = 0; part < after.size() && code == 0; ++part)
+                code = enqueue(part, recording);
+            return code;
+        }
+    };
+    // What the parts enqueue, called in order, for use again and again, without running it. Null: it cannot be
+    // captured, `code` says why; or, with code 0, nothing can.
+    virtual std::unique_ptr<Sequence> capture(StreamHandle stream, const Parts& parts, std::int32_t& code) = 0;
 
     // What a code means, and whether the device can be used afterwards.
     struct Diagnosis {

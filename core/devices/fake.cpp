@@ -240,7 +240,7 @@ void FakeDevice::notify(const Token& token, Done done, void* with) {
     done(with, code);
 }
 
-std::unique_ptr<Sequence> FakeDevice::capture(StreamHandle, const Enqueue& enqueue_all, std::int32_t& code) {
+std::unique_ptr<Sequence> FakeDevice::capture(StreamHandle, const Parts& parts, std::int32_t& code) {
     code = kForked;
     if (here_.forked())
         return nullptr;
@@ -254,7 +254,7 @@ std::unique_ptr<Sequence> FakeDevice::capture(StreamHandle, const Enqueue& enque
         recording = ++last_stream_;
         streams_[recording].recorded = &recorded;
     }
-    code = enqueue_all(recording);
+    code = parts.in_order(recording);
     {
         const Lock lock(mutex_);
         streams_.erase(recording);

@@ -140,11 +140,12 @@ void OpenCLDevice::notify(const Token& token, Done done, void* with) {
     done(with, code != kSuccess ? code : status < 0 ? status : kSuccess);
 }
 
-std::unique_ptr<Sequence> OpenCLDevice::capture(StreamHandle stream, const Enqueue& enqueue, std::int32_t& code) {
+std::unique_ptr<Sequence> OpenCLDevice::capture(StreamHandle stream, const Parts& parts, std::int32_t& code) {
     code = kSuccess;
     std::call_once(probed_, [this] { records_ = can_record(api_, context_, device_); });
     if (!records_)
         return nullptr;
+    const auto enqueue = [&parts](StreamHandle recording) { return parts.in_order(recording); };
     return record_sequence(api_, context_, queue_of(stream), enqueue, code);
 }
 

@@ -37,8 +37,8 @@ def nothing(op, stream, **more):
     return entry(op, stream, ("nothing",), **more)
 
 
-def entry(op, stream, body, waits=(), records=False, activity=None, sets=(), clears=()):
-    return (op, stream, body, list(waits), records, activity, sets, clears)
+def entry(op, stream, body, waits=(), records=False, activity=None, sets=(), clears=(), after=()):
+    return (op, stream, body, list(waits), records, activity, sets, clears, list(after))
 
 
 class Held(np.ndarray):

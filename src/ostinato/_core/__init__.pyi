@@ -31,6 +31,12 @@ class Plan:
     def copy(self) -> Plan:
         """Another, to be used at the same time, on the same arrays."""
 
+    @property
+    def stretches(self) -> list:
+        """
+        What of its work for devices can be captured: device, operations, how often, how often it was, why it was not, and the operation of which that is told, or -1.
+        """
+
 def builtin_task(name: str) -> int:
     """
     The address of a native task of the compiler's own: 'copy', 'fill' or 'until'.

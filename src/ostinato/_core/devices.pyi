@@ -55,8 +55,10 @@ class Device:
     def notify(self, token: Token, done: Callable) -> None:
         """Call done(code) when the token's work has ended."""
 
-    def capture(self, stream: int, enqueue: Callable) -> Sequence:
-        """Capture what enqueue(recording) enqueues; None: cannot."""
+    def capture(self, stream: int, enqueue: Callable, after: _Sequence[_Sequence[int]] = []) -> Sequence:
+        """
+        Capture what enqueue(recording) enqueues; None: cannot. With `after`, in parts, by enqueue(recording, part): which earlier parts each comes after.
+        """
 
     def launch(self, stream: int, sequence: Sequence) -> None: ...
 
@@ -71,8 +73,10 @@ class Stream:
     def __init__(self, device: Device, name: str, processor: int) -> None: ...
 
     @property
-    def counts(self) -> tuple[int, int, int]:
-        """What was enqueued: tasks and fills, copies, and the bytes of these."""
+    def counts(self) -> tuple[int, int, int, int]:
+        """
+        What was enqueued: tasks and fills, copies, and the bytes of these; how often several as one.
+        """
 
     @property
     def handle(self) -> int:

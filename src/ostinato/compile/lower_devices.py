@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 from ostinato import _core
 from ostinato.compile.coherent_ops import Noted, Transferred
 from ostinato.compile.completions import Completion, completions_of
+from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.lower import Lowered, Outside, Substitution, Tables
 from ostinato.compile.streams import OUT
 from ostinato.devices.array import DeviceArray
@@ -185,6 +187,7 @@ class _DeviceTables(Tables):
         self._completions: Outside = []
         self._device: Device | None = None  # of the op that is being added
         self._stream = -1
+        self._after = _within(staged.ordering, staged.streams.of, len(staged.coherent.ops))
         self._find_waits()
         self._find_completions()
 
@@ -302,6 +305,7 @@ class _DeviceTables(Tables):
                 coherent.activity.get(index),
                 coherent.sets.get(index, ()),
                 coherent.clears.get(index, ()),
+                self._after[index],
             )
         )
 
@@ -394,6 +398,16 @@ class _DeviceTables(Tables):
             )
         self._views.append(array)
         return len(self._views) - 1
+
+
+def _within(ordering: Edges, stream: IntArray, n: int) -> list[list[int]]:
+    """By op, the ops of its own stream that it comes after in the same step. A device is told what it may overlap."""
+    kept = (ordering.distance == 0) & (ordering.src < n) & (ordering.dst < n)
+    kept &= (stream[ordering.src] >= 0) & (stream[ordering.src] == stream[ordering.dst])
+    src, dst = ordering.src[kept], ordering.dst[kept]
+    begin = np.searchsorted(dst, np.arange(n + 1))
+    sources: list[int] = src.tolist()
+    return [sources[low:high] for low, high in itertools.pairwise(begin.tolist())]
 
 
 class _Finished:

@@ -23,6 +23,8 @@ class DeviceStatistics(NamedTuple):
     """Copies issued, those that the program makes of its own included."""
     copied_bytes: int
     """What they move."""
+    launches: int
+    """How often several of these, captured before, were issued as one."""
 
     def plus(self, other: DeviceStatistics) -> DeviceStatistics:
         """Return the sums for one device."""

@@ -52,6 +52,7 @@ class Controls:
     def __init__(self) -> None:
         self._library = ctypes.CDLL(library())
         self._library.fake_cuda_calls.restype = ctypes.c_uint64
+        self._library.fake_cuda_graph.restype = ctypes.c_char_p
 
     def fail(self, failures: str) -> None:
         """``"cuMemAlloc_v2@3=2"``: the third call from now returns code 2."""
@@ -60,6 +61,13 @@ class Controls:
     def calls(self, name: str) -> int:
         """How often a function was called."""
         return int(self._library.fake_cuda_calls(name.encode()))
+
+    def graph(self) -> list[tuple[str, set[int]]]:
+        """The nodes of the graph that was made executable last: what each is, and which ones it comes after."""
+        lines = self._library.fake_cuda_graph().decode().splitlines()
+        return [
+            (kind, {int(number) for number in after.split()}) for kind, after in (line.split(":") for line in lines)
+        ]
 
     def heal(self) -> None:
         """Make devices that broke whole again."""

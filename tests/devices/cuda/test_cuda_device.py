@@ -235,9 +235,11 @@ def test_what_cuda_cannot_capture_is_not_captured(device: CudaDevice, stream: in
         device.core.fill(recording, pattern(array, 1.0))
 
     controls.fail("cuStreamEndCapture=901")
-    assert device.core.capture(stream, copy) is None
+    with pytest.raises(RuntimeError, match="CAPTURE_INVALIDATED"):
+        device.core.capture(stream, copy)
     controls.fail("cuStreamBeginCapture_v2=900")
-    assert device.core.capture(stream, copy) is None
+    with pytest.raises(RuntimeError, match="CAPTURE_UNSUPPORTED"):
+        device.core.capture(stream, copy)
     assert device.core.capture(stream, copy) is not None
     controls.fail("cuGraphInstantiateWithFlags@1=2,cuGraphExecUpdate_v2@1=910")
     with pytest.raises(RuntimeError, match="OUT_OF_MEMORY"):

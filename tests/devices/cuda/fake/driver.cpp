@@ -85,6 +85,8 @@ constexpr Known kKnown[] = {
     {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
     {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capture was not ended in the same stream as it began"},
 };
 
 }  // namespace
@@ -121,11 +123,11 @@ Result enter(const char* name, int needs) {
         Captures& all = captures();
         const std::lock_guard<std::mutex> lock(all.mutex);
         bool forbidden = false;
-        for (const auto& stream : all.streams) {
-            const bool own = stream->by == std::this_thread::get_id() && stream->mode != kCaptureRelaxed;
-            const bool others = stream->mode == kCaptureGlobal && capture_mode == kCaptureGlobal;
+        for (const auto& each : all.all) {
+            const bool own = each->by == std::this_thread::get_id() && each->mode != kCaptureRelaxed;
+            const bool others = each->mode == kCaptureGlobal && capture_mode == kCaptureGlobal;
             if ((own && capture_mode != kCaptureRelaxed) || others) {
-                stream->graph->valid = false;
+                each->valid = false;
                 forbidden = true;
             }
         }

@@ -1,6 +1,6 @@
-// A driver of CUDA without a GPU: devices whose memory the host cannot reach, streams that are threads, graphs that are
-// lists. It is stricter than the real one wherever that one may be: contexts, alignment, pitches, page-locked ranges,
-// what may not be done during a capture.
+// A driver of CUDA without a GPU: devices whose memory the host cannot reach, streams that are threads, graphs whose
+// nodes run in any order that their edges allow, now in this one, now in that one. It is stricter than the real one
+// wherever that one may be: contexts, alignment, pitches, page-locked ranges, what may not be done during a capture.
 #pragma once
 
 #include <condition_variable>
@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,14 +38,33 @@ struct FakeContext {
     }
 };
 
+using Nodes = std::set<std::size_t>;  // by their places in the graph
+
 struct Node {
     std::string kind;
     Work work;
+    Nodes after;
 };
 
 struct FakeGraph {
     std::vector<Node> nodes;
+};
+
+struct FakeStream;
+
+// Guarded by the mutex of `Captures`, as what streams and events have of it.
+struct FakeCapture {
+    std::shared_ptr<FakeGraph> graph = std::make_shared<FakeGraph>();
     bool valid = true;
+    std::thread::id by;
+    int mode = 0;
+    std::vector<std::shared_ptr<FakeStream>> streams;  // that take part; the first began it
+};
+
+// What a stream, or an event that was recorded on one, has of a capture that is going on.
+struct Captured {
+    std::shared_ptr<FakeCapture> capture;  // null: nothing
+    Nodes ends;                            // that the next node comes after
 };
 
 struct FakeEvent {
@@ -52,7 +72,9 @@ struct FakeEvent {
     std::mutex mutex;
     std::condition_variable changed;
     std::uint64_t recorded = 0, happened = 0;
-    bool captured = false;
+    Captured captured;
+    FakeStream* of = nullptr;  // on which it was captured, when that had done so much
+    std::uint64_t turn = 0;
 };
 
 struct FakeStream {
@@ -61,10 +83,9 @@ struct FakeStream {
     std::condition_variable changed;
     std::deque<Work> work;
     bool idle = true, closing = false;
-    // A capture that is going on.
-    std::shared_ptr<FakeGraph> graph;
-    std::thread::id by;
-    int mode = 0;
+    Captured captured;
+    std::uint64_t turn = 0;  // goes on with whatever is done on it during a capture
+    bool joined = false;     // another stream waits for all of that
 };
 
 struct FakeExec {
@@ -80,9 +101,12 @@ struct Handle {
 
 struct Captures {
     std::mutex mutex;
-    std::vector<std::shared_ptr<FakeStream>> streams;
+    std::vector<std::shared_ptr<FakeCapture>> all;
 };
 Captures& captures();
+bool capturing(const FakeStream& stream);
+// Ends a capture, with the mutex.
+void end(FakeCapture& capture);
 
 // Counts the call, and gives the code that it is to fail with: one that tests asked for, or why it cannot work.
 enum Needs { kNothing = 0, kDriver = 1, kContext = 2, kNoCapture = 4 };

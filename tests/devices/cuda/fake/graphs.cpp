@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <random>
 
 #include "fake.h"
 
@@ -135,6 +136,55 @@ struct NodeParameters {  // CUDA_KERNEL_NODE_PARAMS_v2
     void* others[3];
 };
 
+// Nodes in an order that their edges allow: in every other launch the latest first, so that what should come after
+// something and does not comes before it; else by chance.
+void run(const std::vector<Node>& nodes, FakeContext& context) {
+    static std::atomic<unsigned> launches{0};
+    const unsigned launch = launches++;
+    std::minstd_rand chance(launch);
+    std::vector<std::size_t> left(nodes.size());
+    std::vector<std::vector<std::size_t>> next(nodes.size());
+    std::set<std::pair<std::size_t, std::size_t>> ready;  // by rank
+    const auto add = [&](std::size_t at) { ready.emplace(launch % 2 == 0 ? nodes.size() - at : chance(), at); };
+    for (std::size_t at = 0; at < nodes.size(); ++at) {
+        left[at] = nodes[at].after.size();
+        for (const std::size_t before : nodes[at].after)
+            next[before].push_back(at);
+        if (left[at] == 0)
+            add(at);
+    }
+    while (!ready.empty()) {
+        const std::size_t at = ready.begin()->second;
+        ready.erase(ready.begin());
+        if (context.failure() == 0)
+            nodes[at].work();
+        for (const std::size_t after : next[at])
+            if (--left[after] == 0)
+                add(after);
+    }
+}
+
+// The graph that was made executable last, for tests: a line for each node, what it is and what it comes after.
+struct Latest {
+    std::mutex mutex;
+    std::string lines;
+
+    void tell(const std::vector<Node>& nodes) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        lines.clear();
+        for (const Node& node : nodes) {
+            lines += node.kind + ":";
+            for (const std::size_t before : node.after)
+                lines += " " + std::to_string(before);
+            lines += "\n";
+        }
+    }
+};
+Latest& latest() {
+    static Latest& made = *new Latest;
+    return made;
+}
+
 std::shared_ptr<FakeExec> exec_of(GraphExec exec) { return reinterpret_cast<Handle<FakeExec>*>(exec)->held; }
 
 FakeGraph& graph_of(Graph graph) { return *reinterpret_cast<Handle<FakeGraph>*>(graph)->held; }
@@ -144,6 +194,9 @@ FakeGraph& graph_of(Graph graph) { return *reinterpret_cast<Handle<FakeGraph>*>(
 }  // namespace fake
 
 using namespace fake;
+
+// Valid until the next graph is made executable.
+FAKE_CUDA const char* fake_cuda_graph() { return latest().lines.c_str(); }
 
 FAKE_CUDA Result cuModuleLoadData(Module** module, const void* image) {
     ENTER(kContext | kNoCapture);
@@ -183,13 +236,15 @@ FAKE_CUDA Result cuStreamBeginCapture_v2(Stream handle, int mode) {
     const auto stream = stream_of(handle, code);
     if (code != kSuccess)
         return code;
-    if (stream->graph != nullptr || reinterpret_cast<std::uintptr_t>(handle) <= 2)
-        return kCaptureUnsupported;
     const std::lock_guard<std::mutex> lock(captures().mutex);
-    stream->graph = std::make_shared<FakeGraph>();
-    stream->by = std::this_thread::get_id();
-    stream->mode = mode;
-    captures().streams.push_back(stream);
+    if (stream->captured.capture != nullptr || reinterpret_cast<std::uintptr_t>(handle) <= 2)
+        return kCaptureUnsupported;
+    const auto made = std::make_shared<FakeCapture>();
+    made->by = std::this_thread::get_id();
+    made->mode = mode;
+    made->streams.push_back(stream);
+    stream->captured.capture = made;
+    captures().all.push_back(made);
     return kSuccess;
 }
 
@@ -201,17 +256,20 @@ FAKE_CUDA Result cuStreamEndCapture(Stream handle, Graph* graph) {
         return code;
     *graph = nullptr;
     const std::lock_guard<std::mutex> lock(captures().mutex);
-    if (stream->graph == nullptr)
+    const auto capture = stream->captured.capture;
+    if (capture == nullptr)
         return 401;
-    if (stream->mode != kCaptureRelaxed && stream->by != std::this_thread::get_id())
+    if (capture->mode != kCaptureRelaxed && capture->by != std::this_thread::get_id())
         return kCaptureWrongThread;
-    const auto captured = std::move(stream->graph);
-    stream->graph = nullptr;
-    auto& all = captures().streams;
-    all.erase(std::remove(all.begin(), all.end(), stream), all.end());
-    if (!captured->valid)
+    const auto& streams = capture->streams;
+    const bool joined = std::all_of(streams.begin() + 1, streams.end(), [](const auto& each) { return each->joined; });
+    const bool first = streams.front() == stream;
+    end(*capture);
+    if (!capture->valid)
         return kCaptureInvalidated;
-    *graph = reinterpret_cast<Graph>(new Handle<FakeGraph>{captured});
+    if (!joined || !first)
+        return 904;  // STREAM_CAPTURE_UNJOINED
+    *graph = reinterpret_cast<Graph>(new Handle<FakeGraph>{capture->graph});
     return kSuccess;
 }
 
@@ -221,12 +279,14 @@ FAKE_CUDA Result cuGraphCreate(Graph* graph, unsigned) {
     return kSuccess;
 }
 
-// Nodes come after those that were added before, whatever they depend on.
-FAKE_CUDA Result cuGraphAddKernelNode_v2(GraphNode* node, Graph graph, const GraphNode*, std::size_t,
+FAKE_CUDA Result cuGraphAddKernelNode_v2(GraphNode* node, Graph graph, const GraphNode* after, std::size_t count,
                                          const NodeParameters* given) {
     ENTER(kContext);
+    Nodes before;
+    for (std::size_t at = 0; at < count; ++at)
+        before.insert(reinterpret_cast<std::size_t>(after[at]) - 1);
     const std::string kind = std::string("kernel ") + given->kernel->name;
-    graph_of(graph).nodes.push_back({kind, launched(given->kernel, given->parameters, current())});
+    graph_of(graph).nodes.push_back({kind, launched(given->kernel, given->parameters, current()), before});
     *node = reinterpret_cast<GraphNode>(graph_of(graph).nodes.size());
     return kSuccess;
 }
@@ -243,6 +303,7 @@ FAKE_CUDA Result cuGraphInstantiateWithFlags(GraphExec* exec, Graph graph, unsig
     ENTER(kContext);
     const auto made = std::make_shared<FakeExec>();
     made->nodes = std::make_shared<const std::vector<Node>>(graph_of(graph).nodes);
+    latest().tell(graph_of(graph).nodes);
     *exec = reinterpret_cast<GraphExec>(new Handle<FakeExec>{made});
     return kSuccess;
 }
@@ -255,11 +316,12 @@ FAKE_CUDA Result cuGraphExecUpdate_v2(GraphExec handle, Graph graph, UpdateInfo*
     const std::vector<Node>& nodes = graph_of(graph).nodes;
     const std::lock_guard<std::mutex> lock(exec->mutex);
     const bool same = std::equal(nodes.begin(), nodes.end(), exec->nodes->begin(), exec->nodes->end(),
-                                 [](const Node& a, const Node& b) { return a.kind == b.kind; });
+                                 [](const Node& a, const Node& b) { return a.kind == b.kind && a.after == b.after; });
     info->result = same ? 0 : 2;
     if (!same)
         return kExecUpdateFailure;
     exec->nodes = std::make_shared<const std::vector<Node>>(nodes);
+    latest().tell(nodes);
     return kSuccess;
 }
 
@@ -274,11 +336,7 @@ FAKE_CUDA Result cuGraphLaunch(GraphExec handle, Stream stream_handle) {
         return 400;
     const std::lock_guard<std::mutex> lock(exec->mutex);
     FakeContext* const context = stream->context;
-    return submit(*stream, "graph", [nodes = exec->nodes, context] {
-        for (const Node& node : *nodes)
-            if (context->failure() == 0)
-                node.work();
-    });
+    return submit(*stream, "graph", [nodes = exec->nodes, context] { run(*nodes, *context); });
 }
 
 FAKE_CUDA Result cuGraphDestroy(Graph graph) {

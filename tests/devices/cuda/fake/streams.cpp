@@ -39,11 +39,25 @@ void serve(const std::shared_ptr<FakeStream>& stream) {
 
 std::shared_ptr<FakeEvent> event_of(Event event) { return reinterpret_cast<Handle<FakeEvent>*>(event)->held; }
 
-void forget_capture(const FakeStream& stream) {
-    const std::lock_guard<std::mutex> lock(captures().mutex);
-    auto& all = captures().streams;
-    all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& each) { return each.get() == &stream; }),
-              all.end());
+// A stream waits for an event of a capture, and takes part in that from now on.
+Result join(const std::shared_ptr<FakeStream>& stream, FakeEvent& event) {
+    const std::shared_ptr<FakeCapture>& capture = event.captured.capture;
+    auto& all = captures().all;
+    if (std::find(all.begin(), all.end(), capture) == all.end())
+        return 907;  // CAPTURED_EVENT: it has ended
+    if (stream->captured.capture == nullptr) {
+        stream->captured.capture = capture;
+        capture->streams.push_back(stream);
+    } else if (stream->captured.capture != capture) {
+        capture->valid = stream->captured.capture->valid = false;
+        return 902;  // STREAM_CAPTURE_MERGE
+    }
+    stream->captured.ends.insert(event.captured.ends.begin(), event.captured.ends.end());
+    ++stream->turn;
+    stream->joined = false;
+    if (event.of != stream.get() && event.turn == event.of->turn)
+        event.of->joined = true;
+    return kSuccess;
 }
 
 // One side of a copy in rows.
@@ -82,7 +96,7 @@ Result copy(FakeStream& stream, const Rows& target, const Rows& source, std::siz
     const Locked locked = host.on_device ? Locked::kAll : page_locked(host.address, host.bytes);
     if (locked == Locked::kSome)
         return kInvalidValue;
-    if (stream.graph == nullptr && locked == Locked::kNone && target.on_device) {
+    if (!capturing(stream) && locked == Locked::kNone && target.on_device) {
         const auto taken = std::make_shared<std::vector<char>>(source.data, source.data + source.bytes);
         return submit(stream, "copy", [=] {
             Rows from = source;
@@ -91,7 +105,7 @@ Result copy(FakeStream& stream, const Rows& target, const Rows& source, std::siz
         });
     }
     const Result code = submit(stream, "copy", [=] { move(target, source, width, height, depth); });
-    if (code == kSuccess && stream.graph == nullptr && locked == Locked::kNone)
+    if (code == kSuccess && !capturing(stream) && locked == Locked::kNone)
         drain(stream);
     return code;
 }
@@ -143,14 +157,33 @@ void enqueue(FakeStream& stream, Work work) {
     stream.changed.notify_all();
 }
 
+bool capturing(const FakeStream& stream) {
+    const std::lock_guard<std::mutex> lock(captures().mutex);
+    return stream.captured.capture != nullptr;
+}
+
+void end(FakeCapture& capture) {
+    for (const auto& stream : capture.streams)
+        stream->captured = {};
+    capture.streams.clear();
+    auto& all = captures().all;
+    all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& each) { return each.get() == &capture; }),
+              all.end());
+}
+
 Result submit(FakeStream& stream, const std::string& kind, Work work) {
-    if (stream.graph == nullptr) {
+    if (!capturing(stream)) {
         enqueue(stream, std::move(work));
         return kSuccess;
     }
-    if (!stream.graph->valid)
+    const std::lock_guard<std::mutex> lock(captures().mutex);
+    if (!stream.captured.capture->valid)
         return kCaptureInvalidated;
-    stream.graph->nodes.push_back({kind, std::move(work)});
+    std::vector<Node>& nodes = stream.captured.capture->graph->nodes;
+    nodes.push_back({kind, std::move(work), stream.captured.ends});
+    stream.captured.ends = {nodes.size() - 1};
+    ++stream.turn;
+    stream.joined = false;
     return kSuccess;
 }
 
@@ -195,7 +228,15 @@ FAKE_CUDA Result cuStreamDestroy_v2(Stream handle) {
     const auto stream = stream_of(handle, code);
     if (code != kSuccess)
         return code;
-    forget_capture(*stream);
+    {
+        const std::lock_guard<std::mutex> captured(captures().mutex);
+        if (stream->captured.capture != nullptr) {
+            const auto capture = stream->captured.capture;
+            capture->valid = false;
+            if (capture->streams.front() == stream)
+                end(*capture);
+        }
+    }
     reinterpret_cast<Handle<FakeStream>*>(handle)->held = nullptr;
     const std::lock_guard<std::mutex> lock(stream->mutex);
     stream->closing = true;
@@ -209,7 +250,7 @@ FAKE_CUDA Result cuStreamSynchronize(Stream handle) {
     const auto stream = stream_of(handle, code);
     if (code != kSuccess)
         return code;
-    if (stream->graph != nullptr)
+    if (capturing(*stream))
         return kCaptureUnsupported;
     drain(*stream);
     return stream->context->failure();
@@ -250,9 +291,11 @@ FAKE_CUDA Result cuEventRecord(Event handle, Stream stream_handle) {
         return 400;
     std::uint64_t number = 0;
     {
-        const std::lock_guard<std::mutex> lock(event->mutex);
-        event->captured = stream->graph != nullptr;
-        if (event->captured)
+        const std::scoped_lock lock(event->mutex, captures().mutex);
+        event->captured = stream->captured;
+        event->of = stream.get();
+        event->turn = stream->turn;
+        if (event->captured.capture != nullptr)
             return kSuccess;
         number = ++event->recorded;
     }
@@ -270,7 +313,7 @@ FAKE_CUDA Result cuEventQuery(Event handle) {
     if (event == nullptr)
         return 400;
     const std::lock_guard<std::mutex> lock(event->mutex);
-    if (event->captured)
+    if (event->captured.capture != nullptr)
         return 907;
     return event->happened >= event->recorded ? kSuccess : kNotReady;
 }
@@ -286,14 +329,15 @@ FAKE_CUDA Result cuStreamWaitEvent(Stream handle, Event event_handle, unsigned) 
         return 400;
     std::uint64_t number = 0;
     {
-        const std::lock_guard<std::mutex> lock(event->mutex);
-        if (event->captured != (stream->graph != nullptr)) {
-            if (stream->graph != nullptr)
-                stream->graph->valid = false;
-            return 905;
+        const std::scoped_lock lock(event->mutex, captures().mutex);
+        const Captured& theirs = event->captured;
+        Captured& own = stream->captured;
+        if (theirs.capture != nullptr)
+            return join(stream, *event);
+        if (own.capture != nullptr) {
+            own.capture->valid = false;
+            return 905;  // STREAM_CAPTURE_ISOLATION
         }
-        if (event->captured)
-            return kSuccess;
         number = event->recorded;
     }
     FakeContext* const context = event->context;
