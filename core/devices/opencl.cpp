@@ -22,14 +22,14 @@ bool running(const Api& api, Event event) {
            status > kComplete;
 }
 
-struct Notice {
+struct Callback {
     Device::Done done;
     void* with;
 };
 
 void pass_on(Event, Int status, void* with) {
-    const std::unique_ptr<Notice> notice(static_cast<Notice*>(with));
-    notice->done(notice->with, status < 0 ? status : kSuccess);
+    const std::unique_ptr<Callback> callback(static_cast<Callback*>(with));
+    callback->done(callback->with, status < 0 ? status : kSuccess);
 }
 
 }  // namespace
@@ -130,10 +130,10 @@ void OpenCLDevice::notify(const Token& token, Done done, void* with) {
     Int status = kSuccess;
     Int code = api_.GetEventInfo(event, kEventExecutionStatus, sizeof(status), &status, nullptr);
     if (code == kSuccess && status > kComplete) {
-        auto notice = std::make_unique<Notice>(Notice{done, with});
-        code = api_.SetEventCallback(event, kComplete, pass_on, notice.get());
+        auto callback = std::make_unique<Callback>(Callback{done, with});
+        code = api_.SetEventCallback(event, kComplete, pass_on, callback.get());
         if (code == kSuccess) {
-            notice.release();  // by now it may have been called
+            callback.release();  // by now it may have been called
             return;
         }
     }
