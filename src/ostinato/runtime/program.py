@@ -314,10 +314,17 @@ class Program:
         return simulated(self._scheduled, machine_model, len(self._machine._cpus), copies)
 
     def explain(self) -> str:
-        """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from."""
-        from ostinato.view.explain import explain
+        """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from.
 
-        return explain(self._scheduled, self._machine._crowded, len(self._machine._cpus))
+        Of work for devices it says what is copied between memories, and, once it has run, what of it was captured, or
+        why it was not.
+        """
+        from ostinato.view.explain import explain
+        from ostinato.view.explain_captures import Stretch
+
+        lowered: Lowered | None = self._lowered  # None once it is closed
+        stretches = [] if lowered is None else [Stretch(*each) for each in lowered.plan.stretches]
+        return explain(self._scheduled, self._machine._crowded, len(self._machine._cpus), stretches)
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -11,18 +11,20 @@ import numpy.typing as npt
 from ostinato.compile.completions import Completion
 from ostinato.compile.edges import Edges
 from ostinato.compile.schedule import Scheduled
+from ostinato.compile.staging import Staged
 from ostinato.compile.wording import duration
 from ostinato.graph.body import Until
+from ostinato.view.explain_captures import Stretch, captures
 from ostinato.view.explain_copies import copies
+from ostinato.view.listing import counted, listed, more
 
 __all__ = ["explain"]
 
-_MOST_NAMES = 6
 _MOST_LANES = 32
 _ENDS_OF_PATH = 6  # ops shown from each end of a long critical path
 
 
-def explain(scheduled: Scheduled, crowded: bool, processors: int) -> str:
+def explain(scheduled: Scheduled, crowded: bool, processors: int, stretches: Iterable[Stretch] = ()) -> str:
     """Return what a schedule is, as text.
 
     Parameters
@@ -33,15 +35,17 @@ def explain(scheduled: Scheduled, crowded: bool, processors: int) -> str:
         Whether the machine has more processors than there are cores.
     processors
         How many processors it has.
+    stretches
+        What of its work for devices can be captured, and what became of that so far.
     """
     lanes = len(scheduled.lane_ops)
     sections = [
-        [f"{_count(len(scheduled.ops), 'op')} on {_count(lanes, 'lane')}, for {_count(processors, 'processor')}"],
+        [f"{counted(len(scheduled.ops), 'op')} on {counted(lanes, 'lane')}, for {counted(processors, 'processor')}"],
         _lanes(scheduled),
         _costs(scheduled),
         _critical_path(scheduled),
         _dependences(scheduled),
-        *([copies(scheduled.staged)] if scheduled.staged is not None else []),
+        *(_on_devices(scheduled, scheduled.staged, stretches) if scheduled.staged is not None else []),
         ["Serialised", *(f"  {line}" for line in list(_serialised(scheduled, processors)) or ["nothing"])],
     ]
     if crowded:
@@ -49,6 +53,11 @@ def explain(scheduled: Scheduled, crowded: bool, processors: int) -> str:
             [f"The machine has more processors ({processors}) than there are cores: slower, never a livelock."]
         )
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def _on_devices(scheduled: Scheduled, staged: Staged, stretches: Iterable[Stretch]) -> list[list[str]]:
+    captured = captures(scheduled.ops, stretches)
+    return [copies(staged), captured] if captured else [copies(staged)]
 
 
 def _lanes(scheduled: Scheduled) -> list[str]:
@@ -60,11 +69,11 @@ def _lanes(scheduled: Scheduled) -> list[str]:
         names = [scheduled.ops[i].name for i in ops] + ["the barrier between steps"] * (len(slots) - len(ops))
         lines.append(
             f"  lane {lane} (cpu:{scheduled.placement.home[lane]}{pinned}{_device(scheduled, ops)}): "
-            f"{_count(len(ops), 'op')}, "
-            f"{_count(int(waits[slots].sum()), 'wait')}, {_count(_publishes(scheduled, slots), 'publish')}, "
-            f"{duration(scheduled.costs.seconds[ops].sum())} a step: {_names(names)}"
+            f"{counted(len(ops), 'op')}, "
+            f"{counted(int(waits[slots].sum()), 'wait')}, {counted(_publishes(scheduled, slots), 'publish')}, "
+            f"{duration(scheduled.costs.seconds[ops].sum())} a step: {listed(names)}"
         )
-    return [*lines, *_more(len(scheduled.lane_ops) - _MOST_LANES, "lane")]
+    return [*lines, *more(len(scheduled.lane_ops) - _MOST_LANES, "lane")]
 
 
 def _device(scheduled: Scheduled, ops: npt.NDArray[np.int32]) -> str:
@@ -101,8 +110,8 @@ def _costs(scheduled: Scheduled) -> list[str]:
     ranked = sorted(total, key=lambda key: (-total[key], key))
     for key in ranked[:_MOST_LANES]:
         name, known = key
-        lines.append(f"  {duration(total[key])} in {_count(count[key], 'op')} {name!r}, {known}")
-    lines += _more(len(ranked) - _MOST_LANES, "name")
+        lines.append(f"  {duration(total[key])} in {counted(count[key], 'op')} {name!r}, {known}")
+    lines += more(len(ranked) - _MOST_LANES, "name")
     lines += [f"  {note}" for note in costs.notes]
     work = float(costs.seconds.sum())
     span = scheduled.placement.step_seconds
@@ -119,7 +128,7 @@ def _critical_path(scheduled: Scheduled) -> list[str]:
     if len(lines) > 2 * _ENDS_OF_PATH:
         left_out = f"  ... {len(lines) - 2 * _ENDS_OF_PATH} more ..."
         lines = [*lines[:_ENDS_OF_PATH], left_out, *lines[-_ENDS_OF_PATH:]]
-    return [f"Critical path of a step, estimated: {_count(len(path), 'op')}, {duration(seconds)}", *lines]
+    return [f"Critical path of a step, estimated: {counted(len(path), 'op')}, {duration(seconds)}", *lines]
 
 
 def _longest_path(edges: Edges, seconds: npt.NDArray[np.float64]) -> list[int]:
@@ -165,7 +174,7 @@ def _serialised(scheduled: Scheduled, processors: int) -> Iterator[str]:
     bound = [ops[index].name for index in np.flatnonzero(held)]
     if len(bound) > 1:
         yield (
-            f"{_count(len(bound), 'Python op')} hold the GIL and take turns on one lane: {_names(bound)}. "
+            f"{counted(len(bound), 'Python op')} hold the GIL and take turns on one lane: {listed(bound)}. "
             "releases_gil=True says that a task spends its time without it"
         )
     if scheduled.serial:
@@ -175,7 +184,7 @@ def _serialised(scheduled: Scheduled, processors: int) -> Iterator[str]:
         )
     for op in ops:
         if isinstance(op.body, Until):
-            every = f"every {_count(op.body.every, 'step')}" if op.body.every > 1 else "in every step"
+            every = f"every {counted(op.body.every, 'step')}" if op.body.every > 1 else "in every step"
             yield f"{every}, all lanes wait for until at {op.call_site} before they begin another one"
     if lanes == 1 and len(ops) > 1 and len(bound) < len(ops):
         yield f"all ops are on one lane: {_why_one_lane(scheduled, processors)}"
@@ -189,20 +198,3 @@ def _why_one_lane(scheduled: Scheduled, processors: int) -> str:
     return (
         "by the model, two would be slower, since what they gain is less than what it costs to pass data between cores"
     )
-
-
-def _names(names: Iterable[str]) -> str:
-    """Names, each once with its number, the most frequent first."""
-    counts = Counter(names)
-    ranked = sorted(counts, key=lambda name: (-counts[name], name))
-    shown = [f"{counts[name]} x {name}" if counts[name] > 1 else name for name in ranked[:_MOST_NAMES]]
-    return ", ".join([*shown, *(line.strip() for line in _more(len(ranked) - _MOST_NAMES, "name"))]) or "nothing"
-
-
-def _more(count: int, what: str) -> Sequence[str]:
-    return [f"  and {_count(count, what)} more"] if count > 0 else []
-
-
-def _count(count: int, what: str) -> str:
-    plural = "es" if what.endswith("sh") else "s"
-    return f"{count} {what}{plural * (count != 1)}"
