@@ -319,6 +319,19 @@ def test_a_mirror_is_as_large_as_what_is_used_there() -> None:
     assert sizes == {(0, 80), (0, 32), (1, 80)}
 
 
+def test_nothing_behind_an_array_is_copied() -> None:
+    raw, b = np.zeros(192, np.uint8), np.zeros(4)  # bytes, as memory of a device is
+    a = raw.view(float).reshape(3, 2, 4)
+    recorded = Recorded((raw, 0))
+    recorded.add("there", 0, (a[1:2, :, 2:4], ReadWrite))
+    recorded.add("columns", HOST, (a[:, 0:1], Read), (b, ReadWrite))
+    recorded.add("steps", HOST, (b, Read), (a[::2], ReadWrite))  # a box of two double rows: half a one is not there
+    bench = recorded.bench()
+    out = [pair for _, body in transferred(bench) if body.target == HOST for pairs in body.pairs for pair in pairs]
+    assert all(bounds(raw)[0] <= bounds(source)[0] and bounds(source)[1] <= bounds(raw)[1] for source, _ in out)
+    assert all(mirror.high <= bounds(raw)[1] for mirror in bench.found.mirrors if mirror.home == 0)
+
+
 def test_a_failure_does_not_reach_others_by_way_of_a_copy_that_they_share() -> None:
     a = np.zeros(8)
     recorded = Recorded()

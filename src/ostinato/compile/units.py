@@ -88,6 +88,7 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
     covered = np.zeros(len(views), np.bool_)
     every: list[Unit] = []
     in_order = np.argsort(allocation, kind="stable")
+    box_end = low[allocation] + ((hi - 1) * stride[allocation]).sum(axis=1) + 1 if len(low) else low
     begin = np.searchsorted(allocation[in_order], np.arange(len(low) + 1))
     for number in np.flatnonzero(looked_at).tolist():
         members = in_order[begin[number] : begin[number + 1]]
@@ -95,6 +96,9 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
         of = of.reshape(-1)
         first, last = boxes[:, : lo.shape[1]], boxes[:, lo.shape[1] :]
         parts, of_box, exact = _parts(first, last)
+        end = max(_core.passes.extent(views[view])[1] for view in members.tolist())
+        if box_end[members].max() > end:
+            parts, of_box = _before(parts, of_box, stride[number].tolist(), end - int(low[number]))
         volume = (last - first).prod(axis=1)
         numbers = [tuple(len(every) + part for part in box) for box in of_box]
         every += [Unit(number, part) for part in parts]
@@ -141,6 +145,35 @@ def _parts(lo: _Longs, hi: _Longs) -> tuple[list[tuple[Box, ...]], list[tuple[in
     flat = within.reshape(n, -1)
     of_box = [tuple(sorted({number[part] for part in of_cell[flat[i]].tolist()})) for i in range(n)]
     return [tuple(_joined(part)) for part in members.values()], of_box, [True] * n
+
+
+def _before(
+    parts: list[tuple[Box, ...]], of_box: list[tuple[int, ...]], strides: Sequence[int], end: int
+) -> tuple[list[tuple[Box, ...]], list[tuple[int, ...]]]:
+    """Return what of the parts lies before an offset: boxes of whole rows may reach behind all that views touch."""
+    left: list[tuple[Box, ...]] = []
+    number: dict[int, int] = {}
+    for part, boxes in enumerate(parts):
+        kept = tuple(each for first, last in boxes for each in _cut(first, last, strides, end))
+        if kept:
+            number[part] = len(left)
+            left.append(kept)
+    return left, [tuple(number[part] for part in box if part in number) for box in of_box]
+
+
+def _cut(first: tuple[int, ...], last: tuple[int, ...], strides: Sequence[int], end: int) -> list[Box]:
+    """Return the part of a box that lies before an offset, as boxes."""
+    if not first:
+        return [((), ())] if end > 0 else []
+    stride = strides[0]
+    inner = _offset(strides[1:], [each - 1 for each in last[1:]])
+    rows = (end - 1 - inner) // stride + 1 if stride else last[0] if inner < end else 0
+    whole = min(last[0], max(first[0], rows))
+    found: list[Box] = [((first[0], *first[1:]), (whole, *last[1:]))] if whole > first[0] else []
+    if whole < last[0]:
+        for lo, hi in _cut(first[1:], last[1:], strides[1:], end - whole * stride):
+            found.append(((whole, *lo), (whole + 1, *hi)))
+    return found
 
 
 def _disjoint(lo: _Longs, hi: _Longs) -> bool:
