@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -96,14 +97,27 @@ public:
         return changed;
     }
 
-    // Whether nothing that is done with the one would differ with the other, as far as is known.
+    // Whether nothing that is done with the one would differ with the other, as far as is known: of an object that may
+    // have changed in place nothing is.
     static bool same(PyObject* a, PyObject* b) {
-        if (a == b || a == nullptr || b == nullptr)
+        if (a == nullptr || b == nullptr)
             return a == b;
+        if (a == b)
+            return is_constant(a);
         if (PyFloat_CheckExact(a) && PyFloat_CheckExact(b))
             return std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(a)) ==
                    std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(b));
         return PyLong_CheckExact(a) && PyLong_CheckExact(b) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+    }
+
+    static bool is_constant(PyObject* value) {
+        if (value == Py_None || PyFloat_Check(value) || PyLong_Check(value) || PyComplex_Check(value) ||
+            PyUnicode_Check(value) || PyBytes_Check(value))
+            return true;
+        for (const PyTypeObject* type = Py_TYPE(value); type != nullptr; type = type->tp_base)
+            if (std::string_view(type->tp_name) == "numpy.generic")  // NumPy's scalars
+                return true;
+        return false;
     }
 };
 

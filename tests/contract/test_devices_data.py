@@ -462,6 +462,24 @@ def test_params_and_steps(bed):
             program.replay(1, other=3)
 
 
+@pytest.mark.parametrize("kind", ["fake", "opencl"])
+def test_parameters_changed_in_place_are_seen_by_what_was_captured(kind):
+    with made(kind, launch_only=True) as bed:
+
+        @ost.task(launch_only=True)
+        def put(x: ost.Write, values, stream: ost.Stream):
+            bed.enqueue("put", stream, (x,), int(values[0]))
+
+        x, values = zeros(), np.zeros(2)
+        g = ost.Graph()
+        g.task(put, x, g.param("values", values))
+        with g.compile(bed.machine) as program:
+            for value in range(5):
+                values[:] = value
+                program.replay(3, **({"values": values} if value % 2 else {}))
+                assert (x == value).all()
+
+
 def test_nested_graphs(bed):
     x, y = zeros(2), bed.array([0, 0])
     inner = ost.Graph()
