@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ostinato.graph.native import NativeTask
     from ostinato.graph.operand import Operand
     from ostinato.graph.param import Param
+    from ostinato.graph.python_task import PythonTask
     from ostinato.graph.sources import Source
-    from ostinato.graph.task import PythonTask
 
 __all__ = [
     "Acquire",

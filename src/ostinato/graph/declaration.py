@@ -16,8 +16,9 @@ from ostinato.devices.discovery import usable
 from ostinato.graph.formal import ACCESS, Formal
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.native import NativeTask
+from ostinato.graph.python_task import PythonTask
 from ostinato.graph.recordable import Recordable
-from ostinato.graph.task import PythonTask, Task
+from ostinato.graph.task import Task
 from ostinato.graph.variant import CPU, Variant, Variants, takes_stream
 
 __all__ = ["KINDS", "Declaration"]

@@ -16,13 +16,13 @@ from ostinato.graph.nested import graphs_in, nested_body, stop_in
 from ostinato.graph.op import After, Op, Port
 from ostinato.graph.operand import READ, Operand
 from ostinato.graph.param import REQUIRED, Combine, Param
+from ostinato.graph.python_task import PythonTask, modes_of, name_of
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder
 from ostinato.graph.ring import Ring, ring
 from ostinato.graph.sources import Source, check_target, source_of, sources_of
 from ostinato.graph.stream import only_place
 from ostinato.graph.synchronization import acquire_body, arrive_body, release_body, wait_body
-from ostinato.graph.task import PythonTask, modes_of, name_of
 from ostinato.graph.transfer import copy_body, fill_body
 from ostinato.graph.usable import Usable
 

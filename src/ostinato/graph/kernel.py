@@ -20,11 +20,10 @@ from ostinato.graph.kernel_entry import ArrayType, compile_entry
 from ostinato.graph.native import NativeTask
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import REQUIRED, Param, Step
-from ostinato.graph.recordable import Recordable
+from ostinato.graph.recordable import Recordable, importable_name, refuse_placeholder
 from ostinato.graph.recorder import Recorder, native_refusal
 from ostinato.graph.scalar import as_scalar
 from ostinato.graph.stream import is_stream
-from ostinato.graph.task import importable_name, refuse_placeholder
 
 __all__ = ["Kernel", "kernel"]
 

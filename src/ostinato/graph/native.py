@@ -16,11 +16,10 @@ from ostinato.graph.formal import ACCESS, Formal, by_place
 from ostinato.graph.native_pointer import function_address, user_address
 from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import Param, Step
-from ostinato.graph.recordable import Recordable
+from ostinato.graph.recordable import Recordable, refuse_placeholder
 from ostinato.graph.recorder import Recorder, native_refusal
 from ostinato.graph.scalar import as_scalar, check_default, exact_scalar
 from ostinato.graph.stream import STREAM, is_stream, only_place
-from ostinato.graph.task import refuse_placeholder
 
 if TYPE_CHECKING:
     from ostinato.graph.kernel import Kernel

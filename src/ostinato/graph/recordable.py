@@ -1,4 +1,4 @@
-"""What a graph can record a call of."""
+"""What a graph can record a call of: the base of all tasks, and what they share."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from ostinato.graph.body import Body
 from ostinato.graph.formal import Formal
+from ostinato.graph.no_value import NoValue
 from ostinato.graph.operand import Operand
 from ostinato.graph.recorder import Recorder
+from ostinato.graph.ring import Ring, RingElement
 
 if TYPE_CHECKING:
     from ostinato.graph.variant import Variant, Variants
 
-__all__ = ["Recordable"]
+__all__ = ["Recordable", "importable_name", "refuse_placeholder"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,3 +137,20 @@ class Recordable:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Recordable:
         return self
+
+
+def importable_name(task: Recordable) -> str:
+    """Return the name by which pickle finds a task in its module."""
+    name = getattr(task, "__qualname__", None)
+    if not isinstance(name, str):
+        raise TypeError(f"{task!r} cannot be pickled: what it calls has no name")
+    return name
+
+
+def refuse_placeholder(value: object, name: str) -> None:
+    """Raise if an argument of a call that runs at once only has a meaning in a recorded one."""
+    if isinstance(value, NoValue | RingElement | Ring):
+        raise TypeError(
+            f"{name}() runs at once here, outside a capture, where {value!r} has no value; "
+            "call it inside `with ostinato.capture():`"
+        )

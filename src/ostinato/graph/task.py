@@ -1,11 +1,11 @@
-"""Tasks written in Python."""
+"""Functions that are tasks: what `task` makes of them."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -13,121 +13,25 @@ import numpy as np
 
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.registry import any_allocations
-from ostinato.graph.access import Access, annotated_mode, signature_of
+from ostinato.graph.access import annotated_mode, signature_of
 from ostinato.graph.arrays import as_ndarray
-from ostinato.graph.body import PythonCall
 from ostinato.graph.context import current
 from ostinato.graph.eager import Use, call_python
-from ostinato.graph.formal import ACCESS, Formal, by_place, filled_in, plain
-from ostinato.graph.no_value import NoValue
-from ostinato.graph.operand import READ, WRITE, Operand
-from ostinato.graph.recordable import Recordable
-from ostinato.graph.recorder import PLAIN, Recorder
-from ostinato.graph.ring import Ring, RingElement
-from ostinato.graph.stream import StreamPlace, is_stream, stream_parameter
+from ostinato.graph.formal import Formal, filled_in, plain
+from ostinato.graph.operand import READ, WRITE
+from ostinato.graph.python_task import PythonTask, name_of
+from ostinato.graph.recordable import importable_name, refuse_placeholder
+from ostinato.graph.recorder import PLAIN
+from ostinato.graph.stream import stream_parameter
 
 if TYPE_CHECKING:
     from ostinato.devices.stream import Stream
 
-__all__ = ["PythonTask", "Task", "importable_name", "modes_of", "name_of", "refuse_placeholder", "task"]
+__all__ = ["Task", "task"]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
-
-
-class PythonTask(Recordable):
-    """A Python callable with one access mode for each positional argument, 0 for those that are no arrays.
-
-    The stream of a device is not among these arguments: `stream` says where the callable takes it.
-    """
-
-    __slots__ = ("blocking", "function", "launch_only", "modes", "name", "releases_gil", "stream")
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        modes: tuple[int, ...],
-        name: str,
-        releases_gil: bool = False,
-        blocking: bool = False,
-        launch_only: bool = False,
-        stream: StreamPlace | None = None,
-    ) -> None:
-        self.function = function
-        self.modes = modes
-        self.name = name
-        self.releases_gil = releases_gil
-        self.blocking = blocking
-        self.launch_only = launch_only
-        self.stream = stream
-        if blocking and stream is not None:
-            raise TypeError(f"{name}() gets a stream, on which it starts work without waiting: it is not blocking=True")
-
-    def bind(
-        self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[PythonCall, tuple[Operand, ...]]:
-        modes = self.modes
-        keywords: tuple[str, ...] = ()
-        if kwargs or len(args) != len(modes):
-            args, keywords, modes = self.complete(args, kwargs)
-        values: list[Any] = []
-        operands: list[Operand] = []
-        known = recorder.known
-        for value, mode in zip(args, modes, strict=True):
-            if mode:
-                operand = known[mode].get(id(value))
-                if operand is None:
-                    operand = recorder.operand(value, mode, self.label, len(values))
-                operands.append(operand)
-                values.append(operand)
-            else:
-                if type(value) not in PLAIN:
-                    recorder.check_plain(value, self.label, len(values))
-                values.append(value)
-        arguments = tuple(values)
-        accesses = arguments if len(operands) == len(values) else tuple(operands)
-        if self.stream is not None:
-            arguments, keywords = self.stream.with_stream(arguments, keywords)
-        return PythonCall(self, arguments, keywords), accesses
-
-    def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> PythonCall:
-        modes, keywords, values = self.modes, tuple(kwargs), (*args, *kwargs.values())
-        if keywords or len(args) != len(modes):
-            modes = self.modes_for(len(args), keywords)
-        for place, (value, mode) in enumerate(zip(values, modes, strict=True)):
-            if (value.mode if type(value) is Operand else 0) != mode:
-                raise TypeError(f"{self.label(place)} is {ACCESS[mode]}, but the call recorded passes {value!r}")
-        if self.stream is not None:
-            values, keywords = self.stream.with_stream(values, keywords)
-        return PythonCall(self, values, keywords)
-
-    def modes_for(self, count: int, keywords: tuple[str, ...]) -> tuple[int, ...]:
-        """Return the modes of a call with so many positional values, and with these keywords."""
-        return self.complete((None,) * count, dict.fromkeys(keywords))[2]
-
-    def with_defaults(
-        self, args: tuple[object, ...], keywords: tuple[str, ...]
-    ) -> tuple[tuple[object, ...], tuple[str, ...]]:
-        """Return the values and keywords of a recorded call with those that Python would fill in at the call."""
-        return args, keywords
-
-    def formals(self) -> tuple[Formal, ...]:
-        return by_place(self.modes, self.label)
-
-    def complete(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[int, ...]]:
-        """Return the positional then the keyword values of a call, the keywords, and a mode for each value."""
-        if self.stream is not None:
-            self.stream.refuse_given(self.name, args, kwargs)
-        if kwargs:
-            raise TypeError(f"{self.name}() takes no keyword arguments, since access= is given by position")
-        raise TypeError(f"{self.name}() takes {len(self.modes)} arguments by its access=, but {len(args)} were given")
-
-    def label(self, place: int) -> str:
-        """Say what the argument at a place is."""
-        return f"argument {place + 1} of {self.name}()"
 
 
 class Task(PythonTask, Generic[P, R]):
@@ -365,33 +269,3 @@ def task(
 
 def _has_device_array(values: Iterable[object]) -> bool:
     return any(isinstance(value, DeviceArray) for value in values)
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Return the name that a callable goes by."""
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-def importable_name(task: Recordable) -> str:
-    """Return the name by which pickle finds a task in its module."""
-    name = getattr(task, "__qualname__", None)
-    if not isinstance(name, str):
-        raise TypeError(f"{task!r} cannot be pickled: what it calls has no name")
-    return name
-
-
-def modes_of(access: Sequence[object]) -> tuple[int, ...]:
-    """Return the modes of ``access=``: an entry that is no access marker is a scalar or a plain object.
-
-    The stream is no argument, and has none.
-    """
-    return tuple(entry.mode if isinstance(entry, Access) else 0 for entry in access if not is_stream(entry))
-
-
-def refuse_placeholder(value: object, name: str) -> None:
-    """Raise if an argument of a call that runs at once only has a meaning in a recorded one."""
-    if isinstance(value, NoValue | RingElement | Ring):
-        raise TypeError(
-            f"{name}() runs at once here, outside a capture, where {value!r} has no value; "
-            "call it inside `with ostinato.capture():`"
-        )

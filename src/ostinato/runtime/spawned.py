@@ -15,8 +15,9 @@ from ostinato.errors import PoisonError, TaskError
 from ostinato.events import Event, cause_of, event_of
 from ostinato.graph.call_site import CallSite
 from ostinato.graph.eager import bound_to
-from ostinato.graph.recordable import Recordable
-from ostinato.graph.task import PythonTask, Task, refuse_placeholder
+from ostinato.graph.python_task import PythonTask
+from ostinato.graph.recordable import Recordable, refuse_placeholder
+from ostinato.graph.task import Task
 from ostinato.runtime.run import Run
 
 if TYPE_CHECKING:

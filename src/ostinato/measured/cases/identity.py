@@ -38,7 +38,7 @@ def importable(variant: Variant) -> str | None:
 
     Examples
     --------
-    >>> from ostinato.graph.task import PythonTask
+    >>> from ostinato.graph.python_task import PythonTask
     >>> from ostinato.graph.variant import Variant
     >>> import json
     >>> importable(Variant(PythonTask(json.dumps, (), "dumps"), "dumps"))
@@ -74,7 +74,7 @@ def source_of(variant: Variant, here: bool = False) -> str | None:
 
     Examples
     --------
-    >>> from ostinato.graph.task import PythonTask
+    >>> from ostinato.graph.python_task import PythonTask
     >>> from ostinato.graph.variant import Variant
     >>> def adding(n, here=False):
     ...     return source_of(Variant(PythonTask(lambda x: x + n, (0,), "add"), "add"), here)

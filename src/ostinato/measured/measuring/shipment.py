@@ -19,8 +19,9 @@ from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
 from ostinato.graph.param import Param
+from ostinato.graph.python_task import PythonTask
 from ostinato.graph.recordable import Recordable
-from ostinato.graph.task import PythonTask, Task
+from ostinato.graph.task import Task
 from ostinato.graph.variant import Variant
 from ostinato.measured.cases.identity import importable, source_of
 from ostinato.measured.measuring.problem import at_step_0
