@@ -12,3 +12,9 @@ def private_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     """No test touches the user's store, or leases that others on this host respect."""
     monkeypatch.setenv("OSTINATO_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OSTINATO_LEASE_DIR", str(tmp_path / "leases"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a store is to be."""
+    return tmp_path / "tune.db"

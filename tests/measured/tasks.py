@@ -1,4 +1,4 @@
-"""Tasks that other processes can import."""
+"""Tasks that other processes can import, and a graph of them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def blocked(src: ost.Read, dst: ost.Write, omega: float = 1.0, *, block: int) ->
 @ost.task
 def add(src: ost.Read, dst: ost.ReadWrite) -> None:
     dst += src
+
+
+def graph_of(*scalars: float, size: int = 8) -> ost.Graph:
+    """Return a graph with a call of `relax` for each scalar."""
+    graph = ost.Graph()
+    for scalar in scalars or (1.0,):
+        graph.task(relax, np.zeros(size), np.zeros(size), scalar)
+    return graph

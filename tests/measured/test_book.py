@@ -14,7 +14,7 @@ import pytest
 import ostinato as ost
 from leases import in_child
 from measured.faking import Fake, tune
-from measured.tasks import relax
+from measured.tasks import graph_of
 from ostinato.measured.cases.case import Case, cases_of
 from ostinato.measured.records import lookup as lookup_module
 from ostinato.measured.records.book import Book, recorded, remembered
@@ -28,18 +28,6 @@ from tune.storing import public_directory
 
 NOBODY = 65534
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (190.0, 200.0, 210.0), "blocked(block=8)": "wrong_result"}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tune.db"
-
-
-def graph_of(*scalars: float, size: int = 8) -> ost.Graph:
-    graph = ost.Graph()
-    for scalar in scalars or (1.0,):
-        graph.task(relax, np.zeros(size), np.zeros(size), scalar)
-    return graph
 
 
 def case_of(graph: ost.Graph | None = None) -> Case:

@@ -16,7 +16,7 @@ import pytest
 
 import ostinato as ost
 from measured.faking import Fake, tune
-from measured.tasks import add, relax
+from measured.tasks import add, graph_of, relax
 from ostinato.compile.costs import Costed, estimate
 from ostinato.compile.flatten import flatten
 from ostinato.measured.known import costing
@@ -25,18 +25,6 @@ from ostinato.measured.records import memory
 from ostinato.tune.store.database import default_path
 
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (150.0, 200.0, 350.0)}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tune.db"
-
-
-def graph_of(*scalars: float, size: int = 8) -> ost.Graph:
-    graph = ost.Graph()
-    for scalar in scalars or (1.0,):
-        graph.task(relax, np.zeros(size), np.zeros(size), scalar)
-    return graph
 
 
 def costed(graph: ost.Graph, path: Path | None) -> Costed:

@@ -24,11 +24,6 @@ from ostinato.tune.store.store import Store
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (190.0, 200.0, 210.0)}
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tune.db"
-
-
 def graph_of(*sizes: int) -> ost.Graph:
     graph = ost.Graph()
     for size in sizes or (8,):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ostinato.tune.process.reaper import Reaper
+from profilers import MASKS, children, descriptors, until
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +33,20 @@ def reaper() -> Iterator[Reaper]:
 def mark() -> str:
     """For `tune.reaping.marked`."""
     return uuid.uuid4().hex
+
+
+@pytest.fixture
+def unmasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No device is masked."""
+    for name in MASKS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def nothing_stays() -> Iterator[None]:
+    """The test leaves no thread, process or open file behind."""
+    threads, processes, files = set(threading.enumerate()), children(), descriptors()
+    yield
+    until(lambda: set(threading.enumerate()) <= threads, "the threads ended")
+    assert children() <= processes
+    assert descriptors() <= files

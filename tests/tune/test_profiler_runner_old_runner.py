@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import threading
 import time
 from types import SimpleNamespace
 
@@ -14,10 +13,7 @@ import pytest
 import ostinato as ost
 import ostinato.profiler_runner as pr
 from profilers import (
-    MASKS,
     MISSING,
-    children,
-    descriptors,
     interrupt_when_there,
     line,
     meets,
@@ -28,20 +24,7 @@ from profilers import (
     until,
 )
 
-
-@pytest.fixture(autouse=True)
-def unmasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in MASKS:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays():
-    threads, processes, files = set(threading.enumerate()), children(), descriptors()
-    yield
-    until(lambda: set(threading.enumerate()) <= threads, "the threads ended")
-    assert children() <= processes
-    assert descriptors() <= files
+pytestmark = pytest.mark.usefixtures("unmasked", "nothing_stays")
 
 
 @pytest.fixture

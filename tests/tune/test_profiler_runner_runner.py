@@ -17,11 +17,8 @@ from ostinato.tune.process import command as command_module
 from ostinato.tune.process.reaper import NotStarted, Reaper
 from ostinato.tune.profiling import command_queue
 from profilers import (
-    MASKS,
     MISSING,
     Delegate,
-    children,
-    descriptors,
     interrupt_when_there,
     line,
     meets,
@@ -33,26 +30,13 @@ from profilers import (
     until,
 )
 
+pytestmark = pytest.mark.usefixtures("unmasked", "nothing_stays")
+
 PRELUDE = """
 import sys
 from ostinato.profiler_runner import ProfilerRunner
 from profilers import *
 """
-
-
-@pytest.fixture(autouse=True)
-def unmasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in MASKS:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays():
-    threads, processes, files = set(threading.enumerate()), children(), descriptors()
-    yield
-    until(lambda: set(threading.enumerate()) <= threads, "the threads ended")
-    assert children() <= processes
-    assert descriptors() <= files
 
 
 @pytest.fixture
