@@ -252,6 +252,9 @@ def test_streams_have_handles():
 
 
 USER = """
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import ostinato as ost
 
@@ -262,13 +265,30 @@ def launch(stream: ost.Stream, src: ost.Read, dst: ost.Write, factor: float = 2.
 @ost.task
 def plain(src: ost.Read, dst: ost.Write, factor: float = 2.0) -> None: ...
 
+@ost.task
+def nothing() -> None: ...
+
+@ost.task
+def many(*arrays: ost.Read, by: int) -> None: ...
+
 a, b = np.zeros(3), np.zeros(3)
 launch(a, b, factor=0.5)
+launch(src=a, dst=b)
 plain(a, b, 0.5)
+plain(src=a, dst=b)
+nothing()
+many(a, b, by=1)
+many(by=2)
 graph = ost.Graph()
 graph.task(launch, a, b)
+function: Callable[[Any, Any, float], Any] = plain
 launch(a, b, factor="x")  # wrong
+launch(a)  # wrong
 plain(a, b, 0.5, 1)  # wrong
+plain(a)  # wrong
+plain()  # wrong
+nothing(a)  # wrong
+many(a)  # wrong
 """
 
 

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -25,12 +25,11 @@ from ostinato.graph.recorder import PLAIN
 from ostinato.graph.stream import stream_parameter
 
 if TYPE_CHECKING:
-    from ostinato.devices.stream import Stream
+    from ostinato.graph.calling import Calling
 
 __all__ = ["Task", "task"]
 
 P = ParamSpec("P")
-Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
@@ -69,11 +68,7 @@ class Task(PythonTask, Generic[P, R]):
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
         super().__init__(function, modes, title, releases_gil, blocking, launch_only, place)
 
-    @overload
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
-    @overload  # a stream that comes first is known to type checkers not to be given
-    def __call__(self: Task[Concatenate[Stream, Q], R], *args: Q.args, **kwargs: Q.kwargs) -> Any: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         graph = current()
         if graph is not None:
             return graph.record(self, args, kwargs, sys._getframe(1))
@@ -89,6 +84,8 @@ class Task(PythonTask, Generic[P, R]):
             return self.function(*passed)
         named = {key: self._passed(value, self._keyword_mode(key)) for key, value in kwargs.items()}
         return self.function(*passed, **named)
+
+    __call__: Calling[P, R] = _call  # type: ignore[assignment]
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
