@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ostinato.compile.assignment import Assignment
 from ostinato.compile.coherent_ops import AddedOp, Noted, Transferred
@@ -18,7 +19,7 @@ from ostinato.compile.homes import HOST, Homes
 from ostinato.compile.mirrors import Mirror, Mirrors
 from ostinato.compile.rewriting import Rewriting
 from ostinato.compile.uses import Uses, sequence
-from ostinato.compile.validity import CopyKey, Followed, Node, NoteKey, follow
+from ostinato.compile.validity import Followed, NoteKey, OfUnit, follow_all
 from ostinato.graph.arrays import HOST as HOST_NAME
 from ostinato.graph.arrays import Array
 
@@ -103,9 +104,7 @@ def coherent(
     """
     used = Uses(ops, assignment, homes or Homes(devices), sequence(len(ops), ordering))
     every = used.units.all
-    followed = {
-        unit: follow(used.home_of[every[unit].allocation], events) for unit, events in sorted(used.events().items())
-    }
+    followed = follow_all(used.events(), lambda unit: used.home_of[every[unit].allocation])
     return _Result(ops, assignment, costs, devices, used, followed).coherent(edges, ordering)
 
 
@@ -117,7 +116,7 @@ class _Result:
         costs: Costs,
         devices: Sequence[Device],
         used: Uses,
-        followed: Mapping[int, Followed],
+        followed: Mapping[int, OfUnit],
     ) -> None:
         self._ops = ops
         self._assignment = assignment
@@ -129,7 +128,7 @@ class _Result:
         self._groups, self._group_of = copy_groups(
             followed, lambda unit: used.units.all[unit].allocation, used.sequence
         )
-        self._noted = sorted({op for found in followed.values() for op in found.noted})
+        self._noted = sorted({ops[op] for found, ops in followed.values() for op in found.noted})
         self._place_ops()
 
     def coherent(self, edges: Edges, ordering: Edges) -> Coherent:
@@ -192,11 +191,18 @@ class _Result:
             if index in noted:
                 self._at_note[index] = next(places)
         self._count = next(places)
+        self._at = {unit: self._at_nodes(unit, *of_unit) for unit, of_unit in self._followed.items()}
 
-    def _at(self, unit: int, node: Node) -> int:
-        if isinstance(node, CopyKey):
-            return self._at_group[self._group_of[unit, node]]
-        return self._at_note[node.op] if isinstance(node, NoteKey) else self._at_op[node]
+    def _at_nodes(self, unit: int, found: Followed, ops: tuple[int, ...]) -> list[int]:
+        """Return the new numbers of what has to do with a unit."""
+        at = [self._at_op[op] for op in ops]
+        for place in range(len(ops), len(found.nodes)):
+            node = found.nodes[place]
+            if isinstance(node, NoteKey):
+                at.append(self._at_note[ops[node.op]])
+            else:
+                at.append(self._at_group[self._group_of[unit, place]])
+        return at
 
     def _transferred(self, group: CopyGroup) -> Transferred:
         pairs = tuple(self._pairs(members, group.source, group.target) for members in group.members)
@@ -218,10 +224,11 @@ class _Result:
     def _flags(self) -> _Flags:
         flags = _Flags()
         alike: dict[tuple[int, int, bool, frozenset[tuple[int, int, int]]], list[int]] = {}
-        for unit, found in self._followed.items():
+        for unit, (found, _) in self._followed.items():
             home = self._used.home_of[self._used.units.all[unit].allocation]
             if any(each.memory != home for each in found.written):
-                sign = frozenset((self._at(unit, each.by), each.phase, each.memory) for each in found.written)
+                at = self._at[unit]
+                sign = frozenset([(at[by], phase, memory) for by, phase, memory in found.written])
                 key = (self._used.units.all[unit].allocation, found.period, found.stale, sign)
                 alike.setdefault(key, []).append(unit)
         for (allocation, period, stale, written), members in alike.items():
@@ -251,21 +258,31 @@ class _Result:
         return flags
 
     def _all_edges(self, edges: Edges, ordering: Edges) -> tuple[Edges, Edges]:
-        found: dict[bool, set[tuple[int, int, int]]] = {False: set(), True: set()}
-        for unit, each in self._followed.items():
-            for src, dst, distance, poison in each.edges:
-                found[poison].add((self._at(unit, src), self._at(unit, dst), distance))
-        for group, index in zip(self._groups, self._at_group, strict=True):
-            if not group.later:  # where it has failed, the data is missing ever after
-                found[True].add((index, index, group.period))
+        alike: dict[int, list[int]] = {}
+        for unit, (each, _) in self._followed.items():
+            alike.setdefault(id(each), []).append(unit)
+        new: list[list[npt.NDArray[np.int32]]] = [[], []]  # without and with poison
+        for units in alike.values():
+            found = self._followed[units[0]].found
+            at_nodes = np.array([self._at[unit] for unit in units], np.int32)
+            rows = np.array([*found.edges], np.int32).reshape(-1, 4)
+            for poison in (0, 1):
+                src, dst, distance = rows[rows[:, 3] == poison, :3].T
+                steps = np.broadcast_to(distance, (len(units), len(distance)))
+                new[poison].append(np.stack([at_nodes[:, src], at_nodes[:, dst], steps]).reshape(3, -1))
+        lasting = [
+            (index, index, group.period)
+            for group, index in zip(self._groups, self._at_group, strict=True)
+            if not group.later  # where it has failed, the data is missing ever after
+        ]
+        new[1].append(np.array(lasting, np.int32).reshape(-1, 3).T)
         at = np.array(self._at_op, np.int32)
-        new = {poison: np.array(sorted(more), np.int32).reshape(-1, 3).T for poison, more in found.items()}
 
-        def joined(old: Edges, *more: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Edges:
+        def joined(old: Edges, *more: npt.NDArray[np.int32]) -> Edges:
             rows = [np.stack([at[old.src], at[old.dst], old.distance]), *more]
             return edges_of(self._count, *np.concatenate(rows, axis=1))
 
-        return joined(edges, new[True]), joined(ordering, new[True], new[False])
+        return joined(edges, *new[1]), joined(ordering, *new[1], *new[0])
 
 
 class _Flags:

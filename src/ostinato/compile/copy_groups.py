@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compile.validity import CopyKey, Followed
+from ostinato.compile.validity import CopyKey, OfUnit
 
 __all__ = ["Activity", "CopyGroup", "copy_groups"]
 
@@ -55,9 +55,9 @@ class CopyGroup(NamedTuple):
 
 
 def copy_groups(
-    followed: Mapping[int, Followed], allocation_of: Callable[[int], int], sequence: Sequence[int]
-) -> tuple[list[CopyGroup], dict[tuple[int, CopyKey], int]]:
-    """Return the groups; and for each copy of a unit, the group that it belongs to.
+    followed: Mapping[int, OfUnit], allocation_of: Callable[[int], int], sequence: Sequence[int]
+) -> tuple[list[CopyGroup], dict[tuple[int, int], int]]:
+    """Return the groups; and by unit and place among its nodes, the group that a copy belongs to.
 
     What is copied once in a run, as it was when the run began, is copied for all ops together, before the first that
     needs some of it.
@@ -72,31 +72,38 @@ def copy_groups(
         The ops in an order that agrees with what comes after what.
     """
     position = {op: place for place, op in enumerate(sequence)}
-    wanted = [(position[key.op], key, unit) for unit, found in followed.items() for key in found.copies]
-    alike: dict[tuple[object, ...], list[tuple[CopyKey, int]]] = {}
-    for _, key, unit in sorted(wanted):
-        need, period = followed[unit].copies[key], followed[unit].period
-        for_all = frozenset(need.readers), need.initial, need.later
-        alike.setdefault((*key._replace(phase=0), period, frozenset(need.first), for_all), []).append((key, unit))
-    together: dict[tuple[object, ...], list[tuple[CopyKey, int]]] = {}
+    wanted = [
+        (position[key.op], key, unit, place) for unit, of_unit in followed.items() for place, key, _ in of_unit.copies()
+    ]
+    alike: dict[tuple[object, ...], list[tuple[CopyKey, int, int]]] = {}
+    for _, key, unit, place in sorted(wanted):
+        found, ops = followed[unit]
+        need = found.copies[place]
+        for_all = frozenset([ops[reader] for reader in need.readers]), need.initial, need.later
+        alike.setdefault((*key[:4], key.after, found.period, frozenset(need.first), for_all), []).append(
+            (key, unit, place)
+        )
+    together: dict[tuple[object, ...], list[tuple[CopyKey, int, int]]] = {}
     for number, copies in enumerate(alike.values()):
-        key, unit = copies[0]
-        need = followed[unit].copies[key]
+        key, unit, place = copies[0]
+        found = followed[unit].found
+        need = found.copies[place]
         if need.initial and not need.later and not key.after:
-            where = frozenset((each.phase, allocation_of(of)) for each, of in copies)
-            sign = (key.source, key.target, frozenset(need.first), followed[unit].period, where)
+            where = frozenset([(each.phase, allocation_of(of)) for each, of, _ in copies])
+            sign = (key.source, key.target, frozenset(need.first), found.period, where)
             together.setdefault(sign, []).extend(copies)
         else:
             together[number,] = copies
     groups: list[CopyGroup] = []
-    of_copy: dict[tuple[int, CopyKey], int] = {}
+    of_copy: dict[tuple[int, int], int] = {}
     for copies in together.values():
-        key, unit = copies[0]
-        by_phase: list[list[int]] = [[] for _ in range(followed[unit].period)]
-        for each, of in copies:
-            of_copy[of, each] = len(groups)
+        key, unit, place = copies[0]
+        found = followed[unit].found
+        need = found.copies[place]
+        by_phase: list[list[int]] = [[] for _ in range(found.period)]
+        for each, of, node in copies:
+            of_copy[of, node] = len(groups)
             by_phase[each.phase].append(of)
-        need = followed[unit].copies[key]
         members = tuple(map(tuple, by_phase))
         groups.append(CopyGroup(key.op, key.source, key.target, key.after, members, frozenset(need.first), need.later))
     return groups, of_copy

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ostinato.compile.homes import HOST
 
-__all__ = ["CopyKey", "Edge", "Event", "Followed", "Need", "Node", "NoteKey", "follow"]
+__all__ = ["CopyKey", "Event", "Followed", "Need", "NoteKey", "OfUnit", "Written", "follow", "follow_all"]
 
 
 class Event(NamedTuple):
@@ -51,19 +51,6 @@ class NoteKey(NamedTuple):
     op: int
 
 
-Node: TypeAlias = int | CopyKey | NoteKey
-"""An op, or what is added."""
-
-
-class Edge(NamedTuple):
-    """`dst` comes after `src` so many steps before; with poison if it needs what that did."""
-
-    src: Node
-    dst: Node
-    distance: int
-    poison: bool
-
-
 @dataclass
 class Need:
     """When a copy is needed."""
@@ -81,28 +68,71 @@ class Need:
 class Written(NamedTuple):
     """A write of the unit, by an op or by a copy that comes after one, in steps that are `phase` modulo the period."""
 
-    by: Node
+    by: int
+    """A place in `Followed.nodes`."""
     phase: int
     memory: int
 
 
 @dataclass
 class Followed:
-    """What a unit needs."""
+    """What units need to which the same happens. Ops are numbers that each unit has for its own."""
 
     period: int
     """After how many steps all repeats."""
-    copies: dict[CopyKey, Need]
-    edges: set[Edge]
-    written: set[Written]
+    nodes: list[int | CopyKey | NoteKey]
+    """The ops by number, then what is added."""
+    copies: dict[int, Need] = field(default_factory=dict)
+    """By place in `nodes`."""
+    edges: set[tuple[int, int, int, bool]] = field(default_factory=set)
+    """What comes after what so many steps before: places in `nodes`, source first; with poison if it needs that."""
+    written: set[Written] = field(default_factory=set)
     """Writes after which it is to be known whether the home is out of date."""
-    noted: set[int]
+    noted: set[int] = field(default_factory=set)
     """Ops in no stream that are followed by a note."""
     stale: bool = False
     """Whether the home can be out of date at the end of a step."""
 
 
-def follow(home: int, events: Sequence[Event]) -> Followed:
+class OfUnit(NamedTuple):
+    """What one unit needs."""
+
+    found: Followed
+    ops: tuple[int, ...]
+    """By the number that an op has in `found`, the op."""
+
+    def copies(self) -> Iterator[tuple[int, CopyKey, Need]]:
+        """Give the copies that it needs, each with its place among the nodes."""
+        for place, need in self.found.copies.items():
+            key = self.found.nodes[place]
+            assert isinstance(key, CopyKey)
+            yield place, CopyKey(self.ops[key.op], *key[1:]), need
+
+
+def follow_all(events: Mapping[int, Sequence[Event]], home_of: Callable[[int], int]) -> dict[int, OfUnit]:
+    """Return what each unit needs: see `follow`. Units to which the same happens are followed once.
+
+    Parameters
+    ----------
+    events
+        By unit, what happens to it in a step.
+    home_of
+        Gives the memory that a unit is in.
+    """
+    known: dict[tuple[int, tuple[Event, ...]], Followed] = {}
+    result = {}
+    for unit, happening in sorted(events.items()):
+        number: dict[int, int] = {}
+        alike = tuple([Event(number.setdefault(event[0], len(number)), *event[1:]) for event in happening])
+        home = home_of(unit)
+        found = known.get((home, alike))
+        if found is None:
+            found = known[home, alike] = follow(home, alike, len(number))
+        result[unit] = OfUnit(found, tuple(number))
+    return result
+
+
+def follow(home: int, events: Sequence[Event], ops: int) -> Followed:
     """Return the copies that a unit needs so that each event finds it, no more of them than that takes.
 
     A run begins with the unit valid at its home, and there only. Steps repeat after so many as all events take turns
@@ -115,6 +145,8 @@ def follow(home: int, events: Sequence[Event]) -> Followed:
         The memory that the unit is in.
     events
         In the order in which they happen in a step; what an op needs before what it writes.
+    ops
+        How many ops there are.
     """
     period = math.lcm(*{event.period for event in events})
     timeline: list[tuple[int, Event]] = []
@@ -130,11 +162,12 @@ def follow(home: int, events: Sequence[Event]) -> Followed:
             if event.writes:
                 written[event.op] = len(timeline)
             timeline.append((residue, event))
-    out = Followed(period, {}, set(), set(), set())
+    out = Followed(period, [*range(ops)])
+    places: dict[CopyKey | NoteKey, int] = {}
     previous = timeline[-1][0] - period
     for begin, (residue, _) in enumerate(timeline):
         if residue != previous:
-            _Walk(out, home, timeline, begin, residue - previous).run()
+            _Walk(out, places, home, timeline, begin, residue - previous).run()
             previous = residue
     return out
 
@@ -143,19 +176,20 @@ _ROUNDS = 3
 """The first, one as all that follow, and one more for what reaches from one to the next."""
 
 
-@dataclass
 class _Since:
     """What has happened, each with its step: apart, since ops know their order among themselves."""
 
-    ops: dict[Node, int] = field(default_factory=dict)
-    added: dict[Node, int] = field(default_factory=dict)
+    __slots__ = ("added", "ops")
+
+    def __init__(self, ops: dict[int, int] | None = None, added: dict[int, int] | None = None) -> None:
+        self.ops = ops if ops is not None else {}
+        self.added = added if added is not None else {}
 
     def __bool__(self) -> bool:
         return bool(self.ops or self.added)
 
-    def all(self) -> Iterator[tuple[Node, int]]:
-        yield from self.ops.items()
-        yield from self.added.items()
+    def all(self) -> list[tuple[int, int]]:
+        return [*self.ops.items(), *self.added.items()]
 
 
 class _Walk:
@@ -165,9 +199,16 @@ class _Walk:
     """
 
     def __init__(
-        self, out: Followed, home: int, timeline: Sequence[tuple[int, Event]], begin: int, earlier: int
+        self,
+        out: Followed,
+        places: dict[CopyKey | NoteKey, int],
+        home: int,
+        timeline: Sequence[tuple[int, Event]],
+        begin: int,
+        earlier: int,
     ) -> None:
         self._out = out
+        self._places = places  # among the nodes
         self._home = home
         self._timeline = timeline
         self._begin = begin
@@ -207,20 +248,29 @@ class _Walk:
                 if memory != HOST:
                     self._copy(event, HOST, memory)
         for node, step in self._wrote[memory].added.items():
-            self._relies(event, node, event.op, step)
+            self._relies(event.op, node, event.op, step)
         self._read[memory].ops[event.op] = self._step
 
-    def _copy(self, event: Event, source: int, target: int, after: bool = False) -> CopyKey:
-        key = CopyKey(event.op, event.operand, source, target, self._phase, after)
-        need = self._out.copies.setdefault(key, Need())
+    def _place(self, key: CopyKey | NoteKey) -> int:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self._out.nodes)
+            self._out.nodes.append(key)
+        return place
+
+    def _copy(self, event: Event, source: int, target: int, after: bool = False) -> int:
+        key = self._place(CopyKey(event.op, event.operand, source, target, self._phase, after))
+        need = self._out.copies.get(key)
+        if need is None:
+            need = self._out.copies[key] = Need()
         if self._first:
             need.first.update(range(self._since, self._since + self._earlier))
         else:
             need.later = True
         need.initial &= not self._wrote[source]
         for node, step in self._wrote[source].all():
-            self._relies(event, node, key, step)
-        for node, step in (*self._wrote[target].all(), *self._read[target].all()):
+            self._relies(event.op, node, key, step)
+        for node, step in self._wrote[target].all() + self._read[target].all():
             self._edge(node, key, step)
         self._read[source].added[key] = self._step
         self._wrote[target] = _Since(added={key: self._step})
@@ -229,7 +279,7 @@ class _Walk:
         if target == self._home:
             self._newest = target
             self._out.written.add(Written(key, self._phase, target))
-            self._tell(key)
+            self._tell_of_added(key)
         return key
 
     def _write(self, event: Event) -> None:
@@ -246,35 +296,41 @@ class _Walk:
         away = HOST not in (memory, self._home) and memory != self._home
         if away:
             # From one device to another it goes by way of the host; there it waits for the end of the run.
-            by: Node = self._copy(event, memory, HOST, after=True)
+            by = self._copy(event, memory, HOST, after=True)
             memory = HOST
         else:
             by = event.op
         if memory != self._home or self._newest != self._home:
             if not away and not event.in_stream:
                 self._out.noted.add(event.op)
-                by = NoteKey(event.op)
+                by = self._place(NoteKey(event.op))
                 self._edge(event.op, by, self._step, poison=True)
             self._out.written.add(Written(by, self._phase, memory))
-            self._tell(by)
+            if by == event.op:
+                self._tell(by)
+            else:
+                self._tell_of_added(by)
         elif event.in_stream:
             self._out.written.add(Written(by, self._phase, memory))
         self._newest = memory
 
-    def _tell(self, node: Node) -> None:
-        for other, step in self._told.added.items() if isinstance(node, int) else self._told.all():
+    def _tell(self, op: int) -> None:
+        for other, step in self._told.added.items():
+            self._edge(other, op, step)
+        self._told.ops[op] = self._step
+
+    def _tell_of_added(self, node: int) -> None:
+        for other, step in self._told.all():
             self._edge(other, node, step)
-        if isinstance(node, int):
-            self._told.ops[node] = self._step
-        else:
-            self._told = _Since(added={node: self._step})
+        self._told = _Since(added={node: self._step})
 
-    def _relies(self, event: Event, src: Node, dst: Node, step: int) -> None:
+    def _relies(self, op: int, src: int, dst: int, step: int) -> None:
         self._edge(src, dst, step, poison=True)
-        if isinstance(src, CopyKey):
-            self._out.copies[src].readers.add(event.op)
+        need = self._out.copies.get(src)
+        if need is not None:
+            need.readers.add(op)
 
-    def _edge(self, src: Node, dst: Node, step: int, poison: bool = False) -> None:
+    def _edge(self, src: int, dst: int, step: int, poison: bool = False) -> None:
         distance = self._step - step
         if src != dst or distance:
-            self._out.edges.add(Edge(src, dst, distance, poison))
+            self._out.edges.add((src, dst, distance, poison))
