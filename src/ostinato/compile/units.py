@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,13 +10,15 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compile.edges import IntArray
-from ostinato.devices.shadow import bytes_at
+from ostinato.devices.registry import address_of
+from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.graph.arrays import Array
 
 __all__ = ["Box", "Unit", "Units", "units"]
 
 MOST_CELLS = 4096
-"""An allocation that falls into more parts is one unit."""
+"""Where the boxes of views fall into more parts, their bytes from first to last count; where these do, too, the
+allocation is one unit."""
 
 MOST_PAIRS = 2048
 """So many boxes are compared each with each."""
@@ -80,7 +82,8 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
     """
     found = _core.passes.boxes(views, np.ndarray)
     allocation: IntArray = found["allocation"]
-    lo, hi, low, stride = found["lo"], found["hi"], found["low"], found["stride"]
+    low: list[int] = found["low"].tolist()
+    strides: list[tuple[int, ...]] = list(map(tuple, found["stride"].tolist()))
     looked_at = np.zeros(len(low), np.bool_)
     chosen = allocation >= 0 if shared is None else (allocation >= 0) & shared
     looked_at[allocation[chosen]] = True
@@ -88,17 +91,18 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
     covered = np.zeros(len(views), np.bool_)
     every: list[Unit] = []
     in_order = np.argsort(allocation, kind="stable")
-    box_end = low[allocation] + ((hi - 1) * stride[allocation]).sum(axis=1) + 1 if len(low) else low
     begin = np.searchsorted(allocation[in_order], np.arange(len(low) + 1))
     for number in np.flatnonzero(looked_at).tolist():
         members = in_order[begin[number] : begin[number + 1]]
-        boxes, of = np.unique(np.hstack([lo[members], hi[members]]), axis=0, return_inverse=True)
-        of = of.reshape(-1)
-        first, last = boxes[:, : lo.shape[1]], boxes[:, lo.shape[1] :]
-        parts, of_box, exact = _parts(first, last)
-        end = max(_core.passes.extent(views[view])[1] for view in members.tolist())
-        if box_end[members].max() > end:
-            parts, of_box = _before(parts, of_box, stride[number].tolist(), end - int(low[number]))
+        framed = _Framed(low[number], strides[number], found["lo"][members], found["hi"][members])
+        for each in _frames([views[view] for view in members.tolist()], framed):
+            low[number], strides[number] = each.low, each.strides
+            boxes, of = np.unique(np.hstack([each.lo, each.hi]), axis=0, return_inverse=True)
+            of = of.reshape(-1)
+            first, last = np.hsplit(boxes, 2)
+            parts, of_box, exact = _parts(first, last)
+            if all(exact):
+                break
         volume = (last - first).prod(axis=1)
         numbers = [tuple(len(every) + part for part in box) for box in of_box]
         every += [Unit(number, part) for part in parts]
@@ -110,9 +114,52 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
         tuple(touched),
         covered,
         allocation,
-        tuple(low.tolist()),
-        tuple(map(tuple, stride.tolist())),
+        tuple(low),
+        tuple(strides),
     )
+
+
+class _Framed(NamedTuple):
+    """The boxes of an allocation's views, in a frame."""
+
+    low: int
+    strides: tuple[int, ...]
+    lo: _Longs
+    hi: _Longs
+
+    def ends(self) -> tuple[_Longs, _Longs]:
+        """Return the address of each box's first byte, and the one behind its last."""
+        strides = np.array(self.strides, np.int64)
+        return self.low + self.lo @ strides, self.low + (self.hi - 1) @ strides + 1
+
+
+def _frames(views: Sequence[Array], framed: _Framed) -> Iterator[_Framed]:
+    """Yield frames in which boxes end where their views do, plain bytes last.
+
+    Rows of a view that begin in the midst of the base's rows are in boxes of whole rows, which reach further. That does
+    for dependences; but what is copied in front of an array, and back, is somebody else's.
+    """
+    ends = np.array([_core.passes.extent(view) for view in views], np.int64)
+    low, high = int(ends[:, 0].min()), int(ends[:, 1].max())
+    if _holds(ends, framed):
+        yield framed
+    else:
+        raw = bytes_at(low, high - low, None)
+        alone = [
+            view_of(raw, address_of(view) - low, view.shape, np.dtype((np.void, view.itemsize)), view.strides)
+            for view in views
+        ]
+        found = _core.passes.boxes(alone, np.ndarray)  # in a frame that begins with the first of them
+        framed = _Framed(int(found["low"][0]), tuple(found["stride"][0].tolist()), found["lo"], found["hi"])
+        if _holds(ends, framed):
+            yield framed
+    yield _Framed(low, (1,), ends[:, :1] - low, ends[:, 1:] - low)
+
+
+def _holds(ends: _Longs, framed: _Framed) -> bool:
+    """Whether no box reaches beyond its view."""
+    begins, behind = framed.ends()
+    return bool((begins >= ends[:, 0]).all() and (behind <= ends[:, 1]).all())
 
 
 def _parts(lo: _Longs, hi: _Longs) -> tuple[list[tuple[Box, ...]], list[tuple[int, ...]], list[bool]]:
@@ -145,35 +192,6 @@ def _parts(lo: _Longs, hi: _Longs) -> tuple[list[tuple[Box, ...]], list[tuple[in
     flat = within.reshape(n, -1)
     of_box = [tuple(sorted({number[part] for part in of_cell[flat[i]].tolist()})) for i in range(n)]
     return [tuple(_joined(part)) for part in members.values()], of_box, [True] * n
-
-
-def _before(
-    parts: list[tuple[Box, ...]], of_box: list[tuple[int, ...]], strides: Sequence[int], end: int
-) -> tuple[list[tuple[Box, ...]], list[tuple[int, ...]]]:
-    """Return what of the parts lies before an offset: boxes of whole rows may reach behind all that views touch."""
-    left: list[tuple[Box, ...]] = []
-    number: dict[int, int] = {}
-    for part, boxes in enumerate(parts):
-        kept = tuple(each for first, last in boxes for each in _cut(first, last, strides, end))
-        if kept:
-            number[part] = len(left)
-            left.append(kept)
-    return left, [tuple(number[part] for part in box if part in number) for box in of_box]
-
-
-def _cut(first: tuple[int, ...], last: tuple[int, ...], strides: Sequence[int], end: int) -> list[Box]:
-    """Return the part of a box that lies before an offset, as boxes."""
-    if not first:
-        return [((), ())] if end > 0 else []
-    stride = strides[0]
-    inner = _offset(strides[1:], [each - 1 for each in last[1:]])
-    rows = (end - 1 - inner) // stride + 1 if stride else last[0] if inner < end else 0
-    whole = min(last[0], max(first[0], rows))
-    found: list[Box] = [((first[0], *first[1:]), (whole, *last[1:]))] if whole > first[0] else []
-    if whole < last[0]:
-        for lo, hi in _cut(first[1:], last[1:], strides[1:], end - whole * stride):
-            found.append(((whole, *lo), (whole + 1, *hi)))
-    return found
 
 
 def _disjoint(lo: _Longs, hi: _Longs) -> bool:
