@@ -1,10 +1,9 @@
-"""Lower, where a graph uses devices: streams, plans of transfers, memory for mirrors, and what waits for what."""
+"""Lower, where a graph uses devices: streams, plans of transfers, and what waits for what."""
 
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from ostinato.compile.coherent_ops import Noted, Transferred
 from ostinato.compile.completions import Completion, completions_of
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.lower import Lowered, Outside, Substitution, Tables
+from ostinato.compile.plan_arrays import PlanArrays
 from ostinato.compile.streams import OUT
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.registry import address_of, allocation_at, allocation_under
@@ -29,7 +29,6 @@ from ostinato.graph.param import STEP
 from ostinato.graph.stream import STREAM
 
 if TYPE_CHECKING:
-    from ostinato.compile.mirrors import Mirror
     from ostinato.compile.schedule import Scheduled
     from ostinato.compile.staging import Staged
     from ostinato.devices.device import Device
@@ -66,7 +65,7 @@ def lower_on_devices(
         A device has not enough memory.
     """
     assert scheduled.staged is not None
-    arrays = _Arrays(scheduled.staged, substitute)
+    arrays = PlanArrays(scheduled.staged, substitute)
     if streams is None:
         streams = _opened(scheduled.staged, processors)
     tables = _DeviceTables(scheduled, scheduled.staged, arrays, streams)
@@ -88,77 +87,6 @@ def _opened(staged: Staged, processors: int) -> list[_core.devices.Stream]:
     return streams
 
 
-class _Arrays:
-    """What stands for captured arrays, and for what made-up addresses stand for: mirrors, which get their memory here.
-
-    Attributes
-    ----------
-    kept
-        What must live as long as the plan.
-    """
-
-    def __init__(self, staged: Staged, substitute: Substitution | None) -> None:
-        self._substitute = substitute
-        # Copies know addresses only.
-        recorded = [array for op in staged.recorded for operand in op.operands for array in operand.arrays]
-        self.kept: list[object] = [substitute, recorded]
-        self._mirrors: list[tuple[int, int, Array]] = []  # addresses, how many, and the bytes that they stand for
-        for mirror in sorted(staged.coherent.mirrors, key=lambda each: each.base):
-            size = mirror.high - mirror.low
-            if mirror.memory >= 0:
-                try:
-                    allocation = staged.devices[mirror.memory].allocate(size)
-                except DeviceError as error:
-                    raise DeviceError(f"{error}; {_needed(staged, mirror)}") from error
-                self._mirrors.append((mirror.base, size, bytes_at(allocation.shadow, size, allocation)))
-            else:
-                memory = np.empty(size + _PAGE, np.uint8)
-                address = -(-address_of(memory) // _PAGE) * _PAGE
-                self._mirrors.append((mirror.base, size, bytes_at(address, size, memory)))
-        self._bases = [base for base, *_ in self._mirrors]
-
-    def substitute(self, array: Array) -> Array:
-        """Return what stands for an array of an op."""
-        if self._mirrors:
-            address = address_of(array)
-            place = bisect_right(self._bases, address) - 1
-            if place >= 0:
-                base, size, raw = self._mirrors[place]
-                if address <= base + size:
-                    return view_of(raw, address - base, array.shape, array.dtype, array.strides)
-        return array if self._substitute is None else self._substitute.substitute(array)
-
-    def value(self, value: object) -> object:
-        """Return what stands for a token or an array of another library."""
-        return value if self._substitute is None else self._substitute.value(value)
-
-    def pin(self, pairs: Iterable[tuple[Array, Array]], device: Device) -> None:
-        """Page-lock what of these arrays is host memory."""
-        extents = []
-        for array in (array for pair in pairs for array in pair):
-            if array.size and allocation_at(address_of(array)) is None:
-                extents.append(_core.passes.extent(array))
-        low = high = 0
-        for begin, end in [*sorted(extents), (2**64, 2**64)]:
-            if begin > high:
-                if high > low:
-                    self.kept.append(device.pin(low, high))
-                low = begin
-            high = max(high, end)
-
-
-_PAGE = 4096
-
-
-def _needed(staged: Staged, mirror: Mirror) -> str:
-    """Say what a mirror is for."""
-    for op in staged.ops:
-        for array in (array for operand in op.operands for array in operand.arrays):
-            if mirror.base <= address_of(array) <= mirror.base + mirror.high - mirror.low:
-                return f"they are to hold what {op.name!r} at {op.call_site} uses of an array that lies elsewhere"
-    return "they are to hold a copy of an array that lies elsewhere"
-
-
 class _Views(list[Array]):
     """The arrays of a plan, which the core keeps; and what else must live as long."""
 
@@ -169,7 +97,7 @@ class _DeviceTables(Tables):
     """The flat arrays, filled op by op; and what streams and their ops are."""
 
     def __init__(
-        self, scheduled: Scheduled, staged: Staged, arrays: _Arrays, streams: list[_core.devices.Stream]
+        self, scheduled: Scheduled, staged: Staged, arrays: PlanArrays, streams: list[_core.devices.Stream]
     ) -> None:
         super().__init__(scheduled.ops, scheduled.slots, arrays)
         self._views: _Views = _Views()

@@ -57,7 +57,7 @@ class Scheduled:
     params: Mapping[str, Param]
     preconditions: tuple[str, ...]
     postconditions: tuple[str, ...]
-    waits_outside: bool  # for more than its preconditions
+    waits_outside: bool  # whether any op does
     staged: Staged | None = None  # where devices are used
 
     @property
