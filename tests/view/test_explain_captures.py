@@ -34,11 +34,12 @@ def x() -> Any:
         yield empty(device, 4)
 
 
-def test_what_is_issued_as_one(x: Any) -> None:
+@pytest.mark.parametrize("runs", ["pipelined", "concurrent"])
+def test_what_is_issued_as_one(x: Any, runs: str) -> None:
     with ost.capture() as graph:
         add(x, 1.0)
         add(x, 2.0)
-    with ost.Machine(cpus=1) as machine, graph.compile(machine) as program:
+    with ost.Machine(cpus=1) as machine, graph.compile(machine, runs=runs) as program:
         assert said(program) == ["not captured yet, since bodies are called once before: 2 x add"]
         program.replay(10)
         assert said(program) == ["fake:0: 2 ops captured as one: 2 x add"]

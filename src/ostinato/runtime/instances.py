@@ -82,6 +82,11 @@ class Instances:
         """All instances; other threads may be submitting."""
         return [instance.core for instance in list(self._all)]
 
+    @property
+    def plans(self) -> list[_core.Plan]:
+        """Those of all instances."""
+        return [instance.lowered.plan for instance in list(self._all)]
+
     def statistics(self) -> list[dict[str, Any]]:
         """Return the counters of all instances, those that are no more included."""
         forgotten = [self._forgotten] if self._forgotten else []

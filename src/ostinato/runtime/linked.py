@@ -118,3 +118,8 @@ class LinkedRuns:
     def cores(self) -> list[_core.Program]:
         """The instances of the program besides the first."""
         return [] if self._instances is None else self._instances.cores
+
+    @property
+    def plans(self) -> list[_core.Plan]:
+        """The plans of those."""
+        return [] if self._instances is None else self._instances.plans

@@ -320,10 +320,11 @@ class Program:
         why it was not.
         """
         from ostinato.view.explain import explain
-        from ostinato.view.explain_captures import Stretch
+        from ostinato.view.explain_captures import stretches_of
 
         lowered: Lowered | None = self._lowered  # None once it is closed
-        stretches = [] if lowered is None else [Stretch(*each) for each in lowered.plan.stretches]
+        others = [] if self._linked is None else self._linked.plans
+        stretches = [] if lowered is None else stretches_of([lowered.plan, *others])
         return explain(self._scheduled, self._machine._crowded, len(self._machine._cpus), stretches)
 
     def statistics(self) -> ProgramStatistics:

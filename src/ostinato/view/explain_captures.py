@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ostinato.graph.body import PythonCall
 from ostinato.graph.op import Op, shown
 from ostinato.graph.param import STEP
 from ostinato.view.listing import counted, listed, more
 
-__all__ = ["Stretch", "captures"]
+if TYPE_CHECKING:
+    from ostinato import _core
+
+__all__ = ["Stretch", "captures", "stretches_of"]
 
 _MOST = 32
 
@@ -30,6 +34,26 @@ class Stretch(NamedTuple):
     """Why it cannot be; None where it was, or where that was not tried yet. Empty: the device captures nothing."""
     failed: int
     """The op of which that is told; -1: of none."""
+
+    def plus(self, other: Stretch) -> Stretch:
+        """Return what became of it in two plans."""
+        if not other.tried:
+            return self
+        if not self.tried:
+            return other
+        told = self if self.why is not None else other
+        return told._replace(phases=self.phases + other.phases, times=self.times + other.times)
+
+    @property
+    def tried(self) -> bool:
+        """Whether somebody has tried to capture it."""
+        return self.times > 0 or self.why is not None
+
+
+def stretches_of(plans: Iterable[_core.Plan]) -> list[Stretch]:
+    """Return what can be captured in plans of one schedule, as the core knows it."""
+    by_plan = [[Stretch(*each) for each in plan.stretches] for plan in plans]
+    return [functools.reduce(Stretch.plus, same) for same in zip(*by_plan, strict=True)]
 
 
 def captures(ops: Sequence[Op], stretches: Iterable[Stretch]) -> list[str]:
