@@ -338,6 +338,20 @@ def test_runs_of_all_kinds(device, machine):
         assert (x == (3 if runs == "once" else 12)).all()
 
 
+def test_profiles_tell_copies_from_the_ops_that_they_are_for(device, machine):
+    x, y = np.ones(2), np.zeros(2)
+    with ost.capture() as graph:
+        op = scale(x, y, 2.0)
+    with graph.compile(machine) as program:
+        for _ in range(2):
+            run = program.submit(1, profile=True)
+            run.result(DEADLINE)
+            copy, work = run.profile
+            assert copy.op is not op
+            assert copy.op.original is work.op is op
+            program.rebind([(x, np.ones(2))])
+
+
 def test_profiles_name_the_device(device, machine):
     x = on(device, np.ones(2))
     with ost.capture() as graph:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from ostinato.compile.coherent_ops import AddedOp
 from ostinato.compile.completions import completions_of
+from ostinato.graph.body import Inserted
 from ostinato.runtime.record import ready, records_of, start_when_ready
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Profile(Sequence[ProfileRecord]):
         found = self._found[place]
         op = self._scheduled.ops[found["op"]]
         return ProfileRecord(
-            op if isinstance(op, AddedOp) else op.original,
+            op if isinstance(op.body, Inserted) else op.original,
             int(found["step"]),
             self._processors[found["seat"]],
             int(self._ready[place]),
