@@ -33,17 +33,36 @@ __kernel void divides(__global const int *x, int ox, int sx, __global int *y, in
 """
 
 
-class OpenCLBed:
+class Bed:
+    """The first device of a kind, and what `_with_tasks` gives."""
+
+    def __init__(self, machine: ost.Machine, kind: str) -> None:
+        self.machine = machine
+        processor: Any = next(each for each in machine.processors if each.kind == kind)
+        self.processor, self.name, self.kind = processor, processor.name, processor.kind
+        self.device, self.memory = processor.device, processor.memory
+
+    def finish(self) -> None:
+        self.device.finish()
+
+    array: Any
+    scale: Any
+    add: Any
+    shift: Any
+    put: Any
+    hold: Any
+    divides: Any
+    fails: Any
+
+
+class OpenCLBed(Bed):
     """An OpenCL device. Arrays are of one axis and of ``int32``."""
 
     def __init__(self, machine: ost.Machine) -> None:
         import pyopencl as cl
 
+        super().__init__(machine, "opencl")
         self.cl: Any = cl
-        self.machine = machine
-        processor: Any = next(each for each in machine.processors if each.kind == "opencl")
-        self.processor, self.name, self.kind = processor, processor.name, processor.kind
-        self.device, self.memory = processor.device, processor.memory
         self.lock = threading.Lock()  # kernel objects hold their arguments
         self.kernels = _kernels(self.device.context)
 
@@ -64,18 +83,6 @@ class OpenCLBed:
     def enqueue_hold(self, stream: Any, gate: Any) -> None:
         self.cl.enqueue_barrier(stream.queue, wait_for=[gate.event])
 
-    def finish(self) -> None:
-        self.device.finish()
-
-    array: Any
-    scale: Any
-    add: Any
-    shift: Any
-    put: Any
-    hold: Any
-    divides: Any
-    fails: Any
-
 
 class OpenCLGate:
     def __init__(self, event: Any, cl: Any) -> None:
@@ -92,14 +99,11 @@ class OpenCLGate:
         self._watchdog.cancel()
 
 
-class FakeBed:
+class FakeBed(Bed):
     """A fake device."""
 
     def __init__(self, machine: ost.Machine) -> None:
-        self.machine = machine
-        processor: Any = next(each for each in machine.processors if each.kind == "fake")
-        self.processor, self.name, self.kind = processor, processor.name, processor.kind
-        self.device, self.memory = processor.device, processor.memory
+        super().__init__(machine, "fake")
 
     def gate(self) -> FakeGate:
         return FakeGate()
@@ -112,18 +116,6 @@ class FakeBed:
 
     def enqueue_hold(self, stream: Any, gate: Any) -> None:
         fake.launch(stream, gate.event.wait)
-
-    def finish(self) -> None:
-        self.device.finish()
-
-    array: Any
-    scale: Any
-    add: Any
-    shift: Any
-    put: Any
-    hold: Any
-    divides: Any
-    fails: Any
 
 
 class FakeGate:
