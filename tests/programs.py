@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from native import load
+from ostinato.runtime.sequential import run_sequentially
 
 A = np.zeros(12, np.int64)
 B = np.zeros(12, np.int64)
@@ -299,6 +300,18 @@ class Bindings:
 
     def value(self, value: object) -> object:
         return value
+
+
+def sequential(recipe: Recipe, graph: ost.Graph) -> tuple[list[int], tuple[bytes | list[Any], ...]]:
+    """How many steps each run has when run line by line, and the state after the last."""
+    start()
+    steps: list[int] = []
+    bindings = Bindings()
+    for run in recipe.runs:
+        if uses(graph, run.rebinds):
+            bindings.change(run.rebinds)
+        steps.append(run_sequentially(graph.ops, run.steps, sum(steps), bindings, parameters(run.seed)))
+    return steps, state()
 
 
 def build(recipe: Recipe) -> tuple[ost.Graph, dict[Any, float]]:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 
 import ostinato as ost
 import programs
-from ostinato.runtime.sequential import run_sequentially
 
 MORE = int(os.environ.get("OSTINATO_MORE_EXAMPLES", "1"))
 """How many times more examples, and then others in each run; `make soak` sets it."""
@@ -61,17 +60,7 @@ def compare(recipe, machine):
     graph, costs = programs.build(recipe)
     programs.start()
     steps = replayed(recipe, graph, costs, machine)
-    result = programs.state()
-
-    programs.start()
-    expected, first, bindings = [], 0, programs.Bindings()
-    for run in recipe.runs:
-        if programs.uses(graph, run.rebinds):
-            bindings.change(run.rebinds)
-        expected.append(run_sequentially(graph.ops, run.steps, first, bindings, programs.parameters(run.seed)))
-        first += expected[-1]
-    assert steps == expected
-    assert result == programs.state()
+    assert (steps, programs.state()) == programs.sequential(recipe, graph)
 
 
 def replayed(recipe, graph, costs, machine):

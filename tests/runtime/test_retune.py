@@ -26,7 +26,6 @@ from ostinato.compile.costs import Costs
 from ostinato.runtime.bits import Bits
 from ostinato.runtime.forms import Forms
 from ostinato.runtime.retune import retune
-from ostinato.runtime.sequential import run_sequentially
 
 MORE = int(os.environ.get("OSTINATO_MORE_EXAMPLES", "1"))
 
@@ -110,17 +109,7 @@ def test_programs_that_change_their_form_equal_sequential_execution(machines, re
         forms.finish()
         assert program._forms == [forms.present]
         assert program._core is forms.present.core
-    result = programs.state()
-
-    programs.start()
-    expected, first, bindings = [], 0, programs.Bindings()
-    for run in recipe.runs:
-        if programs.uses(graph, run.rebinds):
-            bindings.change(run.rebinds)
-        expected.append(run_sequentially(graph.ops, run.steps, first, bindings, programs.parameters(run.seed)))
-        first += expected[-1]
-    assert steps == expected
-    assert result == programs.state()
+    assert (steps, programs.state()) == programs.sequential(recipe, graph)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5, 50, 200, 1000])
