@@ -37,20 +37,27 @@ def test_the_module_is_the_command():
 
 @needs_demo
 @pytest.mark.slow
-def test_demo_tunes_is_exact_and_writes_its_pictures(tmp_path, measures_little, monkeypatch):
+def test_demo_tunes_once_is_exact_and_writes_its_pictures(tmp_path, measures_little, monkeypatch):
     from ostinato.demo import photograph
 
+    monkeypatch.setenv("OSTINATO_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OSTINATO_LEASE_DIR", str(tmp_path / "leases"))
     monkeypatch.setattr(photograph, "LARGEST_SIDE", 128)
-    output = tmp_path / "new" / "[folder]"
-    result = run("demo", "--steps", 20, "--output", output)
-    assert result.exit_code == 0, result.output
-    assert result.output.count("plain loop") >= 2
-    assert "bit for bit" in result.output
-    assert "never chosen" in result.output
-    assert "measured" in result.output
-    for name in ("demo.png", "landscape.png", "timeline.png", "predicted.png"):
-        assert (output / name).read_bytes().startswith(b"\x89PNG")
-        assert str(output / name) in result.output
+    for steps, folder in ((20, "[folder]"), (1, "again")):
+        output = tmp_path / "new" / folder
+        result = run("demo", "--steps", steps, "--output", output)
+        assert result.exit_code == 0, result.output
+        assert result.output.count("plain loop") >= 2
+        assert "bit for bit" in result.output
+        assert "pairs(quotient=1)" in result.output
+        assert "wrong result: never chosen" in result.output
+        assert "measured" in result.output
+        remembered = "is remembered: the next run finds it in the store" in result.output
+        assert remembered == (folder == "[folder]")
+        assert ("All of this was in the store" in result.output) != remembered
+        for name in ("demo.png", "landscape.png", "timeline.png", "predicted.png"):
+            assert (output / name).read_bytes().startswith(b"\x89PNG")
+            assert str(output / name) in result.output
 
 
 @needs_demo

@@ -1,21 +1,17 @@
 """The demo's parts: the diffusion it runs, the variants of its kernel, and the check it makes."""
 
-import io
-
 import numpy as np
 import pytest
 
 for extra in ("numba", "matplotlib", "PIL"):
     pytest.importorskip(extra, reason="needs the extra demo")
 
-from rich.console import Console  # noqa: E402
-
 import ostinato as ost  # noqa: E402
 from ostinato.demo import DemoError, photograph  # noqa: E402
 from ostinato.demo.diffusion import BLUR, NATIVE, Scene, method_of, strips  # noqa: E402
 from ostinato.demo.kernels import diffuse  # noqa: E402
 from ostinato.demo.race import Contestant, check, contest, one_by_one  # noqa: E402
-from ostinato.demo.tuned import chosen, costs_as_written, tune  # noqa: E402
+from ostinato.demo.tuned import chosen, costs_as_written  # noqa: E402
 from ostinato.measured.reports import Reports  # noqa: E402
 
 METHODS = [NATIVE, *map(method_of, diffuse.variants)]
@@ -145,23 +141,6 @@ def test_the_winner_is_chosen_unless_the_default_is_as_good(noisy, tie):
     assert chosen(reports, Scene(noisy, 1, [NATIVE])).name == "diffuse"
     assert chosen(reports, Scene(noisy, 2, [NATIVE])).name == "diffuse"
     assert costs_as_written(reports, Scene(noisy, 37, [NATIVE, BLUR])) == pytest.approx({"diffuse": 9e-9})
-
-
-@pytest.mark.slow
-def test_tuning_finds_the_store_the_second_time(noisy, tmp_path, monkeypatch, measures_little):
-    monkeypatch.setenv("OSTINATO_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("OSTINATO_LEASE_DIR", str(tmp_path / "leases"))
-    said = []
-    scene = Scene(noisy, 4, [NATIVE, BLUR])
-    with ost.Machine(cpus=1) as machine:
-        for _ in range(2):
-            console = Console(file=io.StringIO(), width=150)
-            reports = tune(console, [scene], machine)
-            said.append(console.file.getvalue())
-    assert "is remembered: the next run finds it in the store" in said[0]
-    assert "All of this was in the store" in said[1]
-    assert all("pairs(quotient=1)" in text and "wrong result: never chosen" in text for text in said)
-    assert chosen(reports, scene).name in {method.name for method in EXACT}
 
 
 def test_large_photographs_are_made_smaller_and_turned_upright(tmp_path):

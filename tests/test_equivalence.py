@@ -26,25 +26,25 @@ def machines():
         machine.close()
 
 
-@examples(800)
+@examples(400)
 @given(recipe=programs.recipes(most_ops=4))
 def test_small_programs_equal_sequential_execution(machines, recipe):
     compare(recipe, machines[recipe.cpus])
 
 
-@examples(1000)
+@examples(500)
 @given(recipe=programs.recipes(most_ops=12))
 def test_programs_equal_sequential_execution(machines, recipe):
     compare(recipe, machines[recipe.cpus])
 
 
-@examples(300)
+@examples(150)
 @given(recipe=programs.recipes(most_ops=40))
 def test_large_programs_equal_sequential_execution(machines, recipe):
     compare(recipe, machines[recipe.cpus])
 
 
-@examples(300)
+@examples(150)
 @given(recipe=programs.recipes(most_ops=8))
 def test_programs_pass_their_own_verification(machines, recipe):
     graph, costs = programs.build(recipe)
