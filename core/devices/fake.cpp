@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <queue>
+#include <span>
 
 #include "devices/blocks.h"
 
@@ -12,6 +14,30 @@ namespace {
 constexpr char kUninitialised = '\xA5';
 
 std::size_t index(FakeDevice::Method method) { return static_cast<std::size_t>(method); }
+
+// An order that parts may have: always the latest, of those that all has been done for. So what should come after
+// something and does not comes before it, and tests see that.
+std::vector<std::uint32_t> latest_first(std::span<const std::vector<std::uint32_t>> after) {
+    std::vector<std::size_t> left(after.size());
+    std::vector<std::vector<std::uint32_t>> next(after.size());
+    std::priority_queue<std::uint32_t> ready;
+    for (std::uint32_t part = 0; part < after.size(); ++part) {
+        left[part] = after[part].size();
+        for (const std::uint32_t before : after[part])
+            next[before].push_back(part);
+        if (left[part] == 0)
+            ready.push(part);
+    }
+    std::vector<std::uint32_t> order;
+    while (!ready.empty()) {
+        order.push_back(ready.top());
+        ready.pop();
+        for (const std::uint32_t part : next[order.back()])
+            if (--left[part] == 0)
+                ready.push(part);
+    }
+    return order;
+}
 
 }  // namespace
 
@@ -244,7 +270,7 @@ std::unique_ptr<Sequence> FakeDevice::capture(StreamHandle, const Parts& parts, 
     code = kForked;
     if (here_.forked())
         return nullptr;
-    std::vector<Piece> recorded;
+    std::vector<std::vector<Piece>> recorded(parts.after.size());
     StreamHandle recording = 0;
     {
         const Lock lock(mutex_);
@@ -252,16 +278,24 @@ std::unique_ptr<Sequence> FakeDevice::capture(StreamHandle, const Parts& parts, 
         if (code != 0 || !captures_)
             return nullptr;
         recording = ++last_stream_;
-        streams_[recording].recorded = &recorded;
     }
-    code = parts.in_order(recording);
+    for (std::uint32_t part = 0; part < recorded.size() && code == 0; ++part) {
+        {
+            const Lock lock(mutex_);
+            streams_[recording].recorded = &recorded[part];
+        }
+        code = parts.enqueue(part, recording);
+    }
     {
         const Lock lock(mutex_);
         streams_.erase(recording);
     }
     if (code != 0)
         return nullptr;
-    return std::make_unique<FakeSequence>(shared_from_this(), std::move(recorded));
+    std::vector<Piece> pieces;
+    for (const std::uint32_t part : latest_first(parts.after))
+        std::move(recorded[part].begin(), recorded[part].end(), std::back_inserter(pieces));
+    return std::make_unique<FakeSequence>(shared_from_this(), std::move(pieces));
 }
 
 Device::Diagnosis FakeDevice::diagnose(std::int32_t code) const {

@@ -1,6 +1,7 @@
 // A device that is none, for tests: streams whose work takes as long as it was declared to, or is done step by step;
 // memory of its own; and failures at the test's word. Deterministic: what is due is done in the order of its declared
-// ends, equals in the order in which they were enqueued.
+// ends, equals in the order in which they were enqueued; of what was captured, parts that may run side by side, the
+// later first.
 #pragma once
 
 #include <array>

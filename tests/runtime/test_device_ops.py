@@ -526,7 +526,10 @@ def captured_program(machine, device, n=4, values=()):
         [DEVICE] * n + [EXTERNAL],
         {n: [(n - 1, 0)], **{i: [(i - 1, 0)] for i in range(1, n)}},
         python=[call(i, body, (i, stream, 0), values=values if i == 0 else ()) for i in range(n)],
-        device=[entry(i, stream, ("captured", device.stream, (1,)), records=i == n - 1) for i in range(n)],
+        device=[
+            entry(i, stream, ("captured", device.stream, (1,)), records=i == n - 1, after=[i - 1] if i else [])
+            for i in range(n)
+        ],
         external=[(n, "completion", (n - 1,))],
     )
     return built, done
