@@ -101,3 +101,41 @@ def test_what_others_do_beside_an_array_while_a_program_runs_is_kept(begin):
     assert (base[begin + 30 :] == 7).all()
     assert (array[2:4] == 2).all()
     assert array[4].tolist() == [4, 4, 4, 4, 4, 2]
+
+
+@pytest.mark.parametrize("home", ["host", "fake:0"])
+def test_what_others_do_between_the_elements_of_a_stepped_view_is_kept(home):
+    values = np.zeros((5, 6))
+
+    def add(x):
+        x += 1
+        if home == "host":
+            values[1::2] = values[::2, 1::2] = 7
+
+    @ost.task
+    def on_device(x: ost.ReadWrite, stream: ost.Stream):
+        fake.launch(stream, add, x)
+
+    @ost.task
+    def on_host(x: ost.ReadWrite):
+        x += 1
+        if home != "host":
+            array[1::2].set(7)
+            array[::2, 1::2].set(7)
+
+    with fake.install(), ost.Machine(cpus=1) as machine:
+        array = values
+        if home != "host":
+            array = machine.processor(home).memory.empty((5, 6), np.float64)
+            array.set(values)
+        graph = ost.Graph()
+        graph.task(on_device, array[::2, ::2])
+        graph.task(on_host, array[::2, ::2])
+        graph.task(on_device, array[::2, ::2])
+        with graph.compile(machine) as program:
+            program.replay(2)
+    if home != "host":
+        values = array.get()
+    assert (values[1::2] == 7).all()
+    assert (values[::2, 1::2] == 7).all()
+    assert (values[::2, ::2] == 6).all()

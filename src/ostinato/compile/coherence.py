@@ -211,9 +211,8 @@ class _Result:
     def _pairs(self, members: Sequence[int], source: int, target: int) -> tuple[tuple[Array, Array], ...]:
         if not members:
             return ()
-        found = self._used.units
-        allocation = found.all[members[0]].allocation
-        arrays = found.arrays([box for unit in members for box in found.all[unit].boxes], allocation)
+        allocation = self._used.units.all[members[0]].allocation
+        arrays = self._used.arrays(members, target)
         at: Callable[[Array, int], Array] = lambda array, memory: self._mirrors.at(array, allocation, memory)  # noqa: E731
         return tuple((at(array, source), at(array, target)) for array in arrays)
 

@@ -14,7 +14,7 @@ from ostinato.devices.registry import address_of
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.graph.arrays import Array
 
-__all__ = ["Box", "Unit", "Units", "units"]
+__all__ = ["Box", "Unit", "Units", "elements", "units"]
 
 MOST_CELLS = 4096
 """Where the boxes of views fall into more parts, their bytes from first to last count; where these do, too, the
@@ -160,6 +160,24 @@ def _holds(ends: _Longs, framed: _Framed) -> bool:
     """Whether no box reaches beyond its view."""
     begins, behind = framed.ends()
     return bool((begins >= ends[:, 0]).all() and (behind <= ends[:, 1]).all())
+
+
+def elements(view: Array) -> Array | None:
+    """Return the elements of a view as an array of bytes; None where they overlap each other."""
+    low, high = _core.passes.extent(view)
+    axes = sorted(((abs(s), n) for s, n in zip(view.strides, view.shape, strict=True) if n > 1), reverse=True)
+    axes.append((1, view.itemsize))
+    joined = axes[-1:]
+    for stride, n in reversed(axes[:-1]):
+        inner, count = joined[0]
+        if stride < inner * count:
+            return None
+        if stride == inner * count:
+            joined[0] = (inner, count * n)
+        else:
+            joined.insert(0, (stride, n))
+    raw = bytes_at(low, high - low, None)
+    return np.ndarray([n for _, n in joined], np.uint8, raw, 0, [stride for stride, _ in joined])
 
 
 def _parts(lo: _Longs, hi: _Longs) -> tuple[list[tuple[Box, ...]], list[tuple[int, ...]], list[bool]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from ostinato.compile.assignment import Assignment
 from ostinato.compile.device_ops import keeps_stream_order
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.homes import HOST, Homes
-from ostinato.compile.units import Units, units
+from ostinato.compile.units import Box, Units, elements, units
 from ostinato.compile.validity import Event
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill
@@ -134,6 +135,52 @@ class Uses:
                         if operand.ring is not None and self.units.touched[view]:
                             use(int(self._allocation[view]), place, *_core.passes.extent(operand.ring.ring.arrays[k]))
         return found
+
+    def arrays(self, members: Sequence[int], target: int) -> list[Array]:
+        """Return what is copied of units, all of one allocation, to a memory, as arrays of bytes.
+
+        What goes home is what was written elsewhere: others may have changed what lies between the elements of views
+        with steps.
+        """
+        found = self.units
+        allocation = found.all[members[0]].allocation
+        if target != self.home_of[allocation]:
+            return found.arrays([box for unit in members for box in found.all[unit].boxes], allocation)
+        whole: list[Box] = []
+        stepped: dict[int, None] = {}
+        for unit in members:
+            views = self._written_with_steps.get(unit)
+            if views and all(set(found.touched[view]).issubset(members) for view in views):
+                stepped |= dict.fromkeys(views)
+            else:
+                whole += found.all[unit].boxes
+        parts = {view: elements(self._views[view]) for view in stepped}
+        if any(part is None for part in parts.values()):
+            return found.arrays([box for unit in members for box in found.all[unit].boxes], allocation)
+        alike = {
+            (_core.passes.extent(part), part.shape, part.strides): part for part in parts.values() if part is not None
+        }
+        return found.arrays(whole, allocation) + list(alike.values())
+
+    @cached_property
+    def _written_with_steps(self) -> dict[int, dict[int, None]]:
+        """By unit of which only parts are written away from home: by which views."""
+        touched, covered, home = self.units.touched, self.units.covered.tolist(), self._home_of_view()
+        found: dict[int, dict[int, None]] = {}
+        whole: set[int] = set()
+        for op, memories in zip(self._ops, self.memories, strict=True):
+            for operand, memory in zip(op.operands, memories, strict=True):
+                if not operand.mode & WRITE:
+                    continue
+                for view in self._views_of(operand):
+                    if home[view] == memory:
+                        continue
+                    if covered[view]:
+                        whole.update(touched[view])
+                    else:
+                        for unit in touched[view]:
+                            found.setdefault(unit, {})[view] = None
+        return {unit: views for unit, views in found.items() if unit not in whole}
 
     def _home_of_view(self) -> list[int]:
         home: list[int] = np.array([*self.home_of, HOST], np.int64)[self._allocation].tolist()
