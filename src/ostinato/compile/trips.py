@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, prod
+from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,10 +37,11 @@ class Trip(NamedTuple):
     """By op, seconds of the copies that it takes: of what it reads there, and of what the host reads of its results."""
 
 
-class _Use(NamedTuple):
-    unit: int
-    needed: bool
-    written: bool
+class _Uses(NamedTuple):
+    """The units that an op uses, as often as it does."""
+
+    needed: list[int]
+    written: list[int]
 
 
 class Trips:
@@ -94,36 +96,40 @@ class Trips:
         free, gil = [0.0] * self._cpus, 0.0
         busy = [0.0] * self._devices
         end, copies = [0.0] * len(chosen), [0.0] * len(chosen)
-        for op, uses in enumerate(self._uses):
+        for op, (reads, writes) in enumerate(self._uses):
             ready = 0.0
             for src in self._before[op]:
-                ready = max(ready, end[src])
-            best = (inf, HOST, 0.0)
-            for where in choices.get(op) or (chosen[op],):
-                taken = self._copy_seconds(uses, where, valid)
-                if where == HOST:
-                    begin = max(ready + taken, min(free), gil if self._alone[op] else 0.0)
-                    finish = begin + self._seconds[op]
+                if end[src] > ready:
+                    ready = end[src]
+            finish, where, missing = inf, HOST, reads
+            for place in choices.get(op) or (chosen[op],):
+                away = [unit for unit in reads if place not in valid[unit]]
+                at = ready + self._copy_seconds(away, place, valid) if away else ready
+                if place == HOST:
+                    begin = max(at, min(free), gil if self._alone[op] else 0.0)
+                    done = begin + self._seconds[op]
                 else:
-                    finish = max(ready + taken, busy[where]) + self._there[where][op]
-                if finish < best[0]:
-                    best = finish, where, taken
-            finish, where, _ = best
+                    done = max(at, busy[place]) + self._there[place][op]
+                if done < finish:
+                    finish, where, missing = done, place, away
             chosen[op], end[op] = where, finish
             if where != HOST:
                 busy[where] = finish
             else:
                 free[free.index(min(free))] = finish
                 gil = finish if self._alone[op] else gil
-            self._move(op, uses, where, valid, copies)
+            if missing:
+                self._move(op, missing, where, valid, copies)
+            for unit in writes:
+                valid[unit] = {where}
+                self._writer[unit] = op
         return Trip(np.array(chosen, np.int32), max(end, default=0.0), np.array(copies))
 
-    def _copy_seconds(self, uses: Sequence[_Use], where: int, valid: Sequence[set[int]]) -> float:
+    def _copy_seconds(self, units: Sequence[int], where: int, valid: Sequence[set[int]]) -> float:
         amounts: dict[int, int] = {}
-        for unit, needed, _ in uses:
-            if needed and where not in valid[unit]:
-                source = min(valid[unit])
-                amounts[source] = amounts.get(source, 0) + self._nbytes[unit]
+        for unit in units:
+            source = min(valid[unit])
+            amounts[source] = amounts.get(source, 0) + self._nbytes[unit]
         return sum(self._copy(source, where, nbytes) for source, nbytes in amounts.items())
 
     def _copy(self, source: int, target: int, nbytes: int) -> float:
@@ -134,21 +140,18 @@ class Trips:
             taken += self._copying[target].copy(nbytes, into=True)
         return taken
 
-    def _move(self, op: int, uses: Sequence[_Use], where: int, valid: list[set[int]], copies: list[float]) -> None:
-        """Have what an op reads where it runs, and what it writes nowhere else."""
+    def _move(self, op: int, units: Sequence[int], where: int, valid: list[set[int]], copies: list[float]) -> None:
+        """Have what an op reads, and is not yet there, where it runs."""
         amounts: dict[tuple[int, int], int] = {}
-        for unit, needed, _ in uses:
-            if needed and where not in valid[unit]:
-                source = min(valid[unit])
-                payer = self._writer.get(unit, op) if where == HOST else op  # who took it away
-                amounts[source, payer] = amounts.get((source, payer), 0) + self._nbytes[unit]
-                valid[unit].add(where)
+        for unit in units:
+            if where in valid[unit]:  # by now
+                continue
+            source = min(valid[unit])
+            payer = self._writer.get(unit, op) if where == HOST else op  # who took it away
+            amounts[source, payer] = amounts.get((source, payer), 0) + self._nbytes[unit]
+            valid[unit].add(where)
         for (source, payer), nbytes in amounts.items():
             copies[payer] += self._copy(source, where, nbytes)
-        for unit, _, written in uses:
-            if written:
-                valid[unit] = {where}
-                self._writer[unit] = op
 
     def _find_uses(self, ops: Sequence[Op], homes: Homes) -> None:
         self._writer: dict[int, int] = {}
@@ -163,11 +166,14 @@ class Trips:
                 of.append(index)
                 home.append(homes.of(views[-1], op))
         found = units(views)
-        self._nbytes = [sum(each.nbytes for each in found.arrays(unit.boxes, unit.allocation)) for unit in found.all]
+        self._nbytes = [sum([prod(map(sub, last, first)) for first, last in unit.boxes]) for unit in found.all]
         self._homes = [HOST] * len(found.all)
-        self._uses: list[list[_Use]] = [[] for _ in ops]
+        self._uses: list[_Uses] = [_Uses([], []) for _ in ops]
+        covered = found.covered.tolist()
         for view, (mode, user) in enumerate(zip(modes, of, strict=True)):
             for unit in found.touched[view]:
                 self._homes[unit] = home[view]
-                needed = bool(mode & READ) or not found.covered[view]
-                self._uses[user].append(_Use(unit, needed, bool(mode & WRITE)))
+                if mode & READ or not covered[view]:
+                    self._uses[user].needed.append(unit)
+                if mode & WRITE:
+                    self._uses[user].written.append(unit)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from operator import sub
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -92,8 +94,17 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
     every: list[Unit] = []
     in_order = np.argsort(allocation, kind="stable")
     begin = np.searchsorted(allocation[in_order], np.arange(len(low) + 1))
+    whole = _of_one_box(views, found, looked_at)
+    boxes_lo, boxes_hi = found["lo"].tolist(), found["hi"].tolist()
     for number in np.flatnonzero(looked_at).tolist():
         members = in_order[begin[number] : begin[number + 1]]
+        if whole[number]:
+            box = tuple(boxes_lo[members[0]]), tuple(boxes_hi[members[0]])
+            for view in members.tolist():
+                touched[view] = (len(every),)
+                covered[view] = views[view].nbytes == _volume(box)
+            every.append(Unit(number, (box,)))
+            continue
         framed = _Framed(low[number], strides[number], found["lo"][members], found["hi"][members])
         for each in _frames([views[view] for view in members.tolist()], framed):
             low[number], strides[number] = each.low, each.strides
@@ -117,6 +128,29 @@ def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -
         tuple(low),
         tuple(strides),
     )
+
+
+def _volume(box: Box) -> int:
+    return prod(map(sub, box[1], box[0]))
+
+
+def _of_one_box(
+    views: Sequence[Array], found: Mapping[str, Any], looked_at: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """By allocation that is looked at, whether all of its views are one box, which reaches no further than they do."""
+    allocation, lo, hi, stride = found["allocation"], found["lo"], found["hi"], found["stride"]
+    some = np.flatnonzero(allocation >= 0)
+    some = some[looked_at[allocation[some]]]
+    of = allocation[some]
+    ends = np.array([_core.passes.extent(views[view]) for view in some.tolist()], np.int64).reshape(-1, 2)
+    begins = found["low"][of] + (lo[some] * stride[of]).sum(axis=1)
+    behind = found["low"][of] + ((hi[some] - 1) * stride[of]).sum(axis=1) + 1
+    any_of = np.zeros(len(looked_at), np.int64)
+    any_of[of] = some
+    alike = (lo[some] == lo[any_of[of]]).all(axis=1) & (hi[some] == hi[any_of[of]]).all(axis=1)
+    whole = looked_at.copy()
+    whole[of[~(alike & (begins >= ends[:, 0]) & (behind <= ends[:, 1]))]] = False
+    return whole
 
 
 class _Framed(NamedTuple):
