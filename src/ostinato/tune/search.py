@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ostinato.tune.anchor import Anchor
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.intake import Intake
 from ostinato.tune.known import Known
@@ -38,7 +39,6 @@ _OF_BUILDS = {
 _TRIES = 3  # of a candidate whose worker went away before it began
 _AHEAD = 32  # candidates that wait for each device, so that quick ones never wait for the loop
 _PULLS = 256  # candidates that are taken up between two looks at what has arrived
-_ANCHOR_EVERY = 64  # measurements on a device between two of the anchor
 _LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else has
 _WARN_SECONDS = 2.0  # without any device
 _COMMIT_SECONDS = 0.02
@@ -62,9 +62,7 @@ class Search:
     checked
         Whether what commands print and write is checked.
     anchor
-        Id of the candidate that is measured again and again; None: the first that is ok.
-    alike
-        Whether the devices are all of one model.
+        What is measured from time to time on each device.
     seconds
         Most seconds that the search may take.
     progress
@@ -83,8 +81,7 @@ class Search:
         ledger: Ledger,
         race: Race,
         checked: bool,
-        anchor: str | None,
-        alike: bool,
+        anchor: Anchor,
         seconds: float | None,
         progress: Progress,
     ) -> None:
@@ -112,11 +109,7 @@ class Search:
         self._contended: dict[str, Trial] = {}  # to be measured once more, when the others are through
         self._twice: set[str] = set()
         self._running = 0
-        self._anchor_id = anchor
-        self._alike = alike
-        self._anchor: Trial | None = None
-        self._anchor_op = ""
-        self._since_anchor = {station.name: 0 for station in stations}
+        self._anchor = anchor
         self._next_lease = 0.0
         self._warned = False
         self._next_commit = 0.0
@@ -248,15 +241,14 @@ class Search:
         """Give a device something to do; return whether it took it."""
         if not self._ready:
             return False
-        anchor = self._anchor if self._since_anchor[station.name] >= _ANCHOR_EVERY else None
+        anchor = self._anchor.due(station.name)
         # The anchor may be a command where the next is a call, which could be sent ahead.
         if not station.room(isinstance((anchor or self._ready[0]).candidate, Call), share):
             return False
+        self._anchor.began(station.name, anchor=anchor is not None)
         if anchor is not None:
-            self._since_anchor[station.name] = 0
             self._start(station, self._tasks.measure(anchor, station, None, "anchor"))
         else:
-            self._since_anchor[station.name] += 1
             bound = self._race.bound(station.name)
             self._start(station, self._tasks.measure(self._ready.popleft(), station, bound, "measure"))
         return True
@@ -313,9 +305,7 @@ class Search:
         if task.what == "final":
             self._turned(trial, outcome, slot.name)
         elif task.what == "anchor":
-            for op in outcome.ops:
-                if op.op == self._anchor_op and op.status is Status.OK:
-                    self._race.anchored(slot.name, op.samples)
+            self._anchor.measured(slot.name, outcome)
         elif self._stopped and (task.what == "build" or outcome.status is not Status.OK):
             self._checking.pop(trial.candidate.id, None)
             self._cancel(trial)
@@ -387,13 +377,8 @@ class Search:
     def _enter(self, trial: Trial, outcome: Outcome, device: str | None, *, cached: bool = False) -> None:
         for result in self._ledger.record(trial, outcome, device, cached=cached):
             self._intake.tell(result)
-        wanted = self._anchor_id in (None, trial.candidate.id)
-        if self._anchor is None and wanted and not cached and outcome.status is Status.OK and device is not None:
-            op = next(op for op in outcome.ops if op.status is Status.OK)
-            self._anchor, self._anchor_op = trial, op.op
-            self._race.anchored(device, op.samples)
-            if not self._alike:  # they are compared by the anchor, so it is the next on each
-                self._since_anchor = {name: _ANCHOR_EVERY * (name != device) for name in self._since_anchor}
+        if outcome.status is Status.OK and device is not None and not cached:
+            self._anchor.offer(trial, device, outcome)
 
     def _cancel(self, trial: Trial) -> None:
         if not self._ledger.knows(trial):  # what was found before stands

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from ostinato.tune.anchor import Anchor
 from ostinato.tune.candidate import Candidate, importable_name
 from ostinato.tune.canonical import plain
 from ostinato.tune.intake import Intake
@@ -209,7 +210,7 @@ class Tuner:
     ) -> Report:
         if not self._clean:  # an interrupt came while the last search was being ended
             self._clear()
-        anchor = None if default is None else default.id
+        default_id = None if default is None else default.id
         race = Race(default=None, policy=self._policy)
         there = environment(self._devices)
         stored = None
@@ -225,7 +226,7 @@ class Tuner:
             note=self._progress.note,
         )
         alike = len({(device.model, device.simulation) for device in self._devices}) == 1
-        ledger = Ledger(op, anchor, alike, race, self._progress)
+        ledger = Ledger(op, default_id, alike, race, self._progress)
         intake = Intake(strategy, default, budget.candidates)
         search = Search(
             loop=self._loop,
@@ -239,8 +240,7 @@ class Tuner:
             ledger=ledger,
             race=race,
             checked=verify is not None,
-            anchor=anchor,
-            alike=alike,
+            anchor=Anchor(default_id, [station.name for station in self._stations], alike, race),
             seconds=budget.seconds,
             progress=self._progress,
         )
