@@ -16,6 +16,7 @@ SIZE, RING = 7, 3
 PARTS = [slice(None), slice(0, 3), slice(3, None), slice(None, None, 2), slice(1, None, 3), slice(None, None, -1)]
 KINDS = ["scale", "add", "shift", "put", "host_scale", "host_add", "host_shift", "host_put", "copy", "fill", "sum"]
 KINDS += ["gather", "scatter"]
+ON_DEVICES = ["scale", "add", "shift", "put", "copy", "fill"]
 ONE = {"shift", "put", "host_shift", "host_put", "fill"}  # of one array
 EXAMPLES = int(os.environ.get("OSTINATO_TEST_EXAMPLES", "25"))
 
@@ -26,17 +27,26 @@ def first_values(k):
 
 @st.composite
 def plans(draw):
-    homes = draw(st.lists(st.sampled_from(["host", "host", "device"]), min_size=2, max_size=4))
-    rings = draw(st.lists(st.sampled_from(["host", "device"]), max_size=2))
+    captured = draw(st.booleans())  # all on the device, in stretches that are captured
+    homes = draw(
+        st.lists(st.sampled_from(["device"] if captured else ["host", "host", "device"]), min_size=2, max_size=4)
+    )
+    rings = draw(st.lists(st.sampled_from(["device"] if captured else ["host", "device"]), max_size=2))
     names = [("array", k) for k in range(len(homes))] + [("ring", k) for k in range(len(rings))]
 
     def operand():
         return *draw(st.sampled_from(names)), draw(st.integers(-1, 1)), draw(st.sampled_from(range(len(PARTS))))
 
     def op():
-        return draw(st.sampled_from(KINDS)), operand(), operand(), draw(st.integers(-2, 3)), draw(st.booleans())
+        return (
+            draw(st.sampled_from(ON_DEVICES if captured else KINDS)),
+            operand(),
+            operand(),
+            draw(st.integers(-2, 3)),
+            draw(st.booleans()),
+        )
 
-    ops = [op() for _ in range(draw(st.integers(1, 7)))]
+    ops = [op() for _ in range(draw(st.integers(4 if captured else 1, 7)))]
     acts = st.one_of(
         st.tuples(st.just("replay"), st.integers(0, 5)),
         st.tuples(st.just("submit"), st.lists(st.integers(0, 4), min_size=1, max_size=3)),
@@ -55,7 +65,7 @@ def plans(draw):
         "until": draw(st.sampled_from([None, None, "host", "device"])),
         "nested": draw(st.booleans()),
         "cpus": draw(st.integers(1, 2)),
-        "launch_only": draw(st.booleans()),
+        "launch_only": captured or draw(st.booleans()),
     }
 
 
