@@ -74,6 +74,11 @@ def dependences(nodes: Sequence[Node]) -> list[tuple[int, ...]]:
     return found
 
 
+def in_turn(length: int) -> list[tuple[int, ...]]:
+    """One kernel after the other, as on one stream."""
+    return [(number - 1,) if number else () for number in range(length)]
+
+
 class Driver:
     """Those who call CUDA by hand, in C."""
 
@@ -201,43 +206,43 @@ def run(context: Context) -> None:
         context.versions["cuda"] = f"{device.model}, driver {device.driver}"
         driver = Driver(device.core.ordinal)
         for length in (64,) if context.quick else (64, 1024):
-            _graphs(context, machine, driver, length)
+            _graphs(context, machine, driver, f"chain of {length}", chain(length))
+        _graphs(context, machine, driver, "stencil of 8 x 8", stencil(8, 8))
         _metg(context, machine, driver)
     _mixed(context, driver)
 
 
-def _graphs(context: Context, machine: ost.Machine, driver: Driver, length: int) -> None:
-    """A chain of kernels that do next to nothing."""
-    nodes = chain(length)
+def _graphs(context: Context, machine: ost.Machine, driver: Driver, name: str, nodes: Sequence[Node]) -> None:
+    """Kernels that do next to nothing; graphs have the edges that the kernels need, replayed ones too."""
     with ExitStack() as stack:
         bench = Bench(machine, driver, nodes, stack)
         runs = {
             GRAPH: bench.graph(dependences(nodes)),
+            CHAINED: bench.graph(in_turn(len(nodes))),
             REPLAY: bench.replay(),
             LAUNCHES: bench.launches(),
             NATIVE: bench.native(),
         }
         bench.verify(runs)
-        contestants = [Contestant(name, each) for name, each in runs.items()]
-        context.compare(BENCHMARK, f"chain of {length}", contestants, GRAPH, "ns/step")
+        contestants = [Contestant(who, each) for who, each in runs.items()]
+        context.compare(BENCHMARK, name, contestants, GRAPH, "ns/step")
 
 
 def _metg(context: Context, machine: ost.Machine, driver: Driver) -> None:
     """The smallest kernel of a stencil at which half of what the device can do is done."""
     nodes = stencil(8, 8)
-    after = dependences(nodes)
-    in_turn = [(number - 1,) if number else () for number in range(len(nodes))]
+    after, chained = dependences(nodes), in_turn(len(nodes))
     grains = [1 << k for k in range(0, 16 if not context.quick else 8, 1 if not context.quick else 3)]
     times: dict[str, list[list[float]]] = {}
     for rounds in grains:
         with ExitStack() as stack:
             bench = Bench(machine, driver, nodes, stack)
             if rounds == grains[0]:
-                bench.verify({GRAPH: bench.graph(after), CHAINED: bench.graph(in_turn), REPLAY: bench.replay()})
+                bench.verify({GRAPH: bench.graph(after), CHAINED: bench.graph(chained), REPLAY: bench.replay()})
             bench.work(rounds)
             runs = {
                 GRAPH: bench.graph(after),
-                CHAINED: bench.graph(in_turn),
+                CHAINED: bench.graph(chained),
                 REPLAY: bench.replay(),
                 LAUNCHES: bench.launches(),
             }
