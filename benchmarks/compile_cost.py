@@ -1,4 +1,4 @@
-"""What it costs to capture and compile: native ops of three arrays each, from a thousand to a million."""
+"""What it costs to capture and compile: native ops of three arrays each, from a thousand to a million; then devices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 import ostinato as ost
+from benchmarks import compile_devices
 from benchmarks.context import Context
 from benchmarks.measure import Row
 
@@ -46,3 +47,4 @@ def run(context: Context) -> None:
         case = f"{n_ops:,} ops"
         context.rows += [Row("compile", case, name, "us/op", tuple(taken), None) for name, taken in samples.items()]
         context.rows.append(Row("compile", case, "core", "bytes/op", (core_bytes,), None))
+    compile_devices.run(context)
