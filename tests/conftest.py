@@ -3,7 +3,10 @@
 import gc
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +14,8 @@ from hypothesis import HealthCheck, settings
 import ostinato as ost
 from ostinato.measured import tune_graph
 from ostinato.measured.records import book, lookup
+
+ROOT = Path(__file__).parents[1]
 
 # No test asserts a time, so hypothesis must not either: machines are shared and slow ones exist.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,9 +42,15 @@ def _no_garbage_of_others() -> None:
 
 
 @pytest.fixture(scope="session")
-def mypy_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Whoever runs mypy first has it read NumPy's stubs, for all."""
-    return str(tmp_path_factory.mktemp("mypy"))
+def mypy() -> Callable[[Path], str]:
+    """Check a file as strictly as the project; what `make lint` has read, NumPy's stubs first, is not read again."""
+    pytest.importorskip("mypy")
+
+    def output(file: Path) -> str:
+        command = [sys.executable, "-m", "mypy", "--strict", str(file)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100).stdout
+
+    return output
 
 
 @pytest.fixture

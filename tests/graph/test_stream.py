@@ -3,8 +3,6 @@
 import copy
 import inspect
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -292,12 +290,10 @@ many(a)  # wrong
 """
 
 
-def test_type_checkers_let_calls_leave_out_a_stream_that_comes_first(tmp_path, mypy_cache):
-    pytest.importorskip("mypy")
+def test_type_checkers_let_calls_leave_out_a_stream_that_comes_first(tmp_path, mypy):
     file = tmp_path / "user.py"
     file.write_text(USER)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", mypy_cache, str(file)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100)
-    lines = [line for line in result.stdout.splitlines() if "error:" in line]
+    output = mypy(file)
+    lines = [line for line in output.splitlines() if "error:" in line]
     wrong = [number for number, line in enumerate(USER.splitlines(), 1) if line.endswith("# wrong")]
-    assert [int(line.split(":")[1]) for line in lines] == wrong, result.stdout
+    assert [int(line.split(":")[1]) for line in lines] == wrong, output
