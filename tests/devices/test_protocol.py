@@ -215,6 +215,26 @@ def test_what_is_captured_keeps_its_place_in_the_stream(later: Kind, streams: tu
     assert result[0] == 2.0
 
 
+def test_parts_that_are_captured_keep_the_order_that_they_need(kind: Kind, streams: tuple[int, int]) -> None:
+    source, middle, result = np.zeros(4), kind.array([-1.0] * 4), np.zeros(4)
+    whole, back = planned(source, middle), planned(middle, result)
+    first, second = pattern(middle[:1], 5.0), pattern(middle[1:2], 6.0)
+
+    def enqueue(recording: int, part: int) -> None:
+        if part in (0, 3):
+            kind.core.copy(recording, whole if part == 0 else back)
+        else:
+            kind.core.fill(recording, first if part == 1 else second)
+
+    sequence = kind.core.capture(streams[0], enqueue, [[], [0], [0], [1, 2]])
+    assert (sequence is not None) == kind.captures
+    for turn in range(4 if sequence is not None else 0):
+        source[:] = turn
+        kind.core.launch(streams[turn % 2], sequence)
+        assert kind.ended(streams[turn % 2]).wait() == 0
+        assert result.tolist() == [5.0, 6.0, turn, turn]
+
+
 def test_an_exception_while_capturing_is_raised(later: Kind, streams: tuple[int, int]) -> None:
     array = later.array([1.0])
 

@@ -122,6 +122,26 @@ def test_parameters_patch_the_executable_graph(machine: ost.Machine, tasks: Task
     assert (x.get() == 11_112.0).all()
 
 
+def test_kernels_of_a_step_that_run_side_by_side(machine: ost.Machine, tasks: Tasks) -> None:
+    """A stencil, wider than captures have branches."""
+    width, memory = 20, machine.processor("cuda:0").memory
+    values = [np.arange(1000.0) * at for at in range(width)]
+    now, then = ([memory.empty(1000, float) for _ in range(width)] for _ in range(2))
+    for array, value in zip(now, values, strict=True):
+        array.set(value)
+    with ost.capture() as graph:
+        for source, target in ((now, then), (then, now)):
+            for at in range(width):
+                tasks.add(target[at], source[at - 1], source[(at + 1) % width])
+                tasks.launched(target[at], 0.5, 1.0)
+    with graph.compile(machine) as program:
+        program.replay(10)
+    for _ in range(20):
+        values = [(values[at - 1] + values[(at + 1) % width]) * 0.5 + 1.0 for at in range(width)]
+    for array, value in zip(now, values, strict=True):
+        np.testing.assert_array_equal(array.get(), value)
+
+
 def test_rings_of_device_arrays(machine: ost.Machine, tasks: Tasks) -> None:
     memory = machine.processor("cuda:0").memory
     arrays = [memory.empty(10, float) for _ in range(3)]
