@@ -704,6 +704,36 @@ def test_verify_finds(home, fault, bed):
         assert contents(y).tolist() == [4, 5, 6]
 
 
+@pytest.mark.parametrize("home", ["host", "device"])
+@pytest.mark.parametrize("where", ["in its body", "on the device"])
+def test_verify_names_who_writes_an_array_itself_and_which(home, where, bed):
+    x, other = ints(1, 2, 3), ints(4, 5, 6)
+    if home == "device":
+        other = bed.array(other)
+    elif where == "on the device":
+        return  # a kernel reaches no array of the host
+
+    @ost.task
+    def sneaks(x: ost.ReadWrite, stream: ost.Stream):
+        bed.enqueue("shift", stream, (x,), 1)
+        if where == "on the device":
+            bed.enqueue("shift", stream, (other,), 1)
+        elif home == "device":
+            other.set(contents(other) + 1)
+        else:
+            other[:] += 1
+
+    with ost.capture() as g:
+        bed.shift(x, 1)
+        sneaks(x)
+        bed.shift(other, 1)
+    says = r"'sneaks'.* wrote to .*argument 1 'x' .*of 'shift'.*array itself"
+    with g.compile(bed.machine) as program, pytest.raises(ost.ContractError, match=says):
+        program.verify()
+    assert x.tolist() == [1, 2, 3]
+    assert contents(other).tolist() == [4, 5, 6]
+
+
 # Lifetimes
 
 

@@ -39,11 +39,10 @@ def verify_on_devices(
     plain = [original for original in originals if not original.objects]
     before = [contents(original.bytes).copy() for original in plain]
     try:
-        first = _CheckedRun(ops, binding, originals, 0xA5)
+        first = _CheckedRun(ops, binding, originals, before, 0xA5)
         first.run(steps, params)
-        _check_untouched(plain, before)
         if first.unwritten:
-            _CheckedRun(ops, binding, originals, 0x5A, first).run(steps, params)
+            _CheckedRun(ops, binding, originals, before, 0x5A, first).run(steps, params)
         stand_ins = StandIns(ops, binding, originals)
         ended = replayed(program, stand_ins, steps, values, objects)
         _check_untouched(plain, before)
@@ -82,6 +81,7 @@ class _CheckedRun:
         ops: Sequence[Op],
         binding: Substitution,
         originals: Sequence[Allocation],
+        saved: Sequence[Bytes],
         pattern: int,
         before: _CheckedRun | None = None,
     ) -> None:
@@ -90,7 +90,8 @@ class _CheckedRun:
         self.unwritten: dict[tuple[int, int, int], npt.NDArray[np.bool_]] = {}
         self._ops = ops
         self._binding = binding
-        self._lows = [original.low for original in originals if not original.objects]
+        self._originals = [original for original in originals if not original.objects]
+        self._saved = saved
         self._pattern = pattern
         self._before = before
 
@@ -122,9 +123,13 @@ class _CheckedRun:
             last = run_op(op, step, stand_ins, params)
         for place, array in arrays.items():
             if any(array is other or np.shares_memory(array, other) for other in noted):
-                self._refuse(op, argument(op, place))
+                raise _undeclared(op, argument(op, place))
         for number, (block, was) in enumerate(zip(memory, before, strict=True)):
             self._check_rest(op, number, block, was, written)
+        for original, was in zip(self._originals, self._saved, strict=True):
+            changed = contents(original.bytes) != was
+            if changed.any():
+                self._refuse(op, original, changed, ": it did so to the array itself, not through an argument")
         for place, array in filled.items():
             self._check_written(op, (step, op.index, place), contents(array))
         return last
@@ -141,14 +146,11 @@ class _CheckedRun:
                 begin = changed[array.ctypes.data - low :]
                 np.lib.stride_tricks.as_strided(begin, raw.shape, raw.strides)[...] = False
         if changed.any():
-            name = name_at(op, self._ops, self._binding, self._lows[number] + int(np.flatnonzero(changed)[0]))
-            self._refuse(op, name)
+            self._refuse(op, self._originals[number], changed)
 
-    def _refuse(self, op: Op, name: str) -> None:
-        raise ContractError(
-            f"{shown(op)} wrote to {name}, which it did not declare as written. Pass what a task writes as an "
-            f"argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
-        )
+    def _refuse(self, op: Op, original: Allocation, changed: npt.NDArray[np.bool_], how: str = "") -> None:
+        address = original.low + int(np.flatnonzero(changed)[0])
+        raise _undeclared(op, name_at(op, self._ops, self._binding, address), how)
 
     def _check_written(self, op: Op, place: tuple[int, int, int], values: Array) -> None:
         unwritten = (value_bytes(values) == self._pattern).all(-1)
@@ -158,3 +160,10 @@ class _CheckedRun:
                 raise left_unwritten(op, place, unwritten)
         elif unwritten.any():
             self.unwritten[place] = unwritten
+
+
+def _undeclared(op: Op, name: str, how: str = "") -> ContractError:
+    return ContractError(
+        f"{shown(op)} wrote to {name}, which it did not declare as written{how}. Pass what a task writes as an "
+        f"argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
+    )
