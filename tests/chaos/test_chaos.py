@@ -13,8 +13,7 @@ from chaos.run import Chaos, Size
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")), reason="no C compiler")
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_small_chaos(tmp_path: Path, seed: int) -> None:
-    chaos = Chaos(Size(candidates=100, simulated=6, kills=3, seed=seed), tmp_path)
+def test_a_small_chaos(tmp_path: Path) -> None:
+    chaos = Chaos(Size(candidates=100, simulated=6, kills=3, seed=1), tmp_path)
     chaos.run()
     assert chaos.faults == []
