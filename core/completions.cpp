@@ -11,6 +11,10 @@ namespace ostinato {
 
 namespace {
 
+// A wait that took so long, perhaps with a sleep and a wake in it, was not over while one would have polled. To poll
+// for that would only keep a core from a device that may need it.
+constexpr std::int64_t kLongWaitNs = 60'000;
+
 // The device has done what the token stood for. It may be late to leave here: what it touches is held.
 void completed(void* with, std::int32_t code) {
     Signal& signal = *static_cast<Signal*>(with);
@@ -48,9 +52,13 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
         op.device->notify(*mark->token, completed, &signal);
     }
     if (!signal.timeline.reached(value)) {
-        place.lane.block(signal.timeline, value);
+        if (signal.blocked_since == 0)
+            signal.blocked_since = monotonic_ns();
+        place.lane.block(signal.timeline, value, signal.takes_long);
         return {Result::kBlocked};
     }
+    if (signal.blocked_since != 0)
+        signal.takes_long = monotonic_ns() - std::exchange(signal.blocked_since, 0) > kLongWaitNs;
     Tail& tail = *place.lane.program->tails[op.stream];
     if (place.run.trace && !tail.timeline.reached(mark->notices)) {
         place.lane.block(tail.timeline, mark->notices);

@@ -34,6 +34,9 @@ struct Signal : std::enable_shared_from_this<Signal> {
     // --- of a completion that is armed: its device's, until the timeline is reached ---
     std::shared_ptr<Signal> held;  // itself: the device may be slow to leave it, and the program gone then
     std::int32_t code = 0;         // how the work ended
+    // --- the holder's of the lane, of a completion ---
+    std::int64_t blocked_since = 0;  // 0: it is not
+    bool takes_long = false;         // its last wait was longer than polling is worth while
 
     void reach(std::uint64_t value);
 };

@@ -22,6 +22,7 @@ struct alignas(kLinePair) Lane {
     // exactly by whoever finds the claim free.
     std::atomic<Timeline*> blocked_on{nullptr};
     std::atomic<std::uint64_t> blocked_until{0};
+    std::atomic<bool> waits_long{false};  // likewise a hint: polling is not worth while
     std::atomic<std::int32_t> priority{0};
     // For stoppers: the run the lane is in, and the furthest step it has begun (see Program::stop).
     std::atomic<std::uint64_t> run_index{0};
@@ -64,7 +65,8 @@ struct alignas(kLinePair) Lane {
         return t == nullptr ||
                t->value.load(std::memory_order_relaxed) >= blocked_until.load(std::memory_order_relaxed);
     }
-    void block(Timeline& on, std::uint64_t until) {
+    void block(Timeline& on, std::uint64_t until, bool takes_long = false) {
+        waits_long.store(takes_long, std::memory_order_relaxed);
         blocked_on.store(&on, std::memory_order_relaxed);
         blocked_until.store(until, std::memory_order_relaxed);
     }

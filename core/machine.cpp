@@ -24,6 +24,7 @@ std::vector<std::weak_ptr<Machine>> all_machines;  // guarded by all_mutex
 void before_fork() {
     all_mutex.lock();
     parking_mutex().lock();
+    wait_for_ringers();
 }
 
 void after_fork() {
@@ -75,6 +76,8 @@ Machine::Machine(std::size_t n_seats, bool is_crowded, PythonObjectHandle its_in
     }
 }
 
+Machine::~Machine() { wait_for_ringers(); }
+
 std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init) {
     prepare_process();
     std::shared_ptr<Machine> machine(new Machine(cores.size(), crowded, std::move(init)));
@@ -104,7 +107,7 @@ void Machine::close(bool join) {
     if (!closing_.exchange(true, std::memory_order_acq_rel)) {
         call_attention();
         for (auto& seat : seats_)
-            seat->doorbell.ring();
+            seat->doorbell.ring_everybody();
         wake_own();
     }
     std::vector<std::thread> threads;

@@ -25,6 +25,9 @@ public:
     // One seat per entry of `cores`: the core its worker is pinned to, or -1. `crowded`: there are more seats than
     // cores, so that polling takes the core from somebody.
     static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init);
+    ~Machine();
+    Machine(const Machine&) = delete;
+    Machine& operator=(const Machine&) = delete;
 
     // Tells every thread to end, and waits for them if `join`. Runs have ended by then.
     void close(bool join);

@@ -114,7 +114,7 @@ bool Machine::should_take_calls(const Seat& seat) {
 
 void Machine::ring_all() {
     for (auto& seat : seats_)
-        seat->doorbell.ring();
+        seat->doorbell.ring_everybody();
 }
 
 void Machine::call_attention() {

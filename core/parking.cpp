@@ -1,6 +1,9 @@
 #include "parking.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <thread>
 
 namespace ostinato {
 
@@ -10,6 +13,9 @@ std::mutex& parking_mutex() {
 }
 
 namespace {
+
+// How many threads have taken seats from timelines that they are about to ring.
+std::atomic<std::uint32_t> ringers{0};
 
 void set_least(Timeline& timeline) {
     std::uint64_t least = kNever;
@@ -65,14 +71,31 @@ bool covered(const Seat& seat, const Lane& lane) {
 }  // namespace
 
 void wake_waiters(Timeline& timeline, std::uint64_t value) {
-    const std::lock_guard<std::mutex> lock(parking_mutex());
-    std::erase_if(timeline.waiters, [&](const Timeline::Waiter& waiter) {
-        if (waiter.value > value)
-            return false;
-        waiter.seat->doorbell.ring();
-        return true;
-    });
-    set_least(timeline);
+    // Most are rung without the lock: who wakes up asks for it, and would sleep again.
+    std::array<Seat*, 8> later;
+    std::size_t n_later = 0;
+    {
+        const std::lock_guard<std::mutex> lock(parking_mutex());
+        std::erase_if(timeline.waiters, [&](const Timeline::Waiter& waiter) {
+            if (waiter.value > value)
+                return false;
+            if (n_later < later.size())
+                later[n_later++] = waiter.seat;
+            else
+                waiter.seat->doorbell.ring();
+            return true;
+        });
+        set_least(timeline);
+        ringers.fetch_add(1, std::memory_order_relaxed);
+    }
+    for (std::size_t i = 0; i < n_later; ++i)
+        later[i]->doorbell.ring();
+    ringers.fetch_sub(1, std::memory_order_release);
+}
+
+void wait_for_ringers() {
+    while (ringers.load(std::memory_order_acquire) != 0)
+        std::this_thread::yield();
 }
 
 bool may_take_over(const Machine& machine, const Lane& lane) {

@@ -16,6 +16,9 @@ std::mutex& parking_mutex();
 // The caller has read its doorbell's ticket before.
 bool fall_asleep(Machine& machine, Seat& seat);
 
+// Until whoever has taken seats from a timeline has rung them. Before seats end, and before a fork.
+void wait_for_ringers();
+
 // The seat has a server again.
 void wake_up(Machine& machine, Seat& seat);
 

@@ -15,7 +15,7 @@ constexpr std::int64_t kFirstBudget = 4;        // in a lane whose operations ma
 constexpr int kAlonePatience = 64;              // what a result takes from core to core, many times over
 constexpr int kPatience = 8;                    // about what it takes to turn to another lane
 constexpr std::int64_t kPollNs = 40'000;        // about what a sleep and a wake cost
-constexpr std::int64_t kCrowdedPollNs = 1'000;  // polling takes the core from somebody who has work
+constexpr std::int64_t kShortPollNs = 1'000;    // polling takes the core from somebody who has work
 constexpr std::int64_t kSignalNs = 20'000'000;  // a caller asleep looks at signals this often
 
 thread_local const Server* serving = nullptr;
@@ -228,11 +228,33 @@ bool Server::serve_one() {
     return false;
 }
 
+// Whether a device is waited for that has kept this seat waiting for long, and by all of its lanes: some of them
+// through others.
+bool Server::waits_long() const {
+    bool found = false;
+    for (const Seat::Listed& listed : seat.own) {
+        const Lane& lane = *listed.lane;
+        const Timeline* const timeline = lane.blocked_on.load(std::memory_order_relaxed);
+        if (lane.waits_long.load(std::memory_order_relaxed)) {
+            found = true;
+        } else if (timeline != &listed.program->frontier) {
+            const auto& lanes = listed.program->lanes;
+            if (std::none_of(lanes.begin(), lanes.end(), [&](const auto& other) {
+                    return &other->timeline == timeline && other->order->home == seat.index;
+                }))
+                return false;
+        }
+    }
+    return found;
+}
+
 bool Server::polled_enough() {
-    if (polls_++ == 0)
+    if (polls_++ == 0) {
         polling_since_ = monotonic_ns();
-    else if (polls_ % 16 == 0 && monotonic_ns() - polling_since_ > (machine.crowded ? kCrowdedPollNs : kPollNs))
+        polling_for_ = machine.crowded || waits_long() ? kShortPollNs : kPollNs;
+    } else if (polls_ % 16 == 0 && monotonic_ns() - polling_since_ > polling_for_) {
         return true;
+    }
     relax();
     return false;
 }
@@ -302,7 +324,7 @@ bool Server::serve_until_done(const Run& run) {
         polls_ = 0;
         if (fall_asleep(machine, seat)) {
             if (!run.done.load(std::memory_order_acquire))
-                seat.doorbell.sleep(ticket, kSignalNs);
+                seat.doorbell.sleep_first(ticket, kSignalNs);
             wake_up(machine, seat);
             if (!python.check())
                 return false;

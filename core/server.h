@@ -68,10 +68,11 @@ private:
     bool calls_have_turn(std::int64_t now);
     void retire_idle();
     bool polled_enough();
+    bool waits_long() const;
 
     const FloatingPointMode own_mode_;
     FloatingPointMode mode_;
-    std::int64_t turn_started_ = 0, polling_since_ = 0;
+    std::int64_t turn_started_ = 0, polling_since_ = 0, polling_for_ = 0;
     std::int64_t granted_ = 0, looked_ = 0;  // the budget that was granted when the clock was looked at last
     bool calls_turn_ = false;                // among equals, it is the turn of calls, not of lanes
     std::int64_t calls_turn_since_ = 0;

@@ -18,6 +18,7 @@ def test_the_worker_takes_up_what_is_left(visited):
         (Protocol(fences=False), False),
         (Protocol(stands_up_first=False), False),
         (Protocol(rings_again=False), False),
+        (Protocol(first_no_more=False), False),
         (Protocol(counts_held_lanes=False), True),
     ],
     ids=str,
