@@ -56,9 +56,12 @@ std::int32_t wait_for_tokens(const DevicePlan& devices, const Lane& lane, const 
     return 0;
 }
 
-std::int32_t record_token(const Lane& lane, DeviceOp& op) {
+// `sequence`: what was launched last.
+std::int32_t record_token(const Lane& lane, DeviceOp& op, Sequence* sequence = nullptr) {
     DeviceOp::Mark& mark = op.marks[lane.step & (op.marks.size() - 1)];
-    const std::int32_t code = op.device->record(op.handle, mark.token);
+    std::int32_t code = 0;
+    if (sequence == nullptr || !sequence->end(mark.token))
+        code = op.device->record(op.handle, mark.token);
     if (code == 0) {
         mark.step = lane.step;
         mark.notices = lane.program->tails[op.stream]->armed;
@@ -184,7 +187,7 @@ std::uint32_t launch(Server& server, Lane& lane, const Segment& segment, Sequenc
     for (std::uint32_t at = segment.begin; at < segment.end; ++at)
         mark(devices, lane, devices.ops[index[at]]);
     if (last.records)
-        code = record_token(lane, last);
+        code = record_token(lane, last, &sequence);
     good = code == 0 || fail(server, lane, last, code);
     return segment.end;
 }

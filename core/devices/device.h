@@ -58,6 +58,9 @@ class Sequence {
 public:
     virtual ~Sequence() = default;
     virtual std::int32_t launch(StreamHandle stream) = 0;
+    // Makes `token`, null or one that was recorded before, stand for the end of what was launched last, as if it were
+    // recorded then, where the device tells of that anyway. False: it is to be recorded.
+    virtual bool end(std::unique_ptr<Token>&) { return false; }
 };
 
 class Device {

@@ -2,6 +2,7 @@
 
 #include "devices/opencl_capture.h"
 #include "devices/opencl_recording.h"
+#include "devices/opencl_sequence.h"
 
 namespace ostinato {
 
@@ -10,11 +11,6 @@ using namespace opencl;
 namespace {
 
 Queue queue_of(StreamHandle stream) { return reinterpret_cast<Queue>(stream); }
-
-class EventToken : public Token {
-public:
-    OwnedEvent event;
-};
 
 bool running(const Api& api, Event event) {
     Int status = kSuccess;
