@@ -24,7 +24,8 @@ from ostinato.measured.records.lookup import POLICY, Known
 from ostinato.measured.records.record import Record
 from ostinato.measured.reports import Reports
 from ostinato.tune import worker
-from ostinato.tune.policy import Budget, positive
+from ostinato.tune.limits import positive
+from ostinato.tune.policy import Budget
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import Result

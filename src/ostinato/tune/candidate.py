@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from numbers import Integral, Real
 from string import Formatter
 from typing import Any
 
 from ostinato.include_path import get_include
 from ostinato.tune.canonical import canonical, hashed, plain
+from ostinato.tune.limits import positive, whole
 
 __all__ = ["Call", "Candidate", "Command", "importable_name"]
 
@@ -88,8 +88,8 @@ class Candidate:
             argv=_words("argv", argv),
             env=_environment(env),
             cwd=None if cwd is None else _text("cwd", cwd),
-            timeout=_seconds(timeout),
-            iterations=_count(iterations),
+            timeout=None if timeout is None else positive("timeout", timeout),
+            iterations=whole("iterations", iterations),
             build=None if build is None else _words("build", build),
         )
 
@@ -318,26 +318,6 @@ def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
             raise ValueError(f"env holds the name {name!r}, which no environment can")
         _text(f"env[{name!r}]", value)
     return dict(env)
-
-
-def _seconds(timeout: object) -> float | None:
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, Real):
-        raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
-    seconds = float(timeout)
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"timeout is positive and finite, not {timeout!r}")
-    return seconds
-
-
-def _count(iterations: object) -> int:
-    if isinstance(iterations, bool) or not isinstance(iterations, Integral):
-        raise TypeError(f"iterations is a whole number, not {iterations!r}")
-    count = int(iterations)
-    if count < 1:
-        raise ValueError(f"iterations is at least 1, not {iterations}")
-    return count
 
 
 def importable_name(what: str, function: str | Callable[..., Any]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Literal
 
-__all__ = ["Budget", "Policy", "positive"]
+from ostinato.tune.limits import positive, whole
+
+__all__ = ["Budget", "Policy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Policy:
         if self.cache not in ("cold", "warm"):
             raise ValueError(f'cache is "cold" or "warm", not {self.cache!r}')
         object.__setattr__(self, "rel_ci", positive("rel_ci", self.rel_ci))
-        object.__setattr__(self, "min_samples", _count("min_samples", self.min_samples))
+        object.__setattr__(self, "min_samples", whole("min_samples", self.min_samples))
         object.__setattr__(self, "max_seconds", positive("max_seconds", self.max_seconds))
 
 
@@ -81,25 +81,4 @@ class Budget:
         if self.seconds is not None:
             object.__setattr__(self, "seconds", positive("seconds", self.seconds))
         if self.candidates is not None:
-            object.__setattr__(self, "candidates", _count("candidates", self.candidates))
-
-
-# Equal values must look equal in the key of the store: both return plain Python numbers, of one type.
-
-
-def positive(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} is a number, not {value!r}")
-    number = float(value)
-    if not (number > 0 and math.isfinite(number)):
-        raise ValueError(f"{name} is positive and finite, not {value!r}")
-    return number
-
-
-def _count(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} is a whole number, not {value!r}")
-    number = int(value)
-    if number < 1:
-        raise ValueError(f"{name} is at least 1, not {value}")
-    return number
+            object.__setattr__(self, "candidates", whole("candidates", self.candidates))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ostinato.tune.candidate import Candidate
+from ostinato.tune.limits import whole
 from ostinato.tune.result import Result
 from ostinato.tune.space import Space
 from ostinato.tune.status import Status
@@ -114,7 +115,7 @@ class Random(Strategy):
         self, space: Space, make: Callable[[dict[str, Any]], Candidate], n: int | None = None, seed: int = 0
     ) -> None:
         if n is not None:
-            _count(n)
+            whole("n", n)
         self._make = make
         self._left = n
         self._space = space
@@ -173,7 +174,7 @@ class Optuna(Strategy):
             ) from error
         self._space = space
         self._make = make
-        self._left = _count(n)
+        self._left = whole("n", n)
         self._draws = _Draws(space, random.Random(seed))
         self._candidates: dict[int, str | None] = {}  # by number in the space; None if it is excluded
         self._running: dict[str, Any] = {}  # by candidate: trials whose end Optuna was not told
@@ -290,11 +291,3 @@ def _ascends(values: tuple[Any, ...]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values) and all(
         one < other for one, other in itertools.pairwise(values)
     )
-
-
-def _count(n: int) -> int:
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise TypeError(f"n is a whole number, not {n!r}")
-    if n < 1:
-        raise ValueError(f"n is at least 1, not {n}")
-    return n

@@ -18,8 +18,9 @@ from ostinato.tune.intake import Intake
 from ostinato.tune.known import Known
 from ostinato.tune.lease.devices import devices as devices_named
 from ostinato.tune.ledger import Ledger
+from ostinato.tune.limits import positive
 from ostinato.tune.offers import Strategy, offers
-from ostinato.tune.policy import Budget, Policy, positive
+from ostinato.tune.policy import Budget, Policy
 from ostinato.tune.process.loop import Loop
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.race.race import Race

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ostinato.tune.status import Status
-from ostinato.tune.wording import duration, one_line, setting
+from ostinato.tune.wording import counted, duration, one_line, setting
 from ostinato.view.files import replacing
 from ostinato.view.timeline import COLOURS, INK
 
@@ -229,14 +229,10 @@ def _caption(reports: Mapping[str, Report]) -> str:
         if report.best.time_ns and report.default.time_ns
     ]
     variants = sum(len(report.results) for report in reports.values())
-    said = f"{_counted(len(reports), 'case')}, {_counted(variants, 'variant')}"
+    said = f"{counted(len(reports), 'case')}, {counted(variants, 'variant')}"
     if not gains:
         return f"{said}: nothing is faster than its default"
-    return f"{said}: {_counted(len(gains), 'case')} faster than by default, up to {max(gains):.2f}x"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{said}: {counted(len(gains), 'case')} faster than by default, up to {max(gains):.2f}x"
 
 
 def _name(result: Result) -> str:

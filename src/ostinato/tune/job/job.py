@@ -60,8 +60,9 @@ from ostinato.errors import TuningError
 from ostinato.tune.candidate import Candidate, importable_name
 from ostinato.tune.canonical import plain
 from ostinato.tune.job.expression import constraint
+from ostinato.tune.limits import positive
 from ostinato.tune.offers import Strategy
-from ostinato.tune.policy import Budget, Policy, positive
+from ostinato.tune.policy import Budget, Policy
 from ostinato.tune.space import Space
 from ostinato.tune.strategies import Exhaustive, Optuna, Random
 
