@@ -123,8 +123,14 @@ std::int32_t CudaDevice::open(StreamHandle& stream) {
 
 void CudaDevice::close(StreamHandle stream) {
     const Current current(*this);
-    if (current.code == kSuccess)
-        api_->stream_destroy(stream_of(stream));
+    if (current.code != kSuccess)
+        return;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (const auto found = recorders_.extract(stream))
+            spare_.insert(spare_.end(), found.mapped().begin(), found.mapped().end());
+    }
+    api_->stream_destroy(stream_of(stream));
 }
 
 std::int32_t CudaDevice::copy(StreamHandle stream, const Transfer& transfer) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -65,8 +66,8 @@ private:
 
     std::int32_t enter(cuda::Context& context);
     std::int32_t instantiate(cuda::Graph graph, cuda::GraphExec& exec, std::uint64_t& nodes);
-    std::int32_t recorders(std::uint32_t count, std::vector<cuda::Stream>& streams);
-    void recorded(const std::vector<cuda::Stream>& streams);
+    std::int32_t recorders(StreamHandle of, std::uint32_t count, std::vector<cuda::Stream>& streams);
+    void recorded(StreamHandle of, const std::vector<cuda::Stream>& streams);
     void retire(cuda::GraphExec exec, std::uint64_t nodes);
 
     // An executable graph that nothing launches any more: one of the same form is made of it by an update.
@@ -81,7 +82,10 @@ private:
     const MadeHere made_;
     std::mutex mutex_;
     std::atomic<cuda::Context> context_{nullptr};
-    std::vector<cuda::Stream> recorders_;  // streams that work is captured on, when nobody uses them
+    // Streams that work is captured on, when nobody uses them: those of an open stream, on which all that was captured
+    // is launched, so that what libraries keep by stream is used by one after the other; and those of none.
+    std::map<StreamHandle, std::vector<cuda::Stream>> recorders_;
+    std::vector<cuda::Stream> spare_;
     std::vector<Retired> retired_;
     std::unique_ptr<cuda::Watcher> watcher_;
 };

@@ -74,13 +74,13 @@ private:
 // Parts on streams that leave the first one and come back to it.
 class CudaDevice::Recording {
 public:
-    Recording(CudaDevice& device, const Parts& parts)
-        : device_(device), parts_(parts), branches_(parts.after), marks_(*device.api_) {}
+    Recording(CudaDevice& device, StreamHandle stream, const Parts& parts)
+        : device_(device), stream_(stream), parts_(parts), branches_(parts.after), marks_(*device.api_) {}
 
     // Before the capture begins.
     std::int32_t prepare() {
         const std::int32_t code = branches_.count > 1 ? marks_.make(branches_.marks + 1) : kSuccess;
-        return code != kSuccess ? code : device_.recorders(std::max(branches_.count, 1U), streams_);
+        return code != kSuccess ? code : device_.recorders(stream_, std::max(branches_.count, 1U), streams_);
     }
     cuda::Stream first() const { return streams_.front(); }
 
@@ -105,7 +105,7 @@ public:
     void end(bool well) {
         marks_.clear();
         if (well)
-            device_.recorded(streams_);
+            device_.recorded(stream_, streams_);
         else
             for (const cuda::Stream stream : streams_)
                 device_.api_->stream_destroy(stream);
@@ -133,17 +133,18 @@ private:
     }
 
     CudaDevice& device_;
+    const StreamHandle stream_;  // that is to run it
     const Parts& parts_;
     const cuda::Branches branches_;
     Marks marks_;
     std::vector<cuda::Stream> streams_;
 };
 
-std::unique_ptr<Sequence> CudaDevice::capture(StreamHandle, const Parts& parts, std::int32_t& code) {
+std::unique_ptr<Sequence> CudaDevice::capture(StreamHandle stream, const Parts& parts, std::int32_t& code) {
     const Current current(*this);
     if ((code = current.code) != kSuccess)
         return nullptr;
-    Recording recording(*this, parts);
+    Recording recording(*this, stream, parts);
     if ((code = recording.prepare()) != kSuccess)
         return nullptr;
     // Thread-local: what other threads do meanwhile is theirs.
@@ -196,13 +197,16 @@ std::int32_t CudaDevice::instantiate(cuda::Graph graph, cuda::GraphExec& exec, s
     return api_->graph_instantiate(&exec, graph, 0);
 }
 
-// Streams to capture on, which nobody uses.
-std::int32_t CudaDevice::recorders(std::uint32_t count, std::vector<cuda::Stream>& streams) {
+// Streams to capture on what one stream is to run.
+std::int32_t CudaDevice::recorders(StreamHandle of, std::uint32_t count, std::vector<cuda::Stream>& streams) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        const std::size_t taken = std::min<std::size_t>(count, recorders_.size());
-        streams.assign(recorders_.end() - static_cast<std::ptrdiff_t>(taken), recorders_.end());
-        recorders_.resize(recorders_.size() - taken);
+        for (std::vector<cuda::Stream>* const from : {&recorders_[of], &spare_}) {
+            while (streams.size() < count && !from->empty()) {
+                streams.push_back(from->back());
+                from->pop_back();
+            }
+        }
     }
     std::int32_t code = kSuccess;
     while (code == kSuccess && streams.size() < count) {
@@ -212,13 +216,13 @@ std::int32_t CudaDevice::recorders(std::uint32_t count, std::vector<cuda::Stream
             streams.push_back(stream);
     }
     if (code != kSuccess)
-        recorded(streams);
+        recorded(of, streams);
     return code;
 }
 
-void CudaDevice::recorded(const std::vector<cuda::Stream>& streams) {
+void CudaDevice::recorded(StreamHandle of, const std::vector<cuda::Stream>& streams) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    recorders_.insert(recorders_.end(), streams.begin(), streams.end());
+    recorders_[of].insert(recorders_[of].end(), streams.rbegin(), streams.rend());
 }
 
 // The driver lets its last launch end, whether it is updated or destroyed.

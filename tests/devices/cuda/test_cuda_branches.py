@@ -100,6 +100,26 @@ def test_there_are_only_so_many_streams(controls: Controls) -> None:
     assert controls.calls("cuStreamCreate") == created + 1, "but for the one of this test, they are used again"
 
 
+def test_what_streams_run_side_by_side_is_captured_on_others(device: CudaDevice, controls: Controls) -> None:
+    streams = [device.core.open() for _ in range(2)]
+
+    def used(stream: int) -> list[int]:
+        found: list[int] = []
+        device.core.capture(stream, lambda recording, part: found.append(recording), [[], [], [0]])
+        return found
+
+    first, second = (used(stream) for stream in streams)
+    assert not set(first) & set(second)
+    assert used(streams[0]) == first
+    created = controls.calls("cuStreamCreate")
+    for stream in streams:
+        device.core.close(stream)
+    third = device.core.open()
+    assert set(used(third)) <= {*first, *second}, "those of streams that are closed are used again"
+    assert controls.calls("cuStreamCreate") == created + 1
+    device.core.close(third)
+
+
 def test_a_part_may_use_other_streams(controls: Controls) -> None:
     device = fake_devices()[0]
     cuda = kernels(library(), device)
