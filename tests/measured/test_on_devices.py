@@ -335,3 +335,37 @@ def test_arrays_that_overlap_on_a_device_do_so_in_copies(device: fake.FakeDevice
     reports = graph_of(shift, room[:6], room[1:7]).tune(machine, progress=False)
     assert statuses(reports["shift on fake"]) == {"there": "ok", "apart": "wrong_result"}
     assert (room.get() == np.arange(8.0)).all()
+
+
+@pytest.mark.parametrize("home", ["host", "fake:0"])
+def test_verify_runs_the_task_itself_beside_a_variant_of_a_device(home: str, machine: ost.Machine) -> None:
+    @ost.task
+    def clipped(src: ost.Read, dst: ost.Write) -> None:
+        time.sleep(SLOW)
+        np.multiply(src, 2, out=dst)
+        dst[src > 100] = 0
+
+    @clipped.variant(on="fake")
+    def there(src: ost.Read, dst: ost.Write, stream: ost.Stream) -> None:
+        fake.launch(stream, doubled, src, dst, delay=FAST)
+
+    src: Any = np.arange(8.0)
+    dst: Any = np.zeros(8)
+    if home != "host":
+        src, dst = (machine.processor(home).memory.empty(8, np.float64) for _ in range(2))
+        src.set(np.arange(8.0))
+        dst.set(0)
+    graph = graph_of(clipped, src, dst)
+    graph.tune(machine)
+    with graph.compile(machine) as program:
+        assert "variant there" in program.explain()
+        program.verify(2)
+        if home == "host":
+            src += 200
+        else:
+            src.set(src.get() + 200)
+        with pytest.raises(
+            ost.ContractError, match=r"'clipped' \(variant there\) does not give what .* argument 2 'dst'"
+        ):
+            program.verify()
+    assert not (dst if home == "host" else dst.get()).any()

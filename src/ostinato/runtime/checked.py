@@ -24,7 +24,15 @@ from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_s
 if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
 
-__all__ = ["CheckedRun", "argument", "first_index", "left_unwritten", "name_at"]
+__all__ = [
+    "CheckedRun",
+    "argument",
+    "check_as_recorded",
+    "first_index",
+    "is_to_be_as_recorded",
+    "left_unwritten",
+    "name_at",
+]
 
 Place: TypeAlias = tuple[int, int, int]
 """A step, an op's index, and the place of one of its operands."""
@@ -85,7 +93,7 @@ class CheckedRun:
         read = [array for place, array in arrays.items() if op.operands[place].mode & READ]
         filled = {place: self._fill(arrays[place], read) for place in written if op.operands[place].mode == WRITE}
         wanted = {}
-        if self._before is None and len(captured) == len(op.operands) and _is_to_be_as_recorded(op):
+        if self._before is None and len(captured) == len(op.operands) and is_to_be_as_recorded(op):
             wanted = self._run_recorded(op, step, stand_ins, params, {place: captured[place] for place in written})
         last = run_op(op, step, stand_ins, params)
         for place in written:
@@ -97,7 +105,7 @@ class CheckedRun:
                 _assign(original, arrays[place])
         self._check_rest(op)
         for place, array in wanted.items():
-            _check_as_recorded(op, (step, op.index, place), array, arrays[place])
+            check_as_recorded(op, (step, op.index, place), array, arrays[place])
         for place in written:
             self._check_repeated(op, (step, op.index, place), arrays[place])
         return last
@@ -165,11 +173,12 @@ class CheckedRun:
             )
 
 
-def _is_to_be_as_recorded(op: Op) -> bool:
+def is_to_be_as_recorded(op: Op) -> bool:
+    """Whether an op runs a variant that was found to give what the task itself gives."""
     return op.variant is not None and math.isfinite(op.rtol)
 
 
-def _check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
+def check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
     """A variant gives what the task itself gives."""
     from ostinato.measured.measuring.same import array_difference
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.compile.variants import as_recorded
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.eager import noted_writes
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE
-from ostinato.runtime.checked import argument, left_unwritten, name_at
+from ostinato.runtime.checked import argument, check_as_recorded, is_to_be_as_recorded, left_unwritten, name_at
 from ostinato.runtime.copies import Allocation, StandIns, allocations
 from ostinato.runtime.memory import Bytes, assign, contents, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
@@ -119,6 +120,10 @@ class _CheckedRun:
             assign(array, np.full(size, self._pattern, np.uint8).view(array.dtype)[..., 0])
         memory = self.stand_ins.memory.plain
         before = [contents(block).copy() for block in memory]
+        wanted = {}
+        if self._before is None and len(arrays) == len(op.operands) and is_to_be_as_recorded(op):
+            places = [place for place in arrays if op.operands[place].mode & WRITE]
+            wanted = _of_task_itself(op, step, stand_ins, params, {place: arrays[place] for place in places})
         with noted_writes() as noted:
             last = run_op(op, step, stand_ins, params)
         for place, array in arrays.items():
@@ -132,6 +137,8 @@ class _CheckedRun:
                 self._refuse(op, original, changed, ": it did so to the array itself, not through an argument")
         for place, array in filled.items():
             self._check_written(op, (step, op.index, place), contents(array))
+        for place, array in wanted.items():
+            check_as_recorded(op, (step, op.index, place), array, contents(arrays[place]))
         return last
 
     def _check_rest(self, op: Op, number: int, block: Bytes, was: Bytes, written: Sequence[Array]) -> None:
@@ -160,6 +167,18 @@ class _CheckedRun:
                 raise left_unwritten(op, place, unwritten)
         elif unwritten.any():
             self.unwritten[place] = unwritten
+
+
+def _of_task_itself(
+    op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any], written: Mapping[int, Array]
+) -> dict[int, Array]:
+    """Return what the task that was recorded writes, and put back what was there."""
+    before = {place: contents(array).copy() for place, array in written.items()}
+    run_op(as_recorded(op), step, stand_ins, params)
+    found = {place: contents(array).copy() for place, array in written.items()}
+    for place, array in written.items():
+        assign(array, before[place])
+    return found
 
 
 def _undeclared(op: Op, name: str, how: str = "") -> ContractError:
