@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -125,6 +125,7 @@ class _Result:
         self._used = used
         self._followed = followed
         self._mirrors = Mirrors(used.extents(), used.home_of)
+        self._known_pairs: dict[tuple[tuple[int, ...], int, int], tuple[tuple[Array, Array], ...]] = {}
         self._groups, self._group_of = copy_groups(
             followed, lambda unit: used.units.all[unit].allocation, used.sequence
         )
@@ -208,13 +209,17 @@ class _Result:
         pairs = tuple(self._pairs(members, group.source, group.target) for members in group.members)
         return Transferred(group.source, group.target, pairs)
 
-    def _pairs(self, members: Sequence[int], source: int, target: int) -> tuple[tuple[Array, Array], ...]:
+    def _pairs(self, members: tuple[int, ...], source: int, target: int) -> tuple[tuple[Array, Array], ...]:
         if not members:
             return ()
-        allocation = self._used.units.all[members[0]].allocation
-        arrays = self._used.arrays(members, target)
-        at: Callable[[Array, int], Array] = lambda array, memory: self._mirrors.at(array, allocation, memory)  # noqa: E731
-        return tuple((at(array, source), at(array, target)) for array in arrays)
+        known = self._known_pairs.get((members, source, target))
+        if known is None:
+            allocation = self._used.units.all[members[0]].allocation
+            known = self._known_pairs[members, source, target] = tuple(
+                (self._mirrors.at(array, allocation, source), self._mirrors.at(array, allocation, target))
+                for array in self._used.arrays(members, target)
+            )
+        return known
 
     def _name(self, group: CopyGroup) -> str:
         where = HOST_NAME if group.target == HOST else self._devices[group.target].name
@@ -237,7 +242,7 @@ class _Result:
                 flag_of[memory] = len(flags.write_backs)
                 device = home if memory == HOST else memory
                 flags.write_backs.append(
-                    WriteBack(flag_of[memory], device, memory, home, self._pairs(members, memory, home), stale)
+                    WriteBack(flag_of[memory], device, memory, home, self._pairs(tuple(members), memory, home), stale)
                 )
             for index, phase, memory in written:
                 flags.device.setdefault(index, flags.write_backs[next(iter(flag_of.values()))].device)
@@ -249,7 +254,7 @@ class _Result:
         for number, tables in enumerate(flags.found):
             for index, told in tables.items():
                 every = own.get(index) or math.lcm(*{period for _, period in told})
-                row = [set[int]() for _ in range(every)]
+                row: list[set[int]] = [set() for _ in range(every)]
                 for (phase, period), numbers in told.items():
                     for place in range(phase % math.gcd(period, every), every, math.gcd(period, every)):
                         row[place] |= numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -43,15 +44,21 @@ class CopyGroup(NamedTuple):
     @property
     def activity(self) -> Activity | None:
         """When there is something to copy; None: in every step."""
-        period = self.period
-        columns = max((r + 1 for r in range(period) if (r in self.first) != self.later), default=0)
-        any_in = np.array([bool(units) for units in self.members])
-        if not columns and self.later and any_in.all():
-            return None
-        since = np.arange(columns)
-        phase = (np.arange(period)[:, None] + since) % period
-        needed = np.array([r in self.first for r in since.tolist()], np.bool_)
-        return (any_in[phase] & needed).astype(np.uint8), (any_in & self.later).astype(np.uint8)
+        return _activity(self.first, self.later, tuple(map(bool, self.members)))
+
+
+@lru_cache(256)
+def _activity(first: frozenset[int], later: bool, any_in: tuple[bool, ...]) -> Activity | None:
+    """Return when there is something to copy, by steps modulo the period; the arrays are not to be changed."""
+    period = len(any_in)
+    columns = max((r + 1 for r in range(period) if (r in first) != later), default=0)
+    some = np.array(any_in)
+    if not columns and later and some.all():
+        return None
+    since = np.arange(columns)
+    phase = (np.arange(period)[:, None] + since) % period
+    needed = np.array([r in first for r in since.tolist()], np.bool_)
+    return (some[phase] & needed).astype(np.uint8), (some & later).astype(np.uint8)
 
 
 def copy_groups(

@@ -139,16 +139,12 @@ class _DeviceTables(Tables):
         self._views.kept = self._arrays.kept
         coherent = self._staged.coherent
         write_backs = []
-        for write_back in coherent.write_backs:
-            device = self._staged.devices[write_back.device]
-            stream = next(
-                (
-                    self._streams[number]
-                    for number in self._outward
-                    if self._staged.streams.device[number] == write_back.device
-                ),
-            )
-            write_backs.append((write_back.flag, stream, self._transfer(write_back.pairs, device)))
+        stream_of: dict[int, _core.devices.Stream] = {}
+        for number in self._outward:
+            stream_of.setdefault(int(self._staged.streams.device[number]), self._streams[number])
+        for back in coherent.write_backs:
+            transfer = self._transfer(back.pairs, self._staged.devices[back.device])
+            write_backs.append((back.flag, stream_of[back.device], transfer))
         lowered = self.build(
             self._scheduled.core,
             outside,

@@ -53,6 +53,7 @@ class PlanArrays:
                 address = -(-address_of(memory) // _PAGE) * _PAGE
                 self._mirrors.append((mirror.base, size, bytes_at(address, size, memory)))
         self._bases = [base for base, *_ in self._mirrors]
+        self._pinned: set[tuple[str, int, int]] = set()
 
     def substitute(self, array: Array) -> Array:
         """Return what stands for an array of an op."""
@@ -72,9 +73,13 @@ class PlanArrays:
     def pin(self, pairs: Iterable[tuple[Array, Array]], device: Device) -> None:
         """Page-lock what of these arrays is host memory."""
         extents = []
-        for array in (array for pair in pairs for array in pair):
-            if array.size and allocation_at(address_of(array)) is None:
-                extents.append(_core.passes.extent(array))
+        for pair in pairs:
+            for array in pair:
+                if array.size:
+                    begin, end = _core.passes.extent(array)
+                    if (device.name, begin, end) not in self._pinned and allocation_at(begin) is None:
+                        self._pinned.add((device.name, begin, end))
+                        extents.append((begin, end))
         low = high = 0
         for begin, end in [*sorted(extents), (2**64, 2**64)]:
             if begin > high:

@@ -146,11 +146,12 @@ class Uses:
         allocation = found.all[members[0]].allocation
         if target != self.home_of[allocation]:
             return found.arrays([box for unit in members for box in found.all[unit].boxes], allocation)
+        together = frozenset(members)
         whole: list[Box] = []
         stepped: dict[int, None] = {}
         for unit in members:
             views = self._written_with_steps.get(unit)
-            if views and all(set(found.touched[view]).issubset(members) for view in views):
+            if views and all(together.issuperset(found.touched[view]) for view in views):
                 stepped |= dict.fromkeys(views)
             else:
                 whole += found.all[unit].boxes

@@ -57,16 +57,18 @@ def joined(pairs: Sequence[tuple[Place, Place]]) -> _core.devices.Transfer:
 
     Arrays of the host count as one memory; those of devices are to be of one allocation.
     """
-    sources, targets = ([_memory(place) for place in places] for places in zip(*pairs, strict=True))
+    sources = [_memory(source) for source, _ in pairs]
+    targets = [_memory(target) for _, target in pairs]
     rows: list[list[int]] = []
-    from_base, from_start = _base(sources)
-    to_base, to_start = _base(targets)
-    for source, target in zip(sources, targets, strict=True):
-        _check(source, target)
+    from_base, from_start, source_at = _base(sources)
+    to_base, to_start, target_at = _base(targets)
+    apart = from_base[2] != to_base[2]
+    for source, target, from_at, to_at in zip(sources, targets, source_at, target_at, strict=True):
+        _check(source, target, apart)
         blocks, from_first, to_first = _blocks(source, target)
         for block in blocks:
-            block[3] += address_of(source) + from_first - from_start
-            block[6] += address_of(target) + to_first - to_start
+            block[3] += from_at + from_first - from_start
+            block[6] += to_at + to_first - to_start
         rows += blocks
     return _core.devices.Transfer(from_base, to_base, rows)
 
@@ -217,25 +219,26 @@ def _axes(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> tuple[l
     return merged, from_first, to_first
 
 
-def _check(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
+def _check(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], apart: bool = False) -> None:
     if source.shape != target.shape or source.dtype != target.dtype:
         raise ValueError(
             f"a copy is planned between arrays of one shape and dtype, "
             f"not {source.shape} {source.dtype} and {target.shape} {target.dtype}"
         )
-    if overlapping(source, target):
+    if not apart and overlapping(source, target):
         raise ValueError("the source and the target of this copy overlap")
 
 
-def _base(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int, bool], int]:
-    """Return the place that blocks of several arrays are counted from, and the address that stands for it."""
-    first = address_of(arrays[0])
+def _base(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int, bool], int, list[int]]:
+    """Return the place that blocks of several arrays are counted from, the address that stands for it, and theirs."""
+    addresses = [address_of(array) for array in arrays]
+    first = addresses[0]
     allocation = allocation_under(arrays[0])
     if any(allocation_under(array) is not allocation for array in arrays[1:]):
         raise ValueError("the sources, and the targets, of copies that are joined are of one allocation each")
     if allocation is None:
-        return (first, 0, False), first
-    return (allocation.base, 0, True), allocation.shadow
+        return (first, 0, False), first, addresses
+    return (allocation.base, 0, True), allocation.shadow, addresses
 
 
 def _place(array: np.ndarray[Any, Any], first: int) -> tuple[int, int, bool]:
