@@ -115,8 +115,13 @@ def test_set_casts_and_broadcasts_as_an_assignment_does(kind: Kind) -> None:
     assert array.get().tolist() == [[7, 7, 7], [0, 1, 2]]
     with pytest.raises(ValueError, match="broadcast"):
         array.set(np.zeros(4))
-    with pytest.raises(TypeError, match="Cannot cast"):
+    with pytest.raises(TypeError, match="complex"):
         array.set(1j)
+    counts = empty(kind.device, 3, "u4")
+    counts.set([1, 2, 3])
+    assert counts.get().tolist() == [1, 2, 3]
+    with pytest.raises(OverflowError):
+        counts.set(-1)
 
 
 def test_shapes_and_dtypes_are_those_of_numpy_empty(kind: Kind) -> None:

@@ -223,7 +223,7 @@ class DeviceArray:
         if not self.shadow.flags.writeable:
             raise ValueError("this array is read-only")
         source = np.empty(self.shape, self.dtype)
-        np.copyto(source, values, casting="same_kind")
+        source[...] = values
         move(self.device, planned(source, self.shadow), self, source)
 
     def __getitem__(self, index: Any) -> Self:
