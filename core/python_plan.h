@@ -114,9 +114,13 @@ public:
         if (value == Py_None || PyFloat_Check(value) || PyLong_Check(value) || PyComplex_Check(value) ||
             PyUnicode_Check(value) || PyBytes_Check(value))
             return true;
-        for (const PyTypeObject* type = Py_TYPE(value); type != nullptr; type = type->tp_base)
-            if (std::string_view(type->tp_name) == "numpy.generic")  // NumPy's scalars
+        for (const PyTypeObject* type = Py_TYPE(value); type != nullptr; type = type->tp_base) {
+            const std::string_view name = type->tp_name;
+            if (name == "numpy.generic")  // NumPy's scalars,
                 return true;
+            if (name == "numpy.void")  // but for those with fields, which are views
+                return false;
+        }
         return false;
     }
 };

@@ -462,20 +462,21 @@ def test_params_and_steps(bed):
             program.replay(1, other=3)
 
 
+@pytest.mark.parametrize("values", [np.zeros(2), np.zeros(1, "i4, i4")[0]], ids=["array", "element with fields"])
 @pytest.mark.parametrize("kind", ["fake", "opencl"])
-def test_parameters_changed_in_place_are_seen_by_what_was_captured(kind):
+def test_parameters_changed_in_place_are_seen_by_what_was_captured(kind, values):
     with made(kind, launch_only=True) as bed:
 
         @ost.task(launch_only=True)
         def put(x: ost.Write, values, stream: ost.Stream):
             bed.enqueue("put", stream, (x,), int(values[0]))
 
-        x, values = zeros(), np.zeros(2)
+        x = zeros()
         g = ost.Graph()
         g.task(put, x, g.param("values", values))
         with g.compile(bed.machine) as program:
             for value in range(5):
-                values[:] = value
+                values[0] = value
                 program.replay(3, **({"values": values} if value % 2 else {}))
                 assert (x == value).all()
 
