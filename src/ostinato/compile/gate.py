@@ -60,12 +60,18 @@ def _of(ops: Sequence[Op], kind: type) -> IntArray:
 
 def reached(n: int, src: IntArray, dst: IntArray, begin: IntArray) -> Mask:
     """Return what can be reached from `begin` along edges, in one or more of them."""
-    reached = np.zeros(n, np.bool_)
-    at = np.zeros(n, np.bool_)
-    at[begin] = True
-    while at.any():
-        found = np.zeros(n, np.bool_)
-        found[dst[at[src]]] = True
-        at = found & ~reached
-        reached |= found
-    return reached
+    by_source = np.argsort(src, kind="stable")
+    first = np.searchsorted(src[by_source], np.arange(n + 1)).tolist()
+    following = dst[by_source].tolist()
+    found, left = [False] * n, [False] * n
+    waiting = begin.tolist()
+    while waiting:
+        at = waiting.pop()
+        if left[at]:
+            continue
+        left[at] = True
+        for after in following[first[at] : first[at + 1]]:
+            if not found[after]:
+                found[after] = True
+                waiting.append(after)
+    return np.array(found, np.bool_)

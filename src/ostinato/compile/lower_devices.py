@@ -112,6 +112,8 @@ class _DeviceTables(Tables):
         self._entries: list[tuple[Any, ...]] = []
         self._waits_on: dict[int, list[tuple[int, int]]] = {}
         self._recorded: set[int] = set()
+        # By id of pairs of arrays, with these: many copies are of the same.
+        self._transfers: dict[tuple[int, str], tuple[object, _core.devices.Transfer]] = {}
         self._completions: Outside = []
         self._device: Device | None = None  # of the op that is being added
         self._stream = -1
@@ -247,7 +249,7 @@ class _DeviceTables(Tables):
             return "copy", transfers
         if isinstance(body, Copy):
             pairs = [[(self._at(body.source, phase), self._at(body.target, phase))] for phase in phases]
-            return "copy", [self._transfer(each, device, substituted=True) for each in pairs]
+            return "copy", [self._planned(each, device) for each in pairs]
         if isinstance(body, Fill):
             value = np.asarray(body.value).reshape(-1)[0]
             patterns = [pattern(self._at(body.target, phase), value) for phase in phases]
@@ -256,11 +258,15 @@ class _DeviceTables(Tables):
         assert isinstance(body, Noted | Join)
         return ("nothing",)
 
-    def _transfer(
-        self, pairs: Sequence[tuple[Array, Array]], device: Device, substituted: bool = False
-    ) -> _core.devices.Transfer:
-        if not substituted:
-            pairs = [(self._arrays.substitute(source), self._arrays.substitute(target)) for source, target in pairs]
+    def _transfer(self, pairs: Sequence[tuple[Array, Array]], device: Device) -> _core.devices.Transfer:
+        """Plan a copy between arrays of which some are at made-up addresses."""
+        key = id(pairs), device.name
+        if key not in self._transfers:
+            stand_ins = [(self._arrays.substitute(source), self._arrays.substitute(target)) for source, target in pairs]
+            self._transfers[key] = pairs, self._planned(stand_ins, device)
+        return self._transfers[key][1]
+
+    def _planned(self, pairs: Sequence[tuple[Array, Array]], device: Device) -> _core.devices.Transfer:
         if not pairs:
             return _core.devices.Transfer((0, 0, False), (0, 0, False), [])
         self._arrays.pin(pairs, device)

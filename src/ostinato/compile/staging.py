@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -185,11 +184,11 @@ def _shared_out(costs: Costs, ops: Sequence[Op], streams: Streams) -> Costs:
             told.setdefault(int(streams.of[index]), []).append((max(completion.of), index))
     for stream, found in told.items():
         found.sort()
-        lasts = [last for last, _ in found]
-        for work in np.flatnonzero(issued & (streams.of == stream)).tolist():
-            _, told_by = found[min(bisect_left(lasts, work), len(found) - 1)]
-            seconds[told_by] += costs.seconds[work]
-            spread[told_by] = max(spread[told_by], costs.spread[work])
-            source[told_by] = max(source[told_by], costs.source[work])
+        lasts, tells = np.array(found).T
+        work = np.flatnonzero(issued & (streams.of == stream))
+        told_by = tells[np.minimum(np.searchsorted(lasts, work), len(tells) - 1)]
+        np.add.at(seconds, told_by, costs.seconds[work])
+        np.maximum.at(spread, told_by, costs.spread[work])
+        np.maximum.at(source, told_by, costs.source[work])
     seconds[issued], spread[issued], source[issued] = ISSUE, 0.0, 0
     return costs._replace(seconds=seconds, spread=spread, source=source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nextafter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -144,11 +145,12 @@ def told_at_once(completions: Completions, order: IntArray) -> IntArray:
     """Return the order with each completion right after the last op that it is for."""
     if not completions:
         return order
-    place = np.empty(len(order))
-    place[order] = np.arange(len(order))
+    at = np.empty(len(order))
+    at[order] = np.arange(len(order))
+    place = at.tolist()
     for index, completion in completions:
-        place[index] = np.nextafter(place[list(completion.of)].max(), len(order))
-    return np.argsort(place, kind="stable").astype(np.int32)
+        place[index] = nextafter(max([place[op] for op in completion.of]), len(order))
+    return np.argsort(np.array(place), kind="stable").astype(np.int32)
 
 
 def alone(streams: Streams, placement: Placement) -> Placement:
