@@ -369,8 +369,8 @@ h = ost.Graph()
 {add_ops}
 with h.compile(machine) as other:
     timer = threading.Timer(0.05, lambda: signal.raise_signal(signal.SIGINT))
-    timer.start()
     try:
+        timer.start()
         other.replay(3, {after})
     except KeyboardInterrupt:
         print("interrupted", flush=True)

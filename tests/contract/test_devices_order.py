@@ -404,16 +404,16 @@ def test_callbacks_and_timeouts(bed, gate):
         assert told.wait(PATIENCE)
 
 
-def test_ctrl_c_waits_for_the_device(bed, gate):
+def test_ctrl_c_waits_for_the_device(bed, gate, eventually):
     """What was issued is waited for before the interrupt is raised."""
-    x = bed.array([0])
+    counter, x = Counter(), bed.array([0])
     with ost.capture() as g:
         bed.hold(x, gate)
-        bed.shift(x, 1)
+        counted(bed, counter)(x, 1)
     ended = threading.Event()
 
     def interrupt():
-        time.sleep(0.02)
+        eventually(lambda: counter.n)
         signal.pthread_kill(main, signal.SIGINT)
         time.sleep(0.05)
         assert not ended.is_set()

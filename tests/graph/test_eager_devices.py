@@ -164,7 +164,7 @@ def test_other_threads_go_on_while_it_waits(device):
 
     @ost.task
     def wait(stream: ost.Stream, dst: ost.Write):
-        fake.launch(stream, lambda x: gate.wait(10), dst)
+        fake.launch(stream, lambda x: gate.wait(60), dst)
 
     other = threading.Thread(target=gate.set)
     other.start()
@@ -272,7 +272,7 @@ def test_native_tasks_without_a_stream_get_copies(device):
 def test_spawned_tasks_run_on_devices(device):
     a, b = np.arange(3.0), np.zeros(3)
     with ost.Machine(cpus=2) as machine:
-        assert machine.spawn(scale, a, b, 3.0).result(10) == "started"
+        assert machine.spawn(scale, a, b, 3.0).result(60) == "started"
         assert b.tolist() == [0, 3, 6]
         with pytest.raises(TypeError, match="'dst'"):
             machine.spawn(scale, a)

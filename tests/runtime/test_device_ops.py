@@ -267,7 +267,7 @@ def test_a_lost_device_ends_runs_and_says_that_it_cannot_be_used(machine, device
     run = submit(built)
     until(lambda: device.core.counters["call"] == 3)
     device.core.lose()
-    assert run.wait(20)
+    assert run.wait(60)
     errors = [error for _, _, error in run.failures()[0]]
     assert errors
     assert not errors[0].usable

@@ -62,7 +62,7 @@ def test_a_forgotten_machine_ends_after_its_runs():
     with ost.capture() as graph:
         last(x, ost.step)
     graph.compile(ost.Machine(cpus=2)).submit(20_000)
-    assert gate.wait(30)
+    assert gate.wait(60)
     assert x[0] == 20_000
 
 
@@ -93,7 +93,7 @@ def test_a_clean_start_is_clean_on_every_lane_even_after_a_failure_of_its_own():
     @ost.task(releases_gil=True)
     def left(x: ost.ReadWrite, number):
         if number == 1:
-            gates["earlier"].wait(30)
+            gates["earlier"].wait(60)
         if number == 2:
             gates["failed"].set()
             raise ValueError("in the clean run")
@@ -108,7 +108,7 @@ def test_a_clean_start_is_clean_on_every_lane_even_after_a_failure_of_its_own():
     def hold(z: ost.ReadWrite):
         z += 1
         gates["held"].set()
-        gates["other"].wait(30)
+        gates["other"].wait(60)
 
     graph, other = ost.Graph(), ost.Graph()
     graph.task(left, x, ost.step, on="cpu:0")
@@ -120,14 +120,14 @@ def test_a_clean_start_is_clean_on_every_lane_even_after_a_failure_of_its_own():
         assert isinstance(failed.exception(30), ost.TaskError)
         clean = program.submit(on_error="continue")
         held = holding.submit()
-        assert gates["held"].wait(30)
+        assert gates["held"].wait(60)
         gates["earlier"].set()
-        assert gates["failed"].wait(30)
+        assert gates["failed"].wait(60)
         time.sleep(0.02)  # until the core has taken note
         gates["other"].set()
         assert isinstance(clean.exception(30), ost.TaskError)
         assert y[0] == 1
-        assert held.result(30) == 1
+        assert held.result(60) == 1
         assert isinstance(earlier.exception(30), ost.PoisonError)
 
 

@@ -100,7 +100,7 @@ def test_verify_leaves_alone_what_is_outside(machine, nested) -> None:
         with pytest.raises(ValueError, match="'went'"):
             program.verify(after={"went": never})
         never.trigger()
-        assert program.submit(2, after={"go": never}).result(10) == 2
+        assert program.submit(2, after={"go": never}).result(60) == 2
     assert barrier.phase == 2
     expected_a, expected_b = np.zeros(2), np.ones(2)
     for _ in range(2):
@@ -168,6 +168,6 @@ def test_a_rebound_program_still_acts_outside(machine, nested) -> None:
     done = ost.merge()
     with graph.compile(machine) as program:
         program.rebind([(a, np.zeros(2))])
-        assert program.submit(2, after={"go": done}).result(10) == 2
+        assert program.submit(2, after={"go": done}).result(60) == 2
     assert barrier.phase == 2
     assert not a.any()

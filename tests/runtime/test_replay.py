@@ -50,7 +50,7 @@ def test_no_steps_is_nothing(machine):
 def test_an_empty_graph_runs(machine):
     with ost.Graph().compile(machine) as program:
         assert program.replay(7) == 7
-        assert program.submit(3).result(5) == 3
+        assert program.submit(3).result(60) == 3
 
 
 def test_the_default_machine_serves_when_none_is_given():
@@ -362,7 +362,7 @@ def test_runs_in_flight_keep_the_arrays_they_were_submitted_with(machine):
 
     @ost.task
     def slow(x: ost.ReadWrite):
-        gate.wait(10)
+        gate.wait(60)
         x += 1
 
     with ost.capture() as graph:
@@ -373,7 +373,7 @@ def test_runs_in_flight_keep_the_arrays_they_were_submitted_with(machine):
         program.rebind([(x, y)])
         second = program.submit(3)
         gate.set()
-        first.result(10), second.result(10)
+        first.result(60), second.result(60)
     assert x.tolist() == [2, 2]
     assert y.tolist() == [13, 13]
 
@@ -412,7 +412,7 @@ def test_many_small_programs_on_one_machine(machine):
     for _ in range(3):
         runs = [program.submit(5) for program in programs]
         for run in runs:
-            assert run.result(30) == 5
+            assert run.result(60) == 5
     for program in programs:
         program.close()
     assert all((x == 15).all() for x in arrays)

@@ -422,11 +422,17 @@ def test_failures_that_nobody_was_told_of_stay_with_their_program():
 def test_an_interrupt_ends_it_at_a_step():
     graph, arrays, entries = capture()
     with ost.Machine(cpus=2) as machine, graph.compile(machine) as program:
-        timer = threading.Timer(0.15, _thread.interrupt_main)
-        timer.start()
+
+        def interrupt():
+            while len(entries) < 100:
+                time.sleep(0.001)
+            _thread.interrupt_main()
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
         with pytest.raises(KeyboardInterrupt):
             program.retune(10**7)
-        timer.join()
+        thread.join()
         program.replay(3)
         assert entries == list(range(len(entries)))
         expected = np.zeros(16)

@@ -711,7 +711,7 @@ def test_blocking_tasks_wait_for_threads_where_there_can_be_no_more():
             time.sleep(0.1)
             assert not any(run.done() for run in runs)
             limit(20 << 20)  # a few
-            assert 1 <= len({run.result(30) for run in runs}) < 5
+            assert 1 <= len({run.result(60) for run in runs}) < 5
             resource.setrlimit(resource.RLIMIT_AS, before)
         print("end")
         """

@@ -110,7 +110,7 @@ def test_it_is_drawn_on_a_terminal_and_taken_away(monkeypatch):
     assert "the store is read-only\\x07" in terminal.getvalue()
     assert "\x1b[?25h" in terminal.getvalue()  # the cursor is back
     for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert not thread.is_alive()
 
 
