@@ -1,5 +1,6 @@
 """A lane publishes; seats that polled in vain park. Mirrors `publish`, `wake_waiters` (timeline.h, parking.cpp),
-`fall_asleep` with `register_lane` and `covered`, `wake_up` with `unregister`, and `Server::serve_as_worker`.
+`fall_asleep` with `register_lane` and `covered`, `wake_up` with `unregister`, `Server::serve_as_worker`, and the end of
+a machine, whose seats nobody may ring any more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class Protocol:
     looks_again: bool = True
     ticket_first: bool = True
     sets_least: bool = True  # to the least value left, when waiters are woken
+    counts_under_lock: bool = True  # ringers, which ring without it
+    waits_for_ringers: bool = True  # before seats end
 
 
 def light_fence(p: Protocol) -> Thread:
@@ -51,12 +54,21 @@ def publisher(p: Protocol, last: int) -> Thread:
 def wake_waiters(p: Protocol, value: int) -> Thread:
     yield lock("parking")
     waiters = yield load("waiters")
-    for seat in sorted(seat for seat, until in waiters if until <= value):
-        yield ring(f"doorbell {seat}")
+    taken = tuple(sorted(seat for seat, until in waiters if until <= value))
     waiters = frozenset((seat, until) for seat, until in waiters if until > value)
     yield store("waiters", waiters)
     yield store("least_sleeper", set_least(waiters) if p.sets_least else NEVER)
+    if p.counts_under_lock:
+        yield add("ringers", 1)
     yield unlock("parking")
+    if not p.counts_under_lock:
+        yield add("ringers", 1)
+    for seat in taken:
+        ended = yield load("ended")
+        if ended:
+            yield store("rung too late", 1)
+        yield ring(f"doorbell {seat}")
+    yield add("ringers", -1)
 
 
 def worker(p: Protocol, seat: str, until: int) -> Thread:
@@ -92,11 +104,21 @@ def worker(p: Protocol, seat: str, until: int) -> Thread:
     yield add("arrived", 1)
 
 
-def check(p: Protocol, *targets: int) -> int:
-    """Go through all interleavings of a publisher and a seat for each of `targets`."""
+def last_of_a_machine(p: Protocol, seat: str, until: int) -> Thread:
+    """Its seat ends with it."""
+    yield from worker(p, seat, until)
+    if p.waits_for_ringers:
+        yield lock("ringers")  # waits until it is 0
+    yield store("ended", 1)
+
+
+def check(p: Protocol, *targets: int, ends: bool = False) -> int:
+    """Go through all interleavings of a publisher and a seat for each of `targets`, which may end their machine."""
     seats = {f"seat {i}": target for i, target in enumerate(targets)}
     words = {"value": 0, "least_sleeper": NEVER, "parking": 0, "waiters": frozenset(), "arrived": 0}
+    words |= {"ringers": 0, "ended": 0, "rung too late": 0}
+    sitting = last_of_a_machine if ends else worker
     words |= {f"doorbell {seat}": 0 for seat in seats}
     threads = {"publisher": lambda: publisher(p, max(targets))}
-    threads |= {seat: lambda seat=seat, until=until: worker(p, seat, until) for seat, until in seats.items()}
-    return explore(words, threads, lambda memory: memory["arrived"] == len(seats))
+    threads |= {seat: lambda seat=seat, until=until: sitting(p, seat, until) for seat, until in seats.items()}
+    return explore(words, threads, lambda memory: memory["arrived"] == len(seats) and not memory["rung too late"])

@@ -1,4 +1,4 @@
-"""Nobody sleeps through a value that has been published."""
+"""Nobody sleeps through a value that has been published, and no seat is rung that is no more."""
 
 import pytest
 
@@ -29,3 +29,13 @@ def test_a_sleeper_is_forgotten_without(broken):
 def test_the_least_value_must_follow_the_waiters():
     with pytest.raises(ProtocolError):
         check(Protocol(sets_least=False), 1, 2)
+
+
+def test_no_seat_is_rung_that_is_no_more():
+    assert check(Protocol(), 1, ends=True) > 10
+
+
+@pytest.mark.parametrize("broken", [Protocol(counts_under_lock=False), Protocol(waits_for_ringers=False)], ids=str)
+def test_a_seat_is_rung_too_late_without(broken):
+    with pytest.raises(ProtocolError):
+        check(broken, 1, ends=True)
