@@ -27,10 +27,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _own_cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What the user's own store knows must not decide how tests' programs are compiled, nor the other way round."""
+def _own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the user's own store knows must not decide how tests' programs are compiled, nor the other way round.
+
+    And nobody waits for devices that tests of another process lease.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OSTINATO_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("OSTINATO_LEASE_DIR", str(tmp_path_factory.mktemp("leases")))
         yield
 
 
