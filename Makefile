@@ -23,21 +23,13 @@ sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(
 	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS)
 SANITIZED_TESTS ?= tests/runtime $(wildcard tests/tune/test_reaper*.py)
 
-HALVES := first second
-first := tests/contract tests/tune
-second := $(filter-out $(first) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/ tests/test_*.py)))
-
-.PHONY: demo test $(addprefix test-,$(HALVES)) soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs asan tsan clean
+.PHONY: demo test soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs asan tsan clean
 
 demo: .venv/installed-demo
 	$(BIN)/ostinato demo
 
-# Two processes beside each other: much of either waits for processes that it has started.
 test: .venv/installed-test
-	$(MAKE) --jobs=2 --output-sync=target $(addprefix test-,$(HALVES))
-
-$(addprefix test-,$(HALVES)): test-%: .venv/installed-test
-	$(BIN)/python -m pytest -q $($*)
+	$(BIN)/python -m pytest -q
 
 # The stress and the random programs, for long.
 soak: .venv/installed-test
