@@ -37,9 +37,13 @@ def in_child(body):
 @pytest.mark.parametrize("what", ["wait", "exception"])
 def test_interrupting_a_wait(what):
     event = ost.UserEvent()
-    threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def interrupted():
+        threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
         getattr(event, what)()
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     event.trigger()
     event.wait()
 
