@@ -139,3 +139,29 @@ def test_what_others_do_between_the_elements_of_a_stepped_view_is_kept(home):
     assert (values[1::2] == 7).all()
     assert (values[::2, 1::2] == 7).all()
     assert (values[::2, ::2] == 6).all()
+
+
+def test_what_others_do_between_elements_is_kept_where_operations_cut_a_stepped_view():
+    values = np.zeros(16)
+
+    def add(x):
+        x += 1
+        values[1::2] = 7
+
+    @ost.task
+    def on_device(x: ost.ReadWrite, stream: ost.Stream):
+        fake.launch(stream, add, x)
+
+    @ost.task
+    def on_host(x: ost.ReadWrite):
+        x += 1
+
+    with fake.install(), ost.Machine(cpus=1) as machine:
+        graph = ost.Graph()
+        graph.task(on_device, values[::2])
+        graph.task(on_host, values[::2][3:])
+        graph.task(on_device, values[::2][5:7])
+        with graph.compile(machine) as program:
+            program.replay(2)
+    assert (values[1::2] == 7).all()
+    assert values[::2].tolist() == [2, 2, 2, 4, 4, 6, 6, 4]

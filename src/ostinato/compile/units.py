@@ -16,7 +16,7 @@ from ostinato.devices.registry import address_of
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.graph.arrays import Array
 
-__all__ = ["Box", "Unit", "Units", "elements", "units"]
+__all__ = ["Box", "Unit", "Units", "elements", "elements_within", "units"]
 
 MOST_CELLS = 4096
 """Where the boxes of views fall into more parts, their bytes from first to last count; where these do, too, the
@@ -212,6 +212,43 @@ def elements(view: Array) -> Array | None:
             joined.insert(0, (stride, n))
     raw = bytes_at(low, high - low, None)
     return np.ndarray([n for _, n in joined], np.uint8, raw, 0, [stride for stride, _ in joined])
+
+
+def elements_within(view: Array, low: int, strides: Sequence[int], boxes: Sequence[Box]) -> list[Array] | None:
+    """Return the elements of a view in boxes of a frame, as arrays of bytes; None where it does not follow the axes."""
+    begin, end = _core.passes.extent(view)
+    first, last = _digits(begin - low, strides), _digits(end - 1 - low, strides)
+    steps = [1] * len(strides)
+    for stride, n in zip(view.strides, view.shape, strict=True):
+        if n == 1:
+            continue
+        d = next((d for d, each in enumerate(strides) if each and abs(stride) % each == 0), None)
+        if d is None or steps[d] != 1 or (n - 1) * (abs(stride) // strides[d]) != last[d] - first[d]:
+            return None
+        steps[d] = abs(stride) // strides[d]
+    counts = [(to - at) // step + 1 for at, to, step in zip(first, last, steps, strict=True)]
+    if int(np.prod(counts)) != view.nbytes:
+        return None
+    found = []
+    for lo, hi in boxes:
+        begins = [max(0, -(-(a - at) // step)) for a, at, step in zip(lo, first, steps, strict=True)]
+        ends = [min(n, -(-(b - at) // step)) for b, at, step, n in zip(hi, first, steps, counts, strict=True)]
+        sizes = [b - a for a, b in zip(begins, ends, strict=True)]
+        if min(sizes) <= 0:
+            continue
+        address = low + _offset(strides, [at + k * step for at, k, step in zip(first, begins, steps, strict=True)])
+        pitches = [stride * step for stride, step in zip(strides, steps, strict=True)]
+        raw = bytes_at(address, _offset(pitches, [n - 1 for n in sizes]) + 1, None)
+        found.append(np.ndarray(sizes, np.uint8, raw, 0, pitches))
+    return found
+
+
+def _digits(offset: int, strides: Sequence[int]) -> list[int]:
+    found = []
+    for stride in strides:
+        found.append(offset // stride if stride else 0)
+        offset -= found[-1] * stride
+    return found
 
 
 def _parts(lo: _Longs, hi: _Longs) -> tuple[list[tuple[Box, ...]], list[tuple[int, ...]], list[bool]]:

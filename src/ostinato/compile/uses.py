@@ -14,7 +14,7 @@ from ostinato.compile.assignment import Assignment
 from ostinato.compile.device_ops import keeps_stream_order
 from ostinato.compile.edges import Edges, IntArray
 from ostinato.compile.homes import HOST, Homes
-from ostinato.compile.units import Box, Units, elements, units
+from ostinato.compile.units import Box, Units, elements, elements_within, units
 from ostinato.compile.validity import Event
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill
@@ -148,19 +148,26 @@ class Uses:
             return found.arrays([box for unit in members for box in found.all[unit].boxes], allocation)
         together = frozenset(members)
         whole: list[Box] = []
-        stepped: dict[int, None] = {}
+        parts: list[Array] = []
+        stepped: dict[int, Array | None] = {}  # views all of whose units are members
         for unit in members:
             views = self._written_with_steps.get(unit)
-            if views and all(together.issuperset(found.touched[view]) for view in views):
-                stepped |= dict.fromkeys(views)
-            else:
+            if not views:
                 whole += found.all[unit].boxes
-        parts = {view: elements(self._views[view]) for view in stepped}
-        if any(part is None for part in parts.values()):
+            elif all(together.issuperset(found.touched[view]) for view in views):
+                stepped |= {view: elements(self._views[view]) for view in views if view not in stepped}
+            else:
+                low, strides, boxes = found.low[allocation], found.strides[allocation], found.all[unit].boxes
+                within = [elements_within(self._views[view], low, strides, boxes) for view in views]
+                if any(each is None for each in within):
+                    whole += boxes
+                else:
+                    parts += [part for each in within for part in each or ()]
+        nothing = not (whole or parts or stepped)  # all of it lies between elements; yet a copy is of something
+        if nothing or any(part is None for part in stepped.values()):
             return found.arrays([box for unit in members for box in found.all[unit].boxes], allocation)
-        alike = {
-            (_core.passes.extent(part), part.shape, part.strides): part for part in parts.values() if part is not None
-        }
+        parts += [part for part in stepped.values() if part is not None]
+        alike = {(_core.passes.extent(part), part.shape, part.strides): part for part in parts}
         return found.arrays(whole, allocation) + list(alike.values())
 
     @cached_property
