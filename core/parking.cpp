@@ -93,6 +93,12 @@ void wake_waiters(Timeline& timeline, std::uint64_t value) {
     ringers.fetch_sub(1, std::memory_order_release);
 }
 
+void forget_waiters(Timeline& timeline) {
+    const std::lock_guard<std::mutex> lock(parking_mutex());
+    timeline.waiters.clear();
+    set_least(timeline);
+}
+
 void wait_for_ringers() {
     while (ringers.load(std::memory_order_acquire) != 0)
         std::this_thread::yield();

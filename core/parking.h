@@ -22,6 +22,9 @@ void wait_for_ringers();
 // The seat has a server again.
 void wake_up(Machine& machine, Seat& seat);
 
+// Before seats end that may be among the timeline's waiters still: not all that leave take themselves out.
+void forget_waiters(Timeline& timeline);
+
 // While some seat sleeps, one of `seat`'s lanes other than `chosen` may have work for it: ring it when the lane is
 // ready, else have it rung when the lane will be.
 void offer_lanes(Machine& machine, Seat& seat, const Lane* chosen);

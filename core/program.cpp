@@ -6,6 +6,7 @@
 
 #include "device_ops.h"
 #include "machine.h"
+#include "parking.h"
 
 namespace ostinato {
 
@@ -50,6 +51,14 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
             lane->neighbours.push_back({&other->timeline, 0});
     }
     last_ = sentinel;
+}
+
+// A device may be slow to leave the signals, which outlive this then; the seats of the machine may not.
+Program::~Program() {
+    for (const auto& signal : signals)
+        forget_waiters(signal->timeline);
+    for (const auto& tail : tails)
+        forget_waiters(tail->timeline);
 }
 
 bool Program::submit(const std::shared_ptr<Run>& run) {

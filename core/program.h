@@ -43,6 +43,9 @@ class Program : public std::enable_shared_from_this<Program> {
 public:
     Program(std::shared_ptr<Machine> machine, std::shared_ptr<const Schedule> schedule, std::shared_ptr<Plan> plan,
             Runs runs);
+    ~Program();
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
 
     // Appends `run`, with the current plan, to the queue; lanes see it once the frontier is published. Serial runs are
     // appended when their start event has happened. Any thread, at any time. Throws when the program has been closed.
