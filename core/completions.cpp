@@ -20,6 +20,8 @@ void completed(void* with, std::int32_t code) {
     Signal& signal = *static_cast<Signal*>(with);
     const std::shared_ptr<Signal> held = std::move(signal.held);
     signal.code = code;
+    if (code != 0)
+        signal.failed->store(true, std::memory_order_relaxed);
     signal.reach(signal.armed);
 }
 
@@ -49,6 +51,7 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
     if (signal.armed != value) {
         signal.armed = value;  // firm: an abort does not look at it
         signal.held = signal.shared_from_this();
+        signal.failed = place.lane.program->tails[op.stream]->device_failed.get();
         op.device->notify(*mark->token, completed, &signal);
     }
     if (!signal.timeline.reached(value)) {
@@ -76,7 +79,7 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
         return {.result = Result::kFailed,
                 .exception = device_error(place.server, *devices.streams[op.stream], code),
                 .failed = failed};
-    return {Result::kDone};
+    return {tail.device_failed->load(std::memory_order_relaxed) ? Result::kPoisoned : Result::kDone};
 }
 
 ExternalOp::Outcome CompletionOp::advance(Place place) const {

@@ -199,6 +199,8 @@ void Notice::called(void* with, std::int32_t code) {
     const std::shared_ptr<Tail> tail = std::move(notice.tail);
     notice.code = code;
     notice.at = monotonic_ns();
+    if (code != 0)
+        tail->device_failed->store(true, std::memory_order_relaxed);
     const std::lock_guard<std::mutex> lock(tail->mutex);
     if (code != 0 && notice.traced)
         tail->failed.push_back({notice.number, notice.step, notice.op, code});

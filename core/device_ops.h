@@ -103,6 +103,10 @@ struct WriteBack {
 
 // What is waited for at the end of a run: a signal whose timeline goes on by one for each notice of a stream.
 struct Tail : Signal {
+    // Whether the device has told a failure, until a run starts clean; shared by the tails of its streams. Drivers tell
+    // whom they like, and whom they have told one word is told success about what came of it: from now on nothing that
+    // the device has done is trusted. Set before the failure reaches anybody.
+    std::shared_ptr<std::atomic<bool>> device_failed;
     struct Failed {
         std::uint64_t notice;  // its number
         std::uint64_t step;

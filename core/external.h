@@ -7,6 +7,7 @@
 // at the event itself. An abort makes the signals of its run's lanes reach what they are armed for, too.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -32,8 +33,9 @@ struct Signal : std::enable_shared_from_this<Signal> {
     std::int64_t since = 0;          // when it began to, where that is recorded
     ExceptionHandle failure;         // of a task that may block; written before `pending` happens
     // --- of a completion that is armed: its device's, until the timeline is reached ---
-    std::shared_ptr<Signal> held;  // itself: the device may be slow to leave it, and the program gone then
-    std::int32_t code = 0;         // how the work ended
+    std::shared_ptr<Signal> held;         // itself: the device may be slow to leave it, and the program gone then
+    std::int32_t code = 0;                // how the work ended
+    std::atomic<bool>* failed = nullptr;  // its device's, see Tail
     // --- the holder's of the lane, of a completion ---
     std::int64_t blocked_since = 0;  // 0: it is not
     bool takes_long = false;         // its last wait was longer than polling is worth while
@@ -60,8 +62,9 @@ class ExternalOp {
 public:
     enum class Result : std::uint8_t {
         kDone,
-        kBlocked,  // the lane waits for the signal
-        kSkipped,  // what it waits for is poisoned, or the run was aborted
+        kBlocked,   // the lane waits for the signal
+        kSkipped,   // what it waits for is poisoned, or the run was aborted
+        kPoisoned,  // what it waited for is not to be trusted: who failed is told elsewhere
         kFailed,
     };
     struct Outcome {

@@ -83,6 +83,9 @@ bool external_waits(Server& server, Lane& lane, std::uint32_t position, bool poi
     } else if (outcome.poisoned_by) {
         lane.program->poison(run, op, lane.step, outcome.poisoned_by);
         status = Status::kPoisoned;
+    } else if (outcome.result == ExternalOp::Result::kPoisoned) {
+        lane.program->poison(run, op, lane.step, nullptr);
+        status = Status::kPoisoned;
     } else if (outcome.result == ExternalOp::Result::kSkipped) {
         run.cut_at(lane.step);
         status = Status::kCancelled;

@@ -21,8 +21,15 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
         signals.push_back(std::make_shared<Signal>());
         signals.back()->firm = op->firm();
     }
-    for (std::size_t i = 0; plan_->device && i < plan_->device->streams.size(); ++i)
+    for (std::size_t i = 0; plan_->device && i < plan_->device->streams.size(); ++i) {
         tails.push_back(std::make_shared<Tail>());
+        const auto& streams = plan_->device->streams;
+        const auto same = std::find_if(streams.begin(), streams.begin() + static_cast<std::ptrdiff_t>(i),
+                                       [&](const auto& other) { return other->device == streams[i]->device; });
+        tails[i]->device_failed = tails[static_cast<std::size_t>(same - streams.begin())]->device_failed;
+        if (!tails[i]->device_failed)
+            tails[i]->device_failed = std::make_shared<std::atomic<bool>>(false);
+    }
     for (std::uint32_t i = 0; i < schedule->lanes.size(); ++i) {
         auto lane = std::make_unique<Lane>();
         lane->program = this;
@@ -157,6 +164,7 @@ void Program::enqueue_locked(const std::shared_ptr<Run>& run) {
             slow.store(false, std::memory_order_relaxed);  // nothing is in flight: nobody reads it now
             for (auto& lane : lanes)
                 lane->clean_from = 0;
+            trust_devices_locked();
         } else {
             run->fenced = true;
         }

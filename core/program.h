@@ -79,7 +79,8 @@ public:
 
     // The default precondition of `run` is poisoned: nothing in its first step runs.
     void poison_start(Run& run);
-    // `op` in the internal step `step` is skipped since `by` is poisoned: as a failure, but that there is none to tell.
+    // `op` in the internal step `step` is skipped since `by` is poisoned (null: since something failed that is told
+    // elsewhere): as a failure, but that there is none to tell.
     void poison(Run& run, std::uint32_t op, std::uint64_t step, const std::shared_ptr<Event>& by);
     // What comes before postcondition `index` is done, or was skipped, in the internal step `step`.
     void reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool skipped);
@@ -94,6 +95,8 @@ public:
     // Whether poison from earlier runs, which have all ended, stays out of `run`. Decided for all lanes by the first
     // that enters: failures of the run itself must not count.
     bool starts_clean(Run& run);
+    // Nothing is in flight: what devices do from now on does not come of what has failed.
+    void trust_devices_locked();
 
     // How `run` ended has reached somebody: its failures, or those before it that poisoned it. When all failures have
     // been delivered, later submissions start clean.

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "device_ops.h"
 #include "program.h"
 
 namespace ostinato {
@@ -124,7 +125,7 @@ void Program::poison(Run& run, std::uint32_t op, std::uint64_t step, const std::
     dropped = taint_locked(run);
     history.mark(op, step, true);
     run.poisoned.store(true, std::memory_order_relaxed);
-    if (!run.outside->poisoned_by)
+    if (by && !run.outside->poisoned_by)
         run.outside->poisoned_by = by;
     limit_locked(run, std::span(&op, 1), step, run.on_error == OnError::kStop);
 }
@@ -180,6 +181,11 @@ void Program::forget(Run& run) {
     earlier.swap(run.skipped_for);
 }
 
+void Program::trust_devices_locked() {
+    for (const std::shared_ptr<Tail>& tail : tails)
+        tail->device_failed->store(false, std::memory_order_relaxed);
+}
+
 bool Program::starts_clean(Run& run) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (run.start == Run::Start::kUndecided) {
@@ -187,8 +193,10 @@ bool Program::starts_clean(Run& run) {
         const bool clean =
             runs_ == Runs::kIndependent || (run.all_delivered_at_submit && failures_ == run.failures_at_submit);
         run.start = clean ? Run::Start::kClean : Run::Start::kPoisoned;
-        if (clean)
+        if (clean) {
             reach_.clear();
+            trust_devices_locked();
+        }
     }
     return run.start == Run::Start::kClean;
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
@@ -86,6 +86,7 @@ def test_exactly_what_depends_on_a_failing_call_is_skipped(plan):
 
 @settings(max_examples=120, deadline=None)
 @given(plans())
+@example((2, [("fake:0", 0, 1), ("fake:0", 1, 1), ("fake:0", 0, 0), ("fake:1", 0, 0), (None, 1, 1)], 0, 0, 1))
 def test_no_task_of_the_host_runs_on_what_a_device_failed_to_make(plan):
     _, ops, failing, when, cpus = plan
     ran: set[tuple[int, int]] = set()
