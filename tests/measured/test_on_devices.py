@@ -13,6 +13,7 @@ import ostinato as ost
 from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.measured import tune_graph
+from ostinato.measured.records import memory
 from ostinato.runtime import device_costs
 from ostinato.tune.lease.lock_file import holders
 from ostinato.tune.progress import Progress
@@ -214,11 +215,117 @@ def test_variants_that_fail_cost_no_more_than_their_result(device: object, machi
     assert statuses(reports["double on fake"]) == {"raises": "crash", "fails": "crash", "works": "ok"}
 
 
+@pytest.fixture
+def broken(device: object) -> Any:
+    """A task of which each variant for the device does something else than it does."""
+
+    @ost.task
+    def double(src: ost.Read, dst: ost.Write) -> None:
+        np.multiply(src, 2, out=dst)
+
+    @double.variant(on="fake")
+    def wrong(src: ost.Read, dst: ost.Write, stream: ost.Stream) -> None:
+        fake.launch(stream, tripled, src, dst)
+
+    @double.variant(on="fake")
+    def raises(src: ost.Read, dst: ost.Write, stream: ost.Stream) -> None:
+        raise ValueError("no such block")
+
+    return double
+
+
+@pytest.mark.parametrize("on", ["fake", "fake:0"])
+def test_of_variants_that_are_all_wrong_none_is_taken(on: str, broken: Any, machine: ost.Machine) -> None:
+    graph = graph_of(broken, on=on)
+    for _ in range(2):  # nothing that is wrong keeps tuning from measuring again
+        report = graph.tune(machine, progress=False)["double on fake"]
+        assert [(str(each.status), each.cached) for each in report.results] == [("wrong_result", 0), ("crash", 0)]
+        assert report.best is None
+        memory._records.clear()  # the store knows it as well
+    with pytest.raises(ost.GraphError) as raised:
+        graph.compile(machine)
+    told = str(raised.value)
+    assert "'double' at test_on_devices.py:" in told
+    assert f"is bound to '{on}'" in told
+    assert "\n  wrong: wrong_result: argument 2 'dst'" in told
+    assert "\n  raises: crash: ValueError: no such block" in told
+    assert "rtol=" in told
+    with graph_of(broken).compile(machine) as program:  # bound to nothing, it runs by itself, and why is told
+        program.replay()
+        assert "no variant for fake may run: wrong: wrong_result: " in program.explain()
+
+
+def test_what_was_not_measured_is_taken_rather_than_what_is_wrong(broken: Any, machine: ost.Machine) -> None:
+    src, dst = np.arange(8.0), np.zeros(8)
+    graph = graph_of(broken, src, dst, on="fake")
+    graph.tune(machine, progress=False, budget=ost.Budget(candidates=1))
+    with graph.compile(machine) as program:
+        assert "variant raises" in program.explain()
+
+    @broken.variant(on="fake")
+    def mended(src: ost.Read, dst: ost.Write, stream: ost.Stream) -> None:
+        fake.launch(stream, doubled, src, dst)
+
+    graph.tune(machine, progress=False)
+    with graph.compile(machine) as program:
+        program.replay()
+        assert "variant mended" in program.explain()
+    assert (dst == 2 * src).all()
+
+
+def test_what_was_right_elsewhere_is_taken_rather_than_what_is_wrong(broken: Any, machine: ost.Machine) -> None:
+    @broken.variant(on="fake")
+    def right(src: ost.Read, dst: ost.Write, stream: ost.Stream) -> None:
+        fake.launch(stream, doubled, src, dst)
+
+    graph_of(broken, on="fake").tune(machine, progress=False)
+    room = np.zeros(16)
+    with graph_of(broken, room[::2], room[1::2], on="fake").compile(machine) as program:  # was not compared so
+        assert "variant right" in program.explain()
+
+
+def test_what_is_right_within_a_tolerance_is_taken_with_it(device: object, machine: ost.Machine) -> None:
+    @ost.task
+    def double(src: ost.Read, dst: ost.Write) -> None:
+        np.multiply(src, 2, out=dst)
+
+    @double.variant(on="fake")
+    def nearly(src: ost.Read, dst: ost.Write, stream: ost.Stream) -> None:
+        fake.launch(stream, lambda src, dst: np.multiply(src, 2 + 1e-9, out=dst), src, dst)
+
+    graph = graph_of(double, on="fake")
+    graph.tune(machine, progress=False)
+    with pytest.raises(ost.GraphError, match="nearly: wrong_result"):
+        graph.compile(machine)
+    graph.tune(machine, progress=False, rtol=1e-6)
+    graph.compile(machine).close()
+
+
+def test_what_could_not_be_compared_is_taken(device: fake.FakeDevice, machine: ost.Machine) -> None:
+    """Where the task itself cannot run, or there is no room for copies, nothing is known of its variants."""
+
+    @ost.task
+    def double(src: ost.Read, dst: ost.Write) -> None:
+        raise NotImplementedError
+
+    @double.variant(on="fake")
+    def there(src: ost.Read, dst: ost.Write, stream: ost.Stream) -> None:
+        fake.launch(stream, doubled, src, dst)
+
+    src, dst = np.arange(8.0), np.zeros(8)
+    graph = graph_of(double, src, dst, on="fake")
+    assert statuses(graph.tune(machine, progress=False)["double on fake"]) == {"there": "invalid"}
+    with graph.compile(machine) as program:
+        program.replay()
+    assert (dst == 2 * src).all()
+
+
 def test_without_memory_there_is_nothing_to_measure(double: Any, device: fake.FakeDevice, machine: ost.Machine) -> None:
     device.core.set_capacity(64)
     reports = graph_of(double).tune(machine, progress=False)
     assert statuses(reports["double"]) == {"double": "ok"}
-    assert "ok" not in statuses(reports["double on fake"]).values()
+    assert statuses(reports["double on fake"]) == {"there": "invalid", "wrong": "invalid"}
+    assert "copies of its arguments cannot be made on fake:0" in reports["double on fake"].results[0].message
 
 
 def test_a_task_for_devices_alone_is_measured_there(device: object, machine: ost.Machine) -> None:

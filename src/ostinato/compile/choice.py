@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from ostinato.compile.homes import HOST
 from ostinato.compile.trips import Trip, Trips
 from ostinato.compile.variants import with_variants
 from ostinato.compile.wording import duration
+from ostinato.errors import GraphError
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.variant import variants_of
 
@@ -37,7 +38,7 @@ def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -
     """Return ops with variants for devices in place where these are known to be right, and a step ends earlier so.
 
     Ops stay where they are bound to. One that is bound to devices of a kind, but whose task itself is for none, runs
-    the fastest variant for these that is known, or else the first.
+    the fastest variant for these that is known, or else the first of those that are not known to be wrong.
 
     Parameters
     ----------
@@ -47,6 +48,11 @@ def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -
         What depends on what.
     devices, cpus
         Those of the machine.
+
+    Raises
+    ------
+    GraphError
+        All variants for the devices that an op is bound to were measured, and none is right.
     """
     return _Choice(costed, edges, devices, cpus).made()
 
@@ -123,13 +129,16 @@ class _Choice:
         every = variants_of(op.recorded)
         if kind not in self._first or not every or every[0].takes_stream:
             return
-        known = self._known[self._first[kind]].variants.get(index)
+        known = self._known[self._first[kind]]
+        best, out = known.variants.get(index), known.out.get(index, {})
         declared = [each for each in every[1:] if each.on == kind or (each.on is None and each.takes_stream)]
-        for variant in ([known] if known is not None else []) + declared:
+        for variant in ([best] if best is not None else []) + [each for each in declared if each not in out]:
             if variant.body(op.recorded) is not None:
                 self._variants[index] = variant
-                self._rtol[index] = self._known[self._first[kind]].rtol[index] if variant is known else 0.0
+                self._rtol[index] = known.rtol[index] if variant is best else 0.0
                 return
+        if out:
+            raise GraphError(_none_right(op, kind, declared, out))
 
     def _look_at(self, index: int, op: Op) -> None:
         """Find out where an op may run, and by which variant it does where it has to."""
@@ -240,6 +249,17 @@ class _Choice:
                 why += f", {_copies(trips.run(_with(trip.device, group, place)), group)}"
             for index in group:
                 self._say(index, f"{self._sources[self._source[index]]}, {why}")
+
+
+def _none_right(op: Op, kind: str, declared: Sequence[Variant], out: Mapping[Variant, str]) -> str:
+    """Say that an op is bound to devices for which it has no variant that may run, and why each may not."""
+    lines = [f"  {each.label}: {out.get(each) or each.refusal(op.recorded)}" for each in declared]
+    bound = getattr(op.on, "name", op.on)
+    first = (
+        f"{op.name!r} at {op.call_site} is bound to {bound!r}, but by graph.tune no variant of it for {kind} is right:"
+    )
+    last = "mend one; or, if so small a difference is right, give graph.tune an rtol=; or leave out on="
+    return "\n".join([first, *lines, last])
 
 
 def _with(device: IntArray, group: Sequence[int], where: int) -> IntArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -124,6 +125,8 @@ class Elsewhere(NamedTuple):
     """What copies there and back take."""
     notes: tuple[str, ...]
     """Why no more is known."""
+    out: Mapping[int, Mapping[Variant, str]] = MappingProxyType({})
+    """By op, variants that were measured there and must not run, and why."""
 
 
 class Costed(NamedTuple):

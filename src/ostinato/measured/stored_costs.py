@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from ostinato.tune.store.store import StoreError
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
+    from ostinato.tune.outcome import OpOutcome
 
 __all__ = ["stored_costs"]
 
@@ -52,6 +54,16 @@ class _Case(NamedTuple):
         return self.winner is None or self.record.checked.covers(circumstance())
 
 
+class _Answer(NamedTuple):
+    """What the store says of one case."""
+
+    case: _Case | None = None
+    why: str = ""
+    """Why it knows nothing of it."""
+    out: Mapping[Variant, str] = MappingProxyType({})
+    """The variants that must not run, and why."""
+
+
 def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     """Return ops with the variants that a store knows to be the fastest, and what they take.
 
@@ -76,11 +88,11 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     notes: list[str] = []
     try:
         for number, op in enumerate(groups.first):
-            case, why = _case(op, CPU, lookup)
-            if case is not None:
-                cases[number] = case
-            elif why:
-                notes.append(f"{op.name}: {why}")
+            answer = _answer(op, CPU, lookup)
+            if answer.case is not None:
+                cases[number] = answer.case
+            elif answer.why:
+                notes.append(f"{op.name}: {answer.why}")
     except StoreError as error:
         if named:
             raise
@@ -109,44 +121,56 @@ def _elsewhere(ops: tuple[Op, ...], path: Path, kinds: frozenset[str] | None, de
     if kinds is not None and device.kind not in kinds:
         return found
     groups, lookup = grouped(ops, device.kind), Lookup(path, on_record(device))
-    cases: dict[int, _Case] = {}
+    answers: list[_Answer] = []
     notes: list[str] = []
-    for number, op in enumerate(groups.first):
+    for op in groups.first:
         try:
-            case, why = _case(op, device.kind, lookup)
+            answer = _answer(op, device.kind, lookup)
         except StoreError:  # the costs of CPUs tell of it
             return found
-        if case is not None:
-            cases[number] = case
-        else:
-            notes.append(f"{op.name}: {why or f'nothing was measured on {device.name}; graph.tune does that'}")
+        answers.append(answer)
+        if answer.case is None:
+            notes.append(f"{op.name}: {answer.why or f'nothing was measured on {device.name}; graph.tune does that'}")
     circumstances = Circumstances()
     variants: dict[int, Variant] = {}
     sources: dict[int, str] = {}
     rtol: dict[int, float] = {}
+    out: dict[int, Mapping[Variant, str]] = {}
     for index, number in enumerate(groups.numbers):
-        case = cases.get(number)
+        if number < 0:
+            continue
+        case = answers[number].case
+        if answers[number].out:
+            out[index] = answers[number].out
         if case is None or not case.fits(partial(circumstances.of, ops[index])):
             continue
         seconds[index], spread[index], sources[index] = case.best
         if case.winner is not None:
             variants[index], rtol[index] = case.winner, case.record.rtol
-    return found._replace(variants=variants, rtol=rtol, source=sources, notes=tuple(dict.fromkeys(notes)))
+    return found._replace(variants=variants, rtol=rtol, source=sources, notes=tuple(dict.fromkeys(notes)), out=out)
 
 
-def _case(op: Op, kind: str, lookup: Lookup) -> tuple[_Case | None, str]:
+def _answer(op: Op, kind: str, lookup: Lookup) -> _Answer:
     declared, itself = for_kind(op, kind), default_variant(op.body)
     own = not declared or declared[0] is itself
     known = lookup.known(key_of(op, kind), declared if own or itself is None else (itself, *declared))
     record = known.record
     if record is None:
-        return None, known.why
+        return _Answer(None, known.why)
+    out = {declared[place]: _ending(outcome) for place, outcome in record.out.items()}
+    if record.winner is None:
+        told = "; ".join(f"{variant.label}: {why}" for variant, why in out.items())
+        return _Answer(None, f"no variant for {kind} may run: {told}", out)
     when = f"measured {time.strftime('%Y-%m-%d', time.localtime(record.time))}"
     if known.here:
         when += ", in this process"
     default = _cost(record, 0, None, when) if own and record.samples(0) else None
     winner = None if own and not record.winner else declared[record.winner]
-    return _Case(record, default, winner, _cost(record, record.winner, winner, when)), ""
+    return _Answer(_Case(record, default, winner, _cost(record, record.winner, winner, when)), out=out)
+
+
+def _ending(outcome: OpOutcome) -> str:
+    return f"{outcome.status}: {outcome.message}" if outcome.message else str(outcome.status)
 
 
 def _cost(record: Record, place: int, variant: Variant | None, source: str) -> _Cost:

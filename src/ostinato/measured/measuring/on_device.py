@@ -59,7 +59,7 @@ class DeviceSubject(Subject):
     Raises
     ------
     Unmeasurable
-        As for `Subject`, or an argument is an array of Python objects.
+        As for `Subject`, or an argument is an array of Python objects, or the device has no room for copies.
     """
 
     __slots__ = ("_device", "_memory", "_stale")
@@ -101,13 +101,16 @@ class DeviceSubject(Subject):
 
     def _upload(self) -> None:
         stand_ins = self._problem.stand_ins
-        with _told():
-            if self._memory is None or self._memory.stand_ins is not stand_ins:
+        if self._memory is None or self._memory.stand_ins is not stand_ins:
+            try:
                 self._memory = _Memory(stand_ins, self._device)
-                self._stale = True
-            if self._stale:
+            except DeviceError as error:  # which is no fault of the variant: arrays of a program may leave no room
+                raise Unmeasurable(f"copies of its arguments cannot be made on {self._device.name}: {error}") from None
+            self._stale = True
+        if self._stale:
+            with _told():
                 self._memory.upload()
-                self._stale = False
+            self._stale = False
 
     def _new_program(self, count: int) -> Program:
         self._upload()
@@ -136,7 +139,7 @@ class DeviceSubject(Subject):
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Have what a device fails at told as a variant's failure: memory that is not there, or a device that is lost."""
+    """Have what a device fails at told as a variant's failure."""
     try:
         yield
     except DeviceError as error:

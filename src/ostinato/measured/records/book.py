@@ -57,7 +57,9 @@ def recorded(case: Case, report: Report, rtol: float) -> Record | None:
     best = None if report.best is None else by_identity.get(id(report.best))
     # The default's outputs were there to compare with.
     compared = not case.has_default or 0 in right or report.results[0].status is Status.CONTENDED
-    if best not in right or not compared:
+    if (best is not None and best not in right) or not compared or not final:
+        return None
+    if best is None and (case.has_default or right or all(result.status is Status.INVALID for _, result in final)):
         return None
     ties = tuple(place for place in (by_identity.get(id(result)) for result in report.ties) if place in right)
     return Record(
@@ -85,14 +87,13 @@ def remembered(case: Case, record: Record, device: Device) -> Report:
         place: result_of(candidate_of(case, place), replace(outcome, op=case.label), device.name, cached=True)
         for place, outcome in zip(record.places, record.outcomes, strict=True)
     }
+    best = None if record.winner is None else results[record.winner]
     return Report(
         op=case.label,
         key=case.key,
         policy=POLICY,
-        best=results[record.winner],
-        ties=tuple(
-            sorted((results[place] for place in record.ties), key=lambda each: each is not results[record.winner])
-        ),
+        best=best,
+        ties=tuple(sorted((results[place] for place in record.ties), key=lambda each: each is not best)),
         results=tuple(results.values()),
         default=results.get(0) if case.has_default else None,
         environment=environment([device]),

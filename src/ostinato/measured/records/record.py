@@ -45,7 +45,8 @@ class Record:
     outcomes
         What these came to.
     winner
-        The place of the fastest correct variant; the default's, 0, unless another is faster beyond the noise.
+        The place of the fastest correct variant; the default's, 0, unless another is faster beyond the noise. None
+        where none is correct: that is remembered so that none is run, but answers no tuning.
     ties
         The places of those that cannot be told from the fastest.
     rtol
@@ -60,7 +61,7 @@ class Record:
 
     places: tuple[int, ...]
     outcomes: tuple[OpOutcome, ...]
-    winner: int
+    winner: int | None
     ties: tuple[int, ...]
     rtol: float
     complete: bool
@@ -90,7 +91,7 @@ class Record:
             record = cls(
                 places=tuple(map(int, entry["places"])),
                 outcomes=tuple(map(attempt, rows)),
-                winner=int(entry["winner"]),
+                winner=None if entry["winner"] is None else int(entry["winner"]),
                 ties=tuple(map(int, entry["ties"])),
                 rtol=float(entry["rtol"]),
                 complete=bool(entry["complete"]),
@@ -100,8 +101,9 @@ class Record:
         except (KeyError, TypeError, ValueError):
             return None
         known = set(record.places)
-        whole = len(record.places) == len(known) == len(record.outcomes) and {record.winner, *record.ties} <= known
-        return record if whole and record.samples(record.winner) else None
+        best = {*record.ties} if record.winner is None else {record.winner, *record.ties}
+        whole = len(record.places) == len(known) == len(record.outcomes) and best <= known
+        return record if whole and (record.winner is None or record.samples(record.winner)) else None
 
     @property
     def right(self) -> set[int]:
@@ -109,13 +111,23 @@ class Record:
         pairs = zip(self.places, self.outcomes, strict=True)
         return {place for place, outcome in pairs if outcome.status in (Status.OK, Status.RACED)}
 
+    @property
+    def out(self) -> dict[int, OpOutcome]:
+        """What became of the variants that are known not to do what the default does, by place.
+
+        Not of those that could not be compared with it.
+        """
+        pairs = zip(self.places, self.outcomes, strict=True)
+        others = (Status.OK, Status.RACED, Status.INVALID)
+        return {place: outcome for place, outcome in pairs if outcome.status not in others}
+
     def samples(self, place: int) -> tuple[float, ...]:
         """Return the times of a variant in ns; none if it was not measured, or is wrong."""
         return self.outcomes[self.places.index(place)].samples if place in self.right else ()
 
     def answers(self, rtol: float, checked: Checked) -> bool:
         """Whether tuning once more would find the same."""
-        if not self.complete or not self.checked.includes(checked):
+        if self.winner is None or not self.complete or not self.checked.includes(checked):
             return False
         wrong = any(outcome.status is Status.WRONG_RESULT for outcome in self.outcomes)
         return self.rtol == rtol or (self.rtol < rtol and not wrong)
