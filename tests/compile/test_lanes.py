@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
+from ostinato.compile import lags
 from ostinato.compile.edges import edges_of
 from ostinato.compile.lanes import settle, split
 from ostinato.compile.placement import Placement
@@ -126,3 +127,55 @@ def test_a_barrier_that_one_op_waits_for_does_not_hold_up_another(x):
     graph.task(add, x, after=graph.wait(ost.Barrier(1)))
     graph.task(add, np.zeros(1))
     assert lanes_of(graph) == 2
+
+
+def lanes_by_the_rule(edges, lane, order, outside, idle):
+    """The lane of each op as `split` says it: of the lanes begun so far, the first whose ops all may come before it."""
+    n = len(order)
+    never = float("inf")
+    lag = np.where(np.eye(n, dtype=bool), 0.0, never)
+    for _ in range(n):
+        for src, dst, distance in zip(*edges, strict=True):
+            lag[dst] = np.minimum(lag[dst], lag[src] + distance)
+    lag = lag[:, outside]
+    for place, wait in enumerate(np.flatnonzero(outside)):
+        after = edges.src == wait
+        if idle[wait] and after.any():
+            lag[wait] = np.maximum((lag[edges.dst[after]] - edges.distance[after][:, None]).max(axis=0), 0)
+            lag[wait, place] = 0
+    lanes: list[list[int]] = []
+    for op in order.tolist():
+        for own in lanes:
+            fits = all(((lag[op] <= lag[x]) & (lag[x] <= lag[op] + 1)).all() for x in own)
+            if fits and lane[own[0]] == lane[op]:
+                own.append(op)
+                break
+        else:
+            lanes.append([op])
+    return lanes
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(), st.integers(1, 30))
+def test_lanes_are_split_by_the_rule(case, at_once):
+    edges, placement, order, outside, idle = case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lags, "AT_ONCE", at_once)  # waits are looked at some at a time
+        found = split(edges, placement, order, outside, idle)
+    if outside.any():
+        asked = lanes_by_the_rule(edges, placement.lane, order, outside, idle)
+        assert [[op for op in order.tolist() if found.lane[op] == lane] for lane in range(len(found.home))] == asked
+    else:
+        assert found is placement
+
+
+@ost.task(blocking=True)
+def may_block(x: ost.ReadWrite):
+    x += 1
+
+
+def test_many_tasks_that_may_block_have_a_lane_each():
+    graph = ost.Graph()
+    for _ in range(300):
+        graph.task(may_block, np.zeros(1))
+    assert lanes_of(graph) == 300

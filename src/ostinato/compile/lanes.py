@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ostinato import _core
 from ostinato.compile.edges import Edges, IntArray
+from ostinato.compile.lags import lags_of
 from ostinato.compile.placement import Placement
 
 __all__ = ["settle", "split"]
@@ -30,14 +30,19 @@ def settle(
     place = np.empty(len(order))
     place[order] = np.arange(len(order))
     lane = placement.lane.copy()
+    src, dst, _ = (column[edges.distance == 0] for column in edges)
+    begin = np.searchsorted(dst, np.arange(len(order) + 1)).tolist()
     for tell in np.flatnonzero(tells).tolist():
-        before = edges.src[(edges.dst == tell) & (edges.distance == 0)]
+        before = src[begin[tell] : begin[tell + 1]]
         if len(before):  # else it tells of a step before
             last = before[np.argmax(place[before])]
             place[tell] = np.nextafter(place[last], len(order))
             lane[tell] = lane[last]
+    by_source = np.argsort(src, kind="stable")
+    src, dst = src[by_source], dst[by_source]
+    begin = np.searchsorted(src, np.arange(len(order) + 1)).tolist()
     for wait in sorted(waits.tolist(), key=lambda op: -place[op]):  # the last first: one may come after another
-        after = edges.dst[(edges.src == wait) & (edges.distance == 0)]
+        after = dst[begin[wait] : begin[wait + 1]]
         if len(after):
             first = after[np.argmin(place[after])]
             place[wait] = np.nextafter(place[first], -1)
@@ -81,59 +86,61 @@ def split(
     idle
         Those of them that do nothing else.
     """
-    sources = np.flatnonzero(outside).astype(np.int32)
-    if not len(sources):
+    if not outside.any():
         return placement
-    found = _core.passes.lags(len(outside), *edges, sources).reshape(len(outside), len(sources)).astype(np.int64)
-    found[found < 0] = _NEVER
-    for place, wait in enumerate(sources.tolist()):
-        after = edges.src == wait
-        if idle[wait] and after.any():
-            lag = found[edges.dst[after]] - np.where(
-                found[edges.dst[after]] < _NEVER, edges.distance[after][:, None], 0
-            )
-            found[wait] = np.maximum(lag.max(axis=0), 0)
-            found[wait, place] = 0
-    lags, kind = np.unique(found, axis=0, return_inverse=True)
-    kinds = kind.reshape(-1).tolist()
+    lags = lags_of(len(outside), edges, outside)
+    lags.held_up_as_what_follows(edges, idle)
+    kinds = lags.kinds()
     before = placement.lane.tolist()
-    lanes: list[_Lane] = []
-    by_old: list[list[int]] = [[] for _ in placement.home]
+    old: list[int] = []
+    groups: dict[tuple[int, bytes], _Group] = {}
     lane = np.empty(len(outside), np.int32)
     for op in order.tolist():
-        own = by_old[before[op]]
-        place = next((index for index in own if lanes[index].takes(kinds[op], lags)), len(lanes))
-        if place == len(lanes):
-            lanes.append(_Lane(lags.shape[1], before[op]))
-            own.append(place)
-        lanes[place].add(kinds[op], lags)
-        lane[op] = place
-    old = [each.old for each in lanes]
+        waits, lag = lags.rows[op]
+        key = before[op], waits.tobytes()
+        if key not in groups:
+            groups[key] = _Group(len(waits))
+        group = groups[key]
+        place = group.place_for(kinds[op], lag)
+        if place == len(group.lanes):
+            group.lanes.append(len(old))
+            old.append(before[op])
+        group.put(place, lag)
+        lane[op] = group.lanes[place]
     return placement._replace(lane=lane, home=placement.home[old], pinned=placement.pinned[old])
 
 
-_NEVER = 2**40
+_NEVER = 2**31 - 2
 
 
-class _Lane:
-    """A lane that grows: the least and the greatest lag of its ops, for each wait."""
+class _Group:
+    """Lanes that grow out of one lane, of ops that depend on the same waits: those that do not never share a lane."""
 
-    def __init__(self, waits: int, old: int) -> None:
-        self.old = old
-        self._least = np.full(waits, _NEVER)
-        self._greatest = np.zeros(waits, np.int64)
-        self._known: dict[int, bool] = {}  # by kind of op, since the last that changed anything
+    def __init__(self, waits: int) -> None:
+        self.lanes: list[int] = []
+        self._least = np.full((waits, 1), _NEVER, np.int32)  # by wait and lane, the least lag of the lane's ops
+        self._greatest = np.zeros((waits, 1), np.int32)
+        self._first: dict[int, int] = {}  # by kind of op, the first lane that may take it: a lane takes ever less
 
-    def takes(self, kind: int, lags: npt.NDArray[np.int64]) -> bool:
-        """Whether an op of a kind may come after all that the lane has."""
-        if kind not in self._known:
-            lag = lags[kind]
-            self._known[kind] = bool(((lag <= self._least) & (self._greatest <= lag + 1)).all())
-        return self._known[kind]
+    def place_for(self, kind: int, lag: IntArray) -> int:
+        """Return the first lane at whose end an op may be put; if none, how many lanes there are."""
+        first, count = self._first.get(kind, 0), len(self.lanes)
+        if len(lag):
+            near, far = int(lag.argmin()), int(lag.argmax())  # the lags that most lanes differ in
+            likely = self._greatest[near, first:count] <= lag[near] + 1
+            likely &= self._least[far, first:count] >= lag[far]
+            places = (first + np.flatnonzero(likely)).tolist()
+            first = next((place for place in places if self._takes(place, lag)), count)
+        self._first[kind] = first
+        return first
 
-    def add(self, kind: int, lags: npt.NDArray[np.int64]) -> None:
-        """Put an op at the end."""
-        least, greatest = np.minimum(self._least, lags[kind]), np.maximum(self._greatest, lags[kind])
-        if not (np.array_equal(least, self._least) and np.array_equal(greatest, self._greatest)):
-            self._least, self._greatest = least, greatest
-            self._known.clear()
+    def put(self, place: int, lag: IntArray) -> None:
+        """Put an op at the end of a lane."""
+        if place == self._least.shape[1]:
+            self._least = np.hstack([self._least, np.full(self._least.shape, _NEVER, np.int32)])
+            self._greatest = np.hstack([self._greatest, np.zeros(self._greatest.shape, np.int32)])
+        self._least[:, place] = np.minimum(self._least[:, place], lag)
+        self._greatest[:, place] = np.maximum(self._greatest[:, place], lag)
+
+    def _takes(self, place: int, lag: IntArray) -> bool:
+        return bool((lag <= self._least[:, place]).all() and (self._greatest[:, place] <= lag + 1).all())

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ostinato import _core
 from ostinato.compile.coherent_ops import Transferred
 from ostinato.compile.edges import Edges, IntArray, edges_of
 from ostinato.compile.homes import HOST
+from ostinato.compile.lags import lags_of
 from ostinato.compile.lanes import split
 from ostinato.compile.placement import Placement
 from ostinato.graph.arrays import HOST as HOST_MEMORY
@@ -99,12 +99,11 @@ def streams_of(
         Devices that need a stream even if no op does: for what is copied home at the end of a run.
     """
     ordered = np.flatnonzero(device >= 0)
-    sources = np.flatnonzero(outside).astype(np.int32)
-    lags = np.zeros((len(ordered), 0), np.int32)
-    if len(sources):
-        lags = _core.passes.lags(len(ops), *ordering, sources).reshape(len(ops), len(sources))[ordered]
+    held_up = np.zeros(len(ops), np.int32)
+    if outside.any():
+        held_up[:] = lags_of(len(ops), ordering, outside).kinds()
     purpose = np.array([_purpose(ops[op]) for op in ordered.tolist()], np.int32)
-    key = np.column_stack([device[ordered], purpose, lags])
+    key = np.column_stack([device[ordered], purpose, held_up[ordered]])
     found, first, which = np.unique(key, axis=0, return_index=True, return_inverse=True)
     rank = np.empty(len(found), np.int32)  # streams are numbered by their first ops
     rank[np.argsort(first)] = np.arange(len(found))
