@@ -169,6 +169,34 @@ def test_a_lost_device_is_told_and_not_compiled_for_again(device, machine):
         assert (y == 2).all()
 
 
+def test_processors_say_which_can_be_used():
+    with fake.install(count=2) as (first, _), ost.Machine(cpus=1) as machine:
+        assert all(processor.usable for processor in machine.processors)
+        assert "not usable" not in f"{machine} {machine.processors}"
+        x = np.ones(3)
+        with ost.capture() as graph:
+            graph.task(add, x, x, on="fake:0")
+        with graph.compile(machine) as program:
+            first.core.fail_piece(1, first.core.LOST)
+            with pytest.raises(ost.TaskError, match="lost"):
+                program.replay()
+        assert [processor.usable for processor in machine.processors] == [True, False, True]
+        assert repr(machine) == "<Machine of 1 CPUs, fake:0 (not usable), fake:1>"
+        assert repr(machine.processor("fake:0")).endswith(") (not usable)")
+        with ost.Machine(cpus=1) as other, pytest.raises(ost.DeviceError, match="fake:0 failed before") as refused:
+            graph.compile(other)  # it is lost to the process
+        assert (refused.value.device, refused.value.usable) == ("fake:0", False)
+
+
+def test_a_processor_says_so_after_a_failure_outside_of_programs(device, machine):
+    x = empty(device, 3)
+    device.core.fail_piece(1, device.core.STICKY)
+    with pytest.raises(ost.DeviceError, match="only a new process recovers") as raised:
+        x.set(1.0)
+    assert (raised.value.device, raised.value.usable) == ("fake:0", False)
+    assert not machine.processor("fake:0").usable
+
+
 def test_profiles_say_what_failed_and_what_was_skipped(device, machine):
     x, y, z = (empty(device, 2) for _ in range(3))
     for each in (x, y, z):

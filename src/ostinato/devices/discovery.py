@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from ostinato.errors import DeviceError
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
 
-__all__ = ["check_here", "in_place", "reasons", "told_reasons", "usable"]
+__all__ = ["check_here", "check_usable", "in_place", "is_usable", "lose", "reasons", "told_reasons", "usable"]
 
 # Where each kind is found, and the package that it needs; in the order in which machines list them. Each module has
 # `devices() -> Sequence[Device]`, empty where there is no driver; it raises where there is one that does not work.
@@ -30,6 +31,7 @@ _found: dict[str, tuple[Device, ...]] = {}
 _why_not: dict[str, str] = {}
 _found_by = os.getpid()
 _of_the_parent: list[Device] = []
+_lost: WeakSet[Device] = WeakSet()
 _in_place: tuple[Device, ...] | None = None
 
 
@@ -66,10 +68,25 @@ def told_reasons() -> str:
 
 def check_here(device: Device) -> None:
     """Raise `DeviceError` for a device that was found before this process was forked: it would never answer."""
-    if any(device is other for other in _of_the_parent):
-        error = DeviceError(f"{device.name} cannot be used here: {_FORKED}")
-        error.device, error.usable = device.name, False
-        raise error
+    if _is_of_the_parent(device):
+        raise _unusable(device, f"{device.name} cannot be used here: {_FORKED}")
+
+
+def check_usable(device: Device) -> None:
+    """Raise `DeviceError` for a device that does no more work in this process."""
+    check_here(device)
+    if device in _lost:
+        raise _unusable(device, f"{device.name} failed before, and cannot be used any more in this process")
+
+
+def is_usable(device: Device) -> bool:
+    """Whether a device that was found still works in this process, as far as it has told."""
+    return device not in _lost and not _is_of_the_parent(device)
+
+
+def lose(device: Device) -> None:
+    """Note that a device has told an error after which it does no more work in this process."""
+    _lost.add(device)
 
 
 @contextmanager
@@ -81,6 +98,16 @@ def in_place(devices: Sequence[Device]) -> Iterator[None]:
         yield
     finally:
         _in_place = before
+
+
+def _is_of_the_parent(device: Device) -> bool:
+    return any(device is other for other in _of_the_parent)
+
+
+def _unusable(device: Device, why: str) -> DeviceError:
+    error = DeviceError(why)
+    error.device, error.usable = device.name, False
+    return error
 
 
 def _find(kind: str) -> tuple[Device, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ostinato import _core
-from ostinato.devices.discovery import check_here
+from ostinato.devices.discovery import check_here, lose
 from ostinato.devices.registry import address_of, allocation_under
 from ostinato.errors import DeviceError
 
@@ -144,7 +144,12 @@ def wait_for(device: Device, stream: int, *kept: object) -> None:
     core.notify(token, done)
     ended.wait()
     if codes[0] != 0:
-        raise DeviceError(f"{device.name}: {core.diagnose(codes[0])[0]}")
+        message, usable = core.diagnose(codes[0])
+        failure = DeviceError(f"{device.name}: {message}")
+        failure.device, failure.usable = device.name, usable
+        if not usable:
+            lose(device)
+        raise failure
 
 
 def _memory(place: Place) -> np.ndarray[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ostinato.compile.completions import completions_of
+from ostinato.devices.discovery import lose
 from ostinato.errors import DeviceError, TaskError
 from ostinato.runtime.outcome import outcome
 
@@ -28,8 +29,10 @@ def ended(program: Program, run: _core.Run) -> int | BaseException:
     for index, _, reason in run.failures()[0]:
         if not isinstance(reason, DeviceError):
             continue
-        if not reason.usable and reason.device is not None:
-            program._machine._lost.add(reason.device)
+        if not reason.usable:
+            for device in scheduled.staged.used:
+                if device.name == reason.device:
+                    lose(device)
         if isinstance(end, TaskError) and reason is end.__cause__:
             others = _issued_with(scheduled, index)
             if others:

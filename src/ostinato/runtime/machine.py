@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato import _core
 from ostinato.cores import usable_cores
+from ostinato.devices.discovery import check_usable
 from ostinato.errors import ContractError, DeviceError
 from ostinato.runtime.processors import HOST, Memory, Processor, processor_of
 from ostinato.runtime.spawned import ANYWHERE, SpawnedRun, spawn
@@ -73,7 +74,6 @@ class Machine:
         self._core = _core.Machine(pinned, crowded, self._init.on_worker if self._init else None)
         self._cpus = tuple(Processor(f"cpu:{i}", "cpu", HOST) for i in range(count))
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
-        self._lost: set[str] = set()  # devices that cannot be used any more
         self._closed = self._ended = False
         self._crowded = crowded
         _machines.add(self)
@@ -168,10 +168,8 @@ class Machine:
 
     def _check_usable(self, scheduled: Scheduled) -> None:
         """Raise if a schedule uses a device that is lost."""
-        if self._lost and scheduled.staged is not None:
-            for device in scheduled.staged.used:
-                if device.name in self._lost:
-                    raise DeviceError(f"{device.name} failed before, and cannot be used any more in this process")
+        for device in scheduled.staged.used if scheduled.staged is not None else ():
+            check_usable(device)
 
     def _place(self, on: Processor | str | None) -> int | Device:
         """Return the number of a CPU, a device, or `ANYWHERE` among the CPUs."""
@@ -223,7 +221,7 @@ class Machine:
         self._close(cancel=kind is not None)
 
     def __repr__(self) -> str:
-        devices = "".join(f", {processor.name}" for processor in self._devices or ())  # looks for none
+        devices = "".join(f", {each.name}{each._state}" for each in self._devices or ())  # looks for none
         return f"<Machine of {len(self._cpus)} CPUs{devices}{', closed' if self._closed else ''}>"
 
     def _check_open(self) -> None:

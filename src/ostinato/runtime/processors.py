@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.devices.discovery import is_usable
+
 if TYPE_CHECKING:
     from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
@@ -80,6 +82,28 @@ class Processor(NamedTuple):
     def device(self) -> Device | None:
         """What the libraries of its kind know it by, such as ``device.context`` on OpenCL; None for a CPU."""
         return self.memory.device
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be used; not a device that is lost to this process, such as by an illegal address with CUDA.
+
+        Devices tell by failing: it is False once a `DeviceError` said so (`DeviceError.usable`).
+
+        Examples
+        --------
+        >>> import ostinato as ost
+        >>> with ost.Machine(cpus=2, gpus=0) as machine:
+        ...     [processor.usable for processor in machine.processors]
+        [True, True]
+        """
+        return self.device is None or is_usable(self.device)
+
+    @property
+    def _state(self) -> str:
+        return "" if self.usable else " (not usable)"
+
+    def __repr__(self) -> str:
+        return f"Processor(name={self.name!r}, kind={self.kind!r}, memory={self.memory!r}){self._state}"
 
 
 HOST = Memory("host")

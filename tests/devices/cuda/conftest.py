@@ -87,6 +87,7 @@ def controls() -> Iterator[Controls]:
     made = Controls()
     yield made
     made.heal()
+    discovery._lost.clear()
 
 
 @pytest.fixture
