@@ -177,6 +177,16 @@ def test_other_versions_are_refused_by_name(path: Path, monkeypatch: pytest.Monk
     assert "instead of 9" in found.why
 
 
+def test_another_policy_is_refused_by_what_differs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune(graph_of(), Fake(TIMES), path)
+    monkeypatch.setattr(lookup_module, "POLICY", ost.Policy(cache="cold", min_samples=9))
+    found = known(path)
+    assert found.differs == "policy"
+    assert found.why == (
+        "the store's results are for another policy (cache warm instead of cold, min_samples 7 instead of 9)"
+    )
+
+
 def test_a_store_of_another_machine_that_was_brought_here_is_refused(path: Path, tmp_path: Path) -> None:
     """As users bring one: exported there, loaded here."""
     tune(graph_of(), Fake(TIMES), path)

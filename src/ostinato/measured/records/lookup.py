@@ -153,11 +153,10 @@ def _refused(alike: list[Stored], asked: Context, source: str) -> Known:
 def _words(field: str, stored: Context, asked: Context) -> str:
     if field == "source":
         return "the store's results are for another source: the task or a variant of it has changed since, or was added"
-    if field == "policy":
-        return "the store's results were measured in another way"
     before, now = json.loads(getattr(stored, field)), json.loads(getattr(asked, field))
-    if field == "versions":
+    if field in ("versions", "policy"):
         names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
         changes = [f"{name} {before.get(name, 'missing')} instead of {now.get(name, 'missing')}" for name in names]
-        return f"the store's results are for other versions ({', '.join(changes)})"
+        what = "other versions" if field == "versions" else "another policy"
+        return f"the store's results are for {what} ({', '.join(changes)})"
     return f"the store's results are for another {field} ({before or 'none'} instead of {now or 'none'})"
