@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from ostinato.devices import fake
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -121,6 +122,35 @@ def test_efficiency_is_work_by_cores_and_time(pair):
     assert found.work == pytest.approx(3 * MS)
     assert found.efficiency == pytest.approx(found.work / (3 * found.step_seconds), rel=1e-6)
     assert 0.9 < found.efficiency <= 1
+
+
+def test_what_devices_do_is_not_work_of_the_cores():
+    @ost.task
+    def there(x: ost.ReadWrite, stream: ost.Stream): ...
+
+    with fake.install(count=2), ost.Machine(cpus=2) as machine:
+        arrays = np.zeros((2, 1000))
+        graph = ost.Graph()
+        ops = [graph.task(there, array, on=f"fake:{device}") for device, array in enumerate(arrays)]
+        after = [graph.task(apart, array) for array in arrays]
+        costs = dict.fromkeys(ops, 100 * MS) | dict.fromkeys(after, MS)
+        with graph.compile(machine, costs=costs) as program:
+            found = program.simulate()
+    assert found.step_seconds >= 100 * MS
+    assert 2 * MS <= found.work < 3 * MS
+    assert found.efficiency == pytest.approx(found.threads["busy"].mean() / found.step_seconds, rel=0.05)
+    assert found.efficiency < 0.02
+
+
+def test_what_may_block_is_not_work_of_the_cores(pair):
+    @ost.task(blocking=True)
+    def waits(x: ost.ReadWrite): ...
+
+    graph = ost.Graph()
+    for array in np.zeros((8, 1)):
+        graph.task(waits, array)
+    found = simulated(graph, pair, {waits: MS})
+    assert (found.work, found.efficiency) == (0, 0)
 
 
 def test_a_timeline(pair, tmp_path):

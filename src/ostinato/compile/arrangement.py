@@ -61,6 +61,11 @@ class Arrangement:
         return len(self.seconds)
 
     @property
+    def work(self) -> float:
+        """What its operations take of threads, in seconds: nothing, where these go on meanwhile."""
+        return float(self.seconds[self.manner != AWAY].sum())
+
+    @property
     def lane_of(self) -> IntArray:
         """The lane of each op."""
         lane = np.empty(self.ops, np.int32)

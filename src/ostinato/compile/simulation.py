@@ -58,7 +58,8 @@ class Prediction:
     step_seconds
         What a step takes once many are under way.
     work
-        What the ops of a step take, one after the other.
+        What the ops of a step take of the cores, one after the other; without what only devices do, and tasks that may
+        block: lanes wait for these, and no core does.
     efficiency
         How much of its cores' time goes into ops: ``work / (threads * step_seconds)``.
     bottleneck
@@ -236,7 +237,7 @@ def simulate(
     return Prediction(
         model,
         seconds,
-        float(arrangement.seconds.sum()),
+        arrangement.work,
         _bottleneck(arrangement, answer, lanes, threads, seconds),
         lanes,
         threads,
