@@ -209,13 +209,14 @@ def test_a_slow_step_is_cut_at_an_operation_boundary_when_cancelled(machine):
     done = []
 
     @ost.task
-    def slow(log: ost.ReadWrite):
-        time.sleep(0.02)
-        log.append(1)
+    def slow(log: ost.ReadWrite, step):
+        if step == 0:
+            time.sleep(0.02)
+        log.append(step)
 
     with ost.capture() as graph:
         for _ in range(100):
-            slow(done)
+            slow(done, ost.step)
     with graph.compile(machine) as program:
         run = program.submit(1)
         while not done:
@@ -224,6 +225,10 @@ def test_a_slow_step_is_cut_at_an_operation_boundary_when_cancelled(machine):
         with pytest.raises(concurrent.futures.CancelledError):
             run.result(60)
         assert len(done) < 50
+        assert run.steps_done == 0
+        done.clear()
+        program.replay()
+        assert done == [1] * 100  # the number of the step that was cut is not given again
 
 
 def test_result_times_out(machine):

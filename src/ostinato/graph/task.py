@@ -236,7 +236,8 @@ def task(
         Says that the function may wait for events, runs and other things: it then runs on a thread of its own.
     launch_only
         Says that the function does nothing but start work on its stream that depends on its arguments only. It is then
-        not called in every step: what it starts is captured, and started again. On a CPU it changes nothing.
+        not called in every step: what it starts is captured, and started again. Of a list or another object that is
+        passed and is no parameter, later changes are not seen. On a CPU it changes nothing.
 
     Examples
     --------
