@@ -17,6 +17,7 @@ import pytest
 import ostinato as ost
 from measured.faking import Fake, tune
 from measured.tasks import add, relax
+from ostinato.graph.variant import Variant
 from ostinato.measured.cases.case import Case
 from ostinato.measured.records import book as book_module
 from ostinato.tune.store.store import Store
@@ -45,6 +46,14 @@ def test_each_case_is_measured_once(path: Path) -> None:
     again = tune(three_cases(), fake, path)
     assert list(again) == list(reports)
     assert len(fake.measured) == 3
+    assert all(result.cached for report in again.values() for result in report.results)
+
+
+def test_for_what_is_known_no_kernel_is_compiled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a new process that would take seconds."""
+    tune(three_cases(), Fake(TIMES), path)
+    monkeypatch.setattr(Variant, "body", None)  # which compiles a kernel for an op's arguments
+    again = tune(three_cases(), Fake(TIMES), path)
     assert all(result.cached for report in again.values() for result in report.results)
 
 

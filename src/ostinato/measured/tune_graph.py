@@ -80,6 +80,8 @@ def tune_graph(
         unknown = []
         for case in cases:
             report = _unmeasured(case, Status.INVALID, case.refusal) if case.refusal else tuning.known(case)
+            if report is None and case.unfit:
+                report = _unmeasured(case, Status.INVALID, case.unfit)
             if report is None:
                 unknown.append(case)
             else:

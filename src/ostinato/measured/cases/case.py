@@ -81,7 +81,7 @@ class Case:
 
     @property
     def refusal(self) -> str:
-        """Why it is not measured: what it does cannot be done on copies; empty where it can."""
+        """Why it is never measured: what it does cannot be done on copies; empty where it can."""
         body = self.op.body
         for operand in self.op.operands:
             if operand.memory != HOST and not isinstance(operand.value, np.ndarray | DeviceArray | RingElement):
@@ -89,12 +89,17 @@ class Case:
                     f"it is not called to be measured, since an argument, a {type(operand.value).__name__}, is another "
                     f"library's in the memory of {operand.memory}"
                 )
-        if self.declared and not self.variants:
-            return f"no variant for processors of kind {self.kind!r} takes its arguments"
         if isinstance(body, PythonCall) and body.blocking:
             return "it is not called to be measured, since it may wait for others (blocking=True)"
         if isinstance(body, PythonCall | NativeCall) and not self.op.operands:
             return "it is not called to be measured, since what it acts on is not declared, and so cannot be copied"
+        return ""
+
+    @property
+    def unfit(self) -> str:
+        """Why none of its variants can be measured, for which kernels are compiled; empty where one can."""
+        if self.declared and not self.variants:
+            return f"no variant for processors of kind {self.kind!r} takes its arguments"
         return ""
 
 
