@@ -17,6 +17,8 @@ namespace {
 // A thread polls for so long before it sleeps: where it has one lane, first that one's head.
 constexpr double kPolls = 40e-6, kPollsAlone = 90e-6;
 
+constexpr std::size_t kBlock = 32;  // so many threads are passed over at once
+
 // Seconds a step, when the first `steps` are known to the last op.
 double settled(std::span<const double> finish, std::span<const double> seconds, int64_t steps, std::size_t threads) {
     const auto ops = static_cast<int64_t>(seconds.size());
@@ -90,7 +92,10 @@ public:
           thread_free_(at(1 + *std::max_element(lanes.home.begin(), lanes.home.end())), 0.0),
           released_by_(lanes.home.size(), -1), serves_(thread_free_.size(), -1), ready_at_(lanes.home.size(), 0.0),
           ready_(thread_free_.size()), version_(thread_free_.size(), 0), held_by_(lanes.home.size(), 0),
-          unused_(thread_free_.size()) {
+          unused_(thread_free_.size()), served_by_(lanes.home.size(), -1),
+          blocks_((thread_free_.size() + kBlock - 1) / kBlock) {
+        for (std::size_t b = 0; b < blocks_.size(); ++b)
+            blocks_[b].unused = end_of(b) - b * kBlock;
         for (int32_t op : order) {
             std::vector<int32_t>& lane = sequence_[at(lanes.lane[at(op)])];
             position_[at(op)] = static_cast<int64_t>(lane.size());
@@ -197,11 +202,44 @@ private:
         return {std::max(ready, thread_free_[at(thread)]), begins || serves_[at(thread)] != lane, ready, lane};
     }
 
+    // Threads that are looked at together: when they are free, and how many have served nothing.
+    struct Block {
+        double least = 0.0, greatest = 0.0;
+        std::size_t unused = 0;
+    };
+
     // When a thread could begin an op of a lane that is ready then.
     double start_on(int32_t thread, int32_t lane, double ready) const {
         const double free = thread_free_[at(thread)];
         const bool turns = serves_[at(thread)] != lane && serves_[at(thread)] >= 0;
         return std::max(ready, free) + (turns ? model_.take_up : 0.0) + (ready - free > kPolls ? model_.wake : 0.0);
+    }
+
+    // No thread of a block begins earlier. If `known`, the lane is in the hands of none, or of one that was looked at.
+    double least_start(const Block& block, double ready, bool known) const {
+        const bool turns = known && block.unused == 0;
+        return std::max(ready, block.least) + (turns ? model_.take_up : 0.0) +
+               (ready - block.greatest > kPolls ? model_.wake : 0.0);
+    }
+
+    std::size_t end_of(std::size_t block) const { return std::min((block + 1) * kBlock, thread_free_.size()); }
+
+    // What is said of a thread's block, after it has served a lane.
+    [[gnu::noinline]] void sum_up(int32_t thread) {
+        const std::size_t b = at(thread) / kBlock;
+        const auto begin = thread_free_.begin() + static_cast<std::ptrdiff_t>(b * kBlock);
+        const auto end = thread_free_.begin() + static_cast<std::ptrdiff_t>(end_of(b));
+        blocks_[b].least = *std::min_element(begin, end);
+        blocks_[b].greatest = *std::max_element(begin, end);
+    }
+
+    // The thread that is free first; of equal ones, the first.
+    int32_t free_first() const {
+        const auto least = [](const Block& a, const Block& b) { return a.least < b.least; };
+        const auto block = std::min_element(blocks_.begin(), blocks_.end(), least) - blocks_.begin();
+        const auto begin = thread_free_.begin() + block * static_cast<std::ptrdiff_t>(kBlock);
+        const auto end = thread_free_.begin() + static_cast<std::ptrdiff_t>(end_of(at(block)));
+        return static_cast<int32_t>(std::min_element(begin, end) - thread_free_.begin());
     }
 
     // The lane's home, or a thread that can begin its next op earlier.
@@ -216,12 +254,44 @@ private:
         if (thread_free_[at(first_)] > ready && unused_ == 0 &&
             held_by_[at(lane)] == (serves_[at(home)] == lane ? 1 : 0))
             return start_on(first_, lane, ready) < start ? first_ : home;
+        if (blocks_.size() > 1)
+            return thread_among_many(lane, start);
         for (std::size_t t = 0; t < thread_free_.size(); ++t) {
             const auto other = static_cast<int32_t>(t);
             const double then = start_on(other, lane, ready);
             if (then < start) {
                 start = then;
                 thread = other;
+            }
+        }
+        return thread;
+    }
+
+    // The same, where blocks of threads can be passed over; `start`: when the home can begin.
+    [[gnu::noinline]] int32_t thread_among_many(int32_t lane, double start) const {
+        const int32_t home = lanes_.home[at(lane)];
+        const double ready = ready_at_[at(lane)];
+        int32_t thread = home;
+        // The one that served the lane last may have it in hand: it need not take it up.
+        const int32_t last = served_by_[at(lane)];
+        const bool has = last >= 0 && last != home && serves_[at(last)] == lane;
+        if (has && start_on(last, lane, ready) < start) {
+            start = start_on(last, lane, ready);
+            thread = last;
+        }
+        const int32_t known = (serves_[at(home)] == lane ? 1 : 0) + (has ? 1 : 0);
+        for (std::size_t b = 0; b < blocks_.size(); ++b) {
+            const double least = least_start(blocks_[b], ready, held_by_[at(lane)] == known);
+            const bool ties = thread != home && b * kBlock < at(thread);  // of equal ones, the first
+            if (least > start || (least == start && !ties))
+                continue;
+            for (std::size_t t = b * kBlock; t < end_of(b); ++t) {
+                const auto other = static_cast<int32_t>(t);
+                const double then = start_on(other, lane, ready);
+                if (then < start || (then == start && thread != home && other < thread)) {
+                    start = then;
+                    thread = other;
+                }
             }
         }
         return thread;
@@ -239,14 +309,18 @@ private:
         finish_[at(done_[at(lane)] / length * ops_ + op)] = end;
         free_at_[at(lane)] = end;
         thread_free_[at(thread)] = end;
+        if (blocks_.size() > 1)
+            sum_up(thread);
         if (thread == first_)  // else it still is: times only grow
-            first_ =
-                static_cast<int32_t>(std::min_element(thread_free_.begin(), thread_free_.end()) - thread_free_.begin());
+            first_ = free_first();
         const int32_t before = std::exchange(serves_[at(thread)], lane);
-        if (before >= 0)
+        if (before >= 0) {
             --held_by_[at(before)];
-        else
+        } else {
             --unused_;
+            --blocks_[at(thread) / kBlock].unused;
+        }
+        served_by_[at(lane)] = thread;
         ++held_by_[at(lane)];
         ++done_[at(lane)];
     }
@@ -268,6 +342,8 @@ private:
     std::vector<uint32_t> version_;            // by home, of what was said last
     std::vector<int32_t> held_by_;             // by lane: how many threads served it last
     std::size_t unused_;                       // threads that have served nothing
+    std::vector<int32_t> served_by_;           // by lane: the thread that served it last
+    std::vector<Block> blocks_;                // of kBlock threads each
     int32_t first_ = 0;                        // the thread that is free first
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> homes_;
 };

@@ -106,7 +106,7 @@ def test_long_ops_get_lanes_to_spare() -> None:
     assert found.lane.tolist() == sorted(found.lane.tolist())
 
 
-@given(st.lists(st.floats(10e-6, 500e-6), min_size=12, max_size=40), st.integers(2, 4))
+@given(st.lists(st.floats(10e-6, 500e-6), min_size=12, max_size=40), st.integers(2, 4) | st.just(36))
 def test_irregular_ops_are_spread_well(seconds: list[float], threads: int) -> None:
     ops = len(seconds)
     alone = edges_of(ops, np.arange(ops), np.arange(ops), np.ones(ops))
