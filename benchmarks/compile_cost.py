@@ -1,4 +1,4 @@
-"""What it costs to capture and compile: native ops of three arrays each, from a thousand to a million; then devices."""
+"""What it costs to capture and compile: native ops of three arrays each; then many that may block; then devices."""
 
 from __future__ import annotations
 
@@ -47,4 +47,22 @@ def run(context: Context) -> None:
         case = f"{n_ops:,} ops"
         context.rows += [Row("compile", case, name, "us/op", tuple(taken), None) for name, taken in samples.items()]
         context.rows.append(Row("compile", case, "core", "bytes/op", (core_bytes,), None))
+    for n_ops in (500, 2000):
+        seconds = tuple(_blocking(context.machine, n_ops) * 1e6 / n_ops for _ in range(3))
+        context.rows.append(Row("compile", f"{n_ops:,} tasks that may block", "compile", "us of CPU time/op", seconds))
     compile_devices.run(context)
+
+
+@ost.task(blocking=True)
+def _may_block(x: ost.ReadWrite) -> None: ...
+
+
+def _blocking(machine: ost.Machine, n_ops: int) -> float:
+    """Return what it takes to compile tasks that may block: so many, that each has a lane of its own."""
+    graph = ost.Graph()
+    for row in np.zeros((n_ops, 1)):
+        graph.task(_may_block, row)
+    gc.collect()
+    begin = time.process_time()
+    graph.compile(machine).close()
+    return time.process_time() - begin
