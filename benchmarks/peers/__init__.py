@@ -122,6 +122,6 @@ def load() -> tuple[dict[str, Peer], list[Absent]]:
         try:
             found[name] = Peer(name)
         except subprocess.CalledProcessError as error:
-            reasons = [line for line in str(error.stderr).splitlines() if "error" in line]
+            reasons = [line.replace(f"{_ROOT}/", "") for line in str(error.stderr).splitlines() if "error" in line]
             absent.append(Absent(name, reasons[0] if reasons else f"{_COMPILER} failed"))
     return found, absent
