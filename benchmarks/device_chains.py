@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ import numpy as np
 
 import ostinato as ost
 from benchmarks.context import Context
+from benchmarks.machine import leave_a_core_to_who_issues
 from benchmarks.measure import Contestant, Part, Run
 from benchmarks.peers import Absent, library
 
@@ -225,8 +225,7 @@ def _of_this_thread(run: Run) -> Run:
 
 def run(context: Context) -> None:
     """Time every case."""
-    # One core issues, the others are PoCL's device, unless the user wants it otherwise.
-    os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(max(1, len(os.sched_getaffinity(0)) - 1)))
+    leave_a_core_to_who_issues()
     with ost.Machine(cpus=1) as machine:
         if not any(processor.kind == "opencl" for processor in machine.processors):
             context.absent.append(Absent(BENCHMARK, "no device of OpenCL"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 import ostinato as ost
 from benchmarks.context import Context
+from benchmarks.machine import leave_a_core_to_who_issues
 from benchmarks.measure import Row
 from benchmarks.peers import Absent
 
@@ -84,8 +84,7 @@ class Chain:
 
 def run(context: Context) -> None:
     """Time how long issuing takes, and how long the device."""
-    # As for all benchmarks of devices: PoCL, where it is the device, leaves a core to who issues. It looks once.
-    os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(max(1, len(os.sched_getaffinity(0)) - 1)))
+    leave_a_core_to_who_issues()
     with ost.Machine(cpus=1) as machine:
         if not any(processor.kind == "opencl" for processor in machine.processors):
             context.absent.append(Absent(BENCHMARK, "no device of OpenCL"))

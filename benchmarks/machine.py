@@ -70,6 +70,11 @@ def describe(peers: dict[str, Peer]) -> dict[str, Any]:
     }
 
 
+def leave_a_core_to_who_issues() -> None:
+    """Have PoCL, where it is the device, use all cores but one, unless the user wants it otherwise. It looks once."""
+    os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(max(1, len(os.sched_getaffinity(0)) - 1)))
+
+
 class OthersLoad:
     """How much of the machine other processes used while this was open."""
 
