@@ -144,8 +144,9 @@ class Uses:
         """
         found = self.units
         allocation = found.all[members[0]].allocation
+        boxes_of_all = [box for unit in members for box in found.all[unit].boxes]
         if target != self.home_of[allocation]:
-            return found.arrays([box for unit in members for box in found.all[unit].boxes], allocation)
+            return found.arrays(boxes_of_all, allocation)
         together = frozenset(members)
         whole: list[Box] = []
         parts: list[Array] = []
@@ -165,7 +166,7 @@ class Uses:
                     parts += [part for each in within for part in each or ()]
         nothing = not (whole or parts or stepped)  # all of it lies between elements; yet a copy is of something
         if nothing or any(part is None for part in stepped.values()):
-            return found.arrays([box for unit in members for box in found.all[unit].boxes], allocation)
+            return found.arrays(boxes_of_all, allocation)
         parts += [part for part in stepped.values() if part is not None]
         alike = {(_core.passes.extent(part), part.shape, part.strides): part for part in parts}
         return found.arrays(whole, allocation) + list(alike.values())
