@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from ostinato.devices.stream import Stream
 from ostinato.graph.operand import READ, READ_WRITE, WRITE
 
-__all__ = ["Access", "Read", "ReadWrite", "Write", "annotated_mode", "signature_of"]
+__all__ = ["Access", "Read", "ReadWrite", "Write", "annotated_mode", "declared_modes", "signature_of"]
 
 
 class Access:
@@ -39,6 +40,7 @@ else:
     ReadWrite = Access("ReadWrite", READ_WRITE)
 
 _MARKERS: dict[str, object] = {"Read": Read, "Write": Write, "ReadWrite": ReadWrite}
+_WORDS = re.compile(r"\b(?:Read|Write|ReadWrite)\b")
 _STREAMS = ("Stream", "ost.Stream", "ostinato.Stream")  # other libraries have streams, too
 
 
@@ -62,8 +64,9 @@ def annotated_mode(
 ) -> tuple[int, object]:
     """Return the access mode that an annotation declares, 0 for none, and the annotation itself, resolved.
 
-    Annotations may be text, as with ``from __future__ import annotations``. Text that cannot be resolved, because
-    its names were imported for type checkers only, counts by its last word: an access overlooked would be a race.
+    The access is the annotation itself, or stands in ``Annotated[...]``. Annotations may be text, as with
+    ``from __future__ import annotations``. Text that cannot be resolved, because its names were imported for type
+    checkers only, counts by the access that it names: an access overlooked would be a race.
     """
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__forward_arg__", None)
     while isinstance(text, str):
@@ -71,10 +74,61 @@ def annotated_mode(
             annotation = eval(text, _globals_of(function), dict(local_names or {}))
         except Exception:
             text = text.strip()
-            annotation = Stream if text in _STREAMS else _MARKERS.get(text.rpartition(".")[2], text)
+            words = set(_WORDS.findall(text))
+            annotation = Stream if text in _STREAMS else _MARKERS[words.pop()] if len(words) == 1 else text
             break
         text = annotation if isinstance(annotation, str) else None
-    return (annotation.mode if isinstance(annotation, Access) else 0), annotation
+    found = set(_accesses_in(annotation))
+    if len(found) > 1:
+        raise TypeError(f"an annotation names one access, got {annotation} in {function!r}")
+    return (found.pop().mode if found else 0), annotation
+
+
+def declared_modes(name: str, access: Mapping[str, Access], annotated: Mapping[str, int]) -> dict[str, int]:
+    """Return the access mode of each parameter of a task, by its annotations and by ``access=``.
+
+    Parameters
+    ----------
+    name
+        The name of the task, for messages.
+    access
+        What `task` was given.
+    annotated
+        The modes that the annotations declare, by parameter.
+
+    Raises
+    ------
+    TypeError
+        `access` names no parameter, or no access, or contradicts an annotation.
+    """
+    modes = dict(annotated)
+    for parameter, entry in access.items():
+        if parameter not in modes:
+            known = ", ".join(map(repr, modes)) or "none"
+            raise TypeError(f"access= of {name}() must name its parameters ({known}), got {parameter!r}")
+        if not isinstance(entry, Access):
+            raise TypeError(
+                f"access= of {name}() must be ost.Read, ost.Write or ost.ReadWrite for {parameter!r}, got {entry!r}"
+            )
+        if modes[parameter] not in (0, entry.mode):
+            raise TypeError(
+                f"parameter {parameter!r} of {name}() must have one access, got {entry!r} in access= and another as "
+                "its annotation"
+            )
+        modes[parameter] = entry.mode
+    return modes
+
+
+def _accesses_in(annotation: object) -> Iterator[Access]:
+    """The accesses that an annotation names: itself, or within ``Annotated``, also where that is one of a union."""
+    if isinstance(annotation, Access):
+        yield annotation
+    elif get_origin(annotation) is Annotated:
+        yield from (each for each in annotation.__metadata__ if isinstance(each, Access))  # type: ignore[attr-defined]
+    else:
+        for each in get_args(annotation):
+            if get_origin(each) is Annotated:
+                yield from _accesses_in(each)
 
 
 def _globals_of(function: Callable[..., Any]) -> dict[str, Any]:

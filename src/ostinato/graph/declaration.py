@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ostinato.devices.discovery import usable
+from ostinato.graph.access import signature_of
 from ostinato.graph.formal import ACCESS, Formal
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.native import NativeTask
@@ -181,9 +182,14 @@ def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, An
 
 def _task_like(task: Recordable, function: Callable[..., Any], local_names: Mapping[str, object]) -> Task[Any, Any]:
     """Make a task of a function; what is said of `task` holds for it too."""
-    if isinstance(task, PythonTask):
-        return Task(function, None, task.releases_gil, task.blocking, task.launch_only, local_names)
+    if isinstance(task, Task):
+        access = {key: each for key, each in task.access.items() if _has_parameter(function, key)}
+        return Task(function, None, task.releases_gil, task.blocking, task.launch_only, local_names, access, task.pure)
     return Task(function, local_names=local_names)
+
+
+def _has_parameter(function: Callable[..., Any], name: str) -> bool:
+    return name in signature_of(function).parameters
 
 
 def _may_wait(task: Recordable) -> bool:

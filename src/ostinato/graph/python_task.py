@@ -19,10 +19,11 @@ __all__ = ["PythonTask", "modes_of", "name_of"]
 class PythonTask(Recordable):
     """A Python callable with one access mode for each positional argument, 0 for those that are no arrays.
 
-    The stream of a device is not among these arguments: `stream` says where the callable takes it.
+    The stream of a device is not among these arguments: `stream` says where the callable takes it. `pure` says that it
+    does nothing but what its arguments show, so that it may be called to be measured or compared.
     """
 
-    __slots__ = ("blocking", "function", "launch_only", "modes", "name", "releases_gil", "stream")
+    __slots__ = ("blocking", "function", "launch_only", "modes", "name", "pure", "releases_gil", "stream")
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class PythonTask(Recordable):
         blocking: bool = False,
         launch_only: bool = False,
         stream: StreamPlace | None = None,
+        pure: bool = True,
     ) -> None:
         self.function = function
         self.modes = modes
@@ -41,6 +43,7 @@ class PythonTask(Recordable):
         self.blocking = blocking
         self.launch_only = launch_only
         self.stream = stream
+        self.pure = pure
         if blocking and stream is not None:
             raise TypeError(f"{name}() gets a stream, on which it starts work without waiting: it is not blocking=True")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.registry import any_allocations
-from ostinato.graph.access import annotated_mode, signature_of
+from ostinato.graph.access import annotated_mode, declared_modes, signature_of
 from ostinato.graph.arrays import as_ndarray
 from ostinato.graph.context import current
 from ostinato.graph.eager import Use, call_python
@@ -44,6 +44,8 @@ class Task(PythonTask, Generic[P, R]):
         blocking: bool = False,
         launch_only: bool = False,
         local_names: Mapping[str, object] | None = None,
+        access: Mapping[str, Any] | None = None,
+        pure: bool = True,
     ) -> None:
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise TypeError(f"{function!r} does not do its work when called; a task is a plain function")
@@ -57,7 +59,9 @@ class Task(PythonTask, Generic[P, R]):
         stream, place = stream_parameter(title, signature, {key: each for key, (_, each) in declared.items()})
         self._parameters = tuple(each for each in signature.parameters.values() if each is not stream)
         self.__signature__ = signature.replace(parameters=self._parameters)  # as it is called
-        self._mode_of = {each.name: declared[each.name][0] for each in self._parameters}
+        self.access = dict(access or {})
+        annotated = {each.name: declared[each.name][0] for each in self._parameters}
+        self._mode_of = declared_modes(title, self.access, annotated)
         self._positional = tuple(
             parameter
             for parameter in self._parameters
@@ -66,7 +70,7 @@ class Task(PythonTask, Generic[P, R]):
         self._plain = plain(self._parameters)
         self._shapes: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}  # modes of calls that were looked at
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
-        super().__init__(function, modes, title, releases_gil, blocking, launch_only, place)
+        super().__init__(function, modes, title, releases_gil, blocking, launch_only, place, pure)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         graph = current()
@@ -199,10 +203,18 @@ def task(
     releases_gil: bool = False,
     blocking: bool = False,
     launch_only: bool = False,
+    access: Mapping[str, Any] | None = None,
+    pure: bool = True,
 ) -> Task[P, R]: ...
 @overload
 def task(
-    *, name: str | None = None, releases_gil: bool = False, blocking: bool = False, launch_only: bool = False
+    *,
+    name: str | None = None,
+    releases_gil: bool = False,
+    blocking: bool = False,
+    launch_only: bool = False,
+    access: Mapping[str, Any] | None = None,
+    pure: bool = True,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -212,6 +224,8 @@ def task(
     releases_gil: bool = False,
     blocking: bool = False,
     launch_only: bool = False,
+    access: Mapping[str, Any] | None = None,
+    pure: bool = True,
 ) -> Any:
     """Make a task of a function.
 
@@ -238,6 +252,12 @@ def task(
         Says that the function does nothing but start work on its stream that depends on its arguments only. It is then
         not called in every step: what it starts is captured, and started again. Of a list or another object that is
         passed and is no parameter, later changes are not seen. On a CPU it changes nothing.
+    access
+        Accesses by the name of the parameter, such as ``{"src": ost.Read}``: the same as annotations, for functions
+        whose annotations say something else. ``Annotated[np.ndarray, ost.Read]`` says both.
+    pure
+        False says that the function does more than its arguments show, such as writing to a file. Then only replays,
+        spawns and calls of yours call it: it is not called to be measured.
 
     Examples
     --------
@@ -257,10 +277,10 @@ def task(
     if function is not None:
         if not callable(function):
             raise TypeError(f"@task is for functions, not {type(function).__name__}; options are keywords")
-        return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals)
+        return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals, access, pure)
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals)
+        return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals, access, pure)
 
     return decorate
 

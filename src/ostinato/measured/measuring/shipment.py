@@ -239,6 +239,8 @@ class _Implementation:
             kind, options = "task", {"releases_gil": task.releases_gil, "blocking": task.blocking}
             if not isinstance(task, Task):
                 kind, options = "access", {"modes": task.modes, **options}
+            elif task.access:
+                options["access"] = task.access
         elif isinstance(task, Kernel):
             kind = "kernel"
         about = variant.name, variant.on, dict(variant.config), dict(variant.passed)
