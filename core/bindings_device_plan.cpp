@@ -175,7 +175,8 @@ void add_segments(const Schedule& schedule, const Slots& slots, const Plan& plan
 }  // namespace
 
 std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& slots, Plan& plan,
-                                         const nb::list& operations, const nb::list& write_backs, bool fenced) {
+                                         const nb::list& operations, const nb::list& write_backs, bool fenced,
+                                         const nb::list& memory) {
     if (operations.size() == 0 && write_backs.size() == 0)
         return nullptr;
     auto devices = std::make_unique<DevicePlan>();
@@ -240,6 +241,8 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
     }
     devices->dirty = std::vector<std::atomic<std::uint32_t>>(n_flags);
     devices->traced.resize(devices->streams.size());
+    for (nb::handle range : memory)
+        devices->memory.push_back(nb::cast<std::pair<std::uint64_t, std::uint64_t>>(range));
     add_segments(schedule, slots, plan, after, *devices);
     devices->captures = std::make_unique<Captures>(devices->segments.size());
     return devices;

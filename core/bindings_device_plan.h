@@ -13,7 +13,7 @@ namespace ostinato {
 // Null where there is nothing for devices. `plan` has its native and Python sides already.
 std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& slots, Plan& plan,
                                          const nanobind::list& operations, const nanobind::list& write_backs,
-                                         bool fenced);
+                                         bool fenced, const nanobind::list& memory);
 
 // What can be captured: device, operations, how often, how often it was, why it was not, of which that is told (-1: of
 // none).

@@ -17,6 +17,7 @@
 #include "builtin_tasks.h"
 #include "completions.h"
 #include "conditions.h"
+#include "python_device.h"
 #include "python_external.h"
 #include "python_plan.h"
 #include "reservation_ops.h"
@@ -190,7 +191,7 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
                  const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
                  const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
                  const Flat<std::int32_t>& step_slot, const nb::list& python, const nb::list& external,
-                 const nb::list& device, const nb::list& write_back, bool fenced) {
+                 const nb::list& device, const nb::list& write_back, bool fenced, const nb::list& memory) {
     const Schedule& schedule = *handle.schedule;
     auto plan = std::make_shared<Plan>();
     const Slots slots(schedule);
@@ -240,7 +241,7 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     }
     if (needs_python)
         plan->python = build_python(schedule, slots, python);
-    plan->device = build_device(schedule, slots, *plan, device, write_back, fenced);
+    plan->device = build_device(schedule, slots, *plan, device, write_back, fenced, memory);
     for (nb::handle entry : external) {
         const auto [id, kind, with] = nb::cast<std::tuple<std::uint32_t, std::string, nb::tuple>>(entry);
         if (kind == "completion")
@@ -259,11 +260,14 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
 
 void bind_plan(nb::module_& module) {
     using namespace nb::literals;
+    module.def("issues_for", ostinato::issues_for, "low"_a, "high"_a,
+               "Whether this thread is in a task that puts work on a stream, of a program that works on memory of "
+               "devices that some of these addresses stand for.");
     nb::class_<PlanHandle>(module, "Plan", "What the operations of a schedule call, on which arrays.")
         .def_static("build", &ostinato::build, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a,
                     "n_arrays"_a, "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a,
                     "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a, "external"_a,
-                    "device"_a = nb::list(), "write_back"_a = nb::list(), "fenced"_a = false)
+                    "device"_a = nb::list(), "write_back"_a = nb::list(), "fenced"_a = false, "memory"_a = nb::list())
         .def(
             "copy",
             [](const PlanHandle& self) {

@@ -47,7 +47,7 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
     const std::uint64_t value = step + 1;
     const DeviceOp::Mark* const mark = op.mark_of(step);
     if (mark == nullptr)
-        return {Result::kDone};  // it could not be recorded, which was told
+        return {Result::kDone};  // it could not be recorded: that was told, and what it stands for waited for
     if (signal.armed != value) {
         signal.armed = value;  // firm: an abort does not look at it
         signal.held = signal.shared_from_this();
@@ -77,7 +77,7 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
     }
     if (code != 0)
         return {.result = Result::kFailed,
-                .exception = device_error(place.server, *devices.streams[op.stream], code),
+                .exception = device_error(place.server, *devices.streams[op.stream], {code}),
                 .failed = failed};
     return {tail.device_failed->load(std::memory_order_relaxed) ? Result::kPoisoned : Result::kDone};
 }

@@ -45,28 +45,31 @@ std::int32_t move_on(const Lane& lane, const DeviceOp& op, StreamHandle stream) 
                                             : op.device->fill(stream, of_phase(op.patterns, phase));
 }
 
-std::int32_t wait_for_tokens(const DevicePlan& devices, const Lane& lane, const DeviceOp& op) {
+// All of them, also when one has failed: what comes next on the stream relies on it.
+Told wait_for_tokens(const DevicePlan& devices, const Lane& lane, const DeviceOp& op) {
+    Told told;
     for (const DeviceOp::TokenWait& wait : op.waits) {
-        const DeviceOp::Mark* const mark = devices.ops[wait.device_op].mark_of(lane.step - wait.distance);
+        const DeviceOp& other = devices.ops[wait.device_op];
+        const DeviceOp::Mark* const mark = other.mark_of(lane.step - wait.distance);
         if (mark == nullptr)
-            continue;  // nothing was issued so long ago, or that has failed and been told
+            continue;  // nothing was issued so long ago, or it was waited for
         if (const std::int32_t code = op.device->wait(op.handle, *mark->token); code != 0)
-            return code;
+            told.add(wait_here(*devices.streams[other.stream], *lane.program->tails[other.stream], code));
     }
-    return 0;
+    return told;
 }
 
 // `sequence`: what was launched last.
-std::int32_t record_token(const Lane& lane, DeviceOp& op, Sequence* sequence = nullptr) {
+Told record_token(const Lane& lane, DeviceOp& op, Sequence* sequence = nullptr) {
     DeviceOp::Mark& mark = op.marks[lane.step & (op.marks.size() - 1)];
-    std::int32_t code = 0;
-    if (sequence == nullptr || !sequence->end(mark.token))
-        code = op.device->record(op.handle, mark.token);
-    if (code == 0) {
-        mark.step = lane.step;
-        mark.notices = lane.program->tails[op.stream]->armed;
+    Tail& tail = *lane.program->tails[op.stream];
+    if (sequence == nullptr || !sequence->end(mark.token)) {
+        if (const std::int32_t code = op.device->record(op.handle, mark.token); code != 0)
+            return wait_here(*lane.run->plan->device->streams[op.stream], tail, code);
     }
-    return code;
+    mark.step = lane.step;
+    mark.notices = tail.armed;
+    return {};
 }
 
 // Has the device say when it is done with what the operation has issued.
@@ -83,8 +86,12 @@ void trace(Lane& lane, const DeviceOp& op, std::int64_t issued, Status status) {
             {op.op, devices.streams[op.stream]->processor, lane.run->user_step(lane.step), now, now, status, issued});
     }
     auto notice = std::make_unique<Notice>();
-    if (op.device->record(op.handle, notice->token) != 0)
-        return;  // it will fail elsewhere, or has
+    if (op.device->record(op.handle, notice->token) != 0) {  // if that is due to its work, others are told so
+        (void)op.device->finish(op.handle);
+        if (at != SIZE_MAX)
+            buffer.records[at].end = monotonic_ns();
+        return;
+    }
     notice->op = op.op;
     notice->step = lane.step;
     notice->traced = true;
@@ -109,9 +116,9 @@ void complete_records(Lane& lane, std::vector<DevicePlan::Traced>& traced) {
     traced.clear();
 }
 
-bool fail(Server& server, Lane& lane, const DeviceOp& op, std::int32_t code) {
+bool fail(Server& server, Lane& lane, const DeviceOp& op, const Told& told) {
     const Stream& stream = *lane.run->plan->device->streams[op.stream];
-    lane.program->fail(*lane.run, op.op, lane.step, 0, device_error(server, stream, code));
+    lane.program->fail(*lane.run, op.op, lane.step, 0, device_error(server, stream, told));
     return false;
 }
 
@@ -173,26 +180,33 @@ std::uint32_t launch(Server& server, Lane& lane, const Segment& segment, Sequenc
     DeviceOp& first = devices.ops[index[segment.begin]];
     DeviceOp& last = devices.ops[index[segment.end - 1]];
     server.python.release();
-    std::int32_t code = wait_for_tokens(devices, lane, first);
-    if (code == 0)
-        code = sequence.launch(first.handle);
-    if (code == 0)
-        devices.streams[first.stream]->launches.add(1);
-    if (code != 0) {  // the others are issued one by one, unless the first has poisoned them
-        good = fail(server, lane, first, code);
+    Told told = wait_for_tokens(devices, lane, first);
+    if (told.code == 0)
+        told.add({sequence.launch(first.handle)});
+    if (told.code != 0) {   // the others are issued one by one, unless the first has poisoned them
         if (first.records)  // what was enqueued before the failure is waited for, too
-            (void)record_token(lane, first);
+            told.add(record_token(lane, first));
+        good = fail(server, lane, first, told);
         return segment.begin + 1;
     }
+    devices.streams[first.stream]->launches.add(1);
     for (std::uint32_t at = segment.begin; at < segment.end; ++at)
         mark(devices, lane, devices.ops[index[at]]);
     if (last.records)
-        code = record_token(lane, last, &sequence);
-    good = code == 0 || fail(server, lane, last, code);
+        told = record_token(lane, last, &sequence);
+    good = told.code == 0 || fail(server, lane, last, told);
     return segment.end;
 }
 
 }  // namespace
+
+Told wait_here(Stream& stream, Tail& tail, std::int32_t code) {
+    const std::int32_t ended = stream.device->finish(stream.handle);
+    if (ended == 0)
+        return {code};
+    tail.device_failed->store(true, std::memory_order_relaxed);
+    return {code, !stream.device->diagnose(ended).usable};  // a device that is lost does no more work
+}
 
 void Notice::called(void* with, std::int32_t code) {
     Notice& notice = *static_cast<Notice*>(with);
@@ -219,24 +233,25 @@ bool issue(Server& server, Lane& lane, std::uint32_t position, bool runs) {
     DeviceOp& op = devices.ops[devices.index[lane.order->slot + position]];
     const std::uint64_t user_step = run.user_step(lane.step);
     const std::int64_t issued = run.trace ? monotonic_ns() : 0;
-    std::int32_t code = 0, own_code = 0;  // the device's, a native body's
+    Told told;
+    std::int32_t own_code = 0;  // a native body's
     ExceptionHandle failure;
     if (op.body != DeviceOp::Body::kPython || !op.waits.empty())
         server.python.release();
     if (!op.waits.empty())
-        code = wait_for_tokens(devices, lane, op);
+        told = wait_for_tokens(devices, lane, op);
     const bool active =
-        runs && code == 0 && op.activity.active(lane.step - run.first.load(std::memory_order_relaxed), user_step);
+        runs && told.code == 0 && op.activity.active(lane.step - run.first.load(std::memory_order_relaxed), user_step);
     if (active) {
         switch (op.body) {
             case DeviceOp::Body::kNothing:
                 break;
             case DeviceOp::Body::kCopy:
             case DeviceOp::Body::kFill:
-                code = move_on(lane, op, op.handle);
+                told.code = move_on(lane, op, op.handle);
                 break;
             case DeviceOp::Body::kPython:
-                call_python(server, lane, position, position + 1, user_step, failure);
+                call_issuing(server, lane, position, user_step, failure);
                 break;
             case DeviceOp::Body::kNative: {
                 NativeOp& native = run.plan->native[lane.order->slot + position];
@@ -248,24 +263,22 @@ bool issue(Server& server, Lane& lane, std::uint32_t position, bool runs) {
             }
         }
     }
-    if (active && code == 0 && own_code == 0 && !failure)
+    if (active && told.code == 0 && own_code == 0 && !failure)
         mark(devices, lane, op);
     if (run.trace && active && op.body != DeviceOp::Body::kNothing) {
         server.python.release();
-        trace(lane, op, issued, code == 0 && own_code == 0 && !failure ? Status::kOk : Status::kFailed);
+        trace(lane, op, issued, told.code == 0 && own_code == 0 && !failure ? Status::kOk : Status::kFailed);
     }
     if (op.records) {  // also when the body failed: something may be under way
         server.python.release();
-        const std::int32_t recorded = record_token(lane, op);
-        code = code != 0 ? code : recorded;
+        told.add(record_token(lane, op));
     }
-    if (code == 0 && own_code == 0 && !failure)
-        return true;
-    if (failure || own_code != 0)
+    const bool failed = failure || own_code != 0;
+    if (failed)
         lane.program->fail(run, op.op, lane.step, own_code, std::move(failure));
-    else
-        fail(server, lane, op, code);
-    return false;
+    if (told.code != 0 && (!failed || !told.ended))
+        fail(server, lane, op, told);
+    return !failed && told.code == 0;
 }
 
 Progress run_device_stretch(Server& server, Lane& lane, const Stretch& stretch) {

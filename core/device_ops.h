@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "captures.h"
@@ -101,6 +102,18 @@ struct WriteBack {
     Transfer transfer;
 };
 
+// What the driver told at once. The first failure counts.
+struct Told {
+    std::int32_t code = 0;
+    bool ended = true;  // false: it cannot be known when what was enqueued ends, and so the device is not used any more
+
+    void add(const Told& other) {
+        if (code == 0)
+            code = other.code;
+        ended = ended && other.ended;
+    }
+};
+
 // What is waited for at the end of a run: a signal whose timeline goes on by one for each notice of a stream.
 struct Tail : Signal {
     // Whether the device has told a failure, until a run starts clean; shared by the tails of its streams. Drivers tell
@@ -132,6 +145,10 @@ struct Notice {
     void arm(Device& device, const std::shared_ptr<Tail>& its_tail);
 };
 
+// A call for a token of the stream has failed with `code`: waits here for all that was enqueued on the stream, which
+// nobody else can do any more, so that its lane may go on as if it had been waited for.
+Told wait_here(Stream& stream, Tail& tail, std::int32_t code);
+
 struct DevicePlan {
     ~DevicePlan();  // without the GIL, held or not; implemented in python_device.cpp
 
@@ -145,6 +162,8 @@ struct DevicePlan {
     std::unique_ptr<RecordingStreams, RecordingStreamsDeleter> recording;
     std::vector<WriteBack> write_backs;
     bool fenced = false;  // each run begins when the one before is done
+    // The addresses that stand for memory of devices that tasks work on: begin and end of each range.
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> memory;
     // What was written on a device and not copied back: by flag, one more than the number of the operation.
     std::vector<std::atomic<std::uint32_t>> dirty;
     // By lane: its stream (-1: none), and completions that wait at the end of a run at last, by external number.

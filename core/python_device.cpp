@@ -1,10 +1,12 @@
 #include "python_device.h"
 
+#include <algorithm>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 #include "program.h"
+#include "python_ops.h"
 #include "python_plan.h"
 #include "python_recording.h"
 #include "server.h"
@@ -26,6 +28,16 @@ public:
 
 private:
     PyThreadState* const state_;
+};
+
+thread_local const DevicePlan* issuing = nullptr;  // what the calling thread issues an operation of
+
+class Issuing {
+public:
+    explicit Issuing(const DevicePlan& plan) { issuing = &plan; }
+    ~Issuing() { issuing = nullptr; }
+    Issuing(const Issuing&) = delete;
+    Issuing& operator=(const Issuing&) = delete;
 };
 
 // In a forked child the driver's threads are nowhere, and its locks may be held for ever: no call is made there.
@@ -96,14 +108,17 @@ void RecordingStreamsDeleter::operator()(RecordingStreams* streams) const {
         delete streams;
 }
 
-ExceptionHandle device_error(Server& server, const Stream& stream, std::int32_t code) {
+ExceptionHandle device_error(Server& server, const Stream& stream, const Told& told) {
     server.python.release();
-    const Device::Diagnosis diagnosis = stream.device->diagnose(code);
+    const Device::Diagnosis diagnosis = stream.device->diagnose(told.code);
+    const bool usable = diagnosis.usable && told.ended;
     std::string text = stream.name + ": " + diagnosis.message;
-    if (!diagnosis.usable)
+    if (!told.ended)
+        text += "; waiting for its work failed too, so it may still be writing to arrays of the program";
+    if (!usable)
         text += "; it cannot be used any more by this process";
     server.python.acquire();
-    PyObject* const error = make_error(text, stream.name, diagnosis.usable);
+    PyObject* const error = make_error(text, stream.name, usable);
     if (error != nullptr) {
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
         Py_DECREF(error);
@@ -111,6 +126,18 @@ ExceptionHandle device_error(Server& server, const Stream& stream, std::int32_t 
     ExceptionHandle taken = take_exception();
     server.python.release();
     return taken;
+}
+
+void call_issuing(Server& server, Lane& lane, std::uint32_t position, std::uint64_t user_step,
+                  ExceptionHandle& failure) {
+    const Issuing here(*lane.run->plan->device);
+    call_python(server, lane, position, position + 1, user_step, failure);
+}
+
+bool issues_for(std::uint64_t low, std::uint64_t high) {
+    return issuing != nullptr && std::any_of(issuing->memory.begin(), issuing->memory.end(), [=](const auto& range) {
+               return low < range.second && range.first < high;
+           });
 }
 
 bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHandle recording, std::string& raised) {
@@ -132,6 +159,7 @@ bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHa
             usual = own[at];
             own[at] = stream;
         }
+        const Issuing here(*run.plan->device);
         result = plan.call(op, phase, run.user_step(lane.step));
         for (const std::uint32_t at : body.positions)
             own[at] = usual;

@@ -8,9 +8,9 @@ namespace ostinato {
 
 namespace {
 
-void fail(Server& server, Lane& lane, std::uint32_t op, std::uint32_t stream, std::int32_t code) {
+void fail(Server& server, Lane& lane, std::uint32_t op, std::uint32_t stream, const Told& told) {
     const Stream& on = *lane.run->plan->device->streams[stream];
-    lane.program->fail(*lane.run, op, lane.step - 1, 0, device_error(server, on, code));
+    lane.program->fail(*lane.run, op, lane.step - 1, 0, device_error(server, on, told));
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ bool write_back(Server& server, Lane& lane) {
             continue;
         Stream& stream = *devices.streams[entry.stream];
         if (const std::int32_t code = stream.device->copy(stream.handle, entry.transfer); code != 0)
-            fail(server, lane, writer - 1, entry.stream, code);
+            fail(server, lane, writer - 1, entry.stream, {code});
         stream.copies.add(1);
         stream.bytes.add(static_cast<std::uint64_t>(entry.transfer.bytes));
         last[entry.stream] = writer;
@@ -35,11 +35,11 @@ bool write_back(Server& server, Lane& lane) {
     for (std::uint32_t i = 0; i < last.size(); ++i) {
         if (last[i] == 0)
             continue;
-        const Stream& stream = *devices.streams[i];
+        Stream& stream = *devices.streams[i];
         auto notice = std::make_unique<Notice>();
         notice->op = last[i] - 1;
         if (const std::int32_t code = stream.device->record(stream.handle, notice->token); code != 0) {
-            fail(server, lane, notice->op, i, code);
+            fail(server, lane, notice->op, i, wait_here(stream, *lane.program->tails[i], code));
             continue;
         }
         devices.writing_back.emplace_back(i, std::move(notice));
@@ -59,7 +59,7 @@ void tell_untold(Server& server, Lane& lane) {
         const Stream& on = *lane.run->plan->device->streams[i];
         for (const Tail::Failed& entry : failed) {
             if (!entry.told)
-                lane.program->fail(*lane.run, entry.op, entry.step, 0, device_error(server, on, entry.code));
+                lane.program->fail(*lane.run, entry.op, entry.step, 0, device_error(server, on, {entry.code}));
         }
     }
 }
@@ -76,7 +76,7 @@ bool written_back(Server& server, Lane& lane) {
     }
     for (const auto& [stream, notice] : devices.writing_back) {
         if (notice->code != 0)
-            fail(server, lane, notice->op, stream, notice->code);
+            fail(server, lane, notice->op, stream, {notice->code});
     }
     devices.writing_back.clear();
     return true;

@@ -3,7 +3,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <memory>
+#include <stdexcept>
 
 #include "devices/device.h"
 
@@ -15,7 +17,21 @@ struct DeviceHandle {
     std::shared_ptr<Device> device;
 };
 
-void bind_device(nanobind::module_& devices);  // the protocol, before all others
+// What a device has told by a code: in Python a `_core.devices.Failure`, with `usable`.
+struct DeviceFailure : std::runtime_error {
+    explicit DeviceFailure(const Device::Diagnosis& diagnosis)
+        : std::runtime_error(diagnosis.message), usable(diagnosis.usable) {}
+    bool usable;
+};
+
+// Asks the driver what the code means: without the GIL, like all methods of devices.
+inline void throw_if(const Device& device, std::int32_t code) {
+    if (code != 0)
+        throw DeviceFailure(device.diagnose(code));
+}
+
+void bind_failure(nanobind::module_& devices);  // before all others
+void bind_device(nanobind::module_& devices);   // the protocol, before those behind it
 void bind_stream(nanobind::module_& devices);
 void bind_cpu_device(nanobind::module_& devices);
 void bind_fake_device(nanobind::module_& devices);

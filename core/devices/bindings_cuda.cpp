@@ -27,11 +27,6 @@ std::shared_ptr<CudaDevice> shared(const CudaHandle& handle) {
     return std::static_pointer_cast<CudaDevice>(handle.device);
 }
 
-void throw_if(const Device& device, std::int32_t code) {
-    if (code != kSuccess)
-        throw std::runtime_error(device.diagnose(code).message);
-}
-
 // Freeing waits for the device: without the GIL.
 struct Memory {
     Memory(std::shared_ptr<CudaDevice> of, std::uint64_t bytes) : device(std::move(of)) {
@@ -162,14 +157,7 @@ void bind_cuda_device(nb::module_& devices) {
                 const nb::gil_scoped_release nogil;
                 throw_if(self.cuda(), self.cuda().finish());
             },
-            "Wait for all of its work.")
-        .def(
-            "finish_stream",
-            [](const CudaHandle& self, StreamHandle stream) {
-                const nb::gil_scoped_release nogil;
-                throw_if(self.cuda(), self.cuda().finish(stream));
-            },
-            nb::arg("stream"), "Wait for the work of a stream, which may be another library's.");
+            "Wait for all of its work.");
     devices.def(
         "cuda_devices",
         [](const std::string& library) {

@@ -47,11 +47,6 @@ const Token& recorded(const HeldToken& held) {
     return *held.token;
 }
 
-void throw_if(const Device& device, std::int32_t code) {
-    if (code != 0)
-        throw std::runtime_error(device.diagnose(code).message);
-}
-
 // Python functions that devices are yet to call, or are calling: the interpreter must not end before. In a forked
 // child, nobody will.
 std::atomic<std::uint32_t> notices{0};
@@ -105,8 +100,7 @@ void bind_device(nb::module_& devices) {
             nb::arg("target"), nb::arg("blocks"), nb::arg("pattern"));
     nb::class_<HeldToken>(devices, "Token", "What was enqueued on a stream when it was recorded.").def(nb::init<>());
     nb::class_<Sequence>(devices, "Sequence", "Work that was captured once, and is enqueued as one.");
-    nb::class_<DeviceHandle>(devices, "Device",
-                             "What the core asks of a device. Methods raise RuntimeError with its words.")
+    nb::class_<DeviceHandle>(devices, "Device", "What the core asks of a device. Methods raise Failure.")
         .def(
             "open",
             [](const DeviceHandle& self) {
@@ -149,6 +143,13 @@ void bind_device(nb::module_& devices) {
                 throw_if(*self.device, self.device->wait(stream, known));
             },
             nb::arg("stream"), nb::arg("token"))
+        .def(
+            "finish_stream",
+            [](const DeviceHandle& self, StreamHandle stream) {
+                nb::gil_scoped_release nogil;
+                throw_if(*self.device, self.device->finish(stream));
+            },
+            nb::arg("stream"), "Wait for all that was enqueued on a stream.")
         .def(
             "notify",
             [](const DeviceHandle& self, const HeldToken& token, nb::callable done) {

@@ -14,8 +14,8 @@ namespace ostinato {
 
 namespace {
 
-constexpr const char* kMethodNames[] = {"open", "close",  "copy",    "fill",   "call",     "record",
-                                        "wait", "notify", "capture", "launch", "allocate", "work"};
+constexpr const char* kMethodNames[] = {"open",   "close",  "copy",    "fill",   "call",     "record", "wait",
+                                        "notify", "finish", "capture", "launch", "allocate", "work"};
 
 // By value in Python, like all devices.
 struct FakeHandle : DeviceHandle {
@@ -27,11 +27,6 @@ FakeDevice::Method method_of(const std::string& name) {
         if (name == kMethodNames[i])
             return static_cast<FakeDevice::Method>(i);
     throw nb::value_error(("a device has no method '" + name + "'").c_str());
-}
-
-void throw_if(const FakeHandle& self, std::int32_t code) {
-    if (code != 0)
-        throw std::runtime_error(self.device->diagnose(code).message);
 }
 
 // A Python function as a piece of work: where its last copy ends, nobody may hold the lock.
@@ -97,7 +92,7 @@ void bind_fake_device(nb::module_& devices) {
             [](const FakeHandle& self, std::int64_t nbytes) {
                 const nb::gil_scoped_release nogil;
                 std::uint64_t base = 0;
-                throw_if(self, self.fake().allocate(nbytes, base));
+                throw_if(self.fake(), self.fake().allocate(nbytes, base));
                 return base;
             },
             nb::arg("nbytes"), "Allocate memory of the device; its handle.")
@@ -117,7 +112,7 @@ void bind_fake_device(nb::module_& devices) {
                std::string what) {
                 FakeDevice::Function work = work_of(self, function);
                 const nb::gil_scoped_release nogil;
-                throw_if(self, self.fake().call(stream, std::move(work), nanoseconds(delay), std::move(what)));
+                throw_if(self.fake(), self.fake().call(stream, std::move(work), nanoseconds(delay), std::move(what)));
             },
             nb::arg("stream"), nb::arg("function"), nb::arg("delay") = 0.0, nb::arg("what") = "function",
             "Enqueue a Python function, which the device calls when `delay` seconds of its time have passed.")
@@ -130,7 +125,7 @@ void bind_fake_device(nb::module_& devices) {
                 FakeDevice::Function work = [] { return 0; };
                 if (native != nullptr)
                     work = [native, user] { return native(reinterpret_cast<void*>(user)); };
-                throw_if(self, self.fake().call(stream, std::move(work), nanoseconds(delay), std::move(what)));
+                throw_if(self.fake(), self.fake().call(stream, std::move(work), nanoseconds(delay), std::move(what)));
             },
             nb::arg("stream"), nb::arg("function"), nb::arg("user") = 0, nb::arg("delay") = 0.0,
             nb::arg("what") = "function", "Enqueue a C function `int32_t f(void *)`; address 0: nothing but the delay.")

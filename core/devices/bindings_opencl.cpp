@@ -29,9 +29,7 @@ void bind_opencl_device(nb::module_& devices) {
             "finish",
             [](const OpenCLHandle& self) {
                 const nb::gil_scoped_release nogil;
-                const std::int32_t code = self.opencl().finish();
-                if (code != 0)
-                    throw std::runtime_error(self.device->diagnose(code).message);
+                throw_if(self.opencl(), self.opencl().finish());
             },
             "Wait for all that was enqueued on its streams.");
 }

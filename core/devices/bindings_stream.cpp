@@ -20,16 +20,12 @@ void bind_stream(nb::module_& devices) {
             "__init__",
             [](StreamOwner* self, const DeviceHandle& device, std::string name, std::uint32_t processor) {
                 std::shared_ptr<Stream> stream;
-                std::int32_t code = 0;
                 {
                     const nb::gil_scoped_release unlocked;
                     StreamHandle handle = 0;
-                    code = device.device->open(handle);
-                    if (code == 0)
-                        stream = std::make_shared<Stream>(device.device, handle, std::move(name), processor);
+                    throw_if(*device.device, device.device->open(handle));
+                    stream = std::make_shared<Stream>(device.device, handle, std::move(name), processor);
                 }
-                if (code != 0)
-                    throw std::runtime_error(device.device->diagnose(code).message);
                 new (self) StreamOwner{std::move(stream)};
             },
             nb::arg("device"), nb::arg("name"), nb::arg("processor"))

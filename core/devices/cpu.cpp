@@ -37,6 +37,7 @@ std::int32_t CpuDevice::record(StreamHandle, std::unique_ptr<Token>& token) {
 }
 
 std::int32_t CpuDevice::wait(StreamHandle, const Token&) { return 0; }
+std::int32_t CpuDevice::finish(StreamHandle) { return 0; }
 void CpuDevice::notify(const Token&, Done done, void* with) { done(with, 0); }
 
 std::unique_ptr<Sequence> CpuDevice::capture(StreamHandle, const Parts&, std::int32_t& code) {

@@ -171,7 +171,7 @@ void CudaDevice::notify(const Token& token, Done done, void* with) {
         code = current.code;
         if (code == kSuccess) {
             const cuda::Relaxed relaxed(*api_);
-            code = api_->event_query(event);
+            code = cuda::ask(*api_, event);
         }
     }
     if (code == cuda::kNotReady)
@@ -280,6 +280,7 @@ std::int32_t CudaDevice::finish() {
 
 std::int32_t CudaDevice::finish(StreamHandle stream) {
     const Current current(*this);
+    const cuda::Relaxed relaxed(*api_);
     return current.code != kSuccess ? current.code : api_->stream_synchronize(stream_of(stream));
 }
 

@@ -38,6 +38,7 @@ public:
     std::int32_t record(StreamHandle stream, std::unique_ptr<Token>& token) override;
     std::int32_t wait(StreamHandle stream, const Token& token) override;
     void notify(const Token& token, Done done, void* with) override;
+    std::int32_t finish(StreamHandle stream) override;
     std::unique_ptr<Sequence> capture(StreamHandle stream, const Parts& parts, std::int32_t& code) override;
     Diagnosis diagnose(std::int32_t code) const override;
 
@@ -54,9 +55,8 @@ public:
     void unpin(std::uint64_t low);
     // Which device an address is of, and the allocation around it, of 0 bytes where the driver tells none.
     std::int32_t locate(std::uint64_t address, int& ordinal, std::uint64_t& low, std::uint64_t& bytes);
-    // These wait: for all of the device, or for one stream, of whomsoever.
+    // Waits for all of the device.
     std::int32_t finish();
-    std::int32_t finish(StreamHandle stream);
 
 private:
     friend class CudaToken;

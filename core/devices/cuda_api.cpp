@@ -84,6 +84,7 @@ std::string find_all(void* library, Api& api) {
     find(api.event_create, "cuEventCreate", 2000);
     find(api.event_record, "cuEventRecord", 2000);
     find(api.event_query, "cuEventQuery", 2000);
+    find(api.event_synchronize, "cuEventSynchronize", 2000);
     find(api.event_destroy, "cuEventDestroy", 4000, "cuEventDestroy_v2");
     find(api.capture_mode, "cuThreadExchangeStreamCaptureMode", 10010);
     find(api.capture_begin, "cuStreamBeginCapture", 10010, "cuStreamBeginCapture_v2");

@@ -127,6 +127,7 @@ struct Api {
     Result (*event_create)(Event* event, unsigned flags) = nullptr;
     Result (*event_record)(Event event, Stream stream) = nullptr;
     Result (*event_query)(Event event) = nullptr;
+    Result (*event_synchronize)(Event event) = nullptr;
     Result (*event_destroy)(Event event) = nullptr;
 
     Result (*capture_mode)(int* mode) = nullptr;  // swaps the calling thread's

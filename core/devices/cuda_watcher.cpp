@@ -35,6 +35,11 @@ std::thread without_signals(std::function<void()> body) {
 
 }  // namespace
 
+Result ask(const Api& api, Event event) {
+    const Result code = api.event_query(event);
+    return code == kSuccess || code == kNotReady ? code : api.event_synchronize(event);
+}
+
 Watcher::~Watcher() {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -84,7 +89,7 @@ void Watcher::run(Context context) {
             watched.insert(watched.end(), added_.begin(), added_.end());
             added_.clear();
         }
-        if (ask(watched))
+        if (ask_for(watched))
             last = Clock::now();
         else
             std::this_thread::yield();
@@ -92,10 +97,10 @@ void Watcher::run(Context context) {
 }
 
 // Calls back what has happened. False: nothing has.
-bool Watcher::ask(std::vector<Watched>& watched) {
+bool Watcher::ask_for(std::vector<Watched>& watched) {
     const std::size_t before = watched.size();
     std::erase_if(watched, [this](const Watched& each) {
-        const Result code = api_->event_query(each.event);
+        const Result code = ask(*api_, each.event);
         if (code == kNotReady)
             return false;
         each.done(each.with, code);

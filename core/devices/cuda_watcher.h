@@ -35,7 +35,7 @@ private:
     };
 
     void run(Context context);
-    bool ask(std::vector<Watched>& watched);
+    bool ask_for(std::vector<Watched>& watched);
 
     const std::shared_ptr<const Api> api_;
     std::mutex mutex_;
@@ -44,6 +44,9 @@ private:
     bool closing_ = false;
     std::thread thread_;
 };
+
+// How the work that an event stands for has ended, or kNotReady. Where the driver cannot say, this waits for it.
+Result ask(const Api& api, Event event);
 
 // While it lives, a capture that another thread began in CUDA's global mode does not mind what this one asks the
 // driver.

@@ -2,9 +2,9 @@
 // when work is done, and ready-made sequences of work. CPU, OpenCL, CUDA and a fake for tests stand behind it. Whoever
 // implements it loads its driver at run time; the core is linked with none.
 //
-// Codes: 0 is success, all others are the driver's; `message` says what they mean. No method waits for the device,
-// takes the GIL, or may be called while the caller holds it. Each may be called from any thread, but calls for one
-// stream come one at a time.
+// Codes: 0 is success, all others are the driver's; `diagnose` says what they mean. No method but `finish` waits for
+// the device; none takes the GIL, or may be called while the caller holds it. Each may be called from any thread, but
+// calls for one stream come one at a time.
 #pragma once
 
 #include <cstddef>
@@ -86,6 +86,10 @@ public:
     // a callback of the driver would hold up its other work.
     using Done = void (*)(void* with, std::int32_t code);
     virtual void notify(const Token& token, Done done, void* with) = 0;
+
+    // Waits until all that was enqueued on the stream has ended: where no token can say so, because `record` has
+    // failed. With a code other than 0, work may be under way.
+    virtual std::int32_t finish(StreamHandle stream) = 0;
 
     // What is captured, in parts. Each comes after earlier ones, by their numbers, and after what these come after;
     // beside others it may run. `enqueue` enqueues one on the stream that it is given; it may take the GIL.

@@ -43,12 +43,13 @@ public:
         kRecord,
         kWait,
         kNotify,
+        kFinish,
         kCapture,
         kLaunch,
         kAllocate,
         kAnyWork,  // kCopy, kFill, kCall or kLaunch; only to fail
     };
-    static constexpr std::size_t kMethods = 12;
+    static constexpr std::size_t kMethods = 13;
 
     // How long pieces of work take, in ns.
     struct Delays {
@@ -76,6 +77,7 @@ public:
     std::int32_t record(StreamHandle stream, std::unique_ptr<Token>& token) override;
     std::int32_t wait(StreamHandle stream, const Token& token) override;
     void notify(const Token& token, Done done, void* with) override;
+    std::int32_t finish(StreamHandle stream) override;
     std::unique_ptr<Sequence> capture(StreamHandle stream, const Parts& parts, std::int32_t& code) override;
     Diagnosis diagnose(std::int32_t code) const override;
 

@@ -212,6 +212,23 @@ std::size_t FakeDevice::run() {
     return count;
 }
 
+std::int32_t FakeDevice::finish(StreamHandle handle) {
+    if (here_.forked())
+        return kForked;
+    Lock lock(mutex_);
+    if (const std::int32_t code = begin(Method::kFinish); code != 0 && broken_ == 0)
+        return code;
+    if (broken_ != 0 && manual_)
+        tell(lock);  // throws away what is left
+    const auto busy = [&] {
+        const auto found = streams_.find(handle);
+        return found != streams_.end() && (found->second.busy || !found->second.pieces.empty());
+    };
+    while (busy())
+        changed_.wait(lock);
+    return broken_;
+}
+
 void FakeDevice::finish() {
     if (here_.forked())
         return;

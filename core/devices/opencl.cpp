@@ -96,6 +96,8 @@ std::int32_t OpenCLDevice::finish() {
     return first;
 }
 
+std::int32_t OpenCLDevice::finish(StreamHandle stream) { return api_.Finish(queue_of(stream)); }
+
 std::int32_t OpenCLDevice::copy(StreamHandle stream, const Transfer& transfer) {
     return transfers_.copy(queue_of(stream), transfer);
 }
@@ -123,17 +125,18 @@ std::int32_t OpenCLDevice::wait(StreamHandle stream, const Token& token) {
 
 void OpenCLDevice::notify(const Token& token, Done done, void* with) {
     const Event event = static_cast<const EventToken&>(token).event.get();
-    Int status = kSuccess;
-    Int code = api_.GetEventInfo(event, kEventExecutionStatus, sizeof(status), &status, nullptr);
-    if (code == kSuccess && status > kComplete) {
+    if (running(api_, event)) {
         auto callback = std::make_unique<Callback>(Callback{done, with});
-        code = api_.SetEventCallback(event, kComplete, pass_on, callback.get());
-        if (code == kSuccess) {
+        if (api_.SetEventCallback(event, kComplete, pass_on, callback.get()) == kSuccess) {
             callback.release();  // by now it may have been called
             return;
         }
     }
-    done(with, code != kSuccess ? code : status < 0 ? status : kSuccess);
+    // It has ended; or the driver cannot say when it does, and this waits for it.
+    const Int code = api_.WaitForEvents(1, &event);
+    Int status = kSuccess;
+    api_.GetEventInfo(event, kEventExecutionStatus, sizeof(status), &status, nullptr);
+    done(with, status < 0 ? status : code);
 }
 
 std::unique_ptr<Sequence> OpenCLDevice::capture(StreamHandle stream, const Parts& parts, std::int32_t& code) {

@@ -64,6 +64,7 @@ inline constexpr Uint kDeviceVersion = 0x102F, kDevicePlatform = 0x1031, kPlatfo
     X(RetainEvent, Int, (Event))                                                                                     \
     X(ReleaseEvent, Int, (Event))                                                                                    \
     X(SetEventCallback, Int, (Event, Int, EventCallback, void*))                                                     \
+    X(WaitForEvents, Int, (Uint, const Event*))                                                                      \
     X(EnqueueReadBuffer, Int, (Queue, Memory, Uint, std::size_t, std::size_t, void*, Uint, const Event*, Event*))    \
     X(EnqueueWriteBuffer, Int,                                                                                       \
       (Queue, Memory, Uint, std::size_t, std::size_t, const void*, Uint, const Event*, Event*))                      \

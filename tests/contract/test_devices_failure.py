@@ -593,3 +593,48 @@ def test_after_a_fork_every_handle_raises(kind):
         assert x.tolist() == [1000] * 4
     """)
     assert ended.returncode == 0, ended.stderr
+
+
+# Looking at arrays that streams are at work on
+
+
+@pytest.mark.parametrize("method", ["get", "set"])
+@pytest.mark.parametrize("what", ["argument", "mirror", "captured", "closed over"])
+def test_a_task_that_takes_a_stream_may_not_look_at_arrays_of_its_program(what, method, bed):
+    seen, other = bed.array(zeros()), bed.array(zeros())
+
+    def look(array):
+        return array.get() if method == "get" else array.set(1)
+
+    @ost.task(launch_only=what == "captured")
+    def peeks(x: ost.ReadWrite, stream: ost.Stream):
+        bed.enqueue("shift", stream, (x,), 1)
+        look(seen if what == "closed over" else x)
+
+    with ost.capture() as g:
+        bed.shift(seen, 1)
+        op = peeks(zeros() if what == "mirror" else other if what == "closed over" else seen)
+    with g.compile(bed.machine) as program:
+        with pytest.raises(ost.TaskError, match="peeks") as raised:
+            program.replay(2)
+        assert raised.value.op is op
+        assert isinstance(raised.value.__cause__, ost.ContractError)
+        assert f"array.{method}() inside a task that takes a stream" in str(raised.value.__cause__)
+
+
+def test_other_arrays_and_tasks_without_a_stream_may_be_looked_at(bed):
+    x, table, seen = bed.array(zeros()), bed.array(ints(5, 6, 7, 8)), []
+
+    @ost.task
+    def uses_a_table(x: ost.ReadWrite, stream: ost.Stream):
+        bed.enqueue("shift", stream, (x,), int(table.get()[2]))
+
+    @ost.task
+    def looks(results: ost.ReadWrite):
+        results.append(x.get().tolist())
+
+    graph = ost.Graph()
+    graph.task(looks, seen, after=graph.task(uses_a_table, x))
+    with graph.compile(bed.machine) as program:
+        program.replay()
+    assert seen == [[7] * 4]

@@ -169,8 +169,9 @@ def test_what_is_no_array_is_not_adopted(device: Any, what: str) -> None:
 
 def test_too_much_memory_is_an_error_that_says_how_much(device: Any) -> None:
     nbytes = 1 << 50
-    with pytest.raises(DeviceError, match=f"opencl:0: {nbytes} bytes cannot be allocated"):
+    with pytest.raises(DeviceError, match=f"opencl:0: {nbytes} bytes cannot be allocated") as raised:
         device.allocate(nbytes)
+    assert (raised.value.device, raised.value.usable) == ("opencl:0", True)
 
 
 def test_finish_waits_for_streams_that_were_closed(device: Any) -> None:

@@ -61,7 +61,15 @@ def test_streams_go_on_side_by_side(later: Kind, streams: tuple[int, int]) -> No
     slow.wait()
 
 
-def test_no_method_waits_for_the_device(later: Kind, streams: tuple[int, int]) -> None:
+def test_finishing_a_stream_waits_for_its_work(kind: Kind, streams: tuple[int, int]) -> None:
+    array, host = kind.array([1.0] * 4), np.zeros(4)
+    kind.work(streams[0], 0.05)
+    kind.core.copy(streams[0], planned(array, host))
+    kind.core.finish_stream(streams[0])
+    assert host.tolist() == [1.0] * 4
+
+
+def test_no_other_method_waits_for_the_device(later: Kind, streams: tuple[int, int]) -> None:
     stream, other = streams
     array, host = empty(later.device, 8), later.host(8)
     array.set(1.0)

@@ -197,6 +197,31 @@ def test_a_processor_says_so_after_a_failure_outside_of_programs(device, machine
     assert not machine.processor("fake:0").usable
 
 
+@pytest.mark.parametrize("method", ["open", "copy", "call", "record", "allocate"])
+@pytest.mark.parametrize("usable", [True, False])
+def test_what_a_driver_reports_at_once_says_of_which_device_and_whether_it_is_lost(device, machine, method, usable):
+    x = empty(device, 3)
+    x.set(1.0)
+    device.core.fail(method, 1, device.core.FAILED if usable else device.core.STICKY)
+    use = {"allocate": lambda: empty(device, 3), "call": lambda: add(x, x)}.get(method, lambda: x.set(2.0))
+    with pytest.raises(ost.DeviceError, match=r"^fake:0: ") as raised:
+        use()
+    assert (raised.value.device, raised.value.usable) == ("fake:0", usable)
+    assert machine.processor("fake:0").usable == usable
+
+
+@pytest.mark.parametrize("method", ["open", "allocate"])
+def test_what_a_driver_reports_while_compiling_says_so_too(device, machine, method):
+    x = np.ones(3)
+    with ost.capture() as graph:
+        add(x, x)
+    device.core.fail(method, 1, device.core.LOST)
+    with pytest.raises(ost.DeviceError, match=r"^fake:0: .*lost") as raised:
+        graph.compile(machine)
+    assert (raised.value.device, raised.value.usable) == ("fake:0", False)
+    assert not machine.processor("fake:0").usable
+
+
 def test_profiles_say_what_failed_and_what_was_skipped(device, machine):
     x, y, z = (empty(device, 2) for _ in range(3))
     for each in (x, y, z):

@@ -6,6 +6,13 @@ from typing import Final
 from typing_extensions import CapsuleType
 
 
+class Failure(RuntimeError):
+    """
+    What a device has told, in its driver's words; `usable`: whether it can be used afterwards.
+    """
+
+    usable: bool = True
+
 def end() -> None:
     """
     Before the interpreter ends: waits until devices have called all functions that they were given.
@@ -34,9 +41,7 @@ class Sequence:
     """Work that was captured once, and is enqueued as one."""
 
 class Device:
-    """
-    What the core asks of a device. Methods raise RuntimeError with its words.
-    """
+    """What the core asks of a device. Methods raise Failure."""
 
     def open(self) -> int:
         """Open a stream."""
@@ -51,6 +56,9 @@ class Device:
     def record(self, stream: int, token: Token) -> None: ...
 
     def wait(self, stream: int, token: Token) -> None: ...
+
+    def finish_stream(self, stream: int) -> None:
+        """Wait for all that was enqueued on a stream."""
 
     def notify(self, token: Token, done: Callable) -> None:
         """Call done(code) when the token's work has ended."""
@@ -251,9 +259,6 @@ class CudaDevice(Device):
 
     def finish(self) -> None:
         """Wait for all of its work."""
-
-    def finish_stream(self, stream: int) -> None:
-        """Wait for the work of a stream, which may be another library's."""
 
 def cuda_devices(library: str) -> tuple[list[CudaDevice], str]:
     """

@@ -17,10 +17,11 @@ from ostinato.compile.lower import Lowered, Outside, Substitution, Tables
 from ostinato.compile.plan_arrays import PlanArrays
 from ostinato.compile.streams import OUT
 from ostinato.devices.array import DeviceArray
+from ostinato.devices.failures import failures_told
 from ostinato.devices.registry import address_of, allocation_at, allocation_under
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.devices.transfers import joined, pattern
-from ostinato.errors import DeviceError, GraphError
+from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Body, Copy, Fill, Join, NativeCall, PythonCall
 from ostinato.graph.op import Op
@@ -31,6 +32,7 @@ from ostinato.graph.stream import STREAM
 if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
     from ostinato.compile.staging import Staged
+    from ostinato.devices.array import Allocation
     from ostinato.devices.device import Device
 
 __all__ = ["lower_on_devices"]
@@ -80,10 +82,8 @@ def _opened(staged: Staged, processors: int) -> list[_core.devices.Stream]:
     streams = []
     for number in staged.streams.device.tolist():
         device = staged.devices[number]
-        try:
+        with failures_told(device):
             streams.append(_core.devices.Stream(device.core, device.name, processors + number))
-        except RuntimeError as error:
-            raise DeviceError(f"{device.name}: {error}") from error
     return streams
 
 
@@ -115,6 +115,7 @@ class _DeviceTables(Tables):
         # By id of pairs of arrays, with these: many copies are of the same.
         self._transfers: dict[tuple[int, str], tuple[object, _core.devices.Transfer]] = {}
         self._completions: Outside = []
+        self._worked_on: set[Allocation] = set()
         self._device: Device | None = None  # of the op that is being added
         self._stream = -1
         self._after = _within(staged.ordering, staged.streams.of, len(staged.coherent.ops))
@@ -154,6 +155,7 @@ class _DeviceTables(Tables):
             device=self._entries,
             write_back=write_backs,
             fenced=bool(coherent.mirrors),
+            memory=[(each.shadow, each.shadow + each.nbytes) for each in self._worked_on],
         )
         lowered.streams = self._streams
         lowered.stream_names = [self._staged.devices[device].name for device in self._staged.streams.device]
@@ -252,7 +254,9 @@ class _DeviceTables(Tables):
             return "copy", [self._planned(each, device) for each in pairs]
         if isinstance(body, Fill):
             value = np.asarray(body.value).reshape(-1)[0]
-            patterns = [pattern(self._at(body.target, phase), value) for phase in phases]
+            targets = [self._at(body.target, phase) for phase in phases]
+            self._worked_on.update(filter(None, map(allocation_under, targets)))
+            patterns = [pattern(target, value) for target in targets]
             assert all(each is not None for each in patterns)
             return "fill", patterns
         assert isinstance(body, Noted | Join)
@@ -269,6 +273,7 @@ class _DeviceTables(Tables):
     def _planned(self, pairs: Sequence[tuple[Array, Array]], device: Device) -> _core.devices.Transfer:
         if not pairs:
             return _core.devices.Transfer((0, 0, False), (0, 0, False), [])
+        self._worked_on.update(filter(None, (allocation_under(array) for pair in pairs[:1] for array in pair)))
         self._arrays.pin(pairs, device)
         self._arrays.kept.append(pairs)
         return joined(pairs)
@@ -292,6 +297,7 @@ class _DeviceTables(Tables):
             return self._nothing_like(array)
         if allocation is None:
             return super()._argument(arg, phase)
+        self._worked_on.add(allocation)
         if foreign:
             return self._arrays.value(arg.value)
         if arg.mode == READ:
@@ -316,6 +322,8 @@ class _DeviceTables(Tables):
             return super()._add_view(array)
         array = self._arrays.substitute(array)
         allocation = allocation_at(address_of(array))
+        if allocation is not None:
+            self._worked_on.add(allocation)
         if allocation is not None and allocation.base != allocation.shadow:
             if address_of(array) != allocation.shadow:
                 raise GraphError(

@@ -46,7 +46,8 @@ class PlanArrays:
                 try:
                     allocation = staged.devices[mirror.memory].allocate(size)
                 except DeviceError as error:
-                    raise DeviceError(f"{error}; {_needed(staged, mirror)}") from error
+                    error.args = (f"{error}; {_needed(staged, mirror)}",)
+                    raise
                 self._mirrors.append((mirror.base, size, bytes_at(allocation.shadow, size, allocation)))
             else:
                 memory = np.empty(size + _PAGE, np.uint8)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
+from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.discovery import check_here
+from ostinato.devices.failures import failure
 from ostinato.devices.shadow import Reserved, bytes_at, view_of
 from ostinato.devices.transfers import move, planned
-from ostinato.errors import DeviceError
+from ostinato.errors import ContractError
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
@@ -108,7 +110,7 @@ def empty(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike = f
         raise TypeError(f"an array of dtype {dtype} holds Python objects, which have no place on a device")
     nbytes = prod(map(operator.index, sizes)) * dtype.itemsize
     if nbytes > sys.maxsize:  # drivers would take the lower bits for it
-        raise DeviceError(f"{device.name}: {nbytes} bytes cannot be allocated: no memory has so many")
+        raise failure(device, f"{nbytes} bytes cannot be allocated: no memory has so many", usable=True)
     check_here(device)
     return device.allocate(nbytes).array(sizes, dtype)
 
@@ -207,7 +209,14 @@ class DeviceArray:
         return self.shadow.nbytes
 
     def get(self) -> np.ndarray[Any, Any]:
-        """Return a copy in the memory of the host. Waits for that copy, and for nothing else that the device does."""
+        """Return a copy in the memory of the host. Waits for that copy, and for nothing else that the device does.
+
+        Raises
+        ------
+        ContractError
+            A task that takes a stream called this for an array of its program, on which streams are at work.
+        """
+        self._check_settled("get")
         copy = np.empty(self.shape, self.dtype)
         move(self.device, planned(self.shadow, copy), self, copy)
         return copy
@@ -219,12 +228,27 @@ class DeviceArray:
         ----------
         values
             What NumPy can broadcast to this shape and cast to this dtype.
+
+        Raises
+        ------
+        ContractError
+            As of `get`.
         """
+        self._check_settled("set")
         if not self.shadow.flags.writeable:
             raise ValueError("this array is read-only")
         source = np.empty(self.shape, self.dtype)
         source[...] = values
         move(self.device, planned(source, self.shadow), self, source)
+
+    def _check_settled(self, method: str) -> None:
+        """Refuse to look at what streams of the program are at work on: what is there depends on how fast they are."""
+        allocation = self.allocation
+        if _core.issues_for(allocation.shadow, allocation.shadow + allocation.nbytes):
+            raise ContractError(
+                f"array.{method}() inside a task that takes a stream: work on this array of the program may still be "
+                f"under way on {self.device.name}. Use the array on the stream, or in a task without a stream"
+            )
 
     def __getitem__(self, index: Any) -> Self:
         parts = index if isinstance(index, tuple) else (index,)

@@ -15,6 +15,7 @@ import numpy as np
 from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
+from ostinato.devices.failures import failures_told
 from ostinato.devices.shadow import Memory, view_of
 from ostinato.devices.stream import Stream
 from ostinato.errors import DeviceError
@@ -160,10 +161,8 @@ class CudaDevice:
 
     def allocate(self, nbytes: int) -> Allocation:
         """Return new memory. `DeviceError`: there is not so much."""
-        try:
+        with failures_told(self, f"{nbytes} bytes cannot be allocated: "):
             memory = self.core.allocate(max(nbytes, 1))
-        except RuntimeError as error:
-            raise DeviceError(f"{self.name}: {nbytes} bytes cannot be allocated: {error}") from error
         return Allocation(self, memory.address, nbytes, memory, shadow=memory.address)
 
     def adopt(self, obj: object) -> DeviceArray | None:
@@ -175,7 +174,7 @@ class CudaDevice:
         if foreign is None:
             return None
         extent = _extent(foreign)
-        try:
+        with failures_told(self):
             if foreign.ordinal not in (None, self.core.ordinal):
                 return None
             low, nbytes = foreign.address, 0
@@ -184,8 +183,6 @@ class CudaDevice:
                 if ordinal != self.core.ordinal:
                     return None
             self._wait_for(foreign.stream)
-        except RuntimeError as error:
-            raise DeviceError(f"{self.name}: {error}") from error
         first, last = foreign.address + extent[0], foreign.address + extent[1]
         if not low <= first <= last <= low + nbytes:
             low, nbytes = first, last - first
@@ -223,10 +220,8 @@ class CudaDevice:
 
     def finish(self) -> None:
         """Wait for all work of the device, without the GIL."""
-        try:
+        with failures_told(self):
             self.core.finish()
-        except RuntimeError as error:
-            raise DeviceError(f"{self.name}: {error}") from error
 
     def _wait_for(self, stream: int | None) -> None:
         if stream == _ANY_STREAM:

@@ -13,9 +13,9 @@ import numpy as np
 from ostinato import _core
 from ostinato.devices import discovery, registry
 from ostinato.devices.array import Allocation, DeviceArray
+from ostinato.devices.failures import failure, failures_told
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.devices.stream import Stream
-from ostinato.errors import DeviceError
 
 __all__ = ["FakeDevice", "FakeStream", "ForeignArray", "install", "launch"]
 
@@ -78,9 +78,10 @@ class FakeDevice:
     def allocate(self, nbytes: int) -> Allocation:
         """Return new memory. `DeviceError`: there is not so much."""
         try:
-            base = self.core.allocate(nbytes)
-        except (RuntimeError, MemoryError) as error:
-            raise DeviceError(f"{self.name}: {nbytes} bytes cannot be allocated: {error}") from error
+            with failures_told(self, f"{nbytes} bytes cannot be allocated: "):
+                base = self.core.allocate(nbytes)
+        except MemoryError as error:
+            raise failure(self, f"{nbytes} bytes cannot be allocated: {error}", usable=True) from error
         return Allocation(self, base, nbytes, _Memory(self.core, base))
 
     def adopt(self, obj: object) -> DeviceArray | None:
@@ -175,10 +176,8 @@ def launch(stream: Stream, function: Callable[..., object], *arguments: object, 
     device = stream.device
     on_device = [_on_device(device, argument) for argument in arguments]
     name = getattr(function, "__name__", "function")
-    try:
+    with failures_told(device):
         device.core.call(stream.handle, lambda: function(*on_device), delay, name)
-    except RuntimeError as error:
-        raise DeviceError(f"{device.name}: {error}") from error
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import pyopencl as cl
 from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
+from ostinato.devices.failures import failure, failures_told
 from ostinato.devices.shadow import bytes_at
 from ostinato.devices.stream import Stream
 from ostinato.errors import DeviceError
@@ -161,7 +162,7 @@ class OpenCLDevice:
                 gc.collect()  # arrays in cycles hold memory of the device
                 buffer = self._new(nbytes)
         except cl.Error as error:
-            raise DeviceError(f"{self.name}: {nbytes} bytes cannot be allocated: {error}") from error
+            raise self._failure(f"{nbytes} bytes cannot be allocated: ", error) from error
         return Allocation(self, buffer.int_ptr, nbytes, buffer)
 
     def _new(self, nbytes: int) -> cl.Buffer:
@@ -193,7 +194,10 @@ class OpenCLDevice:
     def _adopt_array(self, array: Any) -> DeviceArray | None:
         if not self._is_here(array.context, type(array)):
             return None
-        array.finish()  # what was enqueued for it on queues of its owner's
+        try:
+            array.finish()  # what was enqueued for it on queues of its owner's
+        except cl.Error as error:
+            raise self._failure("", error) from error
         if array.base_data is None:  # it has no elements
             return self.allocate(0).array(array.shape, array.dtype)
         allocation, offset = self._allocation_of(array.base_data)
@@ -261,10 +265,13 @@ class OpenCLDevice:
 
     def finish(self) -> None:
         """Wait for all work of its streams, without the GIL."""
-        try:
+        with failures_told(self):
             self.core.finish()
-        except RuntimeError as error:
-            raise DeviceError(f"{self.name}: {error}") from error
+
+    def _failure(self, doing: str, error: cl.Error) -> DeviceError:
+        """Return what tells of a failure that pyopencl has raised."""
+        _, usable = self.core.diagnose(error.code)
+        return failure(self, f"{doing}{error}", usable)
 
     def __repr__(self) -> str:
         return f"<OpenCLDevice {self.name}: {self.description}>"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ostinato import _core
-from ostinato.devices.discovery import check_here, lose
+from ostinato.devices.discovery import check_here
+from ostinato.devices.failures import failure, failures_told
 from ostinato.devices.registry import address_of, allocation_under
 from ostinato.errors import DeviceError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
 
-__all__ = ["Place", "joined", "move", "overlapping", "pattern", "planned", "wait_for"]
+__all__ = ["Place", "finish", "joined", "move", "overlapping", "pattern", "planned", "wait_for"]
 
 Place: TypeAlias = "np.ndarray[Any, Any] | DeviceArray"
 
@@ -109,15 +110,18 @@ def move(device: Device, transfer: _core.devices.Transfer, *kept: object) -> Non
     """
     check_here(device)
     core = device.core
-    try:
+    with failures_told(device):
         stream = core.open()
+    try:
         try:
-            core.copy(stream, transfer)
-            wait_for(device, stream, transfer, *kept)
-        finally:
-            core.close(stream)
-    except RuntimeError as error:
-        raise DeviceError(f"{device.name}: {error}") from error
+            with failures_told(device):
+                core.copy(stream, transfer)
+        except DeviceError:
+            finish(device, stream, transfer, *kept)  # a part of it may be under way
+            raise
+        wait_for(device, stream, transfer, *kept)
+    finally:
+        core.close(stream)
 
 
 def wait_for(device: Device, stream: int, *kept: object) -> None:
@@ -131,9 +135,11 @@ def wait_for(device: Device, stream: int, *kept: object) -> None:
     core = device.core
     token = _core.devices.Token()
     try:
-        core.record(stream, token)
-    except RuntimeError as error:
-        raise DeviceError(f"{device.name}: {error}") from error
+        with failures_told(device):
+            core.record(stream, token)
+    except DeviceError:
+        finish(device, stream, *kept)
+        raise
     ended = threading.Event()
     codes: list[int] = []
 
@@ -144,12 +150,27 @@ def wait_for(device: Device, stream: int, *kept: object) -> None:
     core.notify(token, done)
     ended.wait()
     if codes[0] != 0:
-        message, usable = core.diagnose(codes[0])
-        failure = DeviceError(f"{device.name}: {message}")
-        failure.device, failure.usable = device.name, usable
-        if not usable:
-            lose(device)
-        raise failure
+        raise failure(device, *core.diagnose(codes[0]))
+
+
+def finish(device: Device, stream: int, *kept: object) -> None:
+    """Wait until nothing is under way on a stream of which a call has failed; `kept` lives until then.
+
+    Raises
+    ------
+    DeviceError
+        The driver cannot tell. The device is lost, and `kept` lives as long as the process.
+    """
+    try:
+        device.core.finish_stream(stream)
+    except _core.devices.Failure as told:
+        if told.usable:  # a device that does no more work writes nothing
+            _under_way.append(kept)
+            why = f"{told}; it may still be writing to arrays, and cannot be used any more by this process"
+            raise failure(device, why, usable=False) from told
+
+
+_under_way: list[object] = []
 
 
 def _memory(place: Place) -> np.ndarray[Any, Any]:

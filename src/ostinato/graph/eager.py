@@ -13,6 +13,7 @@ import numpy as np
 from ostinato import _core
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.discovery import check_here, reasons, usable
+from ostinato.devices.failures import failures_told
 from ostinato.devices.registry import address_of, allocation_at, device_array
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.devices.transfers import wait_for
@@ -237,10 +238,8 @@ def _stream_of(device: Device, kept: object) -> Iterator[Stream]:
     try:
         handle = free.pop()
     except IndexError:
-        try:
+        with failures_told(device):
             handle = device.core.open()
-        except RuntimeError as error:
-            raise DeviceError(f"{device.name}: {error}") from error
     try:
         yield device.stream(handle)
     except BaseException:

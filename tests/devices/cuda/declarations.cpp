@@ -66,6 +66,7 @@ FUNCTION(stream_wait, PFN_cuStreamWaitEvent_v3020);
 FUNCTION(event_create, PFN_cuEventCreate_v2000);
 FUNCTION(event_record, PFN_cuEventRecord_v2000);
 FUNCTION(event_query, PFN_cuEventQuery_v2000);
+FUNCTION(event_synchronize, PFN_cuEventSynchronize_v2000);
 FUNCTION(event_destroy, PFN_cuEventDestroy_v4000);
 FUNCTION(capture_mode, PFN_cuThreadExchangeStreamCaptureMode_v10010);
 FUNCTION(capture_begin, PFN_cuStreamBeginCapture_v10010);

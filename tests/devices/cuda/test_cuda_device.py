@@ -327,6 +327,28 @@ def test_what_can_be_tried_again_leaves_the_device_usable(device: CudaDevice, st
     assert array.get().tolist() == [0.0] * 3
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_where_the_driver_cannot_say_whether_work_has_ended_it_is_waited_for(
+    device: CudaDevice, cuda: Kernels, stream: int, controls: Controls, nth: int
+) -> None:
+    array, host = empty(device, 3), np.zeros(3)
+    array.set(1.0)
+    cuda.stall(stream, 0.02)
+    device.core.copy(stream, planned(array, host))
+    controls.fail(f"cuEventQuery@{nth}=2")
+    assert told(device, stream).wait() == 0
+    assert host.tolist() == [1.0] * 3
+
+
+def test_failures_at_once_say_of_which_device_and_whether_it_can_be_used(
+    device: CudaDevice, controls: Controls
+) -> None:
+    controls.fail("cuMemAlloc_v2=2")
+    with pytest.raises(DeviceError, match="OUT_OF_MEMORY") as raised:
+        empty(device, 3)
+    assert (raised.value.device, raised.value.usable) == (device.name, True)
+
+
 def test_tokens_are_used_again_ten_thousand_times(device: CudaDevice, stream: int) -> None:
     token, second = _core.devices.Token(), device.core.open()
     array = empty(device, 1)

@@ -318,6 +318,18 @@ FAKE_CUDA Result cuEventQuery(Event handle) {
     return event->happened >= event->recorded ? kSuccess : kNotReady;
 }
 
+FAKE_CUDA Result cuEventSynchronize(Event handle) {
+    ENTER(kContext | kNoCapture);
+    const auto event = event_of(handle);
+    if (event == nullptr)
+        return 400;
+    FakeContext* const context = event->context;
+    std::unique_lock<std::mutex> lock(event->mutex);
+    while (event->happened < event->recorded && context->failure() == 0)
+        event->changed.wait_for(lock, std::chrono::milliseconds(1));
+    return context->failure();
+}
+
 FAKE_CUDA Result cuStreamWaitEvent(Stream handle, Event event_handle, unsigned) {
     ENTER(kContext);
     Result code = kSuccess;
