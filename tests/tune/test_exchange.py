@@ -165,3 +165,11 @@ def test_an_export_that_fails_leaves_the_earlier_file(tmp_path: Path) -> None:
         export(tmp_path / "tune.db", tmp_path / "tune.jsonl")
     assert (tmp_path / "tune.jsonl").read_text() == "earlier"
     assert sorted(os.listdir(tmp_path)) == ["tune.db", "tune.jsonl"]
+
+
+def test_files_of_the_user_beside_the_export_stay(tmp_path: Path) -> None:
+    fill(tmp_path / "tune.db", 1)
+    beside = tmp_path / f"tune.jsonl.{os.getpid()}.partial"
+    beside.write_text("a user's")
+    export(tmp_path / "tune.db", tmp_path / "tune.jsonl")
+    assert beside.read_text() == "a user's"

@@ -68,7 +68,7 @@ def test_a_lease_whose_release_was_interrupted_is_released_once_more(monkeypatch
 
 
 def test_scratch_directories_whose_removal_was_interrupted_are_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(path: Path, *, ignore_errors: bool) -> None:
+    def interrupted(path: Path, **_: object) -> None:
         raise KeyboardInterrupt
 
     scratch = Scratch()

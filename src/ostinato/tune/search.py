@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from ostinato.tune.known import Known
 from ostinato.tune.ledger import Ledger
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.process.loop import Loop
-from ostinato.tune.process.scratch import Scratch
+from ostinato.tune.process.scratch import NoRoomError, Scratch, says_full
 from ostinato.tune.progress import Progress
 from ostinato.tune.race.race import Race
 from ostinato.tune.slots.slot import Slot
@@ -140,7 +139,9 @@ class Search:
 
     def build(self, trials: Sequence[Trial]) -> None:
         """Build what is needed to measure these once more, as those that the store answered."""
-        self._unbuilt.extend(trial for trial in trials if self._needs_build(trial))
+        for trial in trials:
+            self._take_up(trial)
+        self._ready.clear()
         while self._unbuilt or self._running:
             self._stop_if_due()
             self._dispatch()
@@ -185,7 +186,7 @@ class Search:
         again = [trial for trial in trials if trial.candidate.id not in self._twice]
         self._twice.update(trial.candidate.id for trial in again)
         for trial in again:
-            (self._unbuilt if self._needs_build(trial) else self._ready).append(trial)
+            self._take_up(trial)
         return bool(again)
 
     def _pull(self) -> None:
@@ -207,16 +208,22 @@ class Search:
                 self._enter(trial, stored[1], stored[0], cached=True)
                 continue
             self.measured += 1
-            (self._unbuilt if self._needs_build(trial) else self._ready).append(trial)
+            self._take_up(trial)
 
-    def _needs_build(self, trial: Trial) -> bool:
+    def _take_up(self, trial: Trial) -> None:
         candidate = trial.candidate
-        if isinstance(candidate, Call) and candidate.prepare is None:
-            return False
-        if trial.scratch is not None:
-            return False
-        trial.scratch = self._scratch.directory(trial.candidate.id)
-        return isinstance(candidate, Call) or (isinstance(candidate, Command) and candidate.build is not None)
+        if trial.scratch is not None or (isinstance(candidate, Call) and candidate.prepare is None):
+            self._ready.append(trial)
+            return
+        try:
+            trial.scratch = self._scratch.directory(candidate.id)
+        except NoRoomError as error:
+            self._enter(trial, Outcome(Status.CANCELLED, (), str(error)), None)
+            return
+        if isinstance(candidate, Call) or (isinstance(candidate, Command) and candidate.build is not None):
+            self._unbuilt.append(trial)
+        else:
+            self._ready.append(trial)
 
     def _dispatch(self) -> None:
         for builder in self._builders:
@@ -368,10 +375,12 @@ class Search:
 
     def _keep(self, trial: Trial, outcome: Outcome, device: str | None) -> None:
         """Remember and enter what a trial came to."""
-        self._known.add(trial, outcome, device)
+        failed = outcome.status not in (Status.OK, Status.RACED)
+        if not (failed and (says_full(outcome.message) or self._scratch.full)):  # which may be another's doing
+            self._known.add(trial, outcome, device)
         self._enter(trial, outcome, device)
         if trial.scratch is not None and outcome.status is not Status.OK:
-            shutil.rmtree(trial.scratch, ignore_errors=True)
+            self._scratch.empty(trial.scratch)
             trial.scratch = trial.prepared = None
 
     def _enter(self, trial: Trial, outcome: Outcome, device: str | None, *, cached: bool = False) -> None:

@@ -17,7 +17,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.exists() and not target.is_file():
         yield target
         return
-    draft = target.with_name(f".{os.getpid()}-{target.name}")  # the suffix tells libraries the format
+    # A name that is nobody's: the draft is overwritten and removed. The suffix tells libraries the format.
+    draft = target.with_name(f".{os.urandom(8).hex()}-{target.name}")
     try:
         yield draft
         os.replace(draft, target)

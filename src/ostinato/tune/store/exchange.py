@@ -45,7 +45,7 @@ def export(store_path: str | os.PathLike[str], jsonl_path: str | os.PathLike[str
     if not os.path.exists(store_path):
         raise TuningError(f"there is no store {os.fspath(store_path)}")
     path = Path(jsonl_path)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{os.urandom(8).hex()}.partial")
     count = 0
     try:
         with Store(store_path) as store, open(partial, "w", encoding="ascii") as file:
