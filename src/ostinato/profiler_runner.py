@@ -1,7 +1,7 @@
 """Running profilers: the names and the behaviour of a well-known runner, for programs that are written to it.
 
-A profiler is a program that measures one or several ops and prints ``OP:name,TIME:ms,WS:bytes`` for each, on a line of
-its own; or it reports by ``OSTINATO_REPORT_FD``. Each command has a device to itself, which other processes respect,
+A profiler is a program that measures one or several ops and prints ``OP:name,TIME:ms,WS:bytes`` for each; or it reports
+by ``OSTINATO_REPORT_FD``. Each command has a device to itself, which other processes respect,
 and when it has ended, nothing of it remains. It gets the environment and the working directory of the moment when it
 was pushed, and starts as soon as a device is free.
 
@@ -27,23 +27,48 @@ tile_64
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
-from itertools import islice
-from typing import Any, Protocol
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import count, islice
+from queue import Queue
+from typing import Any, Protocol, TypeVar
 
 from ostinato.errors import TuningError
-from ostinato.tune.profiling.backlog import Backlog, Command
+from ostinato.tune.process.command import SHORTAGES
+from ostinato.tune.profiling.backlog import Backlog, Command, words
 from ostinato.tune.profiling.profile import ProfileResult, extract_profile_result
 
 __all__ = [
+    "PROFILER_RUN_MAX_ATTEMPTS",
+    "PROFILER_RUN_RETRY_DELAY_SECONDS",
+    "PROF_RUNTIME_PATTERN",
+    "RUNTIME_PATTERN",
+    "WORKSPACE_PATTERN",
     "ProfileResult",
     "ProfilerRunner",
     "ProfilingError",
     "Runner",
     "extract_profile_result",
+    "optimization_key",
     "process_return",
     "process_task",
+    "run_task",
+    "update_inplace",
 ]
+
+PROF_RUNTIME_PATTERN = re.compile(r"OP:((?:(?!,TIME:).)+),TIME:([\d.]+(?:[eE][+-]?\d+)?),WS:(\d+)")
+"""A record, as `extract_profile_result` reads it where all is well: name, time, workspace."""
+RUNTIME_PATTERN = re.compile(r"TIME:([\d.]+(?:[eE][+-]?\d+)?)")
+WORKSPACE_PATTERN = re.compile(r"WS:(\d+)")
+PROFILER_RUN_MAX_ATTEMPTS = 3
+PROFILER_RUN_RETRY_DELAY_SECONDS = 5.0
+"""Of `run_task`; a `ProfilerRunner` tries again sooner and more often."""
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _logger = logging.getLogger(__name__)
 
@@ -271,6 +296,74 @@ def process_task(task: Any) -> None:
     returned = getattr(getattr(task, "_proc", None), "returncode", None)
     return_ops = (getattr(task, "_kwargs", None) or {}).get("return_ops")
     task._ret, task._failed = (None, True) if returned else extract_profile_result(task._stdout, return_ops)
+
+
+def optimization_key(result: Sequence[Any]) -> float:
+    """Return what results are compared by: the time, which comes second.
+
+    Examples
+    --------
+    >>> min([("a", "3", "0"), ("b", "2e-1", "0")], key=optimization_key)
+    ('b', '2e-1', '0')
+    """
+    return float(result[1])
+
+
+def update_inplace(d: dict[K, V], new_d: Mapping[K, V]) -> dict[K, V]:
+    """Update a dict, and return it.
+
+    Examples
+    --------
+    >>> update_inplace({"a": 1}, {"b": 2})
+    {'a': 1, 'b': 2}
+    """
+    d.update(new_d)
+    return d
+
+
+def run_task(cmds: Command, queue: Queue[Any], dev_select_flag: str) -> tuple[str, str]:
+    """Run one command on a device of a queue, and return what it printed on stdout and stderr.
+
+    The device goes back to the queue, whatever happens. A launch that fails for want of resources, or because the
+    program is being written, is tried `PROFILER_RUN_MAX_ATTEMPTS` times. There is no limit of time, the exit status is
+    not looked at, and other processes do not know that the device is in use: `ProfilerRunner` sees to all of that.
+
+    Parameters
+    ----------
+    cmds
+        The path of a program, or a list of a program and its arguments; no shell.
+    queue
+        Holds the devices that are free. If it is empty, `run_task` waits.
+    dev_select_flag
+        The environment variable that selects a device, such as ``CUDA_VISIBLE_DEVICES``.
+
+    Raises
+    ------
+    OSError
+        If the program cannot be started.
+
+    Examples
+    --------
+    >>> devices = Queue()
+    >>> devices.put("1")
+    >>> run_task(["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"], devices, "CUDA_VISIBLE_DEVICES")
+    ('1\\n', '')
+    """
+    device = queue.get()
+    try:
+        env = update_inplace(dict(os.environ), {dev_select_flag: str(device)})
+        for attempts in count(1):
+            try:
+                done = subprocess.run(words(cmds), env=env, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+            except OSError as error:
+                if error.errno not in SHORTAGES or attempts >= PROFILER_RUN_MAX_ATTEMPTS:
+                    raise
+                time.sleep(PROFILER_RUN_RETRY_DELAY_SECONDS)
+            else:
+                break
+    finally:
+        queue.put(device)
+    return done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
 
 def process_return(task: Any) -> tuple[Any, Any]:

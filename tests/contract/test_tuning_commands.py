@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import signal
@@ -151,6 +153,68 @@ def test_lines_that_are_read(tuner, script, line, op, milliseconds):
     result = only(tuner().tune("op", [command([script(f"echo before\necho '{line}'\necho after\n")])]))
     assert (result.op, result.status) == (op, "ok"), result.message
     assert result.time_ns == pytest.approx(milliseconds * 1e6)
+
+
+@pytest.mark.parametrize("before", ["  ", "[info] ", "...", r"\033[32m"])
+@pytest.mark.parametrize("after", [" done", r"\033[0m", r"\r"])
+def test_a_record_is_read_wherever_it_stands(tuner, script, before, after):
+    prog = script(
+        f"printf 'OP:a,TIME:1,WS:2\\n{before}OP:b,TIME:0.5,WS:2{after}\\nOP:c,TIME:3,WS:1 OP:d,TIME:2,WS:4\\n'\n"
+    )
+    report = tuner().tune("op", [command([prog])])
+    assert {op: result.workspace for op, result in by_op(report).items()} == {"a": 2, "b": 2, "c": 1, "d": 4}
+    assert report.best is by_op(report)["b"]
+
+
+def test_a_record_that_is_cut_is_told(tuner, script):
+    prog = script("echo OP:a,TIME:2,WS:3\necho OP:b,TI\n")
+    result = only(tuner().tune("op", [command([prog])]))
+    assert (result.op, result.status) == ("a", "ok")
+    assert "OP:b,TI" in result.message
+
+
+def workspace(script, number, text="TIME:0\nWS:%d\n"):
+    return command([script(f"cat <<'END'\n{text % number}END\n", name=f"workspace{number}")], {"i": number})
+
+
+@pytest.mark.parametrize("text", ["TIME:0\nWS:%d\n", "OP:op,TIME:0,WS:%d\n", "TIME:0.0 WS:%d\n"])
+def test_a_workspace_without_a_time_is_ok(tuner, script, tmp_path, text):
+    silent = workspace(script, 4096, text)
+    timed = command([script("echo OP:op,TIME:5,WS:1\n")], {"i": 0})
+    for _ in range(2):  # the second time out of the store
+        report = tuner(store=tmp_path / "store.db").tune("op", [silent, timed], default=silent)
+        first, second = report.results
+        assert (first.op, first.status, first.time_ns, first.samples, first.workspace) == ("op", "ok", None, (), 4096)
+        assert report.best is second
+        assert report.ties == (second,)
+        for suffix in ("json", "csv", "html"):
+            report.save(tmp_path / f"report.{suffix}")
+        described = json.loads((tmp_path / "report.json").read_text())["results"][0]
+        assert (described["status"], described["time_ns"], described["workspace"]) == ("ok", None, 4096)
+        row = next(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text())))
+        assert (row["status"], row["time_ns"], row["workspace"]) == ("ok", "", "4096")
+        assert "reported no time" in report.why()
+
+
+def test_without_any_time_the_default_wins_then_less_workspace(tuner, script):
+    candidates = [workspace(script, number) for number in (512, 64, 256)]
+    assert tuner().tune("op", candidates).best.workspace == 64
+    assert tuner(["sim:b"]).tune("op", candidates, default=candidates[2]).best.workspace == 256
+
+
+def test_who_is_timed_once_and_not_in_the_final_does_not_win(tuner, script, tmp_path):
+    turn = tmp_path / "turn"
+    flaky = script(f"if [ -e {turn} ]; then echo OP:op,TIME:0,WS:8; else echo OP:op,TIME:1,WS:8; touch {turn}; fi\n")
+    steady = script("echo OP:op,TIME:1.$(date +%N),WS:0\n")
+    report = tuner().tune("op", [command([flaky], {"i": 0}), command([steady], {"i": 1})])
+    assert report.best.candidate.config == {"i": 1}
+    assert (report.results[0].status, report.results[0].time_ns) == ("ok", None)
+
+
+def test_a_command_may_say_that_it_was_raced(tuner, script):
+    raced = command([script(report_line(type="result", op="op", status="raced"))], {"i": 0})
+    report = tuner().tune("op", [raced, command([script("echo OP:op,TIME:5,WS:1\n")], {"i": 1})])
+    assert [result.status for result in report.results] == ["raced", "ok"]
 
 
 @pytest.mark.parametrize(

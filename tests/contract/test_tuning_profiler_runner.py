@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
+import shutil
 import threading
 import time
 
@@ -81,9 +83,70 @@ def test_extracting():
     assert extract_profile_result("TIME:2 x WS:5\n") == (ProfileResult("", 2.0, 5), False)
 
 
+def test_every_record_is_extracted_wherever_it_stands():
+    text = "OP:a,TIME:1,WS:2\n...OP:b,TIME:0.5,WS:2\n  OP:c,TIME:1.5,WS:2 OP:d,TIME:.25,WS:4 done\n"
+    text += "\x1b[1mOP:e,TIME:9,WS:1\x1b[0m"
+    assert extract_profile_result(text) == (ProfileResult("d", 0.25, 4), False)
+    results, failed = extract_profile_result(text, return_ops=list("abcde"))
+    assert not failed
+    assert [result.op_config for result in results] == list("abcde")
+
+
+def test_a_workspace_without_a_time(delegate, script):
+    assert extract_profile_result("TIME:0\nWS:4096\n") == (ProfileResult("", 0.0, 4096), False)
+    assert extract_profile_result("OP:a,TIME:0,WS:16\nOP:b,TIME:2,WS:1") == (ProfileResult("b", 2.0, 1), False)
+    runner = ProfilerRunner(["0"], delegate)
+    runner.push(script("echo TIME:0\necho WS:4096\n"), delegate.callback)
+    runner.join()
+    assert delegate.results == [("", 0.0, 4096)]
+    old = Runner([0], "topk")
+    old.push("topk", script("echo TIME:0\necho WS:4096\n"))
+    assert old.pull() == [("topk", ("", 0.0, 4096))]
+
+
 @pytest.mark.parametrize("text", ["", "hello", "OP:a,TIME:x,WS:0", "OP:a,TIME:nan,WS:0", "OP:a,TIME:0,WS:0"])
 def test_extracting_nothing(text):
     assert extract_profile_result(text) == (None, True)
+
+
+def test_the_names_of_the_ancestor():
+    text = "OP:tile_16,TIME:0.5,WS:64\nOP:tile_32,TIME:0.25,WS:128\n"
+    found = profiler_runner.PROF_RUNTIME_PATTERN.findall(text)
+    assert found == [("tile_16", "0.5", "64"), ("tile_32", "0.25", "128")]
+    assert min(found, key=profiler_runner.optimization_key) == found[1]
+    assert profiler_runner.RUNTIME_PATTERN.findall("TIME:1.5 x TIME:2") == ["1.5", "2"]
+    assert profiler_runner.WORKSPACE_PATTERN.findall("WS:12\n") == ["12"]
+    assert profiler_runner.PROFILER_RUN_MAX_ATTEMPTS == 3
+    assert profiler_runner.PROFILER_RUN_RETRY_DELAY_SECONDS == 5
+    given = {"a": 1}
+    assert profiler_runner.update_inplace(given, {"b": 2}) is given == {"a": 1, "b": 2}
+
+
+def test_running_one_command_on_a_device_of_a_queue(tmp_path, monkeypatch):
+    devices = queue.Queue()
+    devices.put("7")
+    printing = ["sh", "-c", "echo on $HIP_VISIBLE_DEVICES; echo no >&2; exit 3"]
+    assert profiler_runner.run_task(printing, devices, "HIP_VISIBLE_DEVICES") == ("on 7\n", "no\n")
+    with pytest.raises(FileNotFoundError):  # cannot become better: not tried again
+        profiler_runner.run_task(["/nonexistent/profiler"], devices, "CUDA_VISIBLE_DEVICES")
+    assert devices.get_nowait() == "7"  # given back, whatever happens
+
+
+def test_a_program_that_is_being_written_is_run_once_it_is_whole(delegate, tmp_path, monkeypatch):
+    monkeypatch.setattr(profiler_runner, "PROFILER_RUN_RETRY_DELAY_SECONDS", 0.2)
+    program = tmp_path / "program"
+    shutil.copy("/bin/echo", program)
+    devices = queue.Queue()
+    devices.put("0")
+    runner = ProfilerRunner(["0"], delegate)
+    with open(program, "ab") as writer:
+        timer = threading.Timer(0.3, writer.close)
+        timer.start()
+        runner.push([program, "OP:a,TIME:1,WS:0"], delegate.callback)
+        assert profiler_runner.run_task([program, "hello"], devices, "CUDA_VISIBLE_DEVICES") == ("hello\n", "")
+    timer.join()
+    runner.join()
+    assert names(delegate) == ["a"]
 
 
 # ProfilerRunner

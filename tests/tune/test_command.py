@@ -332,6 +332,19 @@ def test_a_launch_short_of_resources_is_tried_again(bench, monkeypatch):
     assert "3 attempts" in outcome.message
 
 
+def test_a_program_that_is_being_written_is_tried_again(bench, tmp_path):
+    program = tmp_path / "program"
+    program.write_bytes(Path("/bin/echo").read_bytes())
+    program.chmod(0o755)
+    with open(program, "ab") as writer:
+        run = bench.start([str(program), line("a")])
+        while run.event is None:
+            bench.loop.turn(1)
+        assert run.event.errno == errno.ETXTBSY
+        writer.close()
+        assert bench.finish(run).status is Status.OK
+
+
 def test_killed_between_two_attempts(bench, monkeypatch):
     monkeypatch.setattr(module, "PAUSES", (0.05,))
     with Says(NotStarted(errno.ENOMEM, "fork")) as reaper:

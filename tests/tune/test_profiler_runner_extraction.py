@@ -58,7 +58,7 @@ def test_x1_scientific_notation_is_read():
     assert extract_profile_result("took TIME:2.5E-3, WS:12 bytes") == (("", 2.5e-3, 12), False)
 
 
-@pytest.mark.parametrize("name", ["ns::k-1", "k<128>", "a.b", "f(x, y)", "a,TIME:b", "a b", "späť", "OP:x", "k:1,WS:2"])
+@pytest.mark.parametrize("name", ["ns::k-1", "k<128>", "a.b", "f(x, y)", "a b", "späť", "HOP::x", "::x", "k:1,WS:2"])
 def test_x2_names_may_hold_anything(name):
     assert extract_profile_result(line(name, 0.5, 3)) == ((name, 0.5, 3), False)
 
@@ -129,16 +129,22 @@ def test_x4_nothing_found_is_a_failure(names):
 
 
 @pytest.mark.parametrize(
-    "stdout", ["STOP:a,TIME:1,WS:2", "xOP:a,TIME:1,WS:2", "OP:a,TIME:1,WS:2x", "OP:a,TIME:1,WS:2 3"]
+    "stdout", ["STOP:a,TIME:1,WS:2", "xOP:a,TIME:1,WS:2", "OP:a,TIME:1,WS:2x", "OP:a,TIME:1,WS:2.5"]
 )
-def test_x5_a_line_is_whole_or_none(stdout):
+def test_x5_a_record_is_whole_or_none(stdout):
     assert extract_profile_result(stdout) == FAILED
     assert extract_profile_result(f"{stdout}\n{line('good', 5)}") == (("good", 5, 0), False)
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n", "  \n", ""])
-def test_x5_the_end_of_a_line_does_not_matter(ending):
-    assert extract_profile_result(line("a", 2, 3) + ending) == (("a", 2, 3), False)
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "  \n", "", " done", "\tdone\n", "\x1b[0m\n", ", then more", "."])
+@pytest.mark.parametrize("beginning", ["", "  ", "[info] ", "\x1b[1;32m", "...", "loading\x1b(B\x1b[m", "50%\r"])
+def test_x5_what_stands_beside_a_record_does_not_matter(beginning, ending):
+    assert extract_profile_result(beginning + line("a", 2, 3) + ending) == (("a", 2, 3), False)
+
+
+def test_x5_what_was_left_out_is_told(caplog):
+    assert extract_profile_result(f"OP:cut,TI\n{line('a', 2, 3)}") == (("a", 2, 3), False)
+    assert "OP:cut,TI" in caplog.text
 
 
 def test_x5_a_line_cut_by_a_kill_is_not_read():

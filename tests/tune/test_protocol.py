@@ -238,7 +238,7 @@ def test_old_lines_do_not_depend_on_how_they_come(ops, data):
 def test_the_part_of_a_line_that_is_kept_is_small():
     lines = OldLines()
     lines.feed(b"x" * (1 << 22))
-    assert len(lines._part) <= 3
+    assert len(lines._part) <= 1 << 20
     lines.feed(b"\nOP:" + b"x" * (1 << 22))
     assert len(lines._part) <= 1 << 20
 
@@ -257,8 +257,98 @@ def test_what_is_no_number_of_bytes_is_a_bad_line(workspace: str) -> None:
     assert (good, bad.op, bad.reason) == ([], "a", f"the workspace {workspace!r} is no number of bytes")
 
 
-def test_the_name_ends_at_the_last_time():
-    assert read_lines("OP:a,TIME:1,WS:2,TIME:3,WS:4")[0] == [OldLine("a,TIME:1,WS:2", 3.0, 4)]
+def test_the_name_ends_at_the_first_time():
+    assert read_lines("OP:a,TIME:1,WS:2,TIME:3,WS:4") == ([OldLine("a", 1.0, 2)], [])
+    (good, (bad,)) = read_lines("OP:a,TIME:1,TIME:3,WS:4")
+    assert (good, bad.op) == ([], "a")
+
+
+records = st.builds(
+    OldLine,
+    st.sampled_from(["a", "ns::k<128>-1", "k<128, 64>(x) y", "ns::OP::k", "::k", "späť,b=1", "k:1,WS:2"]),
+    st.floats(1e-300, 1e300),
+    st.integers(0, 1 << 59),
+) | st.builds(OldLine, st.just("workspace only"), st.just(0.0), st.integers(1, 1 << 59))
+noise = st.text(st.characters(exclude_categories=("Cs",)), max_size=12).filter(
+    lambda text: not {"OP:", "TIME:"} & {text[i : i + n] for n in (3, 5) for i in range(len(text))}
+)
+beside = st.sampled_from(["", "\n", " ", "\t", "\r", "...", "[info] ", "\x1b[32m", "\x1b[0m", " done ", "%", "("])
+whole = st.tuples(records, st.just(None))
+cut = st.tuples(records, st.integers(0, 30))  # the first bytes of one; what is printed next goes on from there
+
+
+@given(st.lists(st.tuples(noise, beside, whole | cut, beside), max_size=6), st.data())
+def test_every_record_is_found_wherever_it_stands_and_however_it_comes(texts, data):
+    text, expected = "", []
+    for words, before, (record, bytes_), after in texts:
+        printed = f"OP:{record.op},TIME:{record.milliseconds!r},WS:{record.workspace}"
+        if bytes_ is not None and bytes_ < len(printed) - len(str(record.workspace)):
+            text += f"{words} {before}{printed[:bytes_]}"  # nothing after it: a record may follow in its midst
+        else:
+            text += f"{words} {before}{printed}{after or ' '}"
+            expected.append(record)
+        if text.endswith("(") or data.draw(st.booleans()):
+            text += "\n"
+    lines, found, left = OldLines(), [], text.encode()
+    while left:
+        size = data.draw(st.integers(1, 40))
+        found += lines.feed(left[:size])
+        left = left[size:]
+    found += lines.rest()
+    assert [record for record in found if isinstance(record, OldLine)] == expected
+    good, bad = read_lines(text)
+    assert (good, [record for record in found if isinstance(record, BadLine)]) == (expected, bad)
+
+
+def test_a_record_that_follows_a_cut_one_at_any_byte_is_found_and_the_cut_one_is_told():
+    first, second = "OP:one,TIME:1.5,WS:64", "OP:two,TIME:2,WS:8"
+    for size in range(len(first)):
+        good, bad = read_lines(f"{first[:size]}{second} done\n")
+        assert good[-1] == OldLine("two", 2.0, 8), size
+        assert [line.text for line in bad] == [first[:size]] or len(good) == 2 or size < 3, (size, good, bad)
+
+
+def test_records_of_a_line_without_end_are_found():
+    lines, found, data = OldLines(), [], b""
+    for number in range(60):
+        data += b"\rOP:k%d,TIME:1,WS:2 " % number + b"." * 50_000
+    for at in range(0, len(data), 65_536):
+        found += lines.feed(data[at : at + 65_536])
+        assert len(lines._part) <= 1 << 20
+    found += lines.rest()
+    assert found == [OldLine(f"k{number}", 1.0, 2) for number in range(60)]
+
+
+def test_a_record_across_the_place_where_a_long_line_is_cut_is_found():
+    record = b"OP:ns::OP::k,TIME:1.5,WS:64"
+    for size in range(len(record) + 1):
+        lines = OldLines()
+        found = lines.feed(b"x " * (1 << 19) + record[:size]) + lines.feed(record[size:] + b"\n")
+        assert found == [OldLine("ns::OP::k", 1.5, 64)], size
+
+
+def test_a_workspace_without_a_time():
+    assert [(op.status, op.samples, op.workspace) for op in outcomes(b"", printed=b"TIME:0\nWS:512\n", op="topk")] == [
+        ("ok", (), 512)
+    ]
+    a, b = outcomes(b"", printed=b"OP:a,TIME:0,WS:64\nOP:b,TIME:0,WS:0\n")
+    assert (a.op, a.status, a.samples, a.workspace, a.message) == (
+        "a",
+        "ok",
+        (),
+        64,
+        "it reported a workspace and no time",
+    )
+    assert b.status == "bad_output"  # what profilers print for a kernel that failed
+    (a,) = outcomes(b"", printed=b"OP:a,TIME:0,WS:64\nOP:a,TIME:1,WS:8\n")
+    assert (a.samples, a.workspace, a.message) == ((1e6,), 64, "")
+    for printed in (b"TIME:0\n", b"TIME:0\nWS:0\n", b"WS:9\n", b"TIME:1e-9999 WS:9", b"OP:a,TIME:-0,WS:9"):
+        assert [op for op in outcomes(b"", printed=printed, op="topk") if op.status == "ok"] == []
+
+
+def test_what_was_cut_is_told_beside_what_was_read():
+    a, b = outcomes(b"", printed=b"OP:a,TIME:1,WS:0\nOP:b,TIME:1,WS:0\nOP:c,TI\nOP:\n")
+    assert (a.message, b.message) == ("left out: OP:c,TI is not OP:name,TIME:ms,WS:bytes, and 1 more", "")
 
 
 def test_nameless_times_are_not_taken_from_lines_of_ops():

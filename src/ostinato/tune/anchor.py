@@ -48,14 +48,16 @@ class Anchor:
     def measured(self, device: str, outcome: Outcome) -> None:
         """Tell the race what the anchor took."""
         for op in outcome.ops:
-            if op.op == self._op and op.status is Status.OK:
+            if op.op == self._op and op.status is Status.OK and op.samples:
                 self._race.anchored(device, op.samples)
 
     def offer(self, trial: Trial, device: str, outcome: Outcome) -> None:
         """Take what was measured well as the anchor, if there is none yet and it may be."""
         if self._trial is not None or self._candidate not in (None, trial.candidate.id):
             return
-        op = next(op for op in outcome.ops if op.status is Status.OK)
+        op = next((op for op in outcome.ops if op.status is Status.OK and op.samples), None)
+        if op is None:  # it told a workspace only
+            return
         self._trial, self._op = trial, op.op
         self._race.anchored(device, op.samples)
         if not self._alike:  # they are compared by the anchor, so it is the next on each

@@ -94,7 +94,8 @@ class Ledger:
             self._trials[candidate]
             for candidate, results in self._results.items()
             if any(
-                result.status is Status.RACED and not self._race.cut((candidate, op)) for op, result in results.items()
+                result.status is Status.RACED and result.samples and not self._race.cut((candidate, op))
+                for op, result in results.items()
             )
         ]
 
@@ -118,6 +119,14 @@ class Ledger:
         """Return the result of the default candidate; of several ops the one that the race took."""
         entry = self._race.default
         return None if entry is None else self._results.get(entry[0], {}).get(entry[1])
+
+    def timeless(self) -> list[EntryKey]:
+        """Return what is ok where nothing that is ok has a time, by preference: the default, then less workspace."""
+        found = list(self._ok())
+        if any(result.time_ns is not None for result in found):
+            return []
+        found.sort(key=lambda result: (result.candidate.id != self._default, result.workspace, result.candidate.id))
+        return [(result.candidate.id, result.op) for result in found]
 
     def results(self, order: Sequence[str]) -> tuple[Result, ...]:
         """Return the results of candidates in this order of their ids, those of each as they were reported."""

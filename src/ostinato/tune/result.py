@@ -25,7 +25,7 @@ class Result:
     status
         How it ended.
     time_ns
-        Median time of one call in ns; None if nothing was measured.
+        Median time of one call in ns; None if nothing was measured, or the candidate told a workspace only.
     interval_ns
         Confidence interval (95 %) of the median in ns; the range, where there are fewer than six samples.
     samples

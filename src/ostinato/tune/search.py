@@ -367,10 +367,11 @@ class Search:
         """Tell the race about a turn of the final."""
         if outcome.status in (Status.CONTENDED, Status.CANCELLED, Status.DEVICE_LOST):
             return
-        if outcome.status is not Status.OK:
+        timed = any(op.samples for op in outcome.ops if op.status is Status.OK)
+        if outcome.status is not Status.OK or not timed:
             self._keep(trial, outcome, device)
         for op in outcome.ops:
-            if op.status is Status.OK:
+            if op.status is Status.OK and op.samples:
                 self._ledger.turned(trial.candidate.id, op, device)
 
     def _keep(self, trial: Trial, outcome: Outcome, device: str | None) -> None:

@@ -22,7 +22,7 @@ def settle(search: Search, race: Race, ledger: Ledger, known: Known) -> tuple[Re
         ties = tuple(ledger.result(*entry) for entry in entries)
         return (ties[0] if ties else None), ties
     decided = _final(search, race, ledger)
-    entries = list(race.verdict().ties)
+    entries = list(race.verdict().ties) or ledger.timeless()
     measured = list(ledger.settled())
     if decided:
         for trial, outcome, device in measured:

@@ -18,8 +18,11 @@ from ostinato.tune.wording import one_line
 
 __all__ = ["PAUSES", "SHORTAGES", "CommandRun", "Kept", "Reading"]
 
-SHORTAGES = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS})
-"""Errors of a launch that say nothing about the command: it is tried again."""
+SHORTAGES = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ETXTBSY})
+"""Errors of a launch that say nothing about the command: it is tried again.
+
+ETXTBSY: a descriptor that writes the program is open, in a process that was forked meanwhile, say.
+"""
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds before each further attempt."""
 
@@ -93,7 +96,8 @@ class Kept:
 class CommandRun:
     """One run of a command line.
 
-    A launch for which this process lacks resources is tried again after `PAUSES`.
+    A launch for which this process lacks resources, or of a program that is being written, is tried again after
+    `PAUSES`.
 
     Parameters
     ----------

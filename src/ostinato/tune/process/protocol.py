@@ -1,9 +1,10 @@
-"""What a command reports: JSON Lines on a descriptor of its own, or the old protocol's lines on stdout."""
+"""What a command reports: JSON Lines on a descriptor of its own, or the old protocol's records on stdout."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 from ostinato.tune.outcome import OpOutcome
@@ -50,12 +51,13 @@ class Lines:
 class _Op:
     """What was said of one op so far."""
 
-    __slots__ = ("message", "problem", "samples", "status", "times", "workspace")
+    __slots__ = ("message", "problem", "samples", "status", "timeless", "times", "workspace")
 
     def __init__(self) -> None:
         self.samples: list[float] = []  # of `sample` messages
         self.times: list[float] = []  # of `result` messages, or of old lines
         self.status: Status | None = None  # None: it has not ended
+        self.timeless = False  # whether it told a workspace and, in so many words, no time
         self.workspace = 0
         self.message = ""
         self.problem = ""
@@ -64,8 +66,9 @@ class _Op:
 class Reading:
     """Reads what one run of a command reports, piece by piece, and says in the end what became of each op.
 
-    Old lines on stdout count only if nothing came on the report descriptor. What makes no sense costs its op only. Of
-    each way of reporting, 200 000 lines are read.
+    Old records on stdout count only if nothing came on the report descriptor; and a ``TIME:ms`` and a ``WS:bytes``
+    that stand by themselves only if there is no record. What makes no sense costs its op only. Of each way of
+    reporting, 200 000 lines are read.
 
     Parameters
     ----------
@@ -100,6 +103,7 @@ class Reading:
         self._iterations = iterations
         self._report, self._stdout = Lines(), OldLines()
         self._messages = self._old_lines = 0
+        self._cut = 0  # old records that nobody can say whose they are
         self._reported: dict[str, _Op] = {}
         self._printed: dict[str, _Op] = {}
 
@@ -132,6 +136,8 @@ class Reading:
             self.reported(b"\n")
             for line in self._stdout.rest():
                 self._take_old_line(line)
+            if not (self._reported or self._printed or self.problem) and (alone := self._stdout.nameless(whole=True)):
+                self._take_old_line(alone._replace(op=self._op))
         ops = self._reported or self._printed
         culprits = {name for name, op in self._reported.items() if op.status is None and not op.problem}
         outcomes = []
@@ -140,7 +146,15 @@ class Reading:
                 outcomes.append(OpOutcome(name, died[0], (), op.workspace, died[1]))
             else:
                 outcomes.append(self._outcome(name, op))
+        if self._lost and not self._reported and outcomes:
+            outcomes[0] = replace(outcomes[0], message="; ".join(filter(None, (outcomes[0].message, self._lost))))
         return tuple(outcomes)
+
+    @property
+    def _lost(self) -> str:
+        """Say what was lost of what was printed, if anything was."""
+        more = f", and {self._cut - 1} more" if self._cut > 1 else ""
+        return f"left out: {self.problem}{more}" if self._cut else ""
 
     def _outcome(self, name: str, op: _Op) -> OpOutcome:
         if op.problem:
@@ -148,6 +162,8 @@ class Reading:
         samples = tuple(ns / self._iterations for ns in op.samples or op.times)
         status = op.status or Status.OK
         if status is Status.OK and not samples:
+            if op.timeless:
+                return OpOutcome(name, Status.OK, (), op.workspace, "it reported a workspace and no time")
             return OpOutcome(name, Status.BAD_OUTPUT, (), op.workspace, op.message or "it reported no time")
         return OpOutcome(name, status, samples, op.workspace, op.message)
 
@@ -179,6 +195,7 @@ class Reading:
 
     def _take_old_line(self, line: OldLine | BadLine) -> None:
         if not line.op:
+            self._cut += 1
             self._object(line[0].encode(), "is not OP:name,TIME:ms,WS:bytes")
             return
         op = _named(self._printed, line.op)
@@ -187,7 +204,10 @@ class Reading:
             op.problem = op.problem or line.reason
         else:
             op.workspace = max(op.workspace, line.workspace)
-            op.problem = op.problem or _extend(op.times, line.milliseconds * 1e6)
+            if line.milliseconds:
+                op.problem = op.problem or _extend(op.times, line.milliseconds * 1e6)
+            else:
+                op.timeless = True
 
     def _object(self, line: bytes, what: str) -> None:
         self.problem = self.problem or f"{_shown(line.decode('utf-8', 'replace'))} {what}"

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from ostinato.tune.lease.lease import Holder
 from ostinato.tune.profiling.command_queue import CommandQueue, Job
 from ostinato.tune.profiling.masks import mask
-from ostinato.tune.profiling.profile import Found, Profile
+from ostinato.tune.profiling.profile import Found, Profile, left_out
 from ostinato.tune.status import Status
 from ostinato.tune.wording import one_line
 
-__all__ = ["Backlog", "Command"]
+__all__ = ["Backlog", "Command", "words"]
 
 Command = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -70,15 +70,15 @@ class Backlog:
         weakref.finalize(self, self._queue.abandon)
 
     def push(self, command: Command, what: Any, return_ops: Sequence[str] | None = None) -> None:
-        words = _words(command)
+        argv = words(command)
         if self._environment != os.environ:  # mostly the same for thousands of commands
             self._environment = dict(os.environ)
         here = None
         with suppress(FileNotFoundError):  # removed: then the command is in it like we are
             here = os.getcwd()
         profile = Profile()
-        job = Job(words, profile, env=self._environment, cwd=here, seconds=self._timeout)
-        entry = _Entry(what, words, return_ops, profile, job)
+        job = Job(argv, profile, env=self._environment, cwd=here, seconds=self._timeout)
+        entry = _Entry(what, argv, return_ops, profile, job)
         self._entries.append(entry)
         try:
             self._queue.push(job)
@@ -132,14 +132,13 @@ def _judged(entry: _Entry) -> tuple[Found, str]:
     result = entry.profile.result(entry.return_ops)
     if result is None:
         return None, f"reported {', '.join(entry.profile.ops)}, and nothing of {entry.return_ops!r}"
-    bad = entry.profile.bad
-    if bad:
-        more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-        _logger.warning("%s: left out: %s%s", entry.command, one_line(bad[0]), more)
+    if entry.profile.bad:
+        _logger.warning("%s: %s", entry.command, left_out(entry.profile.bad))
     return result, ""
 
 
-def _words(command: Command) -> list[str]:
+def words(command: Command) -> list[str]:
+    """Return a command as a list of words, or raise."""
     if isinstance(command, str | os.PathLike):
         command = [command]
     if not isinstance(command, Sequence):

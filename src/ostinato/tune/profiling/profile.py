@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from ostinato.tune.outcome import OpOutcome
-from ostinato.tune.process.command import Kept
 from ostinato.tune.process.old_lines import BadLine, OldLine, OldLines, nameless, read_lines
 from ostinato.tune.process.protocol import Reading
 from ostinato.tune.status import Status
+from ostinato.tune.wording import one_line
 
-__all__ = ["Profile", "ProfileResult", "extract_profile_result"]
+__all__ = ["Found", "Profile", "ProfileResult", "extract_profile_result", "left_out"]
 
+_logger = logging.getLogger("ostinato.profiler_runner")
 _MOST_LINES = 200_000  # so that who prints them without end takes no memory without end
 
 
 class ProfileResult(NamedTuple):
-    """What a profiler said of one op. Results order by duration: the least is the fastest.
+    """What a profiler said of one op. Results order by duration: the least is the fastest; without one, the last.
 
     Attributes
     ----------
     op_config
         The op's name; empty if it has none.
     duration
-        Milliseconds, as they were printed: of all the runs that the profiler makes, where it prints their sum.
+        Milliseconds, as they were printed: of all the runs that the profiler makes, where it prints their sum. 0 if the
+        profiler reports a workspace only.
     workspace
         Bytes.
 
@@ -58,8 +62,9 @@ Found = ProfileResult | list[ProfileResult] | None
 def extract_profile_result(stdout: object, return_ops: Sequence[str] | None = None) -> tuple[Found, bool]:
     """Read what a profiler printed.
 
-    A line ``OP:name,TIME:ms,WS:bytes`` counts if it is whole and its time is positive and finite. Where there is no
-    line that begins so, the least ``TIME:ms`` counts, wherever it is, with an empty name.
+    A record ``OP:name,TIME:ms,WS:bytes`` counts, wherever it stands, if its time is positive and finite. Where nothing
+    begins so, the least ``TIME:ms`` counts, wherever it is, with an empty name. A time of zero counts beside a
+    workspace that is not zero: only the workspace is known.
 
     Parameters
     ----------
@@ -85,11 +90,16 @@ def extract_profile_result(stdout: object, return_ops: Sequence[str] | None = No
     ([ProfileResult(op_config='a', duration=0.5, workspace=16)], False)
     >>> extract_profile_result(stdout, return_ops=["c"])
     (None, True)
+    >>> extract_profile_result("TIME:0\\nWS:4096\\n")
+    (ProfileResult(op_config='', duration=0.0, workspace=4096), False)
     """
     if not isinstance(stdout, str):
         return None, True
     good, bad = read_lines(stdout)
-    result = _chosen(_results(good, bad, stdout), return_ops)
+    result = _chosen(_results(good, bad, nameless(stdout)), return_ops)
+    cut = [_said(line) for line in bad if not line.op]  # whose they were, nobody can see by what is missing
+    if result is not None and cut:
+        _logger.warning("%s", left_out(cut))
     return result, result is None
 
 
@@ -107,7 +117,6 @@ class Profile:
         self._reading = Reading()
         self._old_lines = OldLines()
         self._lines: list[OldLine | BadLine] = []
-        self._text = Kept()
         self._results: list[ProfileResult] = []
 
     @property
@@ -118,7 +127,6 @@ class Profile:
         self._reading.reported(data)
 
     def printed(self, data: bytes) -> None:
-        self._text.add(data)
         if len(self._lines) < _MOST_LINES:
             self._lines += self._old_lines.feed(data)
 
@@ -135,9 +143,11 @@ class Profile:
         self._lines += self._old_lines.rest()
         good = [line for line in self._lines if isinstance(line, OldLine)]
         bad = [line for line in self._lines if isinstance(line, BadLine)]
-        self._results = _results(good, bad, self._text.text())
-        self.bad = [f"{line.op or line.text[:100]}: {line.reason}" for line in bad]
-        return tuple(OpOutcome(op, Status.OK, (ms * 1e6,), workspace) for op, ms, workspace in self._results)
+        self._results = _results(good, bad, self._old_lines.nameless())
+        self.bad = list(map(_said, bad))
+        return tuple(
+            OpOutcome(op, Status.OK, (ms * 1e6,) if ms else (), workspace) for op, ms, workspace in self._results
+        )
 
     def result(self, return_ops: Sequence[str] | None) -> Found:
         """Return what `extract_profile_result` does."""
@@ -149,11 +159,19 @@ class Profile:
         return [result.op_config for result in self._results]
 
 
-def _results(good: Iterable[OldLine], bad: Sequence[BadLine], stdout: str) -> list[ProfileResult]:
+def _results(good: Iterable[OldLine], bad: Sequence[BadLine], alone: OldLine | None) -> list[ProfileResult]:
     results = [ProfileResult(*line) for line in good]
-    if not results and not bad and (lone := nameless(stdout)) is not None:
-        results = [ProfileResult(*lone)]
-    return results
+    return [ProfileResult(*alone)] if not results and not bad and alone is not None else results
+
+
+def left_out(bad: Sequence[str]) -> str:
+    """Say what was no result, in a line."""
+    more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
+    return f"left out: {one_line(bad[0])}{more}"
+
+
+def _said(line: BadLine) -> str:
+    return f"{line.op or line.text[:100]}: {line.reason}"
 
 
 def _chosen(results: Sequence[ProfileResult], return_ops: Sequence[str] | None) -> Found:
@@ -166,4 +184,4 @@ def _chosen(results: Sequence[ProfileResult], return_ops: Sequence[str] | None) 
 
 
 def _rank(result: ProfileResult) -> tuple[float, int, str]:
-    return result.duration, result.workspace, result.op_config
+    return result.duration or math.inf, result.workspace, result.op_config

@@ -70,7 +70,7 @@ def parameter_picture(report: Report, parameter: Parameter) -> str:
     for index, (result, level) in enumerate(zip(report.results, parameter.levels, strict=True)):
         count[level] += 1
         if not result.time_ns:
-            failed[level] += result.status not in ("contended", "device_lost", "cancelled")
+            failed[level] += result.status not in ("ok", "contended", "device_lost", "cancelled")
             continue
         least[level] = min(least.get(level, result.time_ns), result.time_ns)
         spread = (index * 0.618034 % 1 - 0.5) * 0.6  # side by side, the same in every run

@@ -26,7 +26,8 @@ class Report:
     policy
         How it was measured.
     best
-        The winner, one of `results`; None if no candidate is ok.
+        The winner, one of `results`; None if no candidate is ok. What is ok without a time wins only where nothing has
+        one.
     ties
         What cannot be told from the winner by these measurements, the winner first.
     results

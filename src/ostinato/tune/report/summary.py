@@ -95,11 +95,17 @@ def sentences(report: Report) -> list[str]:
 
 
 def _winner(report: Report, best: Result) -> str:
+    if best.time_ns is None:
+        return f"No candidate reported a time. {named(report, best)} comes first: {_preference(report, best)}."
     said = f"The winner is {named(report, best)}: {_time(best)} a call"
     if best.interval_ns is not None and len(best.samples) >= _FEWEST_SAMPLES:
         low, high = best.interval_ns
         said += f", between {duration(low)} and {duration(high)} with 95 % confidence"
     return f"{said} ({counted(len(best.samples), 'sample')}{_where(report, best)})."
+
+
+def _preference(report: Report, best: Result) -> str:
+    return "it is the default" if best is report.default else f"it needs {counted(best.workspace, 'byte')} of workspace"
 
 
 def _failure(report: Report) -> list[str]:
@@ -145,8 +151,12 @@ def _default(report: Report, best: Result) -> list[str]:
     default = report.default
     if default is None:
         return []
+    if best.time_ns is None:
+        return []
     if default is best:
         return ["It is the default: nothing that was tried is faster beyond the noise."]
+    if default.time_ns is None and default.status is Status.OK:
+        return [f"The default, {named(report, default)}, reported no time."]
     if default.time_ns is None:
         return [f"The default, {named(report, default)}, is no match: it ended as {default.status}."]
     found = gain(report)
