@@ -81,9 +81,10 @@ std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>, Out<uint8_t>> bind_waits(Fl
     return {give(std::move(w.start)), give(std::move(w.op)), give(std::move(w.distance)), give(std::move(w.published))};
 }
 
-Out<int32_t> bind_lags(int32_t ops, Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance,
-                       Flat<int32_t> sources) {
-    return give(lags(ops, edges_of(src, dst, distance), flat(sources)));
+std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>> bind_lags(int32_t ops, Flat<int32_t> src, Flat<int32_t> dst,
+                                                               Flat<int32_t> distance, Flat<int32_t> sources) {
+    Lags found = lags(ops, edges_of(src, dst, distance), flat(sources));
+    return {give(std::move(found.start)), give(std::move(found.op)), give(std::move(found.lag))};
 }
 
 Out<int32_t> bind_stuck(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance, Flat<int32_t> lane,
@@ -119,7 +120,7 @@ void bind_passes(nb::module_& module) {
     m.def("waits", &bind_waits, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
           "Per op the ops of other lanes to wait for, as (start, op, distance, published).");
     m.def("lags", &bind_lags, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("sources"),
-          "For each op and source, how many steps back the op depends on the source at least; -1 if it does not.");
+          "Per source, the ops that depend on it, and how many steps back at least, as (start, op, lag).");
     m.def("stuck", &bind_stuck, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
           "The ops that could never run with these lane orders; empty if a step can run.");
 }

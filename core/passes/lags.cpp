@@ -8,25 +8,29 @@
 
 namespace ostinato::passes {
 
-std::vector<int32_t> lags(int32_t ops, EdgeSpan edges, std::span<const int32_t> sources) {
+Lags lags(int32_t ops, EdgeSpan edges, std::span<const int32_t> sources) {
     const Adjacency after = successors(ops, edges);
-    std::vector<int32_t> out(at(ops) * sources.size(), -1);
-    using Entry = std::pair<int32_t, int32_t>;          // lag, op
-    for (std::size_t s = 0; s < sources.size(); ++s) {  // Dijkstra's algorithm
-        std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-        queue.push({0, sources[s]});
+    Lags out;
+    std::vector<int32_t> reached_from(at(ops), -1);  // by operation, the last source that it is known to depend on
+    using Entry = std::pair<int32_t, int32_t>;       // lag, operation
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+    out.start.push_back(0);
+    for (int32_t source : sources) {  // Dijkstra's algorithm
+        queue.push({0, source});
         while (!queue.empty()) {
             const auto [lag, op] = queue.top();
             queue.pop();
-            int32_t& known = out[at(op) * sources.size() + s];
-            if (known >= 0)
+            if (reached_from[at(op)] == source)
                 continue;
-            known = lag;
+            reached_from[at(op)] = source;
+            out.op.push_back(op);
+            out.lag.push_back(lag);
             for (int64_t i = after.start[at(op)]; i < after.start[at(op) + 1]; ++i) {
-                if (out[at(after.op[at(i)]) * sources.size() + s] < 0)
+                if (reached_from[at(after.op[at(i)])] != source)
                     queue.push({lag + after.distance[at(i)], after.op[at(i)]});
             }
         }
+        out.start.push_back(static_cast<int64_t>(out.op.size()));
     }
     return out;
 }

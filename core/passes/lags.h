@@ -8,8 +8,13 @@
 
 namespace ostinato::passes {
 
-// How many steps back, at least, each op depends on each of `sources` along the edges: entry [op * sources + i]; -1
-// where it does not.
-std::vector<int32_t> lags(int32_t ops, EdgeSpan edges, std::span<const int32_t> sources);
+// Which operations depend on each of some sources along the edges, and how many steps back at least: for source i, of
+// op[k] by lag[k], for k from start[i] to start[i + 1].
+struct Lags {
+    std::vector<int64_t> start;
+    std::vector<int32_t> op, lag;
+};
+
+Lags lags(int32_t ops, EdgeSpan edges, std::span<const int32_t> sources);
 
 }  // namespace ostinato::passes

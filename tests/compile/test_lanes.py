@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.compile import lags
+from ostinato.compile.dependences import step_barrier
 from ostinato.compile.edges import edges_of
 from ostinato.compile.lanes import settle, split
 from ostinato.compile.placement import Placement
@@ -155,13 +155,21 @@ def lanes_by_the_rule(edges, lane, order, outside, idle):
     return lanes
 
 
+def with_barrier(edges, placement, order, outside, idle):
+    """The same with only the edges within a step, and a barrier between each step and the next."""
+    n = len(order)
+    placement = placement._replace(lane=np.append(placement.lane, placement.lane[order[-1]]))
+    outside, idle = np.append(outside, np.False_), np.append(idle, np.False_)
+    return step_barrier(edges.within_a_step(), n), placement, np.append(order, np.int32(n)), outside, idle
+
+
 @settings(max_examples=200, deadline=None)
-@given(cases(), st.integers(1, 30))
-def test_lanes_are_split_by_the_rule(case, at_once):
+@given(cases(), st.booleans())
+def test_lanes_are_split_by_the_rule(case, serial):
     edges, placement, order, outside, idle = case
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lags, "AT_ONCE", at_once)  # waits are looked at some at a time
-        found = split(edges, placement, order, outside, idle)
+    if serial:
+        edges, placement, order, outside, idle = with_barrier(edges, placement, order, outside, idle)
+    found = split(edges, placement, order, outside, idle, serial)
     if outside.any():
         asked = lanes_by_the_rule(edges, placement.lane, order, outside, idle)
         assert [[op for op in order.tolist() if found.lane[op] == lane] for lane in range(len(found.home))] == asked

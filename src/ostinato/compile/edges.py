@@ -27,6 +27,11 @@ class Edges(NamedTuple):
         """The largest distance; 0 without edges."""
         return int(self.distance.max(initial=0))
 
+    def within_a_step(self) -> Edges:
+        """Return those of distance 0."""
+        inside = self.distance == 0
+        return Edges(*(column[inside] for column in self))
+
 
 def edges_of(ops: int, src: npt.ArrayLike, dst: npt.ArrayLike, distance: npt.ArrayLike) -> Edges:
     """Return the edges between `ops` ops, sorted and without duplicates."""

@@ -12,9 +12,6 @@ from ostinato.compile.edges import Edges, IntArray
 
 __all__ = ["Lags", "lags_of"]
 
-AT_ONCE = 2**22
-"""So many numbers a table of lags may have: of few waits at a time, where ops are many."""
-
 Row: TypeAlias = tuple[IntArray, IntArray]
 
 
@@ -27,7 +24,12 @@ class Lags(NamedTuple):
     def kinds(self) -> list[int]:
         """Return a number for each op: the same for those with the same lags."""
         numbers: dict[tuple[bytes, bytes], int] = {}
-        return [numbers.setdefault((waits.tobytes(), lag.tobytes()), len(numbers)) for waits, lag in self.rows]
+        of_row: dict[int, int] = {}  # ops share long rows
+        for row in self.rows:
+            if id(row) not in of_row:
+                waits, lag = row
+                of_row[id(row)] = numbers.setdefault((waits.tobytes(), lag.tobytes()), len(numbers))
+        return [of_row[id(row)] for row in self.rows]
 
     def held_up_as_what_follows(self, edges: Edges, waits: npt.NDArray[np.bool_]) -> None:
         """Give each of the ops that only wait what all that directly comes after it has: the greatest lags."""
@@ -38,6 +40,9 @@ class Lags(NamedTuple):
         begins, ends = np.searchsorted(source, chosen), np.searchsorted(source, chosen, "right")
         for wait, begin, end in zip(chosen.tolist(), begins.tolist(), ends.tolist(), strict=True):
             if begin == end:
+                continue
+            if end - begin == 1 and distance[begin] == 0:  # what follows waits for this at once
+                self.rows[wait] = self.rows[after[begin]]
                 continue
             rows = [self.rows[op] for op in after[begin:end].tolist()]
             back = np.repeat(distance[begin:end], [len(row[0]) for row in rows])
@@ -54,18 +59,8 @@ class Lags(NamedTuple):
 def lags_of(ops: int, edges: Edges, waits: npt.NDArray[np.bool_]) -> Lags:
     """Return how many steps back, at least, each op depends on each wait along the edges."""
     sources = np.flatnonzero(waits).astype(np.int32)
-    width = max(AT_ONCE // max(ops, 1), 1)
-    parts: list[tuple[npt.NDArray[np.intp], IntArray, IntArray]] = []
-    for begin in range(0, len(sources), width):
-        some = sources[begin : begin + width]
-        table = _core.passes.lags(ops, *edges, some).reshape(ops, len(some))
-        op, which = np.nonzero(table >= 0)
-        parts.append((op, some[which], table[op, which]))
-    if not parts:
-        nothing = np.zeros(0, np.int32)
-        return Lags([(nothing, nothing)] * ops)
-    op, wait, lag = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    start, op, lag = _core.passes.lags(ops, *edges, sources)
     by_op = np.argsort(op, kind="stable")
     ends = np.searchsorted(op[by_op], np.arange(ops), "right").tolist()
-    wait, lag = wait[by_op], lag[by_op]
+    wait, lag = np.repeat(sources, np.diff(start))[by_op], lag[by_op]
     return Lags([(wait[a:b], lag[a:b]) for a, b in zip([0, *ends[:-1]], ends, strict=True)])

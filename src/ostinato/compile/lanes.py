@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
 from ostinato.compile.edges import Edges, IntArray
-from ostinato.compile.lags import lags_of
+from ostinato.compile.lags import Lags, lags_of
 from ostinato.compile.placement import Placement
 
 __all__ = ["settle", "split"]
@@ -60,6 +63,7 @@ def split(
     order: IntArray,
     outside: npt.NDArray[np.bool_],
     idle: npt.NDArray[np.bool_],
+    serial: bool = False,
 ) -> Placement:
     """Return the placement with lanes split where their order would add dependences on what is outside.
 
@@ -85,17 +89,27 @@ def split(
         The ops that wait for something outside.
     idle
         Those of them that do nothing else.
+    serial
+        Whether each step begins when the one before has ended, by a barrier that is the last op.
     """
     if not outside.any():
         return placement
+    if serial:  # every op depends on all waits of the step before, so lags are 0 or 1: only those of 0 tell ops apart
+        edges = edges.within_a_step()
     lags = lags_of(len(outside), edges, outside)
     lags.held_up_as_what_follows(edges, idle)
+    split_lanes = _by_waits_in_the_step if serial else _by_lags
+    lane, old = split_lanes(lags, placement.lane.tolist(), order.tolist())
+    return placement._replace(lane=lane, home=placement.home[old], pinned=placement.pinned[old])
+
+
+def _by_lags(lags: Lags, before: list[int], order: list[int]) -> tuple[IntArray, list[int]]:
+    """Return the lane of each op, and for each lane the one that it grew out of."""
     kinds = lags.kinds()
-    before = placement.lane.tolist()
     old: list[int] = []
     groups: dict[tuple[int, bytes], _Group] = {}
-    lane = np.empty(len(outside), np.int32)
-    for op in order.tolist():
+    lane = np.empty(len(order), np.int32)
+    for op in order:
         waits, lag = lags.rows[op]
         key = before[op], waits.tobytes()
         if key not in groups:
@@ -107,9 +121,74 @@ def split(
             old.append(before[op])
         group.put(place, lag)
         lane[op] = group.lanes[place]
-    return placement._replace(lane=lane, home=placement.home[old], pinned=placement.pinned[old])
+    return lane, old
 
 
+def _by_waits_in_the_step(lags: Lags, before: list[int], order: list[int]) -> tuple[IntArray, list[int]]:
+    """Return what `_by_lags` does where all lags are 0, or 1 if there is none.
+
+    Then op x may come before op y if y depends on all that x waits for. So the last op of a lane stands for all of it.
+    """
+    kinds = lags.kinds()
+    waits_of = {kind: frozenset(lags.rows[op][0].tolist()) for op, kind in enumerate(kinds)}
+    uses = Counter(wait for waits in waits_of.values() for wait in waits)
+    groups: dict[int, _Nested] = {}
+    old: list[int] = []
+    lane = np.empty(len(order), np.int32)
+    for op in order:
+        kind = kinds[op]
+        group = groups.setdefault(before[op], _Nested(waits_of, uses))
+        place = group.place_for(kind)
+        if place is None:
+            place = len(old)
+            old.append(before[op])
+        group.put(place, kind)
+        lane[op] = place
+    return lane, old
+
+
+class _Nested:
+    """Lanes that grow out of one lane, each with the kind of its last op: that waits for all that those before it do.
+
+    A lane is listed under the one of these waits that fewest kinds of ops have, so that few ops look at it in vain.
+    """
+
+    def __init__(self, waits_of: Mapping[int, frozenset[int]], uses: Mapping[int, int]) -> None:
+        self._waits_of = waits_of
+        self._uses = uses
+        self._last: dict[int, int] = {}  # by lane, the kind of its last op
+        self._listed: dict[int, set[int]] = defaultdict(set)  # by wait, lanes
+        self._first: dict[int, int] = {}  # by kind of op, the first lane that may take it: a lane takes ever less
+
+    def place_for(self, kind: int) -> int | None:
+        """Return the first lane at whose end an op may be put; None if there is none."""
+        first = self._first.get(kind, -1)
+        if first >= 0 and self._takes(first, kind):
+            return first
+        under = (_NO_WAIT, *self._waits_of[kind])
+        found = (lane for wait in under for lane in self._listed.get(wait, ()) if lane > first)
+        return min((lane for lane in found if self._takes(lane, kind)), default=None)
+
+    def put(self, place: int, kind: int) -> None:
+        """Put an op at the end of a lane."""
+        self._first[kind] = place
+        last = self._last.get(place)
+        if last == kind:
+            return
+        if last is not None:
+            self._listed[self._rarest(last)].remove(place)
+        self._last[place] = kind
+        self._listed[self._rarest(kind)].add(place)
+
+    def _takes(self, place: int, kind: int) -> bool:
+        last = self._last[place]
+        return last == kind or self._waits_of[last] <= self._waits_of[kind]
+
+    def _rarest(self, kind: int) -> int:
+        return min(self._waits_of[kind], key=self._uses.__getitem__, default=_NO_WAIT)
+
+
+_NO_WAIT = -1
 _NEVER = 2**31 - 2
 
 

@@ -49,6 +49,8 @@ class Operations(NamedTuple):
     """Which tell somebody outside that others are done."""
     streams: Streams
     completions: Sequence[tuple[int, Completion]]
+    serial: bool = False
+    """Whether each step begins when the one before has ended."""
 
 
 def operations(
@@ -125,6 +127,7 @@ def _with_barrier(found: Operations) -> Operations:
         idle=np.append(found.idle, np.False_),
         tells=np.append(found.tells, np.False_),
         streams=found.streams.over(n + 1),
+        serial=True,
     )
 
 

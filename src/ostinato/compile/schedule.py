@@ -210,7 +210,7 @@ def _on_lanes(step: Operations, costs: Costs, threads: int, model: MachineModel)
     in_order = told_at_once(step.completions, in_order)
     placement, in_order = settle(step.ordering, placement, in_order, step.idle, step.tells)
     placement = alone(step.streams, placement)
-    placement = split(step.ordering, placement, in_order, step.outside, step.idle)
+    placement = split(step.ordering, placement, in_order, step.outside, step.idle, step.serial)
     placement = host_lanes(step.completions, step.ordering, placement, in_order, step.streams)
     check(step.ordering, placement.lane, in_order)
     return placement, in_order
