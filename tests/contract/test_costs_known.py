@@ -156,7 +156,7 @@ def test_a_changed_variant_is_measured_again(tasks, user, lines, tmp_path):
 
 
 def best_of(module, machine):
-    return variant(tune(graph_of(module.relax)[0], machine)["relax"].best)
+    return variant(tune(graph_of(module.relax)[0], machine, everything=True)["relax"].best)
 
 
 def test_a_changed_task_is_measured_again(tasks, machine, lines):

@@ -41,8 +41,8 @@ def test_the_default_where_nothing_is_faster(here, machine):
     assert variant(report.best) == "relax"
 
 
-def test_a_task_without_variants_is_measured(here, machine):
-    report = tune(graph_of(here().relax)[0], machine)["relax"]
+def test_a_task_without_variants_is_measured_if_everything_is(here, machine):
+    report = tune(graph_of(here().relax)[0], machine, everything=True)["relax"]
     assert [variant(result) for result in report.results] == ["relax"]
     assert report.best.time_ns > 1.5e6
 

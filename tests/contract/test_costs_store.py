@@ -59,7 +59,7 @@ def test_a_default_store_that_nobody_may_read_stops_no_program(machine, monkeypa
 
 def test_a_store_that_knows_other_things(machine, tmp_path):
     store = tmp_path / "store.db"
-    many(1)[0].tune(machine, store=store, progress=False)
+    many(1)[0].tune(machine, store=store, everything=True, progress=False)
     text = explained(two_ops(), machine, store)
     assert lines_with(text, "estimated")
     assert not lines_with(text, "measured 2")

@@ -50,4 +50,4 @@ class Fake:
 
 
 def tune(graph: ost.Graph, fake: Fake, store: Path | None = None, **others: Any) -> Reports:
-    return tune_graph(graph, store=store, progress=False, measuring=fake.open, **others)
+    return tune_graph(graph, store=store, **({"everything": True, "progress": False, "measuring": fake.open} | others))

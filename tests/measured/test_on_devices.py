@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.measured import tune_graph
 from ostinato.measured.records import memory
-from ostinato.runtime import device_costs
+from ostinato.runtime import device_costs, process_trace
 from ostinato.tune.lease.lock_file import holders
 from ostinato.tune.progress import Progress
 from ostinato.tune.worker.preemption import Preemption
@@ -116,7 +117,7 @@ def test_slow_copies_keep_it_on_the_cpu(double: Any, device: fake.FakeDevice, ma
     graph = ost.Graph()
     graph.task(fill, src)
     graph.task(double, src, dst)
-    graph.tune(machine, progress=False)
+    graph.tune(machine, everything=True, progress=False)
     with graph.compile(machine) as program:
         assert "not on fake:0: " in program.explain()
 
@@ -476,3 +477,17 @@ def test_verify_runs_the_task_itself_beside_a_variant_of_a_device(home: str, mac
         ):
             program.verify()
     assert not (dst if home == "host" else dst.get()).any()
+
+
+def test_the_trace_of_the_process_leaves_out_what_measures(
+    double: Any, machine: ost.Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trace = process_trace.ProcessTrace(str(tmp_path / "trace.json"))
+    monkeypatch.setattr(process_trace, "_asked_for", lambda: trace)
+    graph = graph_of(double)
+    graph.tune(machine, progress=False)
+    trace.save()
+    assert not (tmp_path / "trace.json").exists()
+    graph.compile(machine).replay()
+    trace.save()
+    assert (tmp_path / "trace.json").exists()

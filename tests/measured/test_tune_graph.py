@@ -227,7 +227,7 @@ SCRIPT = """
     sys.path.insert(0, {tests!r})
     import numpy as np, ostinato as ost
     from measured.test_tune_graph import additions
-    reports = additions().tune(store={path!r}, progress=False)
+    reports = additions().tune(store={path!r}, everything=True, progress=False)
     print(*(report.best.candidate.config["variant"] for report in reports.values()))
 """
 
@@ -318,6 +318,7 @@ def test_a_disk_that_is_full_costs_no_report(
         ({"rtol": float("nan")}, ValueError),
         ({"rtol": 1}, ValueError),
         ({"progress": 3}, TypeError),
+        ({"everything": "yes"}, TypeError),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception]) -> None:
@@ -343,7 +344,7 @@ def test_a_machines_init_is_called_before_its_tasks() -> None:
     graph = ost.Graph()
     graph.task(scale, np.ones(4))
     with ost.Machine(cpus=1, init=init) as machine:
-        report = graph.tune(machine, progress=False)["scale"]
+        report = graph.tune(machine, everything=True, progress=False)["scale"]
     assert report.best is not None
     assert "init" in report.best.message
 

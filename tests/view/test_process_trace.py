@@ -95,3 +95,15 @@ def test_a_fork_leaves_the_file_to_its_parent(path):
     ended = traced(path, "first.replay()\nif os.fork() == 0: sys.exit(0)\nos.wait()\nfirst.replay()")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert steps(path) == {0: [0, 1]}
+
+
+def test_programs_that_measure_are_not_in_it(path, tmp_path):
+    code = (
+        f"os.environ['OSTINATO_CACHE_DIR'] = {str(tmp_path)!r}\n"
+        "from ostinato.runtime.machine_costs import measured\n"
+        "assert measured(1).source.startswith('measured')\n"
+        "first.replay(2)"
+    )
+    ended = traced(path, code)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert steps(path) == {0: [0, 1]}

@@ -66,9 +66,14 @@ class Usable:
         store: str | os.PathLike[str] | None = None,
         budget: float | Budget | None = None,
         rtol: float = 0.0,
+        everything: bool = False,
         progress: Progress | bool | None = None,
     ) -> Reports:
         """Measure every variant of every op, once for all ops alike, and remember which one is the fastest.
+
+        It calls tasks that have variants, native tasks and kernels, and does copies and fills. Other Python tasks are
+        called with ``everything=True`` only, since they may act on more than copies can stand for, such as a file.
+        Tasks declared ``pure=False`` or ``blocking=True`` are never called. The reports say what was left out.
 
         Ops are alike if they are calls of one task with arrays of the same shapes and dtypes, for the same kind of
         processor; those of nested graphs count, and so do copies and fills. Everything happens on copies of the arrays.
@@ -91,6 +96,8 @@ class Usable:
             Seconds, or a `Budget`. What it leaves no time for is ``cancelled`` in the reports.
         rtol
             By how much, relative to the task's, floating-point outputs of a variant may differ; by default not at all.
+        everything
+            Whether Python tasks without variants are called, too.
         progress
             Who is told what happens: a `ostinato.tune.progress.Progress`, False for nobody, None for a display if
             stderr is a terminal.
@@ -136,4 +143,12 @@ class Usable:
             raise GraphError("this graph is still being captured; tune it after the block")
         from ostinato.measured.tune_graph import tune_graph
 
-        return tune_graph(cast("Graph", self), machine, store=store, budget=budget, rtol=rtol, progress=progress)
+        return tune_graph(
+            cast("Graph", self),
+            machine,
+            store=store,
+            budget=budget,
+            rtol=rtol,
+            everything=everything,
+            progress=progress,
+        )

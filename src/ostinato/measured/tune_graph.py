@@ -59,10 +59,13 @@ def tune_graph(
     store: str | os.PathLike[str] | None = None,
     budget: float | Budget | None = None,
     rtol: float = 0.0,
+    everything: bool = False,
     progress: Progress | bool | None = None,
     measuring: Opening | None = None,
 ) -> Reports:
     """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` opens what measures a case."""
+    if not isinstance(everything, bool):
+        raise TypeError(f"everything must be True or False, got {everything!r}")
     processors = _processors(machine)
     if store is not None and not isinstance(store, str | os.PathLike):
         raise TypeError(f"store is the path of a file, not {store!r}")
@@ -80,6 +83,8 @@ def tune_graph(
         unknown = []
         for case in cases:
             report = _unmeasured(case, Status.INVALID, case.refusal) if case.refusal else tuning.known(case)
+            if report is None and not everything and case.is_on_request:
+                report = _unmeasured(case, Status.INVALID, _ON_REQUEST)
             if report is None and case.unfit:
                 report = _unmeasured(case, Status.INVALID, case.unfit)
             if report is None:
@@ -193,6 +198,12 @@ class _Limit:
             None if seconds is None else max(seconds - (time.monotonic() - self._begin), 1e-3),
             None if candidates is None else candidates - self._candidates,
         )
+
+
+_ON_REQUEST = (
+    "it is not called to be measured, since it is a Python task without variants, which may act on more than its "
+    "arguments; graph.tune(everything=True) calls it"
+)
 
 
 def _cancelled(case: Case) -> Report:

@@ -23,6 +23,7 @@ from ostinato.cores import usable_cores
 from ostinato.graph.graph import Graph
 from ostinato.graph.native import native
 from ostinato.graph.task import task
+from ostinato.runtime.process_trace import untraced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,7 +196,7 @@ def _call_seconds(machine: Machine, called: Callable[..., object]) -> float:
     for _ in range(OPS):
         graph.task(called)
     samples: list[float] = []
-    with graph.compile(machine, lanes=1, costs={}) as program:
+    with untraced(), graph.compile(machine, lanes=1, costs={}) as program:
         steps = 1
         while len(samples) < SAMPLES:
             begin = time.perf_counter()

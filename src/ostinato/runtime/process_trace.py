@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import functools
 import os
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from ostinato.runtime.program import Program
     from ostinato.view.trace import Trace
 
-__all__ = ["ProcessTrace", "process_trace"]
+__all__ = ["ProcessTrace", "process_trace", "untraced"]
 
 _MOST_RECORDS = 4_000_000  # of a process: about 150 MB in memory, 700 MB as JSON
 
@@ -88,9 +91,33 @@ def _merged(runs: list[Trace]) -> Trace:
     return dataclasses.replace(runs[0], records=records, dropped=sum(trace.dropped for trace in runs))
 
 
-@functools.cache
+_is_traced = ContextVar("_is_traced", default=True)
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Leave out the programs that are made meanwhile: Ostinato measures with them, and the user knows nothing of them.
+
+    Examples
+    --------
+    >>> with untraced():
+    ...     process_trace() is None
+    True
+    """
+    token = _is_traced.set(False)
+    try:
+        yield
+    finally:
+        _is_traced.reset(token)
+
+
 def process_trace() -> ProcessTrace | None:
-    """Return what traces this process, if its environment asks for it."""
+    """Return what traces the programs that are made now, if the environment of the process asks for it."""
+    return _asked_for() if _is_traced.get() else None
+
+
+@functools.cache
+def _asked_for() -> ProcessTrace | None:
     path = os.environ.get("OSTINATO_TRACE")
     if not path:
         return None

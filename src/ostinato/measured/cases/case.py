@@ -19,6 +19,7 @@ from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
 from ostinato.graph.param import REQUIRED, Param
+from ostinato.graph.python_task import PythonTask
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.ring import RingElement
 from ostinato.graph.task import Task
@@ -65,9 +66,13 @@ class Case:
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """Those of `declared` that can take the op's arguments; kernels are compiled to find out."""
+        """Those of `declared` that may be called and can take the op's arguments; kernels are compiled to find out."""
         body = self.op.body
-        return tuple(each for each in self.declared if each is self.reference or each.body(body) is not None)
+        return tuple(
+            each
+            for each in self.declared
+            if each is self.reference or (_is_pure(each.task) and each.body(body) is not None)
+        )
 
     @property
     def has_default(self) -> bool:
@@ -89,6 +94,8 @@ class Case:
                     f"it is not called to be measured, since an argument, a {type(operand.value).__name__}, is another "
                     f"library's in the memory of {operand.memory}"
                 )
+        if isinstance(body, PythonCall) and not body.task.pure:
+            return "it is not called to be measured, since it does more than what its arguments show (pure=False)"
         if isinstance(body, PythonCall) and body.blocking:
             return "it is not called to be measured, since it may wait for others (blocking=True)"
         if isinstance(body, PythonCall | NativeCall) and not self.op.operands:
@@ -96,11 +103,25 @@ class Case:
         return ""
 
     @property
+    def is_on_request(self) -> bool:
+        """Whether it is measured only if the user asks for everything: it is a Python task without variants.
+
+        Such a task may act on more than its arguments, and there is nothing to choose.
+        """
+        others = variants_of(self.op.body)[1:]
+        return isinstance(self.op.body, PythonCall) and not any(_is_pure(each.task) for each in others)
+
+    @property
     def unfit(self) -> str:
         """Why none of its variants can be measured, for which kernels are compiled; empty where one can."""
         if self.declared and not self.variants:
             return f"no variant for processors of kind {self.kind!r} takes its arguments"
         return ""
+
+
+def _is_pure(task: Recordable) -> bool:
+    """Whether a task may be called besides replays; native tasks and kernels always may."""
+    return not isinstance(task, PythonTask) or task.pure
 
 
 def kind_of(on: object) -> str | None:

@@ -20,6 +20,7 @@ from ostinato.graph.variant import CPU
 from ostinato.measured.measuring.problem import Unmeasurable
 from ostinato.measured.measuring.subject import Failure, Subject, failure_of
 from ostinato.runtime.memory import extent_of
+from ostinato.runtime.process_trace import untraced
 from ostinato.tune.worker.forked import end_if_forked
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class DeviceSubject(Subject):
         uses = tuple(operands[id(operand)] for operand in op.operands)
         graph._ops += [Op(graph, index, op.name, op.call_site, body, uses, self._device.name) for index in range(count)]
         try:
-            return graph.compile(self._machine, lanes=1, costs={})
+            with untraced():
+                return graph.compile(self._machine, lanes=1, costs={})
         except GraphError as error:
             raise Failure(str(error)) from None
 
