@@ -37,6 +37,24 @@ def prog(script, lines):
 # Found again
 
 
+def test_results_of_another_device_of_the_same_model(tuner, lines):
+    """A device's name is no part of the key; its model is."""
+    candidates = [
+        command(["sh", "-c", f"echo {n} >> {lines.path}; echo OP:op,TIME:1{n},WS:0"], {"n": n}) for n in "1234"
+    ]
+    tuner("sim:a").tune("op", candidates[:2])
+    report = tuner("sim:b").tune("op", candidates)
+    assert [result.cached for result in report.results] == [True, True, False, False]
+    assert [result.device for result in report.results] == ["sim:a", "sim:a", "sim:b", "sim:b"]
+    assert [result.time_ns for result in report.results] == [11e6, 12e6, 13e6, 14e6]
+    ran = lines()
+    for devices in (["sim:a"], ["sim:b"], ["sim:c", "sim:a"]):
+        again = tuner(devices).tune("op", candidates)
+        assert all(result.cached for result in again.results)
+        assert facts(again) == facts(report)
+    assert lines() == ran
+
+
 def test_an_unchanged_search_costs_nothing(tuner, prog, lines):
     candidates = [command([prog, "{n}"], {"n": n}) for n in (9, 1, 5)]
     first = tuner().tune("op", candidates)

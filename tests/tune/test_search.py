@@ -11,12 +11,16 @@ import pytest
 
 import ostinato as ost
 from ostinato.tune.candidate import Call, Candidate, Command
+from ostinato.tune.ledger import Ledger
+from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.process.loop import Loop
 from ostinato.tune.process.reaper import Event, Exited, Reaper, Stuck
 from ostinato.tune.progress import Progress
+from ostinato.tune.race.race import Race
 from ostinato.tune.result import Result
 from ostinato.tune.slots.slot import Slot
 from ostinato.tune.store.store import Search, StoreError
+from ostinato.tune.trial import Trial
 
 PATIENCE = 20  # seconds; what must not hang takes a small part of it
 
@@ -300,3 +304,15 @@ def test_a_tuner_without_a_store_remembers_nothing(tmp_path: Path) -> None:
             assert report.best is not None
             assert not any(result.cached for result in report.results)
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_no_time_is_stored_for_a_model_that_it_was_not_measured_on(alike: bool) -> None:
+    """A final takes place on one device; an op that reported nothing there has its time of another device."""
+    trial, race = Trial(null(0)), Race(default=None, policy=ost.Policy())
+    ledger = Ledger("op", None, alike, race, Progress())
+    ops = tuple(OpOutcome(op, ost.Status.OK, (ns,)) for op, ns in (("one", 1.0), ("other", 2.0)))
+    ledger.record(trial, Outcome(ost.Status.OK, ops), "sim:b")
+    ledger.turned(trial.candidate.id, OpOutcome("one", ost.Status.OK, (3.0,)), "sim:a")
+    settled = [(each.device, each.first, [op.samples for op in each.outcome.ops]) for each in ledger.settled()]
+    assert settled == ([("sim:a", "sim:b", [(1.0, 3.0), (2.0,)])] if alike else [])

@@ -90,8 +90,8 @@ class Known:
             self._digests = self._sources.of(candidate), self._sources.imported(candidate)
         return self._digests
 
-    def add(self, trial: Trial, outcome: Outcome, device: str | None) -> None:
-        """Take down what a trial came to."""
+    def add(self, trial: Trial, outcome: Outcome, device: str | None, *, first: str | None = None) -> None:
+        """Take down what a trial came to on a device of this search; `first` is as for `Search.add`."""
         if self._stored is not None:
             if getattr(trial.candidate, "build", None) is not None:
                 with suppress(OSError):  # what was built is a file that it stands for
@@ -99,7 +99,9 @@ class Known:
             ops = outcome.ops or (OpOutcome(self._op, outcome.status, message=outcome.message),)
             built = outcome.status is not Status.COMPILE_TIMEOUT  # a build has the tuner's limit
             limit = self._limit(trial) if built else self._seconds
-            self._stored.add(trial.candidate, trial.source, device, ops, timeout=limit, memory=self._memory)
+            self._stored.add(
+                trial.candidate, trial.source, device, ops, first=first, timeout=limit, memory=self._memory
+            )
             self.pending = True
 
     def commit(self, *, last: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.progress import Progress
@@ -12,7 +13,18 @@ from ostinato.tune.result import Result, outcome_of, result_of
 from ostinato.tune.status import Status
 from ostinato.tune.trial import Trial
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "Settled"]
+
+
+class Settled(NamedTuple):
+    """What the final made of a candidate."""
+
+    trial: Trial
+    outcome: Outcome
+    device: str
+    """One of this search's devices: the one that the final took place on."""
+    first: str
+    """The device that the candidate was first measured on, which another search may have had."""
 
 
 class Ledger:
@@ -72,8 +84,12 @@ class Ledger:
         self._turns.setdefault((candidate, op.op), []).extend(op.samples)
         self._final_device = device
 
-    def settled(self) -> Iterator[tuple[Trial, Outcome, str]]:
-        """Add the samples of the final to the results of those that were in it; yield what they are now."""
+    def settled(self) -> Iterator[Settled]:
+        """Add the samples of the final to the results of the finalists; yield those that the store may keep.
+
+        A candidate with several ops, some of them measured only on a device of another model than the final's, is not
+        yielded: what is stored of a candidate holds for one model.
+        """
         for candidate in dict.fromkeys(candidate for candidate, _ in self._turns):
             trial, results = self._trials[candidate], self._results[candidate]
             for op, result in results.items():
@@ -84,9 +100,13 @@ class Ledger:
                     results[op] = result_of(
                         trial.candidate, outcome, result.device, cached=result.cached, miss=trial.miss
                     )
-            first = next(iter(results.values())).device
-            device = first if self._alike and first is not None else self._final_device
-            yield trial, Outcome(Status.OK, tuple(map(outcome_of, results.values()))), device
+            if not self._alike and any(
+                result.samples and (candidate, op) not in self._turns for op, result in results.items()
+            ):
+                continue
+            first = next(iter(results.values())).device if self._alike else None
+            outcome = Outcome(Status.OK, tuple(map(outcome_of, results.values())))
+            yield Settled(trial, outcome, self._final_device, first or self._final_device)
 
     def revived(self) -> list[Trial]:
         """Return those that were cut and would not be by what is known now: the store's, or where a rival failed."""

@@ -25,8 +25,8 @@ def settle(search: Search, race: Race, ledger: Ledger, known: Known) -> tuple[Re
     entries = list(race.verdict().ties) or ledger.timeless()
     measured = list(ledger.settled())
     if decided:
-        for trial, outcome, device in measured:
-            known.add(trial, outcome, device)
+        for each in measured:
+            known.add(each.trial, each.outcome, each.device, first=each.first)
         known.set_verdict([list(entry) for entry in entries], about)
     ties = tuple(ledger.result(*entry) for entry in entries)
     return (ties[0] if ties else None), ties

@@ -226,7 +226,7 @@ class Tuner:
             memory=self._memory,
             note=self._progress.note,
         )
-        alike = len({(device.model, device.simulation) for device in self._devices}) == 1
+        alike = len({(device.model, device.driver, device.simulation) for device in self._devices}) == 1
         ledger = Ledger(op, default_id, alike, race, self._progress)
         intake = Intake(strategy, default, budget.candidates)
         search = Search(

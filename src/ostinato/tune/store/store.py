@@ -206,6 +206,7 @@ class Search:
         results: Iterable[OpOutcome],
         phase: Literal["screen", "final", "anchor"] = "screen",
         *,
+        first: str | None = None,
         timeout: float | None = None,
         memory: int | None = None,
     ) -> None:
@@ -216,18 +217,21 @@ class Search:
         candidate, source
             The candidate, and the digest of its code.
         device_name
-            Where it ran; None if it did not get that far.
+            Which of this search's devices it ran on, and so what the results hold for; None if it did not get that far.
         results
             One per op.
         phase
             What the run was for; only those of ``"screen"`` are found.
+        first
+            The name of the device that it was first measured on, where that was another one: perhaps another search's.
+            `StoredAttempt.device` will say this name.
         timeout, memory
             The limits (seconds, bytes) that it ran under; None: none.
         """
         if device_name is None:
             context, device = next(iter(self._contexts.values())), None
         else:
-            context, device = self._contexts[device_name], text(device_name)
+            context, device = self._contexts[device_name], text(first or device_name)
         code = Code(candidate.id, source)
         if code not in self._known and code not in self._candidates:
             self._candidates[code] = candidate.config_text, candidate.shared_text
