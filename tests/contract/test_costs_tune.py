@@ -378,7 +378,7 @@ def test_a_file_that_is_no_store(here, machine, tmp_path):
     with pytest.raises(ost.TuningError):
         tune(graph, machine, store=tmp_path)
     with pytest.raises(ost.TuningError):
-        tune(graph, machine, store=tmp_path / "nowhere" / "store.db")
+        tune(graph, machine, store=path / "store.db")
 
 
 @pytest.mark.parametrize("store", [3, b"x", object()], ids=str)

@@ -410,6 +410,13 @@ def test_a_killed_search_goes_on_where_it_was(tuner, user, script, lines, tmp_pa
     assert lines() == ran
 
 
+def test_the_folder_of_a_store_is_made(tuner, prog, tmp_path):
+    path = tmp_path / "some" / "where" / "tune.db"
+    for cached in (False, True):
+        assert only(tuner(store=path).tune("op", [command([prog, "1"])])).cached is cached
+    assert path.is_file()
+
+
 # Stores that are no good
 
 

@@ -546,3 +546,30 @@ def test_candidates_are_copied_and_pickled(candidate):
     assert pickle.loads(pickle.dumps(candidate)) == copy.deepcopy(candidate) == candidate
     assert isinstance(candidate, ost.Candidate)
     assert repr(candidate)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ost.Tuner("none:0"),
+        lambda: ost.Tuner("sim:a", memory="much"),
+        lambda: ost.Tuner("sim:a", timeout=-1),
+        lambda: ost.Tuner("sim:a", policy=3),
+        lambda: ost.Tuner("sim:a", store="/proc/nowhere/tune.db"),
+        lambda: ost.Machine(cpus=0),
+        lambda: ost.Machine(cpus=1, gpus=-1),
+        lambda: ost.Space(3),
+        lambda: ost.Space({"tile": 3}),
+        lambda: ost.Space({"tile": [1]}, where=3),
+    ],
+)
+def test_what_could_not_be_made_can_be_shown(make, places):
+    """A debugger shows the locals of each frame of a traceback, and so calls `repr` of what failed to be made."""
+    with pytest.raises((TypeError, ValueError, ost.OstinatoError)) as caught:
+        make()
+    frame = caught.tb
+    shown = []
+    while frame is not None:
+        shown += [repr(value) for name, value in frame.tb_frame.f_locals.items() if name == "self"]
+        frame = frame.tb_next
+    assert shown

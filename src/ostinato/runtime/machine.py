@@ -55,6 +55,10 @@ class Machine:
     ['cpu:0', 'cpu:1']
     """
 
+    _cpus: tuple[Processor, ...] = ()  # what `repr` shows where `__init__` failed
+    _devices: tuple[Processor, ...] | None = None
+    _closed = False
+
     def __init__(
         self, cpus: int | None = None, gpus: int | None = None, init: Callable[[], object] | None = None
     ) -> None:

@@ -105,8 +105,8 @@ class Ledger:
             ):
                 continue
             first = next(iter(results.values())).device if self._alike else None
-            outcome = Outcome(Status.OK, tuple(map(outcome_of, results.values())))
-            yield Settled(trial, outcome, self._final_device, first or self._final_device)
+            now = Outcome(Status.OK, tuple(map(outcome_of, results.values())))
+            yield Settled(trial, now, self._final_device, first or self._final_device)
 
     def revived(self) -> list[Trial]:
         """Return those that were cut and would not be by what is known now: the store's, or where a rival failed."""

@@ -48,6 +48,8 @@ class Space:
     def __init__(
         self, parameters: Mapping[str, Iterable[Any]], where: _Constraint | Sequence[_Constraint] | None = None
     ) -> None:
+        self.parameters: dict[str, tuple[Any, ...]] = {}  # what `repr` shows where this fails
+        self._constraints: tuple[_Constraint, ...] = ()
         if not isinstance(parameters, Mapping):
             raise TypeError(f"a space is made from a mapping of names to values, not {parameters!r}")
         self.parameters = {name: _values(name, values) for name, values in parameters.items()}

@@ -16,6 +16,7 @@ from ostinato.tune.candidate import Candidate, importable_name
 from ostinato.tune.canonical import plain
 from ostinato.tune.intake import Intake
 from ostinato.tune.known import Known
+from ostinato.tune.lease.device import Device
 from ostinato.tune.lease.devices import devices as devices_named
 from ostinato.tune.ledger import Ledger
 from ostinato.tune.limits import positive
@@ -51,8 +52,8 @@ class Tuner:
         this process's mask, ``"sim:a?latency=0.01"`` a simulated device. ``"all"``: the GPUs, or every core if there
         are none.
     store
-        Path of the store; None: in the user's cache directory, or where ``OSTINATO_CACHE_DIR`` says, and if that cannot
-        be written, nothing is remembered; False: nothing is.
+        Path of the store, made with its folder if it does not exist; None: in the user's cache directory, or where
+        ``OSTINATO_CACHE_DIR`` says, and if that cannot be written, nothing is remembered; False: nothing is.
     timeout
         Seconds that a candidate may take: to be built, and again to be measured.
     memory
@@ -86,6 +87,9 @@ class Tuner:
     ({'ms': 0.5}, 500000.0)
     """
 
+    _devices: Sequence[Device] = ()  # what `repr` shows where `__init__` failed
+    _closed = False
+
     def __init__(
         self,
         devices: str | Sequence[str] = "all",
@@ -118,7 +122,6 @@ class Tuner:
             for number in range(len(os.sched_getaffinity(0)))
         ]
         self._clean = True  # nothing of an earlier search is left to be ended
-        self._closed = False
 
     def tune(
         self,
@@ -312,7 +315,7 @@ class Tuner:
 
     def __repr__(self) -> str:
         names = ", ".join(device.name for device in self._devices)
-        return f"<Tuner on {names}{', closed' if self._closed else ''}>"
+        return f"<Tuner on {names or 'no device'}{', closed' if self._closed else ''}>"
 
 
 def _store(path: str | os.PathLike[str] | None) -> Store | None:

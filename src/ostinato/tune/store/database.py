@@ -106,7 +106,7 @@ class Row(NamedTuple):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a store, and make or migrate it where necessary.
+    """Open a store, and make or migrate it where necessary; its directory too.
 
     Raises
     ------
@@ -115,8 +115,13 @@ def connect(path: Path) -> sqlite3.Connection:
     """
     if os.path.isdir(path):
         raise StoreError(f"the store {path} is a directory; name a file in it, such as {path / 'tune.db'}")
-    if not os.path.isdir(path.parent):
-        raise StoreError(f"the store {path} cannot be opened: there is no directory {path.parent} for this user")
+    try:
+        os.makedirs(path.parent, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the directory {path.parent} for the store cannot be made ({error.strerror}); name another with store= "
+            "or OSTINATO_CACHE_DIR"
+        ) from error
     with naming(path):
         connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
@@ -333,16 +338,8 @@ def rows(connection: sqlite3.Connection, operation: str | None = None) -> Iterat
 
 
 def default_path() -> Path:
-    """Return where the store is if nobody says, and make its directory.
+    """Return where the store is if nobody says.
 
     ``OSTINATO_CACHE_DIR`` names the directory; by default it is ``ostinato`` in the user's cache directory.
     """
-    directory = cache_directory()
-    try:
-        os.makedirs(directory, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"the directory {directory} for the store cannot be made ({error.strerror}); name a file with store=, "
-            "or a directory in OSTINATO_CACHE_DIR"
-        ) from error
-    return Path(directory, "tune.db")
+    return Path(cache_directory(), "tune.db")

@@ -40,8 +40,8 @@ class Store:
     Parameters
     ----------
     path
-        The file, which is made if it does not exist; None: ``tune.db`` in the user's cache directory, or in the
-        directory that ``OSTINATO_CACHE_DIR`` names.
+        The file, made with its directory if it does not exist; None: ``tune.db`` in the user's cache directory, or in
+        the directory that ``OSTINATO_CACHE_DIR`` names.
 
     Raises
     ------
