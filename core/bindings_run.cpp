@@ -226,6 +226,7 @@ void bind_run(nb::module_& module) {
         .def("set_callback", &set_callback, "function"_a)
         .def("trace_records", &trace_records)
         .def_prop_ro("submitted", [](const RunHandle& self) { return self.run->trace->submitted; })
+        .def_prop_ro("written_back", [](const RunHandle& self) { return self.run->trace->written_back; })
         .def("stuck", &stuck)
         .def_prop_ro("done", [](const RunHandle& self) { return self.run->done.load(std::memory_order_acquire); })
         .def_prop_ro("begun",

@@ -30,6 +30,8 @@ bool write_back(Server& server, Lane& lane) {
             fail(server, lane, writer - 1, entry.stream, {code});
         stream.copies.add(1);
         stream.bytes.add(static_cast<std::uint64_t>(entry.transfer.bytes));
+        if (lane.run->trace)
+            lane.run->trace->written_back += static_cast<std::uint64_t>(entry.transfer.bytes);
         last[entry.stream] = writer;
     }
     for (std::uint32_t i = 0; i < last.size(); ++i) {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import threading
+import time
 from collections import Counter
 from concurrent.futures import CancelledError
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from beds import made, zeros
 
 STATUSES = {"ok", "failed", "poisoned", "cancelled"}
 
@@ -207,3 +210,91 @@ def test_a_profile_changes_no_result(relation, machine):
                 results.append(program.submit(3, k=k, profile=profile).result(60))
     assert x[0] == y[0]
     assert results == [3] * 10
+
+
+def test_records_say_when_operations_were_issued_and_what_copies_moved(chain):
+    program, _ = chain
+    run = program.submit(2, profile=True)
+    run.result(60)
+    for record in run.profile:
+        assert record.issued == record.start
+        assert record.nbytes == (8 if record.op.name == "c" else 0)
+
+
+@pytest.mark.parametrize("kind", ["fake", "opencl"])
+def test_what_was_issued_ahead_was_issued_before_it_was_ready(kind):
+    with made(kind) as bed:
+        x, gate, called = bed.array(zeros()), bed.gate(), threading.Event()
+
+        @ost.task
+        def shift(x: ost.ReadWrite, stream: ost.Stream):
+            bed.enqueue("shift", stream, (x,), 1)
+            called.set()
+
+        g = ost.Graph()
+        first = g.task(bed.hold, x, gate)
+        second = g.task(shift, x)
+        with g.compile(bed.machine) as program:
+            run = program.submit(1, profile=True)
+            assert called.wait(15)  # the gate opens by itself after 20 s
+            opened = time.monotonic_ns()
+            gate.open()
+            run.result(60)
+            found = {record.op: record for record in run.profile}
+        assert found[first].issued <= found[second].issued < opened
+        assert found[second].issued < found[second].ready <= found[second].start <= found[second].end
+        assert found[second].ready >= opened
+
+
+@pytest.mark.parametrize("kind", ["fake", "opencl"])
+def test_totals_add_up(kind):
+    with made(kind) as bed:
+        x, y, there = np.zeros(100, np.int32), np.zeros(100, np.int32), bed.array(np.zeros(100))
+        g = ost.Graph()
+        g.task(bed.shift, x, 1, name="shift")  # copied there in the first step, and back at the end
+        g.copy(there, y, name="copy")
+        g.fill(y[:10], 3, name="fill")
+        with g.compile(bed.machine) as program:
+            before = program.statistics().devices[0]
+            run = program.submit(5, profile=True)
+            run.result(60)
+            counted = program.statistics().devices[0].copied_bytes - before.copied_bytes
+        records, profile = list(run.profile), run.profile
+        for by, label in [
+            ("op", lambda each: each.op.name),
+            ("processor", lambda each: each.processor.name),
+            ("run", lambda each: "run"),
+        ]:
+            totals = {total.what: total for total in profile.totals(by)}
+            assert set(totals) == set(map(label, records))
+            for what, total in totals.items():
+                those = [each for each in records if label(each) == what]
+                assert total.count == len(those)
+                assert total.skipped == 0
+                assert total.time == sum(each.end - each.start for each in those)
+                assert total.longest == max(each.end - each.start for each in those)
+                assert total.nbytes == sum(each.nbytes for each in those) + profile.written_back * (by == "run")
+        kinds = {total.what: total for total in profile.totals("kind")}
+        assert kinds["task"].count == kinds["fill"].count == 5
+        assert kinds["copy"].nbytes == 5 * y.nbytes + x.nbytes
+        assert profile.written_back == x.nbytes
+        assert profile.totals("run")[0].nbytes == counted
+        with pytest.raises(ValueError, match="by must be"):
+            profile.totals("colour")
+
+
+def test_totals_count_what_was_skipped(machine):
+    @ost.task
+    def fails(x: ost.ReadWrite):
+        raise ArithmeticError
+
+    x = np.zeros(1)
+    with ost.capture() as g:
+        fails(x)
+        add(x)
+    with g.compile(machine) as program:
+        run = program.submit(1, profile=True)
+        assert isinstance(run.exception(60), ost.TaskError)
+    found = {total.what: (total.count, total.skipped) for total in run.profile.totals()}
+    assert found == {"fails": (1, 0), "add": (0, 1)}
+    assert run.profile.totals("run")[0].count == 1

@@ -150,6 +150,9 @@ class Run:
     @property
     def submitted(self) -> int: ...
 
+    @property
+    def written_back(self) -> int: ...
+
     def stuck(self) -> list: ...
 
     @property

@@ -1,8 +1,8 @@
-"""Profiles: when each operation of a run was ready, began and ended, and what was skipped and why."""
+"""Profiles: when each operation of a run was issued, ready, began and ended, and what was skipped and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ostinato.compile.completions import completions_of
 from ostinato.graph.body import Inserted
 from ostinato.runtime.record import ready, records_of, start_when_ready
+from ostinato.runtime.totals import By, ProfileTotal, bytes_copied, kind_of, totals
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
     from ostinato.runtime.processors import Processor
 
-__all__ = ["Profile", "ProfileRecord", "profile_of"]
+__all__ = ["Profile", "ProfileRecord", "ProfileTotal", "profile_of"]
 
 STATUSES = ("ok", "failed", "poisoned", "cancelled")  # as in core/trace.h
 
@@ -40,6 +41,20 @@ class ProfileRecord(NamedTuple):
     """``"ok"``, ``"failed"``, ``"poisoned"`` (skipped, since what it comes after failed) or ``"cancelled"``."""
     reason: str
     """For what did not end well, why: what failed, and in which step. Otherwise empty."""
+    issued: int
+    """When the operation was called. Work for a device is issued then, which may be long before it is `ready`: the
+    device waits, and not the host. For all other operations it is `start`."""
+    nbytes: int
+    """How many bytes it copied; 0 for what is no copy."""
+
+
+# By what records are added up: the label of each.
+_LABELS: dict[str, Callable[[np.ndarray[Any, Any], Sequence[Op], Sequence[Processor]], list[str]]] = {
+    "op": lambda found, ops, _: [ops[op].name for op in found["op"].tolist()],
+    "kind": lambda found, ops, _: [kind_of(ops[op]) for op in found["op"].tolist()],
+    "processor": lambda found, _, processors: [processors[seat].name for seat in found["seat"].tolist()],
+    "run": lambda found, *_: ["run"] * len(found),
+}
 
 
 class Profile(Sequence[ProfileRecord]):
@@ -51,6 +66,8 @@ class Profile(Sequence[ProfileRecord]):
     ----------
     dropped
         How many records were left out.
+    written_back
+        How many bytes the end of the run copied from devices to arrays of the host. No record is of these copies.
     """
 
     def __init__(
@@ -60,14 +77,18 @@ class Profile(Sequence[ProfileRecord]):
         scheduled: Scheduled,
         processors: Sequence[Processor],
         submitted: int,
+        written_back: int = 0,
     ) -> None:
         self._found = found[np.lexsort((found["op"], found["step"]))]
         self.dropped = dropped
+        self.written_back = written_back
         self._scheduled = scheduled
         self._processors = processors
         self._ready = ready(self._found, scheduled, submitted)
         start_when_ready(self._found, self._ready)
         waits = [index for index, _ in completions_of(scheduled.ops)]
+        self._issued = np.where(self._found["issued"] > 0, self._found["issued"], self._found["start"])
+        self._nbytes = bytes_copied(scheduled.ops, self._found["op"], self._found["step"])
         self._shown = np.flatnonzero(~np.isin(self._found["op"], waits)).tolist()
 
     def __len__(self) -> int:
@@ -85,6 +106,41 @@ class Profile(Sequence[ProfileRecord]):
     def __iter__(self) -> Iterator[ProfileRecord]:
         return map(self._record, self._shown)
 
+    def totals(self, by: By = "op") -> list[ProfileTotal]:
+        """Add up the records of each op, kind of operation, or processor, or of the whole run.
+
+        Parameters
+        ----------
+        by
+            ``"op"``: by the name of the op. ``"kind"``: tasks, copies, fills and so on. ``"processor"``: by the name
+            of the processor. ``"run"``: all in one, whose bytes include `written_back`.
+
+        Returns
+        -------
+        list of ProfileTotal
+            Those that took longest first.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> a, b = np.zeros(1000), np.ones(1000)
+        >>> graph = ost.Graph()
+        >>> op = graph.copy(b, a)
+        >>> op = graph.fill(b, 2.0)
+        >>> with graph.compile() as program:
+        ...     run = program.submit(10, profile=True)
+        ...     done = run.result()
+        >>> sorted((total.what, total.count, total.nbytes) for total in run.profile.totals("kind"))
+        [('copy', 10, 80000), ('fill', 10, 0)]
+        """
+        if by not in _LABELS:
+            raise ValueError(f'by must be "op", "kind", "processor" or "run", got {by!r}')
+        found = self._found[self._shown]
+        ran = found["status"] <= STATUSES.index("failed")
+        labels = _LABELS[by](found, self._scheduled.ops, self._processors)
+        summed = totals(labels, ran, found["end"] - found["start"], self._nbytes[self._shown])
+        return [each._replace(nbytes=each.nbytes + self.written_back) for each in summed] if by == "run" else summed
+
     def __repr__(self) -> str:
         return f"<Profile of {len(self)} records{f', {self.dropped} left out' if self.dropped else ''}>"
 
@@ -100,6 +156,8 @@ class Profile(Sequence[ProfileRecord]):
             int(found["end"]),
             STATUSES[found["status"]],
             self._reason(place),
+            int(self._issued[place]),
+            int(self._nbytes[place]),
         )
 
     def _reason(self, place: int) -> str:
@@ -133,4 +191,4 @@ def profile_of(run: _core.Run, scheduled: Scheduled, processors: Sequence[Proces
     """Return the profile of a run that was traced and has ended."""
     parts = [(found, lost) for _, found, lost in records_of(run, len(scheduled.ops))]
     found = np.concatenate([part for part, _ in parts])
-    return Profile(found, sum(lost for _, lost in parts), scheduled, processors, run.submitted)
+    return Profile(found, sum(lost for _, lost in parts), scheduled, processors, run.submitted, run.written_back)
