@@ -269,13 +269,13 @@ def test_totals_add_up(kind):
             assert set(totals) == set(map(label, records))
             for what, total in totals.items():
                 those = [each for each in records if label(each) == what]
-                assert total.count == len(those)
+                assert total.ran == len(those)
                 assert total.skipped == 0
                 assert total.time == sum(each.end - each.start for each in those)
                 assert total.longest == max(each.end - each.start for each in those)
                 assert total.nbytes == sum(each.nbytes for each in those) + profile.written_back * (by == "run")
         kinds = {total.what: total for total in profile.totals("kind")}
-        assert kinds["task"].count == kinds["fill"].count == 5
+        assert kinds["task"].ran == kinds["fill"].ran == 5
         assert kinds["copy"].nbytes == 5 * y.nbytes + x.nbytes
         assert profile.written_back == x.nbytes
         assert profile.totals("run")[0].nbytes == counted
@@ -295,6 +295,6 @@ def test_totals_count_what_was_skipped(machine):
     with g.compile(machine) as program:
         run = program.submit(1, profile=True)
         assert isinstance(run.exception(60), ost.TaskError)
-    found = {total.what: (total.count, total.skipped) for total in run.profile.totals()}
+    found = {total.what: (total.ran, total.skipped) for total in run.profile.totals()}
     assert found == {"fails": (1, 0), "add": (0, 1)}
-    assert run.profile.totals("run")[0].count == 1
+    assert run.profile.totals("run")[0].ran == 1

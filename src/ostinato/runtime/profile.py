@@ -130,7 +130,7 @@ class Profile(Sequence[ProfileRecord]):
         >>> with graph.compile() as program:
         ...     run = program.submit(10, profile=True)
         ...     done = run.result()
-        >>> sorted((total.what, total.count, total.nbytes) for total in run.profile.totals("kind"))
+        >>> sorted((total.what, total.ran, total.nbytes) for total in run.profile.totals("kind"))
         [('copy', 10, 80000), ('fill', 10, 0)]
         """
         if by not in _LABELS:

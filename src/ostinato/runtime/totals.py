@@ -22,7 +22,7 @@ class ProfileTotal(NamedTuple):
 
     what: str
     """What they have in common: the name of an op, a kind such as ``"copy"``, or the name of a processor."""
-    count: int
+    ran: int
     """How many of the operations ran, those that failed included."""
     skipped: int
     """How many did not run: ``"poisoned"`` or ``"cancelled"``."""
@@ -58,7 +58,8 @@ def bytes_copied(ops: Sequence[Op], op: npt.NDArray[Any], step: npt.NDArray[Any]
     begin = np.cumsum(periods) - periods
     every = np.fromiter((nbytes for each in by_op for nbytes in each), np.int64, int(periods.sum()))
     phase = step.astype(np.int64) % periods[op]
-    return every[begin[op] + phase]
+    copied: npt.NDArray[np.int64] = every[begin[op] + phase]
+    return copied
 
 
 def _bytes_by_phase(body: Body) -> Sequence[int]:
