@@ -565,7 +565,7 @@ def test_rebind_releases_the_old_array_when_its_runs_have_ended(machine):
 def test_verify_of_a_right_program_leaves_the_arrays_as_they_were(counter):
     program, x = counter
     x[:] = 7
-    assert program.verify() is None
+    assert program.verify()
     program.verify(5, k=3)
     assert (x == 7).all()
     assert program.replay() == 1

@@ -50,8 +50,8 @@ def check_usable(program, x, barrier, steps):
 def test_verify_acts_on_stand_ins(everything):
     program, x, barrier, reservation = everything
     reservation.acquire().wait(60)  # nobody waits for it
-    assert program.verify(3, after={"go": ost.merge()}, k=3) is None
-    assert program.verify(params={"k": 2}, after={"go": ost.merge()}) is None
+    assert program.verify(3, after={"go": ost.merge()}, k=3)
+    assert program.verify(params={"k": 2}, after={"go": ost.merge()})
     assert (x == 0).all()
     assert (barrier.phase, barrier.event(0).done) == (0, False)
     other = reservation.acquire()

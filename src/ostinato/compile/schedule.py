@@ -70,6 +70,11 @@ class Scheduled:
         """The ops of the flat graph, on the arrays that they were recorded with."""
         return self.ops if self.staged is None else self.staged.recorded
 
+    @property
+    def recorded_edges(self) -> Edges:
+        """Their dependences."""
+        return self.edges if self.staged is None else self.staged.recorded_edges
+
     def anew(self, costs: Costs, processors: int, threads: int, model: MachineModel) -> Scheduled:
         """Return the schedule of the same ops for other costs, or another machine."""
         graph = self.ops, self.edges, self.ordering, self.serial, self.params, self.staged

@@ -43,6 +43,7 @@ class Staged:
     """The ops of a graph that uses devices, with copies and completions; what a schedule does not change."""
 
     recorded: tuple[Op, ...]  # those of the flat graph, on the arrays that they were recorded with
+    recorded_edges: Edges  # their dependences
     ops: tuple[Op, ...]
     edges: Edges
     ordering: Edges
@@ -131,6 +132,7 @@ def staged(
     done = completed(ops, found.edges, ordering, streams.of, streams.device)
     return Staged(
         recorded,
+        edges,
         done.ops,
         done.edges,
         done.ordering,

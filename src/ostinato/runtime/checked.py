@@ -18,6 +18,7 @@ from ostinato.graph.body import Copy, NativeCall, PythonCall
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE, Operand
 from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns
+from ostinato.runtime.left_out import LeftOut
 from ostinato.runtime.memory import Bytes, at_address, extent_of, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
@@ -59,8 +60,10 @@ class CheckedRun:
         originals: Sequence[Allocation],
         saved: MemoryCopy,
         pattern: int,
+        omitted: LeftOut,
         before: CheckedRun | None = None,
     ) -> None:
+        self._omitted = omitted
         self.stand_ins = StandIns(ops, binding, originals)
         self.steps = 0
         self.unwritten: dict[Place, npt.NDArray[np.bool_]] = {}
@@ -83,6 +86,8 @@ class CheckedRun:
         return None
 
     def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
+        if self._omitted.has(op):
+            return False
         captured = {
             place: operand_array(operand, step, AsCaptured())
             for place, operand in enumerate(op.operands)

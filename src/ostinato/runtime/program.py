@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ostinato.runtime.forms import Forms
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.retune import Retuning
+    from ostinato.runtime.verified import Verified
     from ostinato.view.trace import Trace
 
 __all__ = ["Program"]
@@ -269,7 +270,7 @@ class Program:
 
     def verify(
         self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
-    ) -> None:
+    ) -> Verified:
         """Compare a replay bit by bit with the graph run as plain sequential Python, both on copies of all arrays.
 
         Also finds writes to arrays that were not declared as written, parts of a `Write` region that are left
@@ -277,7 +278,7 @@ class Program:
         they did not declare, and variants that do not give what their task does. Arrays are left as they were. Tokens,
         and Python objects in arrays, are copied by `copy.deepcopy`, or used as they are where that fails; they are not
         compared. Nothing outside is touched: events are not waited for, barriers not arrived at, reservations not
-        taken.
+        taken. Tasks declared ``pure=False`` are not called, and neither is what depends on them: the report says so.
 
         It is slow: all memory that the program uses is looked through after every operation.
 
@@ -285,6 +286,11 @@ class Program:
         ----------
         steps, after, params
             As for `replay`.
+
+        Returns
+        -------
+        Verified
+            What was compared and what was left out; it can be printed, and is true.
 
         Raises
         ------
@@ -295,7 +301,7 @@ class Program:
         from ostinato.runtime.verify import verify
 
         conditions(self._scheduled.preconditions, after)
-        verify(self, count(steps), merged(params, more_params))
+        return verify(self, count(steps), merged(params, more_params))
 
     def simulate(self, machine_model: MachineModel | None = None, *, copies: int = 1) -> Prediction:
         """Predict how the program would run, by the costs that it was compiled with: here, or on another machine.

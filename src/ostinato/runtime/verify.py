@@ -15,19 +15,21 @@ from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import WRITE
 from ostinato.runtime.checked import CheckedRun, argument, first_index
 from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations
+from ostinato.runtime.left_out import LeftOut, left_out
 from ostinato.runtime.memory import contents, value_bytes, writable
 from ostinato.runtime.outcome import delivered, outcome
 from ostinato.runtime.sequential import AsCaptured
+from ostinato.runtime.verified import Verified
 
 if TYPE_CHECKING:
     from ostinato.runtime.program import Program
 
-__all__ = ["compare", "replayed", "verify"]
+__all__ = ["compare", "replayed", "verified", "verify"]
 
 _MOST_WRITERS = 4
 
 
-def verify(program: Program, steps: int, params: Mapping[str, Any]) -> None:
+def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
     """Run steps sequentially, twice, then as a replay, all on copies; see `Program.verify`.
 
     The sequential runs first fill what a task must write, with different patterns. In the second, the program's own
@@ -38,36 +40,47 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> None:
     values, objects = program._values(params)
     program._machine._prepare_caller()
     program._wait_for_all_runs()
+    omitted = left_out(program._scheduled)
     if program._scheduled.staged is not None:
         from ostinato.runtime.verify_devices import verify_on_devices
 
-        verify_on_devices(program, steps, params, values, objects)
-        return
+        return verify_on_devices(program, steps, params, values, objects, omitted)
     ops, binding = program._scheduled.ops, program._binding or AsCaptured()
     originals = allocations(ops, binding)
     saved = MemoryCopy(originals)
     try:
-        first = CheckedRun(ops, binding, originals, saved, 0xA5)
+        first = CheckedRun(ops, binding, originals, saved, 0xA5, omitted)
         failure = first.run(steps, params)
         sequential = first
         if failure is None or first.unwritten:
-            sequential = CheckedRun(ops, binding, originals, saved, 0x5A, first)
+            sequential = CheckedRun(ops, binding, originals, saved, 0x5A, omitted, first)
             failure = sequential.run(steps, params) or failure
         if failure is not None:
             raise failure
         _restore(originals, saved)
         stand_ins = StandIns(ops, binding, originals)
-        ended = replayed(program, stand_ins, steps, values, objects)
-        compare(ops, sequential.stand_ins.substitute, sequential.steps, stand_ins, ended)
+        ended = replayed(program, stand_ins, steps, values, objects, omitted)
+        compare(ops, sequential.stand_ins.substitute, sequential.steps, stand_ins, ended, omitted)
     finally:
         _restore(originals, saved)
+    return verified(ops, ended, omitted)
+
+
+def verified(ops: Sequence[Op], steps: int, omitted: LeftOut) -> Verified:
+    """Return what was compared."""
+    return Verified(steps, sum(not omitted.has(op) for op in ops), omitted.impure, omitted.dependent)
 
 
 def replayed(
-    program: Program, stand_ins: StandIns, steps: int, values: list[float] | None, objects: list[object] | None
+    program: Program,
+    stand_ins: StandIns,
+    steps: int,
+    values: list[float] | None,
+    objects: list[object] | None,
+    omitted: LeftOut,
 ) -> int:
     """Replay a program on copies of its arrays, and return how many steps it had."""
-    scheduled = program._scheduled
+    scheduled = omitted.without(program._scheduled)
     tasks = [entry for entry in program._lowered.outside if entry[1] == "blocking"]  # the rest acts on stand-ins
     lowered = lower_scheduled(scheduled, len(program._machine._cpus), stand_ins, tasks)
     core = _core.Program(program._machine._core, scheduled.core, lowered.plan, "pipelined")
@@ -82,12 +95,19 @@ def replayed(
 
 
 def compare(
-    ops: Sequence[Op], wanted_of: Callable[[Array], Array], wanted_steps: int, stand_ins: StandIns, steps: int
+    ops: Sequence[Op],
+    wanted_of: Callable[[Array], Array],
+    wanted_steps: int,
+    stand_ins: StandIns,
+    steps: int,
+    omitted: LeftOut,
 ) -> None:
     """Raise if a replay did not give what sequential execution gave."""
     operands = {id(operand): (op, place) for op in reversed(ops) for place, operand in enumerate(op.operands)}
     for op, place in reversed(operands.values()):
         for captured in op.operands[place].arrays:
+            if omitted.writes(captured):
+                continue
             wanted, got = contents(wanted_of(captured)), contents(stand_ins.substitute(captured))
             if captured.dtype.hasobject or np.array_equal(value_bytes(wanted), value_bytes(got)):
                 continue

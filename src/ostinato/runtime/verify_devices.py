@@ -16,9 +16,11 @@ from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE
 from ostinato.runtime.checked import argument, check_as_recorded, is_to_be_as_recorded, left_unwritten, name_at
 from ostinato.runtime.copies import Allocation, StandIns, allocations
+from ostinato.runtime.left_out import LeftOut
 from ostinato.runtime.memory import Bytes, assign, contents, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
-from ostinato.runtime.verify import compare, replayed
+from ostinato.runtime.verified import Verified
+from ostinato.runtime.verify import compare, replayed, verified
 
 if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
@@ -33,25 +35,27 @@ def verify_on_devices(
     params: Mapping[str, Any],
     values: list[float] | None,
     objects: list[object] | None,
-) -> None:
+    omitted: LeftOut,
+) -> Verified:
     """Run steps sequentially, twice, then as a replay, all on copies, and compare; see `verify.verify`."""
     ops, binding = program._scheduled.recorded, program._binding or AsCaptured()
     originals = allocations(ops, binding)
     plain = [original for original in originals if not original.objects]
     before = [contents(original.bytes).copy() for original in plain]
     try:
-        first = _CheckedRun(ops, binding, originals, before, 0xA5)
+        first = _CheckedRun(ops, binding, originals, before, 0xA5, omitted)
         first.run(steps, params)
         if first.unwritten:
-            _CheckedRun(ops, binding, originals, before, 0x5A, first).run(steps, params)
+            _CheckedRun(ops, binding, originals, before, 0x5A, omitted, first).run(steps, params)
         stand_ins = StandIns(ops, binding, originals)
-        ended = replayed(program, stand_ins, steps, values, objects)
+        ended = replayed(program, stand_ins, steps, values, objects, omitted)
         _check_untouched(plain, before)
-        compare(ops, first.stand_ins.substitute, first.steps, stand_ins, ended)
+        compare(ops, first.stand_ins.substitute, first.steps, stand_ins, ended, omitted)
     finally:
         for original, block in zip(plain, before, strict=True):
             if not np.array_equal(contents(original.bytes), block):
                 assign(original.bytes, block)
+    return verified(ops, ended, omitted)
 
 
 def _check_untouched(originals: Sequence[Allocation], before: Sequence[Bytes]) -> None:
@@ -84,8 +88,10 @@ class _CheckedRun:
         originals: Sequence[Allocation],
         saved: Sequence[Bytes],
         pattern: int,
+        omitted: LeftOut,
         before: _CheckedRun | None = None,
     ) -> None:
+        self._omitted = omitted
         self.stand_ins = StandIns(ops, binding, originals)
         self.steps = 0
         self.unwritten: dict[tuple[int, int, int], npt.NDArray[np.bool_]] = {}
@@ -101,6 +107,8 @@ class _CheckedRun:
         self.steps = run_sequentially(self._ops, steps, 0, self.stand_ins, params, self._run_op)
 
     def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
+        if self._omitted.has(op):
+            return False
         arrays = {
             place: stand_ins.substitute(operand_array(operand, step, AsCaptured()))
             for place, operand in enumerate(op.operands)

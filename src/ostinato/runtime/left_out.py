@@ -1,0 +1,125 @@
+"""What `verify` leaves out: tasks that only replays may call, and what depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.compile.derived_op import DerivedOp
+from ostinato.graph.body import Body, NativeCall, PythonCall
+from ostinato.graph.native import NativeTask
+from ostinato.graph.op import Op
+from ostinato.graph.operand import WRITE
+from ostinato.graph.python_task import PythonTask
+
+if TYPE_CHECKING:
+    from ostinato.compile.edges import Edges
+    from ostinato.compile.schedule import Scheduled
+    from ostinato.graph.arrays import Array
+
+__all__ = ["LeftOut", "left_out"]
+
+
+class LeftOut:
+    """Ops that are neither run sequentially nor replayed.
+
+    Copies and fills that depend on a task that is left out are done all the same: that does no harm.
+
+    Attributes
+    ----------
+    impure
+        The ops of tasks with ``pure=False``, as they were recorded.
+    dependent
+        Other calls that come after these, in the same step or in a later one.
+    """
+
+    def __init__(self, ops: Sequence[Op] = (), impure: frozenset[Op] = frozenset()) -> None:
+        unique = dict.fromkeys(op.original for op in ops)
+        self.impure = tuple(op for op in unique if op in impure)
+        self.dependent = tuple(op for op in unique if op not in impure and isinstance(op.body, _CALLS))
+        self._originals = frozenset(unique)
+        self._written = [view for op in ops for each in op.operands if each.mode & WRITE for view in each.arrays]
+
+    def __bool__(self) -> bool:
+        return bool(self.impure)
+
+    def has(self, op: Op) -> bool:
+        """Whether an op is not to be called."""
+        return isinstance(op.body, _CALLS) and (op.original in self._originals or _is_impure(op))
+
+    def writes(self, array: Array) -> bool:
+        """Whether what is left out, or depends on that, writes memory of a captured array."""
+        return any(np.may_share_memory(array, other) for other in self._written)
+
+    def without(self, scheduled: Scheduled) -> Scheduled:
+        """Return a schedule in which these ops do nothing."""
+        if not self:
+            return scheduled
+        ops = tuple(_IdleOp(op) if self.has(op) else op for op in scheduled.ops)
+        staged = scheduled.staged
+        if staged is not None:
+            coherent = staged.coherent
+            staged = replace(staged, ops=ops, coherent=coherent._replace(ops=ops[: len(coherent.ops)]))
+        return replace(scheduled, ops=ops, staged=staged)
+
+
+_CALLS = (PythonCall, NativeCall)
+
+
+def left_out(scheduled: Scheduled) -> LeftOut:
+    """Return what of a program is left out."""
+    ops = scheduled.recorded
+    impure = frozenset(op.original for op in ops if _is_impure(op))
+    if not impure:
+        return LeftOut()
+    known = impure  # a nested graph may have an op in several places: what holds for one holds for all
+    while True:
+        reached = _reached(scheduled.recorded_edges, [op.index for op in ops if op.original in known])
+        found = known | {ops[index].original for index in reached}
+        if len(found) == len(known):
+            return LeftOut([op for op in ops if op.original in found], impure)
+        known = found
+
+
+def _is_impure(op: Op) -> bool:
+    return any(isinstance(body, PythonCall) and not body.task.pure for body in (op.body, op.recorded))
+
+
+def _reached(edges: Edges, sources: Sequence[int]) -> set[int]:
+    """Return the ops that come after some, these included."""
+    after: dict[int, list[int]] = {}
+    for src, dst in zip(edges.src.tolist(), edges.dst.tolist(), strict=True):
+        after.setdefault(src, []).append(dst)
+    found, waiting = set(sources), list(sources)
+    while waiting:
+        new = [op for op in after.get(waiting.pop(), ()) if op not in found]
+        found.update(new)
+        waiting += new
+    return found
+
+
+class _IdleOp(DerivedOp):
+    """Another op that does nothing."""
+
+    __slots__ = ()
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(op, op.index, _doing_nothing(op.body), op.operands)
+
+
+def _doing_nothing(body: Body) -> Body:
+    if isinstance(body, NativeCall):
+        return NativeCall(NativeTask(_core.nothing_address(), body.task.access, body.task.name), body.args)
+    assert isinstance(body, PythonCall)
+    task = body.task
+    nothing = PythonTask(
+        _nothing, task.modes, task.name, task.releases_gil, task.blocking, task.launch_only, task.stream
+    )
+    return PythonCall(nothing, body.args, body.keywords)
+
+
+def _nothing(*args: object, **kwargs: object) -> None: ...

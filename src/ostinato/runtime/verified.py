@@ -1,0 +1,53 @@
+"""What `verify` compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ostinato.graph.op import Op
+
+__all__ = ["Verified"]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `Program.verify` compared, and what it left out; printable, and true.
+
+    Attributes
+    ----------
+    steps
+        How many steps were run.
+    operations
+        How many operations of a step were compared.
+    impure
+        Operations that were left out because their tasks are declared ``pure=False``.
+    dependent
+        Operations that were left out because they depend on these.
+    """
+
+    steps: int
+    operations: int
+    impure: tuple[Op, ...] = ()
+    dependent: tuple[Op, ...] = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        lines = [f"compared: {_counted(self.operations, 'operation')} in {_counted(self.steps, 'step')}"]
+        if self.impure:
+            lines.append(f"left out, since their tasks are declared pure=False: {_named(self.impure)}")
+        if self.dependent:
+            lines.append(f"left out, since they depend on these: {_named(self.dependent)}")
+        return "\n".join(lines)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _named(ops: Sequence[Op]) -> str:
+    return ", ".join(f"{op.name!r} at {op.call_site}" for op in ops)
