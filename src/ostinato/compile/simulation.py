@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ostinato.compile.arrangement import GIL, Arrangement, arranged, as_compiled, copied
 from ostinato.compile.machine_model import MachineModel
 from ostinato.compile.wording import duration
+from ostinato.integers import integer
 
 if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
@@ -211,13 +212,8 @@ def simulate(
     """
     if not isinstance(model, MachineModel):
         raise TypeError(f"a simulation takes a MachineModel, not {type(model).__name__}")
-    for name, value in (("copies", copies), ("steps", 2 if steps is None else steps)):
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{name}= is a number of them, not {value!r}")
-    if copies < 1:
-        raise ValueError(f"copies= is at least 1, not {copies}")
-    if steps is not None and steps < 2:
-        raise ValueError(f"steps= is at least 2, not {steps}")
+    copies = integer("copies", copies, 1)
+    steps = None if steps is None else integer("steps", steps, 2)
     arrangement = _arrangement(scheduled, model, copies)
     if steps is None:
         steps = int(np.clip(MOST_OPS // arrangement.ops, LEAST_STEPS, MOST_STEPS))

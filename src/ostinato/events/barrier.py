@@ -14,13 +14,13 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.events.event import Event, Happening, event_of
+from ostinato.integers import integer
 
 __all__ = ["Barrier"]
 
 _log = logging.getLogger("ostinato")
 
 _KEPT = 1024  # results of complete phases
-_MOST = 2**63 - 1
 
 
 class Barrier:
@@ -228,14 +228,8 @@ _NAMED: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "*": operator
 
 
 def _count(value: int, name: str) -> int:
-    count = operator.index(value)
-    if not 1 <= count <= _MOST:
-        raise ValueError(f"{name}= is a number of arrivals, at least 1, not {count}")
-    return count
+    return integer(name, value, 1)
 
 
 def _phase(value: int) -> int:
-    phase = operator.index(value)
-    if not 0 <= phase <= _MOST:
-        raise ValueError(f"phases are counted from 0: there is no phase {phase}")
-    return phase
+    return integer("phase", value, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +24,7 @@ from ostinato.graph.stream import only_place
 from ostinato.graph.synchronization import acquire_body, arrive_body, release_body, wait_body
 from ostinato.graph.transfer import copy_body, fill_body
 from ostinato.graph.usable import Usable
+from ostinato.integers import integer, priority_of
 
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
@@ -229,9 +229,7 @@ class Graph(Usable):
 
         No op of a later step starts before it is known. A graph has at most one, graphs nested in it included.
         """
-        every = operator.index(every)
-        if every < 1:
-            raise ValueError(f"every= counts steps from 1, {every} is less")
+        every = integer("every", every, 1)
         stop = stop_in(self)
         if stop is not None:
             raise GraphError(f"the graph has an until() already, at {stop.call_site}; it can have one")
@@ -373,11 +371,7 @@ class Graph(Usable):
 
     def edge(self, src: Op | Port, dst: Op, distance: int = 0) -> None:
         """Let `dst` come after `src` of the same step, or of the step `distance` steps before."""
-        distance = operator.index(distance)
-        if distance < 0:
-            raise ValueError(f"the distance of an edge counts steps back from 0, {distance} is less")
-        if distance > _FARTHEST:
-            raise ValueError(f"an edge reaches back {_FARTHEST} steps at most, not {distance}")
+        distance = integer("distance", distance, 0, _FARTHEST)
         source = source_of(self, src, distance)
         check_target(self, dst)
         if source.op == dst.index and distance == 0:
@@ -444,7 +438,9 @@ class Graph(Usable):
             site = self._sites[place] = CallSite(frame)  # keeps the code, and so its id
         if on is not None and not isinstance(on, str) and not hasattr(on, "name"):
             raise TypeError(f"on= is a processor, its name or a kind, not {type(on).__name__}")
-        op = Op(self, len(self._ops), name, site, body, operands, on, priority and operator.index(priority))
+        if type(priority) is not int or priority:
+            priority = priority_of(priority)
+        op = Op(self, len(self._ops), name, site, body, operands, on, priority)
         if sources:
             self._add_edges(sources, op.index)
         self._ops.append(op)

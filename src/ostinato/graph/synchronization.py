@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from ostinato.events import Barrier, Reservation
 from ostinato.graph.body import Acquire, Arrive, Await, Release
 from ostinato.graph.param import REQUIRED, Param, Step
 from ostinato.graph.recorder import Recorder
+from ostinato.integers import integer
 
 __all__ = ["acquire_body", "arrive_body", "release_body", "wait_body"]
 
@@ -72,10 +72,7 @@ def _reservation(reservation: object, method: str) -> Reservation:
 
 
 def _count(value: Any) -> int:
-    count = operator.index(value)
-    if count < 1:
-        raise ValueError(f"count= of arrive() is 1 or more, {count} is less")
-    return count
+    return integer("count of arrive()", value, 1)
 
 
 def _arrive_label(place: int) -> str:

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ostinato.integers import integer
+
 __all__ = ["NO_PARAMS", "checked_runs", "count", "merged", "stops", "threads_for"]
 
 NO_PARAMS: Mapping[str, Any] = {}
@@ -26,10 +28,7 @@ def threads_for(processors: Sequence[object], lanes: int | None) -> int:
     """Return how many threads a program may use."""
     if lanes is None:
         return len(processors)
-    threads = min(len(processors), operator.index(lanes))
-    if threads < 1:
-        raise ValueError(f"lanes= is at least 1, not {lanes}")
-    return threads
+    return min(len(processors), integer("lanes", lanes, 1))
 
 
 def merged(params: Mapping[str, Any], more_params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 import threading
 import weakref
@@ -14,6 +13,7 @@ from ostinato import _core
 from ostinato.cores import usable_cores
 from ostinato.devices.discovery import check_usable
 from ostinato.errors import ContractError, DeviceError
+from ostinato.integers import integer, priority_of
 from ostinato.runtime.processors import HOST, Memory, Processor, processor_of
 from ostinato.runtime.spawned import ANYWHERE, SpawnedRun, spawn
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ostinato.runtime.run import Run
 
 __all__ = ["Machine", "Memory", "Processor", "default_machine"]
+
+_MOST_THREADS = 4096  # of a machine: more are a mistake, and would take all memory
 
 
 class Machine:
@@ -63,15 +65,12 @@ class Machine:
         self, cpus: int | None = None, gpus: int | None = None, init: Callable[[], object] | None = None
     ) -> None:
         cores = usable_cores()
-        count = len(cores) if cpus is None else operator.index(cpus)
-        if count < 1:
-            raise ValueError(f"a machine needs at least one CPU, not cpus={count}")
-        if gpus is not None and operator.index(gpus) < 0:
-            raise ValueError(f"gpus= is a number of devices, not {gpus}")
+        count = len(cores) if cpus is None else integer("cpus", cpus, 1, max(len(cores), _MOST_THREADS))
+        gpus = None if gpus is None else integer("gpus", gpus, 0)
         if init is not None and not callable(init):
             raise TypeError(f"init= is a function without arguments, not {init!r}")
         crowded = count > len(cores)
-        self._devices = None if gpus is None else tuple(map(processor_of, _devices(operator.index(gpus))))
+        self._devices = None if gpus is None else tuple(map(processor_of, _devices(gpus)))
         # All cores but the first are pinned to: there the caller of replay() is at home, whose affinity is its own.
         pinned = [-1] * count if crowded else [-1, *cores[1:count]]
         self._init = _Init(init) if init is not None else None
@@ -164,7 +163,7 @@ class Machine:
         ...     first.result(), second.result()
         (3, 7)
         """
-        return spawn(self, task, args, self._place(on), after, priority, sys._getframe(1))
+        return spawn(self, task, args, self._place(on), after, priority_of(priority), sys._getframe(1))
 
     def _found_devices(self) -> tuple[Device, ...]:
         """Return the machine's devices."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ostinato import _core
 from ostinato.compile.schedule import schedule
 from ostinato.errors import ContractError
+from ostinato.integers import priority_of
 from ostinato.runtime import record
 from ostinato.runtime.arguments import NO_PARAMS, count, merged, stops
 from ostinato.runtime.detached import detached_schedule
@@ -145,6 +146,8 @@ class Program:
         RuntimeError
             The program is closed, or was compiled with ``runs="once"`` and has run.
         """
+        if type(priority) is not int or priority:
+            priority = priority_of(priority)
         if self._plain and after is None and not (progress or params or more_params):
             stop = on_error == "stop" or stops(on_error)
             if self._closed:
@@ -189,7 +192,8 @@ class Program:
         stop = on_error == "stop" or stops(on_error)
         process_trace = self._process_trace
         traced = profile or process_trace is not None
-        run = submitted(self, steps, after, priority, stop, merged(params, more_params), traced)
+        given = merged(params, more_params)
+        run = submitted(self, steps, after, priority_of(priority), stop, given, traced)
         if process_trace is not None:
             process_trace.watch(self, run)
         return Run(run, self, profile)

@@ -10,6 +10,7 @@ import numpy as np
 from ostinato.events import Barrier
 from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.scalar import as_scalar
+from ostinato.integers import integer
 
 if TYPE_CHECKING:
     from ostinato.compile.lower import Lowered
@@ -73,8 +74,7 @@ class Values:
         values = {id(param): param.value_in(given) for param in self._used}
         for param in lowered.counts:
             count = values[id(param)]
-            if as_scalar(count, int, f"parameter {param.name!r}") < 1:
-                raise ValueError(f"parameter {param.name!r} counts arrivals, from 1; {count!r} is less")
+            integer(f"parameter {param.name!r}, a number of arrivals,", count, 1)
         for param, target in lowered.fills:
             _check_fill(values[id(param)], target, param.name)
         numbers = [_number(values[id(param)], kind, param.name) for param, kind in lowered.native_values]
@@ -105,7 +105,7 @@ def _check_fill(value: Any, target: np.ndarray[Any, Any], name: str) -> None:
     element = np.empty(1, target.dtype)
     try:
         np.lib.stride_tricks.as_strided(element, target.shape, (0,) * target.ndim)[...] = value
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise type(error)(
             f"parameter {name!r} cannot fill an array of {target.shape}, {target.dtype}: {error}"
         ) from None

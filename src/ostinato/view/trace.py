@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.integers import integer
 from ostinato.view.files import replacing
 
 RECORD = np.dtype(
@@ -124,7 +125,7 @@ class Trace:
         """
         from ostinato.view.timeline import draw
 
-        draw(self, path, steps)
+        draw(self, path, integer("steps", steps, 1))
 
 
 def save(traces: Sequence[Trace], path: str | os.PathLike[str]) -> None:

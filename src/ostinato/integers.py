@@ -1,0 +1,53 @@
+"""Integers that users give, checked before they reach C++."""
+
+from __future__ import annotations
+
+import operator
+
+__all__ = ["integer", "priority_of"]
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_LEAST_PRIORITY, _MOST_PRIORITY = -(2**31), 2**31 - 1
+
+
+def integer(name: str, value: object, least: int = _LEAST, most: int = _MOST) -> int:
+    """Return a value as a plain int, within bounds that by default are those of 64 bits.
+
+    Raises
+    ------
+    TypeError
+        It is no integer.
+    ValueError
+        It is out of bounds.
+
+    Examples
+    --------
+    >>> integer("steps", 3, 0)
+    3
+    >>> integer("steps", 2.5, 0)
+    Traceback (most recent call last):
+    TypeError: steps must be an integer, got 2.5
+    >>> integer("steps", -1, 0)
+    Traceback (most recent call last):
+    ValueError: steps must be at least 0, got -1
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    if number > most:
+        raise ValueError(f"{name} must be at most {most}, got {number}")
+    return number
+
+
+def priority_of(value: object) -> int:
+    """Return a priority: an integer of 32 bits.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `integer`.
+    """
+    return integer("priority", value, _LEAST_PRIORITY, _MOST_PRIORITY)
