@@ -426,11 +426,11 @@ def test_only_what_one_writes_and_the_other_reads_is_passed() -> None:
     [
         ({"model": 3}, TypeError, "MachineModel"),
         ({"copies": 0}, ValueError, "at least 1"),
-        ({"copies": 2.0}, TypeError, "number"),
-        ({"copies": True}, TypeError, "number"),
+        ({"copies": 2.0}, TypeError, "integer"),
+        ({"copies": True}, TypeError, "integer"),
         ({"copies": 3}, ValueError, "3 copies cannot share 1 nodes of 2 cores"),
         ({"steps": 1}, ValueError, "at least 2"),
-        ({"steps": "many"}, TypeError, "number"),
+        ({"steps": "many"}, TypeError, "integer"),
     ],
 )
 def test_wrong_questions(wrong: dict, error: type[Exception], words: str) -> None:

@@ -84,7 +84,7 @@ def test_ops_of_other_graphs_are_refused(graph):
         ((work, np.zeros(1)), {"access": (ost.Read,)}, "leave out access="),
         ((call, 1), {"access": ()}, "takes 0 arguments"),
         ((call, 1), {"access": (None,), "on": 3}, "on= is a processor"),
-        ((call, 1), {"access": (None,), "priority": 1.5}, "float"),
+        ((call, 1), {"access": (None,), "priority": 1.5}, "priority must be an integer, got 1.5"),
     ],
 )
 def test_wrong_tasks(graph, args, options, message):

@@ -71,7 +71,7 @@ def test_defaults_of_params_are_checked(graph):
         graph.wait(graph.param("b", 3))
     with pytest.raises(TypeError, match="'b' is a barrier of arrive"):
         graph.arrive(graph.param("b"))
-    with pytest.raises(ValueError, match="1 or more"):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         graph.arrive(Barrier(1), graph.param("none", 0))
     with pytest.raises(TypeError):
         graph.arrive(Barrier(1), graph.param("half", 0.5))

@@ -212,6 +212,9 @@ def simulate(
     """
     if not isinstance(model, MachineModel):
         raise TypeError(f"a simulation takes a MachineModel, not {type(model).__name__}")
+    for name, value in (("copies", copies), ("steps", steps)):
+        if isinstance(value, bool):
+            raise TypeError(f"{name} must be an integer, got {value!r}")
     copies = integer("copies", copies, 1)
     steps = None if steps is None else integer("steps", steps, 2)
     arrangement = _arrangement(scheduled, model, copies)
