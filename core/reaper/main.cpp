@@ -196,6 +196,8 @@ int main() {
     Descriptor signals = take_signals();
     auto [socket, tuner] = take_descriptors();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    // If a command has stopped us when the tuner goes, somebody must let us run on.
+    ::prctl(PR_SET_PDEATHSIG, SIGCONT);
     Reaper(Channel(std::move(socket)), std::move(tuner), std::move(signals)).serve();
     return EXIT_SUCCESS;
 }

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import json
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -16,6 +17,10 @@ import time
 
 def good(n):
     return lambda: None
+
+
+def accepts(outputs, key):
+    return True
 
 
 _hoard = []
@@ -64,6 +69,18 @@ def writes_into_descriptors(n):
 
 def kills_its_parent(n):
     return lambda: os.kill(os.getppid(), signal.SIGKILL)
+
+
+def stops_its_parent(n):
+    return lambda: os.kill(os.getppid(), signal.SIGSTOP)
+
+
+def stops_its_parent_without_end(n):
+    def call():
+        while True:
+            os.kill(os.getppid(), signal.SIGSTOP)
+
+    return call
 
 
 def terminates_its_group(n):
@@ -179,3 +196,105 @@ def prints_without_end(n):
 def has_no_end_of_arguments(n, text):
     assert len(text) == 5_000_000
     return lambda: None
+
+
+def _channels():
+    """Descriptors that are open for writing, but for the standard ones."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            flags = int(open(f"/proc/self/fdinfo/{name}").read().split()[3], 8)  # noqa: SIM115
+        except OSError:
+            continue
+        if int(name) > 2 and flags & os.O_ACCMODE != os.O_RDONLY:
+            found.append(int(name))
+    return found
+
+
+def _write(text):
+    for fd in _channels():
+        try:
+            os.write(fd, text)
+        except OSError:
+            continue
+
+
+def opens_brackets(n):
+    return lambda: _write(b"[" * 5000 + b"\n" + b'{"a":' * 5000 + b"\n")
+
+
+def takes_leave_and_stays(n):
+    def call():
+        _write(b'{"v":1,"type":"bye","message":""}\n')
+        time.sleep(600)
+
+    return call
+
+
+def greets_without_end(n):
+    def call():
+        while True:
+            _write(b'{"v":1,"type":"hello","pid":1}\n')
+            time.sleep(0.01)
+
+    return call
+
+
+def floods_its_channel(n):
+    def call():
+        while True:
+            _write(b"{}\n" * 20_000)
+
+    return call
+
+
+def blames_the_check(n):
+    def call():
+        _write(b'{"v":1,"type":"verify","message":"there is none"}\n')
+        _write(b'{"v":1,"type":"result","op":"op","id":%d,"status":"no_check","message":""}\n' % _request()["id"])
+
+    return call
+
+
+def _request():
+    """What the worker was asked, found where nobody should look."""
+    frame = sys._getframe()
+    while "request" not in frame.f_locals or "id" not in frame.f_locals["request"]:
+        frame = frame.f_back
+    return frame.f_locals["request"]
+
+
+_ODD = [
+    None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, -0.0, 1e-300, 1e300, float("nan"), float("inf"), "", "ok", "x",
+    "\ud800", "\0", "x" * 3000, [], [1.0], ["1"], [[]], [None], [10**400], {}, {"a": []}, "raced", "no_check", "crash",
+    "cancelled", "contended", "device_lost", "hello", "bye", "start", "result", "verify", "sample",
+]  # fmt: skip
+_NAMES = ["v", "type", "id", "op", "status", "ns", "workspace", "message", "contended", "overhead_ns", "preempted"]
+
+
+def writes_anything(n):
+    """Write what is nearly a message, or nothing like one, wherever it can."""
+    choose = random.Random(n)
+
+    def message():
+        right = {"v": 1, "type": "result", "id": _request()["id"], "op": "op", "status": "ok", "ns": [1e9]}
+        right |= {choose.choice(_NAMES): choose.choice(_ODD) for _ in range(choose.randrange(4))}
+        line = bytearray(json.dumps(right).encode())
+        for _ in range(choose.choice([0, 0, 0, 1, 20])):
+            line[choose.randrange(len(line))] = choose.randrange(256)
+        return bytes(line)
+
+    pieces = [
+        lambda: message() + b"\n",
+        lambda: message() + b"\n",
+        lambda: message()[: choose.randrange(200)],
+        lambda: choose.choice([b"[", b"{", b'{"a":[']) * choose.randrange(3000) + b"\n",
+        lambda: choose.randbytes(choose.randrange(200)),
+        lambda: b"\n" * choose.randrange(2000),
+    ]
+
+    def call():
+        for _ in range(choose.randrange(1, 6)):
+            _write(choose.choice(pieces)())
+
+    return call

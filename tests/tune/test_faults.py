@@ -133,6 +133,10 @@ def said(process):
         ("leaves_a_thread", "ok"),
         ("reads_address_zero", "crash"),
         ("sets_an_alarm", "ok"),
+        ("opens_brackets", None),
+        ("takes_leave_and_stays", "crash"),
+        ("greets_without_end", "hang_killed"),
+        ("floods_its_channel", "bad_output"),
     ],
 )
 def test_what_a_callable_does_costs_nobody_else(what, ending):
@@ -144,6 +148,31 @@ def test_what_a_callable_does_costs_nobody_else(what, ending):
     assert ending is None or endings_[1::2] == [ending, ending]
     assert all(len(result.message) < 10_000 for result in report.results)
     assert all(sample > 0.01 for result in report.results for sample in result.samples)  # not what was claimed
+
+
+def test_who_blames_the_check_costs_nobody_else():
+    candidates = [call("good"), call("blames_the_check", 1), call("good", 1), call("blames_the_check", 2)]
+    with tuner() as session:
+        report = session.tune("op", candidates, verify="tune.mean:accepts")
+    assert endings(report)[::2] == ["ok", "ok"]
+    assert "bad_output" in endings(report)[1::2]
+    assert all("no_check" in result.message for result in report.results if result.status == "bad_output")
+
+
+def test_whatever_a_callable_writes_costs_nobody_else():
+    """It finds every descriptor, and knows the messages that are expected there."""
+    seeds = range(int(os.environ.get("OSTINATO_MORE_EXAMPLES", "1")) * 60)
+    candidates = [call(what, n) for n in seeds for what in ("writes_anything", "good")]
+    with tuner(["sim:a", "sim:b"], store=None, timeout=5) as session:
+        report = session.tune("op", candidates, verify="tune.mean:accepts")
+        again = session.tune("op", candidates, verify="tune.mean:accepts")  # as the store has it
+    for each in (report, again):
+        assert [
+            str(result) for result, e in zip(each.results[1::2], endings(each)[1::2], strict=True) if e != "ok"
+        ] == []
+    for result in report.results[1::2]:
+        assert max(result.samples) < 1e9, "another's claim"
+    assert report.table()
 
 
 def test_priorities_are_not_handed_down():
@@ -175,6 +204,31 @@ def test_who_kills_the_reaper_costs_nobody_else(devices):
         assert endings(session.tune("another op", [call("good", 3)])) == ["ok"]  # the device is as good as before
         again = session.tune("op", candidates[::2])
         assert endings(again) == ["ok", "ok", "ok"]
+
+
+LOOP = "while :; do kill -STOP {pid}; done"
+
+
+@pytest.mark.parametrize(
+    ("what", "ending"),
+    [
+        (shell("kill -STOP $PPID; echo OP:op,TIME:1,WS:0"), "ok"),
+        (shell("kill -STOP $PPID; sleep 600"), "hang_killed"),
+        (shell(LOOP.replace("{pid}", "$PPID")), "hang_killed"),
+        (shell(f"setsid sh -c '{LOOP.replace('{pid}', '$1')}' - $PPID & sleep 600"), "hang_killed"),
+        (call("stops_its_parent"), "ok"),
+        (call("stops_its_parent_without_end"), "hang_killed"),
+    ],
+    ids=["once", "and sleeps", "again and again", "in another session", "callable", "callable again and again"],
+)
+@pytest.mark.parametrize("budget", [None, 2])
+def test_who_stops_the_reaper_costs_nobody_else(what, ending, budget, monkeypatch):
+    monkeypatch.setattr("ostinato.tune.process.watch._GRACE", 0.5)
+    with tuner(timeout=1, store=False) as session:
+        report = session.tune("op", [echo(1), what, call("good"), echo(2)], budget=budget)
+    assert budget or endings(report) == ["ok", ending, "ok", "ok"]
+    with tuner() as session:  # the lease is free
+        assert endings(session.tune("op", [echo(3)])) == ["ok"]
 
 
 def test_large_configurations():

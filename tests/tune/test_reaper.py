@@ -7,6 +7,8 @@ import gc
 import hashlib
 import os
 import signal
+import socket
+import struct
 import sys
 import tempfile
 from pathlib import Path
@@ -273,3 +275,20 @@ def test_a_missing_program_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(ostinato, "__path__", [str(tmp_path)])
     with pytest.raises(TuningError, match=r"bin/ostinato-reaper is not installed .* install Ostinato again"):
         Reaper()
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=80) | st.tuples(st.integers(0, 9), st.binary(max_size=60))))
+def test_messages_that_make_no_sense_count_for_nothing(messages: list[bytes | tuple[int, bytes]]) -> None:
+    """A candidate may have taken the reaper's descriptor."""
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with Reaper() as reaper, ours, theirs:
+        right, reaper._socket = reaper._socket, ours
+        try:
+            for message in messages:
+                whole = message if isinstance(message, bytes) else struct.pack("=I", message[0]) + message[1]
+                theirs.send(whole)
+                reaper.read()
+        finally:
+            reaper._socket, reaper._running = right, False
+        assert run(reaper, "true").status == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import shutil
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ import pytest
 from ostinato.tune.process.reaper import Reaper
 from tune.reaping import DEADLINE, eventually, living, marked
 
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
+WALL = 0x40000000  # __WALL
 TESTS = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
 
@@ -108,6 +112,20 @@ time.sleep(1000)
 """
 
 
+@contextlib.contextmanager
+def held_up(pid: int) -> Iterator[None]:
+    """Stop a process as a debugger does: SIGCONT, which the kernel sends when the tuner dies, is not enough."""
+    trace = ctypes.CDLL(None, use_errno=True).ptrace
+    trace.argtypes = [ctypes.c_long] * 4
+    if trace(PTRACE_SEIZE, pid, 0, 0) or trace(PTRACE_INTERRUPT, pid, 0, 0):
+        pytest.skip(f"ptrace: {os.strerror(ctypes.get_errno())}")
+    os.waitpid(pid, WALL)
+    try:
+        yield
+    finally:
+        assert trace(PTRACE_DETACH, pid, 0, 0) == 0
+
+
 @pytest.mark.parametrize("slower", [0, 1])
 def test_a_lease_is_free_when_the_slower_of_two_reapers_is_through(tmp_path: Path, slower: int) -> None:
     path = tmp_path / "lease"
@@ -116,20 +134,31 @@ def test_a_lease_is_free_when_the_slower_of_two_reapers_is_through(tmp_path: Pat
         assert tuner.stdout is not None
         copy, *reapers = map(int, tuner.stdout.readline().split())
         try:
-            os.kill(reapers[slower], signal.SIGSTOP)
-            tuner.kill()
-            eventually(lambda: not living(reapers[1 - slower]), "the other reaper ends")
             with open(path, "r+") as lease:
-                with pytest.raises(BlockingIOError):
-                    fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.kill(reapers[slower], signal.SIGCONT)
+                with held_up(reapers[slower]):
+                    tuner.kill()
+                    eventually(lambda: not living(reapers[1 - slower]), "the other reaper ends")
+                    with pytest.raises(BlockingIOError):
+                        fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 fcntl.flock(lease, fcntl.LOCK_EX)
             eventually(lambda: not living(reapers[slower]), "the slower one ends")
         finally:
             os.kill(copy, signal.SIGKILL)  # it was still there, and held the lease's descriptor
-            for reaper in reapers:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(reaper, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_reaper_does_not_outlive_the_tuner(tmp_path: Path, end: signal.Signals) -> None:
+    mark, path = uuid.uuid4().hex, tmp_path / "lease"
+    command = [sys.executable, "-c", TUNER, str(path), mark, "False"]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tuner:
+        assert tuner.stdout is not None
+        reaper = int(tuner.stdout.readline().split()[1])
+        os.kill(reaper, signal.SIGSTOP)
+        tuner.send_signal(end)
+    eventually(lambda: not living(reaper), "the reaper ends")
+    assert marked(mark) == set()
+    with open(path, "r+") as lease:
+        fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_leases_are_held_until_others_are_given(tmp_path: Path) -> None:

@@ -72,18 +72,21 @@ def test_what_cannot_be_made_is_invalid(worker: Worker, question: dict[str, obje
     assert result["message"].startswith(said)
 
 
-def test_a_check_that_is_not_there_is_nobodys_fault_but_the_searchs(worker: Worker) -> None:
-    result = worker.ask(request("null", verify="candidates:nothing_there"))
-    assert result["status"] == "no_check"
-    assert result["message"].startswith("AttributeError: module 'candidates' has no attribute 'nothing_there'")
-
-
-def test_a_check_that_is_no_function_is_nobodys_fault_but_the_searchs(worker: Worker) -> None:
-    result = worker.ask(request("null", verify="candidates:os"))
-    assert (result["status"], result["message"].partition(" (")[0]) == (
-        "no_check",
-        "TypeError: candidates:os is a module, which cannot be called",
-    )
+@pytest.mark.parametrize(
+    ("check", "problem"),
+    [
+        ("candidates:nothing_there", "AttributeError: module 'candidates' has no attribute 'nothing_there'"),
+        ("candidates:os", "TypeError: candidates:os is a module, which cannot be called"),
+        ("candidates:same", ""),
+    ],
+)
+def test_whether_a_check_can_be_used_is_said_before_any_candidate(worker: Worker, check: str, problem: str) -> None:
+    worker.send({"type": "verify", "verify": check})
+    answer = worker.message()
+    assert answer is not None
+    assert (answer["type"], answer["message"].partition(" (")[0]) == ("verify", problem)
+    if problem:
+        assert worker.ask(request("null", verify=check))["status"] == "invalid"
 
 
 @pytest.mark.parametrize("check", ["never_awaited", "leaves"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
+import os
 from typing import Any
 
 from ostinato.tune.candidate import Call, Command
@@ -14,8 +14,6 @@ from ostinato.tune.trial import Task, Trial
 
 __all__ = ["Tasks"]
 
-# Numbers of requests: never the same twice in a process, since a worker serves several searches.
-_numbers = itertools.count(1)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -66,7 +64,7 @@ class Tasks:
         candidate = trial.candidate
         if not isinstance(candidate, Call):
             return Task(trial, "build", self._op, self._seconds)
-        number = next(_numbers)
+        number = _number()
         request = {
             "type": "prepare",
             "id": number,
@@ -78,7 +76,7 @@ class Tasks:
 
     def check(self, trial: Trial, stdout: str) -> Task:
         """Check what a command printed and wrote."""
-        number = next(_numbers)
+        number = _number()
         request = {
             "type": "check",
             "id": number,
@@ -86,7 +84,7 @@ class Tasks:
             "key": self._key,
             "outputs": {"stdout": stdout, "scratch": trial.scratch},
         }
-        return Task(trial, "check", self._op, self._seconds, number, _encode(request))
+        return Task(trial, "check", self._op, self._seconds, number, _encode(request), self._verify)
 
     def measure(self, trial: Trial, station: Station, bound: float | None, what: str) -> Task:
         """Measure a trial; a turn of the final takes few samples, and the callable is kept for the next."""
@@ -94,14 +92,14 @@ class Tasks:
         if isinstance(candidate, Command):
             return Task(trial, what, self._op, candidate.timeout or self._seconds)
         assert isinstance(candidate, Call)
-        number, prepared = next(_numbers), "null" if trial.prepared is None else _encode(trial.prepared)
+        number, prepared = _number(), "null" if trial.prepared is None else _encode(trial.prepared)
         # The rest is the same for thousands of candidates.
         rest = self._rest(candidate, station, what == "final")
         request = (
             f'{{"type":"measure","id":{number},"candidate":"{candidate.id}","config":{candidate.config_text},'
             f'"prepared":{prepared},"bound":{"null" if bound is None else repr(bound)},{rest}'
         )
-        return Task(trial, what, self._op, self._seconds, number, request)
+        return Task(trial, what, self._op, self._seconds, number, request, self._verify)
 
     def _rest(self, candidate: Call, station: Station, final: bool) -> str:
         """Return the JSON of what requests share, from the first name on."""
@@ -122,3 +120,8 @@ class Tasks:
             }
             self._shared[about] = _encode(request)[1:]
         return self._shared[about]
+
+
+def _number() -> int:
+    """Return the number of a request: one that a candidate does not guess, since it can write to its worker's pipe."""
+    return int.from_bytes(os.urandom(6))

@@ -69,6 +69,8 @@ class Task:
         Limit of time.
     number, request
         What a worker is told, as JSON, and the number that it answers with; an empty text for a command.
+    verify
+        The name of the function that the worker checks with, if it does.
     """
 
     trial: Trial
@@ -77,3 +79,4 @@ class Task:
     seconds: float
     number: int = 0
     request: str = ""
+    verify: str | None = None

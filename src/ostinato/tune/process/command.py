@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
@@ -13,6 +14,7 @@ from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, death
 from ostinato.tune.process.loop import Loop, Timer
 from ostinato.tune.process.pipes import ROOM, output_pipe
 from ostinato.tune.process.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
+from ostinato.tune.process.watch import Watch
 from ostinato.tune.status import Status
 from ostinato.tune.wording import one_line
 
@@ -162,6 +164,7 @@ class CommandRun:
         self._pipes: dict[int, Callable[[bytes], None]] = {}
         self._timer: Timer | None = None
         loop.watch(reaper.fileno(), self._told)
+        self._watch = Watch(loop, reaper)
         try:
             self._start()
         except BaseException:
@@ -174,6 +177,7 @@ class CommandRun:
             self._verdict = (status, message)
             if self._reaper.running:
                 self._reaper.kill()
+                self._watch.expect(0)
 
     def close(self) -> None:
         """Forget it: `ended` is not called. What runs is the reaper's."""
@@ -183,6 +187,7 @@ class CommandRun:
         if self._ended is not _nobody:
             self._ended = _nobody
             self._loop.forget(self._reaper.fileno())
+            self._watch.close()
             self._close_pipes()
 
     # Starting.
@@ -203,6 +208,8 @@ class CommandRun:
             self._reaper.spawn(
                 self._words, env=self._env, cwd=self._cwd, fds=theirs, seconds=self._seconds, memory=self._memory
             )
+            if self._seconds is not None:
+                self._watch.expect(self._seconds)
         except OSError as error:
             self._not_started(NotStarted(error.errno or 0, "fork"))
         except ValueError as error:  # such as an environment that no process can have
@@ -300,7 +307,7 @@ class CommandRun:
             self._fail(Status.DEVICE_LOST, f"its reaper has ended{how}")
         elif verdict is not None and (event.cause == "killed" or verdict[0] is Status.BAD_OUTPUT):
             self._fail(*verdict)
-        elif event.cause == "time":
+        elif event.cause == "time" or (self._watch.rescued and event.status == -signal.SIGKILL):
             self._fail(Status.HANG_KILLED, f"still running after {self._seconds:g} s, and was killed")
         elif event.cause == "memory":
             self._fail(Status.OOM, f"took more than {self._memory} bytes, and was killed")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import Any
 
 from ostinato.tune.outcome import OpOutcome
+from ostinato.tune.process.json_line import json_object
 from ostinato.tune.process.old_lines import BadLine, OldLine, OldLines
 from ostinato.tune.status import Status
 
@@ -168,15 +168,10 @@ class Reading:
         return OpOutcome(name, status, samples, op.workspace, op.message)
 
     def _take_message(self, line: bytes) -> None:
-        line = line.strip()
-        if not line.startswith(b"{"):  # floods of garbage must not cost much
-            if line and not self.problem:
+        message = json_object(line)
+        if message is None:
+            if line.strip():
                 self._object(line, "is no JSON object")
-            return
-        try:
-            message = json.loads(line.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):  # UnicodeDecodeError among them
-            self._object(line, "is no JSON object")
             return
         if message.get("v", 1) != 1:  # only the first line of a program needs to say it
             self._object(line, 'is not of the protocol that is known here, "v": 1')

@@ -17,11 +17,13 @@ import select
 import signal
 import socket
 import struct
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
+from ostinato.tune.process.hunt import kill_descendants, kill_group, open_child
 from ostinato.tune.process.reaper_process import above_standard, start_process
 
 __all__ = ["Exited", "Lost", "NotStarted", "Reaper", "Started", "Stuck", "Swept"]
@@ -102,6 +104,9 @@ _EXITED_FIELDS = struct.Struct("=iIIQQQQ")
 _LONGEST_MESSAGE = 4096
 # The kernel passes at most 253 descriptors with one message.
 _MOST_DESCRIPTORS = 250
+_LOOK_SECONDS = 0.1
+_RESCUE_SECONDS = 1.0
+_RESCUE_PAUSE = 0.01
 
 
 class Reaper:
@@ -144,6 +149,7 @@ class Reaper:
         self._owner = os.getpid()
         self._running = False
         self._command_pid = 0
+        self._command = -1  # its descriptor
         self._lost = False
         self._stuck: tuple[int, ...] = ()
         self._status: int | None = None
@@ -241,7 +247,7 @@ class Reaper:
         finally:
             os.close(words)
         self._running = True
-        self._command_pid = 0
+        self._know(0)
 
     def kill(self) -> None:
         """Kill the command and all its descendants; `Exited` follows. Nothing happens if none is running."""
@@ -265,8 +271,32 @@ class Reaper:
                 break
             except ConnectionResetError:
                 continue  # told once when the reaper is gone; what it had said before is still to be read
-            events.append(self._event(message) if message else self._end())
+            if not message:
+                events.append(self._end())
+                continue
+            # A candidate may have written to the reaper's descriptor: what makes no sense counts for nothing.
+            with suppress(struct.error, ValueError, IndexError):
+                events.append(self._event(message))
         return events
+
+    def stopped(self) -> bool:
+        """Whether something has stopped the reaper: then the command has no limits, and cannot be killed."""
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PIDFD, self._pidfd, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
+
+    def resume(self) -> None:
+        """Let the reaper run on, if something has stopped it."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)
+
+    def rescue(self) -> None:
+        """Kill the command and all its descendants without the reaper, and let the reaper run on to see to the rest."""
+        self._check_owner()
+        end = time.monotonic() + _RESCUE_SECONDS
+        while kill_descendants(self._pid) and time.monotonic() < end:
+            time.sleep(_RESCUE_PAUSE)
+        self.resume()
 
     def close(self, timeout: float = 10) -> None:
         """Kill the command, wait until all of it is gone, and end the reaper. May be called again.
@@ -282,6 +312,7 @@ class Reaper:
         if os.getpid() != self._owner:
             self._socket.close()
             os.close(self._pidfd)
+            self._know(0)
             return
         if not self._lost:
             self._send(struct.pack("=I", _CLOSE), ())
@@ -290,6 +321,7 @@ class Reaper:
             self._wait()
         self._socket.close()
         os.close(self._pidfd)
+        self._know(0)
         self._running = False
 
     def __enter__(self) -> Self:
@@ -311,34 +343,57 @@ class Reaper:
 
     def _event(self, message: bytes) -> Event:
         kind, *fields = struct.unpack_from("=Ii", message)
+        event: Event
         if kind == _STARTED:
-            self._command_pid = fields[0]
+            self._know(fields[0])
             return Started(fields[0])
         if kind == _STUCK:
             return Stuck(tuple(array.array("i", message[4:])))
         if kind == _SWEPT:
             return Swept(fields[0])
-        self._running = False
         if kind == _NOT_STARTED:
             code, stage = struct.unpack_from("=iI", message, 4)
-            return NotStarted(code, _STAGES[stage])
-        status, cause, leftovers, max_rss, cpu_ns, preemptions, ns = _EXITED_FIELDS.unpack_from(message, 4)
-        return Exited(status, _CAUSES[cause], leftovers, max_rss, cpu_ns, preemptions, ns * 1e-9)
+            event = NotStarted(code, _STAGES[stage])
+        elif kind == _EXITED:
+            status, cause, leftovers, max_rss, cpu_ns, preemptions, ns = _EXITED_FIELDS.unpack_from(message, 4)
+            event = Exited(status, _CAUSES[cause], leftovers, max_rss, cpu_ns, preemptions, ns * 1e-9)
+        else:
+            raise ValueError(f"no message of a reaper begins with {kind}")
+        self._running = False
+        self._know(0)
+        return event
 
     def _end(self) -> Lost:
         self._lost = True
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)  # unless it has ended: it may only have been cut off
         self._wait()
-        if self._running and self._command_pid:
+        if self._running and self._command >= 0:
             # The kernel has killed the command; what it had started in its group has nobody else to do it.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._command_pid, signal.SIGKILL)
+            kill_group(self._command, self._command_pid)
         self._running = False
         return Lost(self._status)
 
+    def _know(self, pid: int) -> None:
+        """Note the number of the command, 0 as long as there is none, and get a descriptor of it."""
+        command, self._command, self._command_pid = self._command, -1, pid
+        if command >= 0:
+            os.close(command)
+        if pid:
+            self._command = open_child(pid, self._pid)
+
     def _ends_within(self, seconds: float) -> bool:
-        end = select.poll()
-        end.register(self._pidfd, select.POLLIN)
-        return bool(end.poll(max(0, seconds) * 1000))
+        ended = select.poll()
+        ended.register(self._pidfd, select.POLLIN)
+        now = time.monotonic()
+        rescue, end = now + seconds / 2, now + seconds
+        while not ended.poll(max(0, min(_LOOK_SECONDS, end - now)) * 1000):
+            now = time.monotonic()
+            if now >= end:
+                return False
+            if now >= rescue or self.stopped():
+                self.rescue()
+        return True
 
     def _remaining(self) -> str:
         for event in self.read():
@@ -347,9 +402,11 @@ class Reaper:
         return ", ".join(map(str, self._stuck or [self._command_pid]))
 
     def _wait(self) -> None:
-        # Somebody may have waited for all children of this process.
+        # Somebody may have waited for all children of this process, and another child may have the number by now.
         with suppress(ChildProcessError):
-            self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+            if ended is not None:
+                self._status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def _core_mask(cores: frozenset[int] | None) -> bytes:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.tune.outcome import MOST_PRINTED
+from ostinato.tune.process.json_line import json_object
 from ostinato.tune.process.loop import Loop
 from ostinato.tune.process.pipes import ROOM, output_pipe
 from ostinato.tune.process.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
+from ostinato.tune.process.watch import Watch
 
 __all__ = ["Ended", "WarmWorker"]
 
@@ -24,8 +26,9 @@ _ENTRY = os.fspath(Path(__file__).parents[1] / "worker" / "__main__.py")
 _REQUESTS, _REPORTS = 3, 4
 _TAIL = 4096
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder().raw_decode
-_LONGEST = 1 << 26
+_PIECE = 1 << 16
+_MOST_PIECES = 16  # that a pipe holds
+_MOST_LINES = 1000  # of one task, which has two
 
 
 class WarmWorker:
@@ -42,7 +45,8 @@ class WarmWorker:
     heard
         Called with each message of the worker.
     flooded
-        Called whenever more is printed, once `printed_bytes` is above `MOST_PRINTED`.
+        Called whenever more is written, once the present task has written more than it may: `MOST_PRINTED` bytes to
+        all its descriptors, or 1000 lines to that of its worker.
     ended
         Called once, when the worker and everything it started are gone; every message it sent was heard before.
     """
@@ -66,9 +70,9 @@ class WarmWorker:
         self._waiting = bytearray()
         self._blocked = False
         self._due = False
-        self._partial = ""
-        self.printed_bytes = 0
-        """How much was written since somebody set this to zero."""
+        self._partial = bytearray()
+        self._written = 0
+        self._lines = 0
         self.printed = b""
         """The end of what was written to stdout and stderr."""
         self.swept = True
@@ -98,6 +102,7 @@ class WarmWorker:
         loop.watch(self._reports, self._read_reports)
         loop.watch(self._output, self._read_output)
         self._watched = {self._reports, self._output}
+        self._watch = Watch(loop, reaper)
         self.send(_encode({"type": "hello", "path": sys.path}))
 
     def send(self, request: str) -> None:
@@ -111,6 +116,7 @@ class WarmWorker:
     def kill(self) -> None:
         """Kill the worker and everything it started; `ended` is called when they are gone."""
         self._reaper.kill()
+        self._watch.expect(0)
 
     def sweep(self) -> None:
         """Kill everything that the worker started; `swept` becomes true when it is gone."""
@@ -119,7 +125,13 @@ class WarmWorker:
 
     def hear(self) -> None:
         """Read what has arrived, now."""
-        self._read_reports()
+        for _ in range(_MOST_PIECES):  # a candidate may write faster than this reads
+            if not self._take_reports():
+                return
+
+    def begin(self) -> None:
+        """Count what is written from now on as that of a task which has begun."""
+        self._written = self._lines = 0
 
     def abandon(self) -> None:
         """Close everything without waiting: for the end, when the reaper is closed anyway."""
@@ -142,30 +154,40 @@ class WarmWorker:
             self._loop.forget(self._requests)
 
     def _read_reports(self) -> None:
-        while self._reports in self._watched:
-            try:
-                data = os.read(self._reports, 1 << 16)
-            except BlockingIOError:
-                return
-            if not data:
-                self._unwatch(self._reports)
-                return
-            *lines, self._partial = (self._partial + data.decode(errors="replace")).split("\n")
-            if len(self._partial) > _LONGEST:
-                self._partial = ""
-            for line in lines:
-                try:
-                    message, end = _decode(line)
-                except ValueError:
-                    continue
-                # A candidate may have found the descriptor and written to it; what it wrote counts for nothing.
-                if isinstance(message, dict) and end == len(line):
-                    self._heard(message)
-            if len(data) < 1 << 16:
-                return
+        # One piece a turn: who writes without end must not keep the loop from the others.
+        self._take_reports()
+
+    def _take_reports(self) -> bool:
+        """Read one piece; return whether there may be more."""
+        if self._reports not in self._watched:
+            return False
+        try:
+            data = os.read(self._reports, _PIECE)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._unwatch(self._reports)
+            return False
+        self._count(len(data))
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            whole, self._partial = bytes(self._partial + line), bytearray()
+            self._lines += 1
+            # A candidate may have found the descriptor and written to it; what it wrote counts for nothing.
+            message = json_object(whole)
+            if message is not None:
+                self._heard(message)
+        self._partial += rest
+        if self._written > MOST_PRINTED:
+            self._partial.clear()
+        return len(data) == _PIECE
+
+    def _count(self, size: int) -> None:
+        self._written += size
+        if self._written > MOST_PRINTED or self._lines > _MOST_LINES:
+            self._flooded()
 
     def _read_output(self) -> None:
-        # One piece a turn: who prints without end must not keep the loop from the others.
         if self._output not in self._watched:
             return
         try:
@@ -175,16 +197,14 @@ class WarmWorker:
         if not data:
             self._unwatch(self._output)
         self.printed = (self.printed + data)[-_TAIL:]
-        self.printed_bytes += len(data)
-        if self.printed_bytes > MOST_PRINTED:
-            self._flooded()
+        self._count(len(data))
 
     def _told(self) -> None:
         for event in self._reaper.read():
             if isinstance(event, Swept):
                 self.swept = True
             elif not isinstance(event, Started):
-                self._read_reports()
+                self.hear()
                 self._read_output()
                 self._close()
                 self._ended(event)
@@ -198,6 +218,7 @@ class WarmWorker:
         requests, self._requests = self._requests, -1  # first: nothing is closed twice, whenever an interrupt comes
         if requests < 0:
             return
+        self._watch.close()
         for fd in list(self._watched):
             self._unwatch(fd)
         if self._blocked:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
 
 from ostinato.errors import TuningError
-from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, death
+from ostinato.tune.outcome import MOST_PRINTED, Outcome, death
 from ostinato.tune.process.loop import Loop
 from ostinato.tune.process.reaper import Exited, Lost, NotStarted, Reaper, Stuck
 from ostinato.tune.process.warm import Ended, Message, WarmWorker
+from ostinato.tune.slots.answers import outcome_of
 from ostinato.tune.status import Status
 from ostinato.tune.trial import Task
 
@@ -73,6 +74,8 @@ class Calls:
         self._pace = 1.0  # seconds a task, lately
         self._window = 1  # tasks that may wait here, at this pace
         self._killing = ""
+        self._check: str | None = None  # of what `verify` names, the worker was asked whether it can be used
+        self._asking = False  # it has not answered yet
         self._loaded: dict[str, str] = {}
         # Of the last task: mostly the same object, and then nothing changed.
         self._modules: Mapping[str, str] | None = None
@@ -104,13 +107,17 @@ class Calls:
         if self._worker is None:
             self._start_worker()
         assert self._worker is not None
+        if task.verify is not None and task.verify != self._check:
+            self._check, self._asking = task.verify, True
+            self._worker.send(json.dumps({"type": "verify", "verify": task.verify}))
         self._worker.send(task.request)
 
     def deadline(self) -> float:
         """When `expire` must be called; infinity if nothing runs."""
         if not self._tasks or self._killing:
             return float("inf")
-        return self._moment + (self._tasks[0].seconds if self._ready else _START_SECONDS)
+        starting = not self._ready or self._asking
+        return self._moment + (_START_SECONDS if starting else self._tasks[0].seconds)
 
     def expire(self) -> None:
         """Kill the task that has reached its limit of time."""
@@ -176,21 +183,29 @@ class Calls:
         )
 
     def _next(self) -> None:
-        if self._worker is not None:
-            self._worker.printed_bytes = 0
         self._moment = self._loop.now()
         self._began = False
 
     def _heard(self, message: Message) -> None:
+        # A candidate may have written it: it must not cost others anything, nor move a limit of time.
         kind = message.get("type")
-        if kind == "bye":
-            self._killing = "leaves"  # by itself, and nobody who waits is to blame
+        if kind == "bye":  # nobody who waits is to blame
+            if not self._killing:
+                self._kill("leaves")
         elif kind == "hello":
-            self._ready = True
-            self._failed_starts = 0
-            self._moment = self._loop.now()
+            if not self._ready:
+                self._ready = True
+                self._failed_starts = 0
+                self._moment = self._loop.now()
+        elif kind == "verify":
+            if self._asking:
+                self._asking = False
+                self._moment = self._loop.now()
+                self._checked(message.get("message"))
         elif self._tasks and message.get("id") == self._tasks[0].number:
             if kind == "start":
+                if not self._began and self._worker is not None:
+                    self._worker.begin()
                 self._began = True
             elif kind == "result":
                 began = self._moment
@@ -199,9 +214,16 @@ class Calls:
                 self._next()
                 self._pace = 0.5 * (self._pace + self._moment - began)
                 self._window = next((ahead for limit, ahead in _WINDOWS if self._pace < limit), 1)
-                if message.get("status") == "no_check":
-                    raise TuningError(f"what verify names cannot be used as a check: {message.get('message')}")
-                self._finished(task, _outcome(task, message), began)
+                self._finished(task, outcome_of(task, message), began)
+
+    def _checked(self, problem: object) -> None:
+        """Take what the worker says of what `verify` names."""
+        if not problem:
+            return
+        if not self._served:
+            raise TuningError(f"what verify names cannot be used as a check: {problem}")
+        if not self._killing:
+            self._kill("stale")  # what ran there before may be why: a new worker tells
 
     def _flooded(self) -> None:
         if self._began and not self._killing:
@@ -212,6 +234,7 @@ class Calls:
         assert worker is not None
         ready, self._ready = self._ready, False
         killing, self._killing = self._killing, ""
+        asking, self._asking, self._check = self._asking, False, None
         self._loaded.clear()
         self._modules = None
         printed = worker.printed.decode(errors="replace").strip()
@@ -224,6 +247,10 @@ class Calls:
             if self._failed_starts == _STARTS or isinstance(event, NotStarted):
                 how = f"nothing was heard of it for {_START_SECONDS:g} s" if killing else _how(event)
                 raise TuningError(f"a worker process cannot be started: {how}\n{printed}".rstrip())
+        elif asking and killing == "time" and not self._served:
+            raise TuningError(
+                f"what verify names cannot be used as a check: it was still being imported after {_START_SECONDS:g} s"
+            )
         known = self._began or bool(killing)
         if tasks and self._began and killing != "stale" and not self._excused(tasks[0], event, killing):
             task = tasks.pop(0)
@@ -255,26 +282,6 @@ class Calls:
             return Outcome(Status.CANCELLED, (), "interrupted")
         last = printed.splitlines()[-1] if printed else ""
         return Outcome(Status.CRASH, (), f"{_how(event)}{': ' if last else ''}{last}")
-
-
-def _outcome(task: Task, message: Message) -> Outcome:
-    """Read a worker's result. The candidate runs in that process, so nothing of it is taken on trust."""
-    try:
-        op = OpOutcome(
-            op=task.op,
-            status=Status(message["status"]),
-            samples=tuple(map(float, message.get("ns", ()))),
-            workspace=int(message.get("workspace", 0)),
-            message=str(message.get("message", "")),
-            contended=int(message.get("contended", 0)),
-            overhead_ns=float(message.get("overhead_ns", 0.0)),
-        )
-        timed = task.what not in ("build", "check") and op.status in (Status.OK, Status.RACED)
-        if (timed or op.samples) and not (0 < sum(op.samples) < math.inf and min(op.samples) > 0):
-            raise ValueError("its times are not positive and finite")
-    except (KeyError, TypeError, ValueError) as error:
-        return Outcome(Status.BAD_OUTPUT, (), f"the worker's report makes no sense: {error}")
-    return Outcome(op.status, (op,), op.message)
 
 
 def _how(event: Ended) -> str:

@@ -57,6 +57,9 @@ class Worker:
             if kind == "forget":
                 self._kept.clear()
                 continue
+            if kind == "verify":
+                channel.answer(f'{{"v":1,"type":"verify","message":{quoted(_problem(request))}}}\n')
+                continue
             number, op = request["id"], quoted(request.get("op", ""))
             channel.start(f'{{"v":1,"type":"start","op":{op},"id":{number}}}\n')
             answer = _Answer()
@@ -88,9 +91,8 @@ class Worker:
         if not request["verify"]:
             outputs = None  # their memory may be needed
         else:
-            answer.stage = "no_check"  # the search's fault, not the candidate's
-            check = _check_of(request)
             answer.stage = "invalid"
+            check = _check_of(request)
             outputs = _checked(answer, check, request["key"], made, outputs)
             answer.stage = "crash"
 
@@ -230,11 +232,19 @@ def _check(request: dict[str, Any], answer: _Answer) -> None:
 
     from ostinato.tune.checking import CommandOutputs
 
-    answer.stage = "no_check"
     check = _check_of(request)
     outputs = request["outputs"]
     answer.stage = "wrong_result"
     _judge(check, CommandOutputs(outputs["stdout"], Path(outputs["scratch"])), request["key"])
+
+
+def _problem(request: dict[str, Any]) -> str:
+    """Say why what is to check cannot be used; asked before the first candidate, which could be why."""
+    try:
+        _check_of(request)
+    except BaseException as error:
+        return described(error)
+    return ""
 
 
 def _check_of(request: dict[str, Any]) -> Callable[..., Any]:
