@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 TYPE_CHECKING = False  # typing's own would take as long to import as a tuner's worker takes to start
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
         OstinatoError,
         PoisonError,
         TaskError,
+        TracerError,
         TuningError,
     )
     from ostinato.events import Barrier, Event, Reservation, UserEvent, merge
     from ostinato.graph.access import Read, ReadWrite, Write
-    from ostinato.graph.capture import capture, param, until
+    from ostinato.graph.capture import capture, copy, current_graph, fill, param, until
     from ostinato.graph.graph import Graph
     from ostinato.graph.kernel import kernel
     from ostinato.graph.native import native
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from ostinato.graph.ring import ring
     from ostinato.graph.task import task
     from ostinato.include_path import get_include
+    from ostinato.runtime.compile_function import compile
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
     from ostinato.runtime.run import Run
@@ -68,11 +71,16 @@ __all__ = [
     "Status",
     "Stream",
     "TaskError",
+    "TracerError",
     "Tuner",
     "TuningError",
     "UserEvent",
     "Write",
     "capture",
+    "compile",
+    "copy",
+    "current_graph",
+    "fill",
     "get_include",
     "kernel",
     "merge",
@@ -96,6 +104,7 @@ _HOMES = {
         "OstinatoError",
         "PoisonError",
         "TaskError",
+        "TracerError",
         "TuningError",
     ],
     "ostinato.events": ["Barrier", "Event", "Reservation", "UserEvent", "merge"],
@@ -106,6 +115,9 @@ _HOMES = {
         "ReadWrite",
         "Write",
         "capture",
+        "copy",
+        "current_graph",
+        "fill",
         "kernel",
         "native",
         "param",
@@ -116,6 +128,7 @@ _HOMES = {
         "until",
     ],
     "ostinato.include_path": ["get_include"],
+    "ostinato.runtime.compile_function": ["compile"],
     "ostinato.runtime.machine": ["Machine"],
     "ostinato.runtime.program": ["Program"],
     "ostinato.runtime.run": ["Run"],
@@ -129,8 +142,19 @@ _HOMES = {
 }
 import_module("ostinato.ending")
 
+
+class _Package(type(sys)):  # type: ignore[misc]
+    """This package, in which `compile` is a function although there is a subpackage of that name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "compile" or not isinstance(value, type(sys)):  # the import of the subpackage sets it
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_PARTS = ("compile", "errors", "events", "graph", "measured", "profiler_runner", "runtime", "tune", "view")
+_PARTS = ("errors", "events", "graph", "measured", "profiler_runner", "runtime", "tune", "view")
 
 
 def __getattr__(name: str) -> object:

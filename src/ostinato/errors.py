@@ -2,6 +2,7 @@
 
     OstinatoError
     +-- GraphError       a graph that cannot be: what was recorded, or a cycle in it; also a ValueError
+    |   +-- TracerError  a function that is compiled needs the elements of an array; also a TypeError
     +-- ContractError    a task did what it had declared it would not do
     +-- TaskError        a task failed: `op` and `step` say which and when
     +-- PoisonError      something waited for will never happen, because what it depends on failed
@@ -20,6 +21,7 @@ __all__ = [
     "OstinatoError",
     "PoisonError",
     "TaskError",
+    "TracerError",
     "TuningError",
 ]
 
@@ -32,6 +34,13 @@ class GraphError(OstinatoError, ValueError):
     """A graph is wrong: an access, an edge, a parameter, or a cycle.
 
     Also a `ValueError`, because what makes a graph wrong is mostly the value of an argument.
+    """
+
+
+class TracerError(GraphError, TypeError):
+    """A statement of a function that is being compiled needs the elements of an array, and only tasks have these.
+
+    The message names the line, the array, and what to write instead.
     """
 
 

@@ -77,9 +77,7 @@ def test_each_capture_has_its_own():
     assert second.params["p"].default == 2
 
 
-def test_outside_a_capture_there_is_none():
-    with pytest.raises(GraphError, match=r"graph\.param"):
-        ost.param("p")
+def test_until_is_for_captures():
     with pytest.raises(GraphError, match=r"graph\.until"):
         ost.until(np.zeros(1))
 

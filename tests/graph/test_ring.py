@@ -88,7 +88,7 @@ def test_unequal_arrays_are_refused(arrays, error):
 
 @pytest.mark.parametrize("index", [[0, 1], np.array([0]), np.zeros(4, bool), True, 1.5, (0, [1])], ids=repr)
 def test_advanced_indices_are_refused(index):
-    with pytest.raises(TypeError, match="a ring element takes integers, slices"):
+    with pytest.raises(TypeError, match="must be an integer, a slice"):
         ost.ring(*make(2))[0][index]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -16,6 +17,7 @@ from ostinato.devices.discovery import check_here
 from ostinato.devices.failures import failure
 from ostinato.devices.shadow import Reserved, bytes_at, view_of
 from ostinato.devices.transfers import move, planned
+from ostinato.devices.views import Taken, Viewed, view_index
 from ostinato.errors import ContractError
 
 if TYPE_CHECKING:
@@ -115,11 +117,12 @@ def empty(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike = f
     return device.allocate(nbytes).array(sizes, dtype)
 
 
-class DeviceArray:
+class DeviceArray(Viewed):
     """An array in the memory of a device. Tasks take it like any other array; plain Python copies it with `get`.
 
-    ``array[1:, ::-2]`` is a view, with integers, slices, ``...``, `numpy.newaxis` and names of fields. Nothing else of
-    NumPy works on it: its bytes are not where Python could read them.
+    ``array[1:, ::-2]`` is a view, with integers, slices, ``...``, `numpy.newaxis` and names of fields; so are ``T``,
+    `transpose`, `swapaxes`, `squeeze`, `view`, and a `reshape` that needs no copy. Nothing else of NumPy works on it:
+    its bytes are not where Python could read them.
 
     Parameters
     ----------
@@ -251,16 +254,10 @@ class DeviceArray:
             )
 
     def __getitem__(self, index: Any) -> Self:
-        parts = index if isinstance(index, tuple) else (index,)
-        for part in parts:
-            if not _is_basic(part):
-                raise TypeError(
-                    f"an array of a device is indexed by integers, slices, ... and None, not by {type(part).__name__}"
-                )
-        # Without the ellipsis, NumPy would read an element that is indexed in full.
-        if not isinstance(index, str) and Ellipsis not in parts:
-            index = (*parts, Ellipsis)
-        return type(self)(self.shadow[index], self.allocation)
+        return type(self)(self.shadow[view_index(index)], self.allocation)
+
+    def _taking(self, take: Callable[[Any], Any], taken: Taken) -> Self:
+        return type(self)(take(self.shadow), self.allocation)
 
     def __len__(self) -> int:
         return len(self.shadow)
@@ -279,15 +276,3 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.device.name}, shape {self.shape}, {self.dtype}>"
-
-
-def _is_basic(part: object) -> bool:
-    if part is None or part is Ellipsis or isinstance(part, slice | str):
-        return True
-    if isinstance(part, bool | np.bool_ | np.ndarray):
-        return False
-    try:
-        operator.index(part)  # type: ignore[arg-type]
-    except TypeError:
-        return False
-    return True

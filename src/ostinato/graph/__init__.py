@@ -1,7 +1,7 @@
 """What the user writes: tasks, what they access, and the graph of one step."""
 
 from ostinato.graph.access import Read, ReadWrite, Write
-from ostinato.graph.capture import capture, param, until
+from ostinato.graph.capture import capture, copy, current_graph, fill, param, until
 from ostinato.graph.graph import Graph
 from ostinato.graph.kernel import kernel
 from ostinato.graph.native import native
@@ -17,6 +17,9 @@ __all__ = [
     "ReadWrite",
     "Write",
     "capture",
+    "copy",
+    "current_graph",
+    "fill",
     "kernel",
     "native",
     "param",

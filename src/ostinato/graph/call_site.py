@@ -6,9 +6,18 @@ import os
 import sys
 from types import CodeType, FrameType
 
-__all__ = ["CallSite", "user_frame"]
+import numpy as np
+
+__all__ = ["CallSite", "is_of_libraries", "statement_frame", "user_frame"]
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARIES = (
+    _HERE,
+    os.path.join(os.path.dirname(os.path.dirname(_HERE)), "devices") + os.sep,
+    os.path.join(os.path.dirname(os.path.dirname(_HERE)), "runtime") + os.sep,
+    os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
+)
+_STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
 class CallSite:
@@ -51,3 +60,17 @@ def user_frame() -> FrameType:
     while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
         frame = frame.f_back
     return frame
+
+
+def statement_frame() -> FrameType:
+    """Return the innermost frame that is of no library: that of the user's statement."""
+    frame = sys._getframe(1)
+    while is_of_libraries(frame.f_code) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def is_of_libraries(code: CodeType) -> bool:
+    """Whether code is of this package, of NumPy or of Python's own library."""
+    name = code.co_filename
+    return name.startswith(_LIBRARIES) or (name.startswith(_STANDARD) and "site-packages" not in name)

@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 import gc
+import os
 from contextlib import suppress
 from contextvars import Token
 from types import TracebackType
 from typing import Any
 
-from ostinato.errors import GraphError
+from ostinato.errors import GraphError, TaskError, TracerError
+from ostinato.graph.call_site import is_of_libraries
 from ostinato.graph.context import Recording, current, recording
 from ostinato.graph.graph import Graph
 from ostinato.graph.guard import Guard
-from ostinato.graph.op import Op
-from ostinato.graph.param import REQUIRED, Combine
+from ostinato.graph.op import After, Op
+from ostinato.graph.param import REQUIRED, Combine, FreeParam, check_param
+from ostinato.graph.recordable import refuse_placeholder
 
-__all__ = ["Capture", "capture", "param", "until"]
+__all__ = ["Capture", "capture", "copy", "current_graph", "fill", "param", "until"]
 
+_NOTHING = (
+    "{} recorded nothing. Only calls of tasks (functions decorated with @ostinato.task), ost.copy, ost.fill and other "
+    "methods of a Graph are recorded; all other statements ran once, now. Decorate the functions that are to run in "
+    "every step. A graph that is meant to be empty is ostinato.Graph()"
+)
 _READ_ONLY = ("read-only", "readonly", "read-write", "writable", "writeable")
 
 
 class Capture:
-    """The context manager that `capture` returns; good for one block."""
+    """The context manager that `capture` returns; good for one block.
 
-    __slots__ = ("_collecting", "_recording", "_token")
+    Parameters
+    ----------
+    function
+        The name of the function whose call is recorded, with tracers in place of arrays; None for a block.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_collecting", "_function", "_token", "recording")
+
+    def __init__(self, function: str | None = None) -> None:
+        self._function = function
         self._collecting = False
-        self._recording: Recording | None = None
         self._token: Token[Recording | None] | None = None
+        self.recording: Recording | None = None
 
     def __enter__(self) -> Graph:
-        if self._recording is not None:
+        if self.recording is not None:
             raise GraphError("this capture has been used; write `with capture() as graph:` for every block")
         if current() is not None:
             raise GraphError("captures do not nest: a capture is open in this thread or asyncio task already")
@@ -40,19 +55,19 @@ class Capture:
         self._collecting = gc.isenabled()
         gc.disable()
         graph, guard = Graph(), Guard()
-        graph.start_recording(guard)
-        self._recording = Recording(graph, guard)
-        self._token = recording.set(self._recording)
+        graph.start_recording(guard, self._function is not None)
+        self.recording = Recording(graph, guard)
+        self._token = recording.set(self.recording)
         return graph
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._recording is not None
+        assert self.recording is not None
         assert self._token is not None
-        graph, guard = self._recording.graph, self._recording.guard
+        graph, guard = self.recording.graph, self.recording.guard
         held = guard.holds_anything
-        self._recording.ended = True
+        self.recording.ended = True
         if self._collecting:
             gc.enable()
         with suppress(ValueError):  # left in another context than it was entered in
@@ -60,17 +75,39 @@ class Capture:
         graph.stop_recording()
         guard.release()
         if error is None:
+            if self._function is not None and not len(graph):
+                raise GraphError(_NOTHING.format(self._inside))
             return
         graph.discard()
         if isinstance(error, GraphError):  # says itself what is wrong
             return
         if held and isinstance(error, ValueError | TypeError | BufferError) and _says_read_only(error):
-            line = "" if traceback is None else f" (line {traceback.tb_lineno})"
             raise GraphError(
-                f"a statement inside capture(){line} wrote to a read-only array. Only task calls are recorded, and "
-                "arrays that have been recorded are read-only until the block ends; make the statement a task "
-                "(ostinato.task), or use Graph.copy or Graph.fill, or move it out of the block"
+                f"a statement inside {self._inside}{self._line(traceback)} wrote to a read-only array. Only task calls "
+                "are recorded, and arrays that have been recorded are read-only until the block ends; make the "
+                "statement a task (ostinato.task), or use Graph.copy or Graph.fill, or move it out of the block"
             ) from error
+        if self._function is not None and isinstance(error, Exception) and "Tracer" in str(error):
+            raise TracerError(
+                f"a statement inside {self._inside}{self._line(traceback)} needs the elements of an array, and an "
+                f"array has none while the function is recorded: {error}. Make the statement a task (ostinato.task)"
+            ) from error
+
+    @property
+    def _inside(self) -> str:
+        return "capture()" if self._function is None else f"{self._function}()"
+
+    def _line(self, traceback: TracebackType | None) -> str:
+        """Say which line a traceback comes from: of the block itself, or the innermost one that a user wrote."""
+        found = traceback
+        while self._function is not None and traceback is not None:
+            if not is_of_libraries(traceback.tb_frame.f_code):
+                found = traceback
+            traceback = traceback.tb_next
+        if found is None:
+            return ""
+        name = found.tb_frame.f_code.co_filename
+        return f" (line {found.tb_lineno}{'' if self._function is None else f' of {os.path.basename(name)}'})"
 
 
 def capture() -> Capture:
@@ -96,7 +133,10 @@ def capture() -> Capture:
 
 
 def param(name: str, default: Any = REQUIRED, combine: Combine | None = None) -> Any:
-    """Return the parameter `name` of the graph being captured; see `Graph.param`.
+    """Return the parameter `name`, a value that is given with each run; see `Graph.param`.
+
+    Inside a capture it is that of the graph being captured. Elsewhere it becomes a parameter of each graph that it is
+    used in.
 
     Examples
     --------
@@ -108,8 +148,16 @@ def param(name: str, default: Any = REQUIRED, combine: Combine | None = None) ->
     ...     op = show(ost.param("value", 1))
     >>> list(graph.params)
     ['value']
+    >>> with ost.compile(show, ost.param("value", 1)) as program:
+    ...     program.replay(value=2)
+    2
+    1
     """
-    return _capturing("param").param(name, default, combine)
+    graph = current()
+    if graph is not None:
+        return graph.param(name, default, combine)
+    check_param(name, combine)
+    return FreeParam(name, default, combine)
 
 
 def until(flag: Any, every: int = 1) -> Op:
@@ -125,6 +173,111 @@ def until(flag: Any, every: int = 1) -> Op:
     'until'
     """
     return _capturing("until").until(flag, every)
+
+
+def copy(
+    src: Any,
+    dst: Any,
+    after: After = (),
+    on: Any = None,
+    priority: int = 0,
+    name: str | None = None,
+    reduce: str | None = None,
+    indices: Any = None,
+    scatter: Any = None,
+) -> Op | None:
+    """Copy an array to another; see `Graph.copy`.
+
+    Inside a capture, or a function that is being compiled, the copy is recorded. Elsewhere it is made at once, and
+    `after`, `on`, `priority` and `name` have no meaning.
+
+    Returns
+    -------
+    Op or None
+        The op where the copy is recorded.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost
+    >>> a, b = np.arange(3.0), np.zeros(3)
+    >>> ost.copy(a, b, indices=np.array([2, 1, 0]))
+    >>> b
+    array([2., 1., 0.])
+    """
+    graph = current()
+    if graph is not None:
+        return graph.copy(src, dst, after, on, priority, name, reduce, indices, scatter)
+    for value in (src, dst, indices, scatter):
+        refuse_placeholder(value, "copy")
+    _run_at_once(Graph().copy(src, dst, reduce=reduce, indices=indices, scatter=scatter))
+    return None
+
+
+def fill(
+    dst: Any, value: Any, after: After = (), on: Any = None, priority: int = 0, name: str | None = None
+) -> Op | None:
+    """Assign ``dst[...] = value``; see `Graph.fill`.
+
+    Inside a capture, or a function that is being compiled, the assignment is recorded. Elsewhere it is made at once,
+    and `after`, `on`, `priority` and `name` have no meaning.
+
+    Returns
+    -------
+    Op or None
+        The op where the assignment is recorded.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost
+    >>> a = np.zeros(3)
+    >>> ost.fill(a[1:], 2.0)
+    >>> a
+    array([0., 2., 2.])
+    """
+    graph = current()
+    if graph is not None:
+        return graph.fill(dst, value, after, on, priority, name)
+    for each in (dst, value):
+        refuse_placeholder(each, "fill")
+    _run_at_once(Graph().fill(dst, value))
+    return None
+
+
+def current_graph() -> Graph:
+    """Return the graph that is being recorded, by `capture` or by `ostinato.compile`, for its other methods.
+
+    Raises
+    ------
+    RuntimeError
+        No graph is being recorded in this thread or asyncio task.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost
+    >>> barrier = ost.Barrier(1)
+    >>> def step(x):
+    ...     ost.current_graph().arrive(barrier, after=ost.fill(x, 1.0))
+    >>> with ost.compile(step, np.zeros(3)) as program:
+    ...     program.replay(2)
+    2
+    >>> barrier.phase
+    2
+    """
+    graph = current()
+    if graph is None:
+        raise RuntimeError(
+            "no graph is being recorded here; call this inside capture(), or in a function given to ostinato.compile"
+        )
+    return graph
+
+
+def _run_at_once(op: Op) -> None:
+    from ostinato.runtime.sequential import AsCaptured, run_op
+
+    try:
+        run_op(op, 0, AsCaptured(), {})
+    except TaskError as error:
+        raise (error.__cause__ or error) from None
 
 
 def _capturing(what: str) -> Graph:

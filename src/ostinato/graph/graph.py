@@ -22,6 +22,7 @@ from ostinato.graph.ring import Ring, ring
 from ostinato.graph.sources import Source, check_target, source_of, sources_of
 from ostinato.graph.stream import only_place
 from ostinato.graph.synchronization import acquire_body, arrive_body, release_body, wait_body
+from ostinato.graph.tracing import untraced
 from ostinato.graph.transfer import copy_body, fill_body
 from ostinato.graph.usable import Usable
 from ostinato.integers import integer, priority_of
@@ -84,6 +85,7 @@ class Graph(Usable):
         self.nested: dict[Graph, None] = {}
         self.stop: Op | None = None
         self._recorder = Recorder()
+        self._traced = False
         self._ops: list[Op] = []
         self._sites: dict[tuple[int, int], CallSite] = {}
 
@@ -152,6 +154,7 @@ class Graph(Usable):
             such as None, for a scalar or a plain object. An entry `Stream` stands for no argument: there the callable
             gets the stream of the device.
         """
+        args = tuple(map(untraced, args))
         if isinstance(fn, MethodType):  # a task that is a method
             function, instance = cast(object, fn.__func__), fn.__self__
             if isinstance(function, Recordable):
@@ -198,6 +201,7 @@ class Graph(Usable):
         scatter
             Scatter along the first axis: ``dst[scatter[i]] = src[i]``.
         """
+        src, dst, indices, scatter = map(untraced, (src, dst, indices, scatter))
         body, operands = copy_body(self._recorder, src, dst, reduce, indices, scatter)
         return self._add(body, operands, user_frame(), name or "copy", sources_of(self, after), on, priority)
 
@@ -221,7 +225,7 @@ class Graph(Usable):
         after, on, priority, name
             As for `task`.
         """
-        body, operands = fill_body(self._recorder, dst, value)
+        body, operands = fill_body(self._recorder, untraced(dst), untraced(value))
         return self._add(body, operands, user_frame(), name or "fill", sources_of(self, after), on, priority)
 
     def until(self, flag: Any, every: int = 1) -> Op:
@@ -233,7 +237,7 @@ class Graph(Usable):
         stop = stop_in(self)
         if stop is not None:
             raise GraphError(f"the graph has an until() already, at {stop.call_site}; it can have one")
-        operand = self._recorder.array_operand(flag, READ, _until_label, 0)
+        operand = self._recorder.array_operand(untraced(flag), READ, _until_label, 0)
         array = operand.arrays[0]
         if array.size != 1:
             raise GraphError(f"the flag of until() is an array of one element, not of shape {array.shape}")
@@ -385,9 +389,10 @@ class Graph(Usable):
         """Whether a capture that records here is open."""
         return self._recorder.guard is not None
 
-    def start_recording(self, guard: Guard) -> None:
-        """Have what is recorded protected by the guard of a capture."""
+    def start_recording(self, guard: Guard, traced: bool = False) -> None:
+        """Have what is recorded protected by the guard of a capture; `traced` if tracers stand for arrays."""
         self._recorder.guard = guard
+        self._traced = traced
 
     def stop_recording(self) -> None:
         """End what `start_recording` began."""
@@ -405,6 +410,9 @@ class Graph(Usable):
         priority: int = 0,
     ) -> Op:
         """Add a call of a task, made in `frame`; what tasks do when they are called inside a capture."""
+        if self._traced:
+            args = tuple([untraced(value) for value in args])
+            kwargs = {key: untraced(value) for key, value in kwargs.items()} if kwargs else kwargs
         body, operands = task.bind(self._recorder, args, kwargs)
         sources = sources_of(self, after) if after != () else ()
         return self._add(body, operands, frame, name or task.name, sources, on, priority)

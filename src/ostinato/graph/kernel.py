@@ -77,19 +77,19 @@ class Kernel(Recordable):
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[NativeCall, tuple[Operand, ...]]:
-        args = self._complete(args, kwargs)
+        values = list(self._complete(args, kwargs))
         types: list[ArrayType | type] = []
-        for place, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
+        for place, (value, mode) in enumerate(zip(values, self._modes, strict=True)):
             if not mode:
-                if not isinstance(value, Param | Step):
-                    recorder.check_plain(value, self.label, place)
+                if not isinstance(value, Step):
+                    value = values[place] = recorder.plain_value(value, self.label, place)
                 types.append(self._scalar_type(value, place))
                 continue
             operand = recorder.native[mode].get(id(value))
             if operand is None:
                 operand = recorder.native_operand(value, mode, self.label, place)
             types.append(ArrayType.of(operand.array) if operand.array is not None else _common(operand.arrays))
-        return self._for_types(tuple(types)).bind(recorder, args, {})
+        return self._for_types(tuple(types)).bind(recorder, tuple(values), {})
 
     def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> NativeCall:
         args = self._complete(args, kwargs)

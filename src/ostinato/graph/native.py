@@ -173,7 +173,7 @@ class NativeTask(Recordable):
     def _scalar(self, recorder: Recorder, value: object, kind: Any, place: int) -> object:
         if isinstance(value, Param | Step):
             if isinstance(value, Param):
-                recorder.check_param(value, self.label, place)
+                value = recorder.own_param(value, self.label, place)
             check_default(value, kind, self.label(place))
             return value
         return as_scalar(value, kind, self.label(place))

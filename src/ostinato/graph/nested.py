@@ -9,7 +9,7 @@ from ostinato.errors import GraphError
 from ostinato.graph.body import Nested
 from ostinato.graph.no_value import NoValue
 from ostinato.graph.param import REQUIRED, Param
-from ostinato.graph.ring import Ring, RingElement
+from ostinato.graph.ring import Ring
 from ostinato.graph.sources import Source
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def nested_body(
         )
     values = dict(params)
     for name, value in values.items():
-        _check_value(recorder, name, value)
+        values[name] = _value(recorder, name, value)
     nested = Nested(inner, values, dict(preconditions))
     check_given(nested)
     return nested
@@ -73,13 +73,15 @@ def stop_in(graph: Graph) -> Op | None:
     return next((found.stop for found in graphs_in(graph) if found.stop is not None), None)
 
 
-def _check_value(recorder: Recorder, name: str, value: object) -> None:
+def _value(recorder: Recorder, name: str, value: object) -> object:
+    """Return what is recorded of a value for a parameter of a nested graph."""
     if isinstance(value, Param):
-        recorder.check_param(value, lambda _: f"parameter {name!r} of subgraph()", 0)
-    elif isinstance(value, NoValue | Ring | RingElement):
+        return recorder.own_param(value, lambda _: f"parameter {name!r} of subgraph()", 0)
+    if isinstance(value, NoValue | Ring):
         raise TypeError(
             f"parameter {name!r} of subgraph() is a value, the same in all steps, or a parameter; {value!r} is neither"
         )
+    return value
 
 
 def _check_names(argument: str, given: Iterable[str], known: Iterable[str], required: Iterable[str]) -> None:

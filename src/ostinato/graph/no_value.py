@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 __all__ = ["NoValue"]
 
@@ -31,4 +31,8 @@ class NoValue:
     __neg__ = __pos__ = __abs__ = __invert__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __bool__ = __int__ = __float__ = __complex__ = __index__ = __array__ = _refuse
-    __iter__ = __reversed__ = __len__ = __contains__ = __getitem__ = __setitem__ = __delitem__ = _refuse
+    __contains__ = __setitem__ = __delitem__ = _refuse
+    __iter__: Any = _refuse
+    __reversed__: Any = _refuse
+    __len__: Any = _refuse
+    __getitem__: Any = _refuse

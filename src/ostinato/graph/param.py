@@ -11,7 +11,7 @@ import numpy as np
 from ostinato.errors import GraphError
 from ostinato.graph.no_value import NoValue
 
-__all__ = ["REQUIRED", "STEP", "Combine", "Param", "Params", "Step"]
+__all__ = ["REQUIRED", "STEP", "Combine", "FreeParam", "Param", "Params", "Step", "check_param"]
 
 Combine: TypeAlias = Callable[[Any, Any], Any]
 
@@ -81,17 +81,18 @@ class Param(NoValue):
         return f"parameter {self.name!r} has no value while recording: it is given with each run; pass it to a task"
 
 
+class FreeParam(Param):
+    """A parameter that was made outside of any graph: it becomes one of each graph that it is used in."""
+
+    __slots__ = ()
+
+
 class Params(dict[str, Param]):
     """The parameters of one graph by name: every mention of a name is the same parameter."""
 
     def mention(self, name: str, default: object, combine: Combine | None) -> Param:
         """Return the parameter `name`, made at its first mention, and learn what this mention says of it."""
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a parameter is a str, not {type(name).__name__}")
-        if not name:
-            raise ValueError("a parameter needs a name that is not empty")
-        if combine is not None and not callable(combine):
-            raise TypeError(f"combine= of parameter {name!r} is a function of two arguments, not {combine!r}")
+        check_param(name, combine)
         param = self.get(name)
         if param is None:
             param = self[name] = Param(name, default, combine)
@@ -107,6 +108,16 @@ class Params(dict[str, Param]):
         if param.combine is None:
             param.combine = combine
         return param
+
+
+def check_param(name: object, combine: object) -> None:
+    """Raise unless a parameter can be made of this."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a parameter is a str, not {type(name).__name__}")
+    if not name:
+        raise ValueError("a parameter needs a name that is not empty")
+    if combine is not None and not callable(combine):
+        raise TypeError(f"combine= of parameter {name!r} is a function of two arguments, not {combine!r}")
 
 
 def _same(a: object, b: object) -> bool:

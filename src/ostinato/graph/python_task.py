@@ -66,7 +66,7 @@ class PythonTask(Recordable):
                 values.append(operand)
             else:
                 if type(value) not in PLAIN:
-                    recorder.check_plain(value, self.label, len(values))
+                    value = recorder.plain_value(value, self.label, len(values))
                 values.append(value)
         arguments = tuple(values)
         accesses = arguments if len(operands) == len(values) else tuple(operands)

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
+from ostinato.errors import TracerError
 from ostinato.graph.body import Body
 from ostinato.graph.formal import Formal
 from ostinato.graph.no_value import NoValue
 from ostinato.graph.operand import Operand
 from ostinato.graph.recorder import Recorder
-from ostinato.graph.ring import Ring, RingElement
+from ostinato.graph.ring import Ring
+from ostinato.graph.tracer import Tracer
 
 if TYPE_CHECKING:
     from ostinato.graph.variant import Variant, Variants
@@ -149,8 +151,9 @@ def importable_name(task: Recordable) -> str:
 
 def refuse_placeholder(value: object, name: str) -> None:
     """Raise if an argument of a call that runs at once only has a meaning in a recorded one."""
-    if isinstance(value, NoValue | RingElement | Ring):
-        raise TypeError(
+    if isinstance(value, NoValue | Ring):
+        kind = TracerError if isinstance(value, Tracer) else TypeError
+        raise kind(
             f"{name}() runs at once here, outside a capture, where {value!r} has no value; "
-            "call it inside `with ostinato.capture():`"
+            "call it in a function that is given to ostinato.compile, or inside `with ostinato.capture():`"
         )

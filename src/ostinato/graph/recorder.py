@@ -13,8 +13,9 @@ from ostinato.graph.context import current_guard
 from ostinato.graph.guard import Guard, is_writable
 from ostinato.graph.op import Op, Port
 from ostinato.graph.operand import WRITE, Operand
-from ostinato.graph.param import Param, Params, Step
+from ostinato.graph.param import FreeParam, Param, Params, Step
 from ostinato.graph.ring import Ring, RingElement
+from ostinato.graph.tracer import Tracer
 
 __all__ = ["PLAIN", "Label", "Recorder"]
 
@@ -62,6 +63,8 @@ class Recorder:
             operand = Operand(value, None, value, mode)
             self._hold_ring(value.ring)
             writable = not mode & WRITE or all([view.flags.writeable for view in value.views])
+        elif isinstance(value, Tracer):
+            return self.operand(value.real(), mode, label, place)
         else:
             array = self._array(value, label, place)
             operand = Operand(value, array, None, mode)
@@ -90,22 +93,38 @@ class Recorder:
             raise TypeError(f"{label(place)} is an array or an element of a ring, not {type(value).__name__}")
         return operand
 
-    def check_plain(self, value: object, label: Label, place: int) -> None:
-        """Raise unless `value` can be an argument that is no array."""
+    def plain_value(self, value: object, label: Label, place: int) -> object:
+        """Return what is recorded of an argument that is no array.
+
+        Raises
+        ------
+        GraphError, TypeError
+            It cannot be one.
+        """
         if isinstance(value, Param):
-            self.check_param(value, label, place)
-        elif isinstance(value, Op | Port):
+            return self.own_param(value, label, place)
+        if isinstance(value, Op | Port):
             raise TypeError(f"{label(place)}: {value._why()}")
         elif isinstance(value, RingElement | Ring) or is_array(value):
             raise GraphError(
                 f"{label(place)} is an array, but the task does not say how it uses it; "
                 "declare the parameter ost.Read, ost.Write or ost.ReadWrite, by annotation or in access="
             )
+        return value
 
-    def check_param(self, value: Param, label: Label, place: int) -> None:
-        """Raise unless a parameter is one of this graph's."""
+    def own_param(self, value: Param, label: Label, place: int) -> Param:
+        """Return this graph's parameter for a parameter that is passed: itself, or of a free one that of its name.
+
+        Raises
+        ------
+        GraphError
+            It is a parameter of another graph.
+        """
+        if isinstance(value, FreeParam):
+            return self.params.mention(value.name, value.default, value.combine)
         if self.params.get(value.name) is not value:
             raise GraphError(f"{label(place)}: parameter {value.name!r} belongs to another graph")
+        return value
 
     def hold_arrays_of(self, other: Recorder) -> None:
         """Make the arrays of a nested graph read-only while a capture is open."""

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
-from types import EllipsisType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ostinato.devices.views import NotBasicError, Taken, view_index
+from ostinato.graph.abstract_array import AbstractArray
 from ostinato.graph.arrays import Array, as_ndarray, memory_of
 from ostinato.graph.guard import writable_view
 
 __all__ = ["Ring", "RingElement", "ring"]
 
-_Index: TypeAlias = int | slice | EllipsisType | None
-
 # How hard to look for an overlap of two arrays before assuming one; the exact answer can take exponential time.
 _OVERLAP_EFFORT = 10_000
 
 
-class RingElement:
+class RingElement(AbstractArray):
     """What is at one place of a ring: another of its arrays in each step.
 
     Attributes
@@ -36,70 +35,33 @@ class RingElement:
 
     __slots__ = ("__weakref__", "offset", "ring", "views")
 
-    __hash__ = object.__hash__
-    __array_ufunc__ = None
-
     def __init__(self, ring: Ring, offset: int, views: tuple[Array, ...]) -> None:
         self.ring = ring
         self.offset = offset
         self.views = views
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array that it is in each step."""
-        shape: tuple[int, ...] = self.views[0].shape
-        return shape
+    def _sample(self) -> Array:
+        return self.views[0]
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Its dtype."""
-        return self.views[0].dtype
+    def _taking(self, take: Callable[[Array], Array], taken: Taken) -> RingElement:
+        return RingElement(self.ring, self.offset, tuple([take(view) for view in self.views]))
 
-    @property
-    def ndim(self) -> int:
-        """Its number of dimensions."""
-        return self.views[0].ndim
+    def _title(self) -> str:
+        return (
+            f"{self!r}, which stands for another array in each step, and only has a meaning as an argument of a task "
+            "inside a capture, or of a method of a Graph"
+        )
 
-    @property
-    def size(self) -> int:
-        """Its number of elements."""
-        return self.views[0].size
-
-    @property
-    def T(self) -> RingElement:
-        """Its transpose."""
-        return RingElement(self.ring, self.offset, tuple(view.T for view in self.views))
-
-    def __len__(self) -> int:
-        return len(self.views[0])
-
-    def __getitem__(self, index: _Index | tuple[_Index, ...]) -> RingElement:
+    def __getitem__(self, index: Any) -> RingElement:
         """Slice it like an array, with integers, slices, ``...`` and ``None``; every result is a view."""
-        indices: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
-        whole = False
-        for entry in indices:
-            whole |= entry is Ellipsis
-            if not _is_basic(entry):
-                raise TypeError(
-                    f"a ring element takes integers, slices, ... and None as indices, not {type(entry).__name__}: "
-                    "other indices would copy"
-                )
-        if not whole:
-            indices = (*indices, Ellipsis)  # so that an element is an array of no dimensions, not a number
-        return RingElement(self.ring, self.offset, tuple([view[indices] for view in self.views]))
+        try:
+            index = view_index(index)
+        except NotBasicError as error:
+            raise self._fancy(error.entry) from None
+        return RingElement(self.ring, self.offset, tuple([view[index] for view in self.views]))
 
     def __repr__(self) -> str:
         return f"<element {self.offset} of a ring of {len(self.views)}, shape {self.shape}, {self.dtype}>"
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(
-            "an element of a ring stands for another array in each step, and only has a meaning as an argument of a "
-            "task inside a capture, or of a method of a Graph"
-        )
-
-    __array__ = __setitem__ = __bool__ = __float__ = __int__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
 class Ring:
@@ -145,8 +107,12 @@ class Ring:
 
     def __getitem__(self, offset: int) -> RingElement:
         """Return this step's array for 0, the next step's for 1, the last step's for -1."""
+        return self._elements[self.place(offset)]
+
+    def place(self, offset: int) -> int:
+        """Return which of the elements is meant by a number of steps."""
         try:
-            return self._elements[operator.index(offset) % len(self._elements)]
+            return operator.index(offset) % len(self._elements)
         except TypeError:
             raise TypeError(
                 f"a ring is indexed by a number of steps, as in u[0] or u[-1], not by {type(offset).__name__}; "
@@ -173,7 +139,7 @@ def ring(*arrays: Any) -> Ring:
     """
     if not arrays:
         raise ValueError("a ring needs at least one array")
-    return Ring(arrays)
+    return Ring(tuple([each.real() if isinstance(each, AbstractArray) else each for each in arrays]))
 
 
 def _member(value: object, place: int) -> Array:
@@ -182,12 +148,6 @@ def _member(value: object, place: int) -> Array:
         raise TypeError(f"argument {place + 1} of ring() is no array but {type(value).__name__}")
     # A view of our own: guards leave it alone, so that slices taken while recording are as writable as the array is.
     return writable_view(array)
-
-
-def _is_basic(entry: object) -> bool:
-    if entry is None or entry is Ellipsis or type(entry) in (int, slice):
-        return True
-    return isinstance(entry, int | np.integer) and not isinstance(entry, bool)
 
 
 def _overlap(a: Array, b: Array) -> bool:

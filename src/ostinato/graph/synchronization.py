@@ -19,7 +19,7 @@ def arrive_body(recorder: Recorder, barrier: object, count: Any, value: Any) -> 
     """Return the body of arrivals at a barrier."""
     known = _barrier(recorder, barrier, "arrive")
     if isinstance(count, Param):
-        recorder.check_param(count, _arrive_label, 1)
+        count = recorder.own_param(count, _arrive_label, 1)
         if count.default is not REQUIRED and count.combine is None:
             _count(count.default)
     else:
@@ -31,7 +31,7 @@ def arrive_body(recorder: Recorder, barrier: object, count: Any, value: Any) -> 
     elif isinstance(value, Step):
         raise TypeError("value= of arrive() is given once for all steps or with each run, not by ostinato.step")
     else:
-        recorder.check_plain(value, _arrive_label, 2)
+        value = recorder.plain_value(value, _arrive_label, 2)
     if isinstance(known, Barrier) and not known.reduces and not isinstance(value, Param):
         raise ValueError("value= of arrive() is for a barrier that reduces; make it with Barrier(arrivals, reduce=...)")
     return Arrive(known, count, value)
@@ -57,7 +57,7 @@ def _barrier(recorder: Recorder, barrier: object, method: str) -> Barrier | Para
         return barrier
     if not isinstance(barrier, Param):
         raise TypeError(f"{method}() takes an ostinato.Barrier or a parameter, not {type(barrier).__name__}")
-    recorder.check_param(barrier, lambda _: f"barrier of {method}()", 0)
+    barrier = recorder.own_param(barrier, lambda _: f"barrier of {method}()", 0)
     if barrier.default is not REQUIRED and barrier.combine is None and not isinstance(barrier.default, Barrier):
         raise TypeError(
             f"parameter {barrier.name!r} is a barrier of {method}(), but its default is {barrier.default!r}"

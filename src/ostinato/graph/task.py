@@ -157,6 +157,7 @@ class Task(PythonTask, Generic[P, R]):
         values, keywords, modes = self.complete(args, kwargs)
         passed: list[Any] = []
         for place, (value, mode) in enumerate(zip(values, modes, strict=True)):
+            refuse_placeholder(value, self.name)
             array = as_ndarray(value) if mode and (self.stream is not None or isinstance(value, DeviceArray)) else None
             if array is not None and mode & WRITE and not array.flags.writeable:
                 raise ValueError(f"{self.label(place)} is written, but the array passed is read-only")

@@ -49,8 +49,7 @@ def fill_body(recorder: Recorder, target: object, value: Any) -> tuple[Fill | Co
     array = dst.arrays[0]
     _refuse_objects(array.dtype, "fill()")
     if isinstance(value, Param):
-        recorder.check_param(value, _fill_label, 1)
-        return Fill(dst, value), (dst,)
+        return Fill(dst, recorder.own_param(value, _fill_label, 1)), (dst,)
     if isinstance(value, RingElement) or is_array(value):
         src = recorder.array_operand(value, READ, _fill_label, 1)
         spread = _broadcast(src, array.shape)

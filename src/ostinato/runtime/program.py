@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
     from ostinato.compile.simulation import Prediction
     from ostinato.graph.graph import Graph
+    from ostinato.graph.step_function import StepFunction
     from ostinato.runtime.forms import Forms
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.retune import Retuning
@@ -45,7 +47,7 @@ __all__ = ["Program"]
 
 
 class Program:
-    """A graph compiled for a machine; made by `Graph.compile`.
+    """A graph compiled for a machine; made by `compile` from a function, and by `Graph.compile`.
 
     A program is a context manager: it is closed at the end of the block, which waits for its runs, or cancels them
     first when the block is left by an exception.
@@ -72,6 +74,8 @@ class Program:
     def __init__(self, graph: Graph, machine: Machine, threads: int, costing: Costing, runs: str) -> None:
         processors = len(machine._cpus)
         self._machine, self._threads, self._runs = machine, threads, runs
+        self._graph: Callable[[], Graph | None] = lambda: graph
+        self._step_function: StepFunction | None = None  # of a program that was made of a function
         self._binding: Rebinding | None = None  # made with the first rebind
         self._linked: LinkedRuns | None = None
         self._forms: list[Form] = []
@@ -96,6 +100,20 @@ class Program:
     def machine(self) -> Machine:
         """The machine that it was compiled for."""
         return self._machine
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it was compiled from. What was added to that later is not in the program.
+
+        Raises
+        ------
+        RuntimeError
+            `rebind` has released the arrays of the graph, and nobody else holds it.
+        """
+        graph = self._graph()
+        if graph is None:
+            raise RuntimeError("rebind() has released this program's graph with its old arrays; keep a reference to it")
+        return graph
 
     def replay(
         self,
@@ -221,6 +239,10 @@ class Program:
             for form in self._forms:
                 form.rebind(scheduled.ops, scheduled.staged, binding)
             self._binding = binding
+            graph = self._graph()
+            if graph is not None:  # it holds the old arrays, and so does what it was made of
+                self._graph = weakref.ref(graph)
+            self._step_function = None
             self._use(self._serving_form())
             if self._linked is not None:
                 self._linked.rebind(self._lowered)
