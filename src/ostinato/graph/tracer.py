@@ -78,8 +78,12 @@ class Tracer(AbstractArray):
             raise self._fancy(error.entry) from None
         if type(value) is np.ndarray:
             return Tracer(value[basic], self._origin, self, ("[]", index))
-        if isinstance(value, np.ndarray | RingElement | DeviceArray):
+        if isinstance(value, RingElement | DeviceArray):
             found = value[basic]
+        elif isinstance(value, np.ndarray):  # of a subclass, which may have a way of its own
+            found = value[index]
+            if not isinstance(found, np.ndarray):
+                found = value[basic]
         else:
             found = self._of_another_library(value, index)
         return Tracer(found, self._origin, self, ("[]", index))
