@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from ostinato.tune.race.race import Race
 from ostinato.tune.result import Result
 from ostinato.tune.slots.slot import Slot
 from ostinato.tune.store.store import Search, StoreError
+from ostinato.tune.stretch import Stretch
 from ostinato.tune.trial import Trial
 
 PATIENCE = 20  # seconds; what must not hang takes a small part of it
@@ -164,6 +167,97 @@ def test_who_takes_the_place_of_a_finalist_that_failed_is_built(tmp_path: Path) 
     assert failed
     assert {result.message for result in failed} == {"exit status 3"}
     assert report.best is not None
+
+
+def finals(report: ost.Report) -> list[Stretch]:
+    return [stretch for stretch in report.stretches if stretch.what == "final"]
+
+
+def noisy(names: str) -> list[str]:
+    return [f"sim:{name}?noise=0.05" for name in names]
+
+
+class Together(Progress):
+    """Notes how many turns of the final run at once."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._running: set[str] = set()
+
+    def running(self, device: str, candidate: Candidate | None, what: str) -> None:
+        if what == "final":
+            self._running.add(device)
+            self.most = max(self.most, len(self._running))
+
+    def idle(self, where: str) -> None:
+        self._running.discard(where)
+
+
+def test_devices_that_are_alike_play_a_round_of_the_final_each(tmp_path: Path) -> None:
+    listener = Together()
+    candidates = [shell("sleep 0.02; echo OP:op,TIME:1,WS:0", n=n) for n in range(8)]
+    with ost.Tuner(noisy("abcdefgh"), store=tmp_path / "db", progress=listener) as tuner:
+        report = tuner.tune("op", candidates)
+    assert listener.most >= 6  # the rounds that are needed to tell who has won
+    played: dict[str, list[str]] = {}
+    for stretch in sorted(finals(report), key=lambda stretch: stretch.begin):
+        assert stretch.candidate is not None
+        played.setdefault(stretch.where, []).append(stretch.candidate.id)
+    for turns in list(played.values())[:6]:
+        assert len(set(turns[:8])) == 8  # a round with all finalists
+    assert f"for {len(finals(report))} turns of the final on {len(played)}" in report.why()
+
+
+@pytest.mark.parametrize("devices", [["sim:a?noise=0.05", "sim:b?noise=0.06"], ["cpu:0", "cpu:1"]])
+def test_devices_that_are_unlike_or_disturb_each_other_hold_the_final_on_one(
+    tmp_path: Path, devices: list[str]
+) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core")
+    with ost.Tuner(devices, store=tmp_path / "db", progress=False) as tuner:
+        report = tuner.tune("op", [shell(f"echo OP:op,TIME:1.{n}$(date +%N),WS:0", n=n) for n in range(3)])
+    assert finals(report)
+    assert len({stretch.where for stretch in finals(report)}) == 1
+
+
+def test_who_fails_in_one_round_is_out_of_all(tmp_path: Path) -> None:
+    counted = tmp_path / "count"
+    code = f"echo >> {counted}; test {{n}} = 1 && test $(wc -l < {counted}) -gt 12 && exit 3; echo OP:op,TIME:1,WS:0"
+    with ost.Tuner(noisy("abcd"), store=tmp_path / "db", progress=False) as tuner:
+        report = tuner.tune("op", [shell(code, n=n) for n in range(4)])
+    assert [result.status for result in report.results] == ["ok", "crash", "ok", "ok"]
+    assert report.best is not None
+    assert report.best.candidate.config["n"] != 1
+    assert report.results[1] not in report.ties
+    assert len({stretch.where for stretch in finals(report)}) == 4
+
+
+class LosesOne(Progress):
+    """Kills the reaper of a device when a turn of the final begins there: what runs is gone, and nobody says how."""
+
+    def __init__(self, lost: str, most: int) -> None:
+        self.tuner: ost.Tuner | None = None
+        self._lost = lost
+        self._left = most
+
+    def running(self, device: str, candidate: Candidate | None, what: str) -> None:
+        assert self.tuner is not None
+        if what == "final" and device.startswith(self._lost) and self._left:
+            self._left -= 1
+            station = next(station for station in self.tuner._stations if station.name == device)
+            for reaper in station._reapers.values():
+                os.kill(reaper.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("most", [1, 100])
+def test_a_final_goes_on_without_a_device_whose_reaper_dies(tmp_path: Path, most: int) -> None:
+    listener = LosesOne("sim:b", most)
+    with ost.Tuner(noisy("abc"), store=tmp_path / "db", progress=listener) as tuner:
+        listener.tuner = tuner
+        report = tuner.tune("op", [shell("echo OP:op,TIME:1,WS:0", n=n) for n in range(4)])
+        assert [result.status for result in report.results] == ["ok"] * 4
+        assert report.best is not None
+        assert tuner.tune("op", [shell("echo OP:op,TIME:1,WS:0", n=n) for n in range(4)]).stretches == ()  # decided
 
 
 # What cannot be killed

@@ -80,7 +80,7 @@ class Ledger:
 
     def turned(self, candidate: str, op: OpOutcome, device: str) -> None:
         """Note a turn of the final."""
-        self._race.final((candidate, op.op), op.samples)
+        self._race.final((candidate, op.op), op.samples, device)
         self._turns.setdefault((candidate, op.op), []).extend(op.samples)
         self._final_device = device
 

@@ -33,8 +33,8 @@ class Result:
     workspace
         Bytes that it said it needs.
     device
-        The name of the device that it was first measured on; None if it reached none. The final takes place on one
-        device for all.
+        The name of the device that it was first measured on; None if it reached none. Each round of the final takes
+        place on one device for all finalists.
     message
         What went wrong, or what should be known; empty if all is well.
     cached

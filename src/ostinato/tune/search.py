@@ -148,22 +148,27 @@ class Search:
             self._turn()
             self._ready.clear()
 
-    def measure(self, trial: Trial, station: Station, what: str) -> None:
-        """Measure one trial, and wait until it is over."""
-        self._start(station, self._tasks.measure(trial, station, None, what))
-        while self._running:
-            self._stop_if_due()
-            self._turn()
+    def final(self, trial: Trial, station: Station) -> None:
+        """Begin a turn of the final."""
+        self._start(station, self._tasks.measure(trial, station, None, "final"))
 
-    def lease(self) -> Station | None:
-        """Return a leased device; None if every device is lost, or the budget is spent before one is free."""
+    def wait(self) -> None:
+        """Wait until something has happened."""
+        self._stop_if_due()
+        self._turn()
+
+    def lease(self) -> list[Station]:
+        """Return leased devices on which the same is measured in the same way, at once without disturbing each other.
+
+        None, if every device is lost or the budget is spent before one is free.
+        """
         while not self.spent and not all(station.lost for station in self._stations):
             self._lease()
-            for station in self._stations:
-                if station.leased and not station.lost:
-                    return station
+            leased = [station for station in self._stations if station.leased and not station.lost]
+            if leased:
+                return [station for station in leased if station.device.apart(leased[0].device)] or leased[:1]
             self._turn(leasing=True)
-        return None
+        return []
 
     def close(self) -> None:
         """Remove what the candidates wrote to their directories."""

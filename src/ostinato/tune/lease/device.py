@@ -84,3 +84,17 @@ class Device:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     cores: frozenset[int] | None = None
     simulation: Simulation | None = None
+
+    def apart(self, other: Device) -> bool:
+        """Return whether both are of one model, and what runs on one does not disturb what runs on the other.
+
+        Cores share caches and the memory's bandwidth; an OpenCL device may be made of them.
+
+        Examples
+        --------
+        >>> one, other = (Device(name=f"sim:{n}", kind="sim", identities=(f"sim:{n}",), model="m") for n in "ab")
+        >>> one.apart(other)
+        True
+        """
+        alike = (self.model, self.driver, self.simulation) == (other.model, other.driver, other.simulation)
+        return self.kind == other.kind and self.kind in ("cuda", "hip", "sim") and alike

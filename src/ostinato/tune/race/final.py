@@ -1,9 +1,9 @@
-"""The final of a race: few candidates, measured in turn on one device until they can be told apart."""
+"""The final of a race: few candidates, measured in turn until they can be told apart."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ostinato.tune.race.stopping import hopeless, interval, median
 
@@ -30,6 +30,10 @@ class Final:
     the middle half of the finalists were in it. From the sixth round on, who has a confidence interval (95 %, by order
     statistics) above that of another is beaten and has no more turns; before, who is `hopeless` beside another in every
     round.
+
+    A round is played at one place, so that the speed of a device is divided out like all that disturbs a round. Several
+    places may play a round each at the same time. The rounds are judged in their order, each as if those after it had
+    not begun: what is found is what one place alone would have found from the same times.
 
     It is settled when one is left, when all that are left are equal within the precision asked for, or after `ROUNDS`;
     from the second round on if all that was observed of them is the same but for a hundredth of the precision.
@@ -62,29 +66,62 @@ class Final:
         self.rounds = 0
         self.settled = len(self.field) < 2
         self._precision = precision
-        self._turns: dict[EntryKey, list[list[float]]] = {entry: [] for entry in field}
+        self._turns: dict[EntryKey, dict[int, list[float]]] = {entry: {} for entry in field}  # by round
+        self._playing: dict[str, int] = {}  # the round of each place
 
-    def due(self) -> list[EntryKey]:
-        """Return who has not had a turn in the present round, in the order of their turns; nobody if it is settled."""
+    def due(self, place: str | None = None) -> list[EntryKey]:
+        """Return who has not had a turn in a round, in the order of their turns; nobody if it is settled.
+
+        Parameters
+        ----------
+        place
+            Where the round is played: the one that was begun there, or else the next. Before there are enough rounds
+            to tell who has won, no others begin. None: the first that is not complete.
+        """
         if self.settled:
             return []
-        shift = self.rounds // 2 % len(self.field)
-        order = self.field[shift:] + self.field[:shift]
-        if self.rounds % 2:
-            order.reverse()
-        return [entry for entry in order if entry in self.standing and len(self._turns[entry]) == self.rounds]
+        if place is None:
+            return self._left(self.rounds)
+        playing = self._playing.get(place, -1)
+        if playing < self.rounds or not self._left(playing):
+            self._playing.pop(place, None)
+            following = next(self._free(), None)
+            if following is None:
+                return []
+            playing = self._playing[place] = following
+        return self._left(playing)
 
-    def turn(self, entry: EntryKey, samples: Sequence[float]) -> None:
-        """Note a finalist's turn in the present round, or more samples of it; of others, nothing."""
-        if self.settled or entry not in self.standing:
+    def turn(self, entry: EntryKey, samples: Sequence[float], place: str | None = None) -> None:
+        """Note a finalist's turn in the round of a place, or more samples of it; of others, nothing."""
+        number = self.rounds if place is None else self._playing.get(place, -1)
+        if self.settled or entry not in self.standing or number < self.rounds:
             return
-        turns = self._turns[entry]
-        if len(turns) == self.rounds:
-            turns.append([])
-        turns[-1].extend(samples)
-        if all(len(self._turns[other]) > self.rounds for other in self.standing):
+        self._turns[entry].setdefault(number, []).extend(samples)
+        while not self.settled and not self._left(self.rounds):
             self.rounds += 1
             self._judge()
+
+    def leave(self, place: str) -> None:
+        """Forget the round that a place has begun: another begins it again."""
+        number = self._playing.pop(place, -1)
+        if number >= self.rounds and self._left(number):
+            for turns in self._turns.values():
+                turns.pop(number, None)
+
+    def _left(self, number: int) -> list[EntryKey]:
+        """Return who has not had a turn in a round."""
+        shift = number // 2 % len(self.field)
+        order = self.field[shift:] + self.field[:shift]
+        if number % 2:
+            order.reverse()
+        return [entry for entry in order if entry in self.standing and number not in self._turns[entry]]
+
+    def _free(self) -> Iterator[int]:
+        """Yield the rounds that may begin."""
+        taken = set(self._playing.values())
+        for number in range(self.rounds, _FEWEST if self.rounds < _FEWEST else ROUNDS):
+            if number not in taken and self._left(number):
+                yield number
 
     @property
     def decides(self) -> bool:
@@ -109,12 +146,13 @@ class Final:
     def _observed(self) -> dict[EntryKey, list[float]]:
         """Return one observation per finalist and complete round."""
         return {
-            entry: [median(sorted(turn)) for turn in turns[: self.rounds]]
+            entry: [median(sorted(turns[number])) for number in range(self.rounds) if number in turns]
             for entry, turns in self._turns.items()
             if self.rounds
         }
 
     def _judge(self) -> None:
+        stood = self.standing
         self.standing = self._not_hopeless()
         if self.rounds >= _FEWEST:
             times = self.times()
@@ -128,6 +166,8 @@ class Final:
             seen = [value for entry in self.standing for value in self._observed()[entry]]
             self.settled = max(seen) <= min(seen) * (1 + _NOTHING * self._precision)
         self.settled = self.settled or len(self.standing) < 2 or self.rounds == ROUNDS
+        for entry in set(stood).difference(self.standing):  # no round after this one is judged by it
+            self._turns[entry] = {number: turn for number, turn in self._turns[entry].items() if number < self.rounds}
 
     def _not_hopeless(self) -> list[EntryKey]:
         observed = self._observed()

@@ -166,22 +166,37 @@ class Race:
         bound = self._bound(screened.place)
         return bound is not None and cut(screened.ordered, bound)
 
-    def finalists(self) -> list[EntryKey]:
-        """Return who is due in the present round of the final, in order; nobody if all is decided.
+    def finalists(self, device: str | None = None) -> list[EntryKey]:
+        """Return who is due in a round of the final, in order; nobody if all is decided, or no other round may begin.
 
         The screening must be over.
+
+        Parameters
+        ----------
+        device
+            Where the round is played; None: the first round that is not complete, wherever. See `Final`.
         """
         if self._final is None:
             field = self._field()
             # Times that are all the same number, as of commands that print constants, would be so again.
             constant = len({sample for entry in field for sample in self._screened[entry].ordered}) == 1
             self._final = Final(field[:1] if constant else field, self.policy.rel_ci)
-        return self._final.due()
+        return self._final.due(device)
 
-    def final(self, entry: EntryKey, samples: Sequence[float]) -> None:
-        """Note samples of an entry in the final; those of an entry that is in no need of them change nothing."""
+    def final(self, entry: EntryKey, samples: Sequence[float], device: str | None = None) -> None:
+        """Note samples of an entry in the round of a device; those of an entry that needs none change nothing."""
         if self._final is not None:
-            self._final.turn(entry, _checked(samples))
+            self._final.turn(entry, _checked(samples), device)
+
+    def leave(self, device: str) -> None:
+        """Forget the round of the final that a device has begun and cannot end."""
+        if self._final is not None:
+            self._final.leave(device)
+
+    @property
+    def started(self) -> bool:
+        """Whether the final goes on: where a finalist has failed, it starts from the beginning."""
+        return self._final is not None
 
     @property
     def decided(self) -> bool:

@@ -187,8 +187,19 @@ def _all(report: Report) -> str:
     cached = len({result.candidate.id for result in report.results if result.cached})
     said = f"{counted(candidates, 'candidate')}{several} in {duration(report.seconds * 1e9)}"
     said += f" on {counted(places, 'device')}" if places else ""
+    said += _final(report)
     said += f", {cached} of them from the store" if cached else ""
     return f"{said}."
+
+
+def _final(report: Report) -> str:
+    """Say what the final cost."""
+    turns = [stretch for stretch in report.stretches if stretch.what == "final"]
+    if not turns:
+        return ""
+    seconds = max(turn.end for turn in turns) - min(turn.begin for turn in turns)
+    places = len({turn.where for turn in turns})
+    return f", of them {duration(seconds * 1e9)} for {counted(len(turns), 'turn')} of the final on {places}"
 
 
 def _time(result: Result) -> str:
