@@ -137,6 +137,8 @@ void bind_events(nb::module_& module) {
                     [&](const PythonObjectHandle& callback) { return callback->object.get() == function.ptr(); });
             },
             "function"_a, "Do not have it called after all.")
+        .def(
+            "retrieve", [](const EventHandle& self) { self.event->retrieve(); }, "The user is told of its poison.")
         .def_prop_ro(
             "reason", [](const EventHandle& self) { return borrow(self.event->source().reason()); },
             "The exception it was poisoned with, or None.")

@@ -136,6 +136,17 @@ bool cancel(const RunHandle& handle) {
     return true;
 }
 
+// In a forked child the lock may be held for ever; and the failure is the parent's.
+bool unretrieved(const RunHandle& handle) {
+    const Run& run = *handle.run;
+    if (handle.program->machine->forked() || !run.done.load(std::memory_order_acquire))
+        return false;
+    const std::lock_guard<std::mutex> lock(handle.program->mutex);
+    if (run.failures.empty() && (run.cancelled || !run.poisoned.load(std::memory_order_relaxed)))
+        return false;
+    return !run.told();
+}
+
 nb::list trace_records(const RunHandle& handle) {
     nb::list lanes;
     for (const TraceBuffers::Lane& lane : handle.run->trace->lanes)
@@ -222,6 +233,8 @@ void bind_run(nb::module_& module) {
         .def("cancel", &cancel)
         .def("failures", &failures)
         .def("deliver", [](const RunHandle& self) { self.program->deliver(*self.run); })
+        .def("retrieve", [](const RunHandle& self) { self.program->retrieve(*self.run); })
+        .def_prop_ro("unretrieved", &unretrieved, "Whether it has failed and the user was not told.")
         .def("forget", [](const RunHandle& self) { self.program->forget(*self.run); })
         .def("set_callback", &set_callback, "function"_a)
         .def("trace_records", &trace_records)

@@ -312,6 +312,13 @@ void bind_runtime(nb::module_& module) {
         .def_prop_ro("takes_runs", [](const ProgramHandle& self) { return self.program->takes_runs(); })
         .def_prop_ro("steps_run", [](const ProgramHandle& self) { return self.program->steps_run(); })
         .def(
+            "number_from",
+            [](ProgramHandle& self, std::uint64_t step) {
+                refuse_after_fork(*self.program->machine);
+                return self.program->number_from(step);
+            },
+            "step"_a, "Give the next step this number; false while runs are in flight.")
+        .def(
             "rebind", [](ProgramHandle& self, const PlanHandle& plan) { self.program->rebind(plan.plan); }, "plan"_a)
         .def("refuse_runs", [](ProgramHandle& self) { self.program->close(); })
         .def("in_flight",

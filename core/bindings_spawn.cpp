@@ -105,6 +105,23 @@ void bind_spawn(nb::module_& module) {
             },
             "origin"_a, "An event for its end; `origin` is called for the exception that it ended with.")
         .def_prop_ro("done", [](const SpawnedHandle& self) { return self.call->done.load(std::memory_order_acquire); })
+        .def(
+            "retrieve",
+            [](const SpawnedHandle& self) {
+                self.call->retrieved.store(true, std::memory_order_relaxed);
+                if (self.call->done.load(std::memory_order_acquire) && self.call->poisoned_by)
+                    self.call->poisoned_by->retrieve();
+            },
+            "The user is told how it ended.")
+        .def_prop_ro(
+            "unretrieved",
+            [](const SpawnedHandle& self) {
+                const SpawnedCall& call = *self.call;
+                return !call.machine->forked() && call.done.load(std::memory_order_acquire) && !call.cancelled &&
+                       call.bad() && !call.retrieved.load(std::memory_order_relaxed) &&
+                       !(call.poisoned_by && call.poisoned_by->retrieved());
+            },
+            "Whether it has failed and the user was not told.")
         .def_prop_ro("state", &state_of)
         // Once it is done:
         .def_prop_ro("cancelled", [](const SpawnedHandle& self) { return self.call->cancelled; })

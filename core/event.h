@@ -70,6 +70,9 @@ public:
 
     // Why it is poisoned: the event where that began, itself or another. Once it is done.
     const Event& source() const { return poisoned_by_ ? *poisoned_by_ : *this; }
+    // Whether the user was told of that poison; of the event where it began.
+    bool retrieved() const { return source().retrieved_.load(std::memory_order_relaxed); }
+    void retrieve() const { source().retrieved_.store(true, std::memory_order_relaxed); }
     const PythonObjectHandle& reason() const { return reason_; }
     const PythonObjectHandle& origin() const { return origin_; }
 
@@ -90,6 +93,7 @@ private:
     std::vector<std::shared_ptr<Grant>> grants_;
     PythonObjectHandle origin_, reason_;  // written before the state changes
     std::shared_ptr<Event> poisoned_by_;
+    mutable std::atomic<bool> retrieved_{false};
 };
 
 // Waits until `event` is done or `timeout_ns` (negative: no limit) has passed. False: a signal handler raised.

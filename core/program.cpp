@@ -116,9 +116,22 @@ bool Program::submit(const std::shared_ptr<Run>& run) {
     return true;
 }
 
-std::uint64_t Program::steps_run() const {
+std::uint64_t Program::steps_run() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return steps_run_locked();
+}
+
+std::uint64_t Program::steps_run_locked() const {
     const Lane& lane = *lanes.front();
     return lane.timeline.value.load(std::memory_order_acquire) / lane.order->ops.size() - step_offset;
+}
+
+bool Program::number_from(std::uint64_t step) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!idle())
+        return false;
+    step_offset += steps_run_locked() - step;  // modulo 2^64: lanes only ever subtract it
+    return true;
 }
 
 bool Program::takes_runs() {
@@ -142,7 +155,7 @@ bool Program::take_over(Program& other) {
         if (!plan_ || !other.plan_ || other.superseded_ || !idle() || !other.idle() || !undelivered_.empty() ||
             !other.undelivered_.empty())
             return false;
-        step_offset += steps_run() - other.steps_run();  // its lanes go on counting from where they stood
+        step_offset += steps_run_locked() - other.steps_run_locked();  // its lanes go on counting from where they stood
         for (std::size_t i = 0; i < holdings.size(); ++i) {
             holdings[i].held = other.holdings[i].held.exchange(0);
             holdings[i].skipped = other.holdings[i].skipped.exchange(0);

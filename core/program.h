@@ -60,7 +60,9 @@ public:
     // is closed, or `other` takes no runs.
     bool take_over(Program& other);
     // How many steps it and those whose place it took have run; exact while nothing is in flight.
-    std::uint64_t steps_run() const;
+    std::uint64_t steps_run();
+    // Gives the next step the number `step`, as the user counts. False, and nothing is done: runs are in flight.
+    bool number_from(std::uint64_t step);
     bool takes_runs();
     bool superseded();
 
@@ -101,6 +103,8 @@ public:
     // How `run` ended has reached somebody: its failures, or those before it that poisoned it. When all failures have
     // been delivered, later submissions start clean.
     void deliver(Run& run);
+    // The same, and the user was told: nobody need be told again of this run's failure, nor of that which poisoned it.
+    void retrieve(Run& run);
     // The same, where nobody else can ask how it ended: what it raised is not kept. Tracebacks lead to the frames of
     // whoever replayed, and these to the program, which keeps its last run.
     void forget(Run& run);
@@ -137,6 +141,7 @@ public:
     std::mutex mutex;  // submission, stopping, failures, completion: never the replay loop's fast path
 
 private:
+    std::uint64_t steps_run_locked() const;
     // Lets no step after the furthest begun begin, and none from step `at_least` of the run on.
     bool stop_locked(Run& run, std::uint64_t at_least);
     void go_slow_locked();

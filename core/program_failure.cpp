@@ -168,8 +168,19 @@ void Program::deliver(Run& run) {
         dropped.swap(tainted_);
 }
 
-void Program::forget(Run& run) {
+void Program::retrieve(Run& run) {
     deliver(run);
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!run.done.load(std::memory_order_acquire))
+        return;
+    Run& source = run.skipped_for ? *run.skipped_for : run;
+    run.retrieved = source.retrieved = true;
+    if (source.outside && source.outside->poisoned_by)
+        source.outside->poisoned_by->retrieve();
+}
+
+void Program::forget(Run& run) {
+    retrieve(run);
     std::vector<ExceptionHandle> raised;  // both end outside the lock
     std::shared_ptr<Run> earlier;
     const std::lock_guard<std::mutex> lock(mutex);

@@ -92,6 +92,7 @@ struct Run : std::enable_shared_from_this<Run> {
     bool ended = false;                   // likewise: no lane has steps of it to do
     bool met = false;                     // likewise: until() has ended it
     bool wants_callback = false;          // likewise
+    bool retrieved = false;               // likewise: the user was told how it ended
     std::uint64_t failures_unlisted = 0;  // likewise
     OnError on_error = OnError::kStop;
     std::int32_t priority = 0;
@@ -137,6 +138,15 @@ struct Run : std::enable_shared_from_this<Run> {
     std::shared_ptr<Event> only_poison() const {
         const Run* const source = skipped_for ? skipped_for.get() : this;
         return failures.empty() && !cancelled && source->outside ? source->outside->poisoned_by : nullptr;
+    }
+    // Whether the user was told how it ended, or of the failure that poisoned it. With the program's mutex.
+    bool told() const {
+        const auto poison = [](const Run& run) { return run.outside ? run.outside->poisoned_by.get() : nullptr; };
+        if (retrieved || !failures.empty())
+            return retrieved;
+        if (skipped_for)
+            return skipped_for->told();
+        return poison(*this) != nullptr && poison(*this)->retrieved();
     }
     // As the user counts; known once a lane has entered.
     std::uint64_t user_step(std::uint64_t step) const { return step - offset.load(std::memory_order_relaxed); }

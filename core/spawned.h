@@ -46,8 +46,9 @@ struct SpawnedCall : std::enable_shared_from_this<SpawnedCall> {
     FloatingPointMode floating_point;
     std::vector<std::shared_ptr<Grant>> grants;  // that it comes after, and so its event
 
-    std::atomic<bool> done{false};  // carries what the body returned or raised
-    Doorbell finished;              // rung then
+    std::atomic<bool> done{false};       // carries what the body returned or raised
+    std::atomic<bool> retrieved{false};  // the user was told how it ended
+    Doorbell finished;                   // rung then
 
     // --- guarded by SpawnedCalls::mutex_; constant when done ---
     State state = State::kWaiting;

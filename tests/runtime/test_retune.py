@@ -175,7 +175,7 @@ def test_runs_that_cannot_be_compared_are_refused(machine, runs):
     ("arguments", "error", "says"),
     [
         ({"steps": -1}, ValueError, "negative"),
-        ({"steps": 1.5}, TypeError, "whole number"),
+        ({"steps": 1.5}, TypeError, "must be an integer, got 1.5"),
         ({"nonsense": 1}, TypeError, "nonsense"),
         ({"after": 3}, TypeError, "an event"),
         ({"params": {"nonsense": 1}, "nonsense": 2}, TypeError, "twice"),

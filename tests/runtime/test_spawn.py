@@ -636,7 +636,9 @@ def test_what_it_was_called_with_is_let_go(machine):
     def poisoned(thing):
         event = ost.UserEvent()
         event.poison()
-        return machine.spawn(take, thing, after=event)
+        run = machine.spawn(take, thing, after=event)
+        assert isinstance(run.exception(DEADLINE), ost.PoisonError)
+        return run
 
     runs = [refers(how) for how in (lambda thing: machine.spawn(take, thing), cancelled, poisoned)]
     assert all(run.done() for run in runs)

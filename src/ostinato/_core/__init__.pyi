@@ -74,6 +74,9 @@ class Event:
     def withdraw(self, function: object) -> None:
         """Do not have it called after all."""
 
+    def retrieve(self) -> None:
+        """The user is told of its poison."""
+
     @property
     def reason(self) -> object:
         """The exception it was poisoned with, or None."""
@@ -140,6 +143,12 @@ class Run:
     def failures(self) -> tuple: ...
 
     def deliver(self) -> None: ...
+
+    def retrieve(self) -> None: ...
+
+    @property
+    def unretrieved(self) -> bool:
+        """Whether it has failed and the user was not told."""
 
     def forget(self) -> None: ...
 
@@ -250,6 +259,9 @@ class Program:
     @property
     def steps_run(self) -> int: ...
 
+    def number_from(self, step: int) -> bool:
+        """Give the next step this number; false while runs are in flight."""
+
     def rebind(self, plan: Plan) -> None: ...
 
     def refuse_runs(self) -> None: ...
@@ -288,6 +300,13 @@ class Spawned:
 
     @property
     def done(self) -> bool: ...
+
+    def retrieve(self) -> None:
+        """The user is told how it ended."""
+
+    @property
+    def unretrieved(self) -> bool:
+        """Whether it has failed and the user was not told."""
 
     @property
     def state(self) -> str: ...

@@ -16,7 +16,7 @@ from ostinato.errors import PoisonError
 if TYPE_CHECKING:
     from ostinato.runtime.run import Run
 
-__all__ = ["Event", "Happening", "UserEvent", "cause_of", "event_of", "merge"]
+__all__ = ["Event", "Happening", "UserEvent", "cause_of", "event_of", "limit", "merge"]
 
 _log = logging.getLogger("ostinato")
 
@@ -72,7 +72,7 @@ class Event:
         ContractError
             A task called this: on a lane nothing may wait. One declared with ``blocking=True`` may.
         """
-        if not self._core.wait(_limit(timeout)):
+        if not self._core.wait(limit(timeout)):
             raise TimeoutError(f"the event has not happened in {timeout} s")
         self._raise_poison()
 
@@ -141,6 +141,7 @@ class Event:
 
     def _poison(self) -> PoisonError | None:
         if self._error is None and self._core.poisoned:
+            self._core.retrieve()
             cause = cause_of(self._core)
             why = "" if cause is None else f", because of {type(cause).__name__}: {cause}"
             self._error = PoisonError(f"the event is poisoned: what it stands for will never happen{why}")
@@ -258,10 +259,10 @@ def event_of(value: object) -> _core.Event:
     return event._core
 
 
-def _limit(timeout: float | None) -> float:
+def limit(timeout: float | None) -> float:
     """Return seconds as the core takes them: negative for no limit."""
     if timeout is None:
         return -1.0
     if math.isnan(timeout):
-        raise ValueError("timeout= is a number of seconds, not nan")
+        raise ValueError("timeout must be a number of seconds, got nan")
     return max(0.0, timeout)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ostinato.integers import integer
 
-__all__ = ["NO_PARAMS", "checked_runs", "count", "merged", "stops", "threads_for"]
+__all__ = ["MOST_STEPS", "NO_PARAMS", "checked_runs", "count", "merged", "stops", "threads_for"]
 
 NO_PARAMS: Mapping[str, Any] = {}
 
 _RUNS = ("pipelined", "serial", "concurrent", "once")
 _STOP = {"stop": True, "continue": False}
-_MOST_STEPS = 2**62  # so that step numbers stay far from the ends of 64 bits
+MOST_STEPS = 2**62  # so that step numbers stay far from the ends of 64 bits
 
 
 def checked_runs(runs: str) -> str:
@@ -44,17 +43,9 @@ def merged(params: Mapping[str, Any], more_params: Mapping[str, Any]) -> Mapping
 
 def count(steps: int) -> int:
     """Return a number of steps."""
-    if type(steps) is int and 0 <= steps <= _MOST_STEPS:
+    if type(steps) is int and 0 <= steps <= MOST_STEPS:
         return steps
-    try:
-        found = operator.index(steps)
-    except TypeError:
-        raise TypeError(f"steps= is a whole number, not {steps!r}") from None
-    if found < 0:
-        raise ValueError(f"steps= is not negative, but it is {found}")
-    if found > _MOST_STEPS:
-        raise ValueError(f"steps= is at most {_MOST_STEPS}, but it is {found}")
-    return found
+    return integer("steps", steps, 0, MOST_STEPS)
 
 
 def stops(on_error: str) -> bool:

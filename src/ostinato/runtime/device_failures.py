@@ -13,16 +13,14 @@ if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.compile.schedule import Scheduled
     from ostinato.graph.op import Op
-    from ostinato.runtime.program import Program
 
 __all__ = ["ended"]
 
 _MOST_TOLD = 8
 
 
-def ended(program: Program, run: _core.Run) -> int | BaseException:
+def ended(scheduled: Scheduled, run: _core.Run) -> int | BaseException:
     """Return how a run of a program ended, as `outcome` does; note devices that cannot be used any more."""
-    scheduled = program._scheduled
     end = outcome(run, scheduled.ops)
     if scheduled.staged is None or not isinstance(end, BaseException):
         return end

@@ -93,6 +93,16 @@ class LinkedRuns:
                 self._barriers.note(barriers, bases, run)
             return core, run
 
+    @property
+    def next_step(self) -> int | None:
+        """The number of the next step, where runs get their numbers when they are submitted; else None."""
+        return None if self._instances is None else self._next_step
+
+    def number_from(self, step: int) -> None:
+        """Give the next step a number."""
+        with self._lock:
+            self._next_step = step
+
     def go_on_with(self, core: _core.Program) -> None:
         """Submit later runs to another program of the core."""
         self._core = core

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
 from ostinato.cores import usable_cores
@@ -15,7 +15,8 @@ from ostinato.devices.discovery import check_usable
 from ostinato.errors import ContractError, DeviceError
 from ostinato.integers import integer, priority_of
 from ostinato.runtime.processors import HOST, Memory, Processor, processor_of
-from ostinato.runtime.spawned import ANYWHERE, SpawnedRun, spawn
+from ostinato.runtime.spawned import ANYWHERE, SpawnedOp, SpawnedRun, error_of, spawn
+from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_failure
 
 if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
@@ -77,7 +78,9 @@ class Machine:
         self._core = _core.Machine(pinned, crowded, self._init.on_worker if self._init else None)
         self._cpus = tuple(Processor(f"cpu:{i}", "cpu", HOST) for i in range(count))
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
-        self._closed = self._ended = False
+        self._closed = self._ended = self._in_block = False
+        self._unretrieved = Unretrieved()  # spawned tasks
+        self._failures: list[BaseException] = []  # of runs whose program is no more
         self._crowded = crowded
         _machines.add(self)
         if self._init is not None:
@@ -216,12 +219,15 @@ class Machine:
 
     def __enter__(self) -> Machine:
         self._check_open()
+        self._in_block = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._close(cancel=kind is not None)
+        self._in_block = False
+        raise_failures(self._take_failures(), error)
 
     def __repr__(self) -> str:
         devices = "".join(f", {each.name}{each._state}" for each in self._devices or ())  # looks for none
@@ -232,6 +238,30 @@ class Machine:
             raise RuntimeError("this machine is closed")
         if self._core.forked:
             raise RuntimeError("this process was forked after the machine was made; make a Machine in the child")
+
+    def _drop(self, core: _core.Spawned, op: SpawnedOp) -> None:
+        """Nobody holds a spawned task any more: its failure is raised at the end of a block, or logged."""
+        if self._in_block:
+            self._unretrieved.drop(core, op)
+        elif not core.done:
+            owner = weakref.ref(self)
+
+            def report() -> None:
+                if core.unretrieved:
+                    report_failure(owner(), cast(BaseException, error_of(core, op)))
+
+            if not core.set_callback(report):
+                report()
+
+    def _take_failures(self) -> list[BaseException]:
+        """Return all failures that nobody has retrieved; from then on they count as retrieved."""
+        errors, self._failures = self._failures, []
+        for program in list(self._programs):
+            errors += program._take_failures()
+        for core, op in self._unretrieved.failed():
+            errors.append(cast(BaseException, error_of(cast("_core.Spawned", core), cast(SpawnedOp, op))))
+            core.retrieve()
+        return errors
 
     def _prepare_caller(self) -> None:
         """Before the calling thread runs tasks."""
@@ -307,4 +337,7 @@ def default_machine() -> Machine:
 def close_all() -> None:
     """Cancel what runs on any machine, and close them all."""
     for machine in list(_machines):
+        cut_short = [] if machine._core.forked else machine._core.in_flight()
         machine._close(cancel=True)
+        for run in cut_short:  # a failure that came of this is nobody's concern
+            run.retrieve()

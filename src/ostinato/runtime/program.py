@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -11,9 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 from ostinato import _core
 from ostinato.compile.schedule import schedule
 from ostinato.errors import ContractError
-from ostinato.integers import priority_of
+from ostinato.events import Barrier
+from ostinato.events.event import limit
+from ostinato.graph.body import Arrive, Await
+from ostinato.graph.ring import Ring
+from ostinato.integers import integer, priority_of
 from ostinato.runtime import record
-from ostinato.runtime.arguments import NO_PARAMS, count, merged, stops
+from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, count, merged, stops
 from ostinato.runtime.detached import detached_schedule
 from ostinato.runtime.device_failures import ended
 from ostinato.runtime.forms import Form
@@ -26,6 +31,7 @@ from ostinato.runtime.rebinding import Rebinding
 from ostinato.runtime.run import Run
 from ostinato.runtime.statistics import ProgramStatistics
 from ostinato.runtime.submitting import replayed, submitted
+from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_failure
 from ostinato.runtime.values import Values
 from ostinato.runtime.watched import watched
 
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
     from ostinato.compile.simulation import Prediction
     from ostinato.graph.graph import Graph
+    from ostinato.graph.op import Op
     from ostinato.graph.step_function import StepFunction
     from ostinato.runtime.forms import Forms
     from ostinato.runtime.machine import Machine
@@ -74,6 +81,7 @@ class Program:
     def __init__(self, graph: Graph, machine: Machine, threads: int, costing: Costing, runs: str) -> None:
         processors = len(machine._cpus)
         self._machine, self._threads, self._runs = machine, threads, runs
+        self._unretrieved = Unretrieved()
         self._graph: Callable[[], Graph | None] = lambda: graph
         self._step_function: StepFunction | None = None  # of a program that was made of a function
         self._binding: Rebinding | None = None  # made with the first rebind
@@ -91,6 +99,7 @@ class Program:
         self._unsettled: Forms | None = None  # left by a retuning; not the form that is to stay takes runs
         self._former: list[dict[str, Any]] = []  # counters of forms that are no more
         self._closed = self._ended = False
+        self._in_block = False
         self._process_trace = process_trace()
         self._wait_to_settle(None)
         machine._programs.add(self)
@@ -115,6 +124,102 @@ class Program:
             raise RuntimeError("rebind() has released this program's graph with its old arrays; keep a reference to it")
         return graph
 
+    @property
+    def step(self) -> int:
+        """The number of the next step. While runs are in flight, that of the first step that is not done.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> @ost.task
+        ... def add(x: ost.ReadWrite, step):
+        ...     x += step
+        >>> x = np.zeros(1)
+        >>> with ost.capture() as graph:
+        ...     op = add(x, ost.step)
+        >>> with graph.compile() as program:
+        ...     n = program.replay(3)  # steps 0, 1 and 2
+        ...     program.step
+        3
+        """
+        if self._linked is not None and self._linked.next_step is not None:
+            return self._linked.next_step
+        return self._core.steps_run
+
+    def current(self, ring: Ring) -> Any:
+        """Return the array that is ``ring[0]`` in the next step: the newest one, once no run is in flight.
+
+        Raises
+        ------
+        ValueError
+            The program does not use the ring.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> @ost.task
+        ... def double(src: ost.Read, dst: ost.Write):
+        ...     dst[:] = 2 * src
+        >>> a, b = np.ones(2), np.ones(2)
+        >>> u = ost.ring(a, b)
+        >>> with ost.capture() as graph:
+        ...     op = double(u[0], u[1])
+        >>> with graph.compile() as program:
+        ...     n = program.replay(3)
+        ...     program.current(u)
+        array([8., 8.])
+        """
+        if not isinstance(ring, Ring):
+            raise TypeError(f"ring must be a ring, as ostinato.ring() makes them, got {type(ring).__name__}")
+        if ring not in self._rings:
+            raise ValueError("ring must be one that the program uses; this one is not")
+        value = ring.values[self.step % len(ring)]
+        return value if self._binding is None else self._binding.array(value)
+
+    def reset(self, step: int = 0) -> None:
+        """Let the next step have another number.
+
+        Rings, `ostinato.step`, `ostinato.until` and everything else that goes by step numbers follow. Arrays stay as
+        they are.
+
+        Parameters
+        ----------
+        step
+            The number of the next step.
+
+        Raises
+        ------
+        RuntimeError
+            A run is in flight; or the graph arrives at a barrier or waits for one, whose phases go by step numbers.
+            Give such a barrier as a parameter.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> @ost.task
+        ... def add(x: ost.ReadWrite, step):
+        ...     x += step
+        >>> x = np.zeros(1)
+        >>> with ost.capture() as graph:
+        ...     op = add(x, ost.step)
+        >>> with graph.compile() as program:
+        ...     n = program.replay(3)
+        ...     program.reset()
+        ...     n = program.replay(3)
+        >>> x
+        array([6.])
+        """
+        number = integer("step", step, 0, MOST_STEPS)
+        with self._lock:
+            self._check_open()
+            if any(isinstance(op.body, Arrive | Await) and isinstance(op.body.barrier, Barrier) for op in self._ops):
+                raise RuntimeError(
+                    "a program that uses a barrier cannot be reset: the barrier's phases go by step numbers; give the "
+                    "barrier as a parameter (ostinato.param)"
+                )
+            if self._in_flight() or not self._number_from(number):
+                raise RuntimeError("a run is in flight: reset the program when its runs have ended")
+
     def replay(
         self,
         steps: int = 1,
@@ -123,6 +228,7 @@ class Program:
         priority: int = 0,
         on_error: str = "stop",
         progress: bool = False,
+        timeout: float | None = None,
         params: Mapping[str, Any] = NO_PARAMS,
         **more_params: Any,
     ) -> int:
@@ -143,6 +249,9 @@ class Program:
             begins. ``"continue"``: everything that does not depend on the failure runs to the end.
         progress
             Show a progress bar, on a terminal.
+        timeout
+            Seconds after which the run is cancelled. A cancelled run ends at a step boundary, or at the next operation
+            boundary if that takes over 0.1 s. A task that is running is never interrupted.
         params
             Values of parameters by name; usually they are given as keywords instead.
 
@@ -159,6 +268,8 @@ class Program:
             Operations were skipped because of a failure in an earlier run, or of a poisoned precondition.
         KeyboardInterrupt
             On Ctrl-C. The run has then ended at a step boundary: arrays are those of a whole number of steps.
+        TimeoutError
+            The run did not end within `timeout`, and was cancelled.
         ContractError
             A task called this.
         RuntimeError
@@ -166,7 +277,7 @@ class Program:
         """
         if type(priority) is not int or priority:
             priority = priority_of(priority)
-        if self._plain and after is None and not (progress or params or more_params):
+        if self._plain and after is None and timeout is None and not (progress or params or more_params):
             stop = on_error == "stop" or stops(on_error)
             if self._closed:
                 self._check_open()
@@ -174,7 +285,7 @@ class Program:
             if ended is None:  # the program was retuned just now
                 ended = replayed(self, steps, None, priority, stop, NO_PARAMS, False)
         else:
-            ended = self._replay(steps, after, priority, on_error, progress, merged(params, more_params))
+            ended = self._replay(steps, after, priority, on_error, progress, timeout, merged(params, more_params))
         if type(ended) is int:
             return ended
         return self._end(cast("_core.Run", ended))
@@ -234,6 +345,7 @@ class Program:
         """
         with self._lock:
             self._check_open()
+            _ = self._rings  # which the ops will not know any more
             scheduled = self._scheduled if self._binding is not None else detached_schedule(self._scheduled)
             binding = (self._binding or Rebinding.of(self._scheduled.recorded)).rebound(arrays)
             for form in self._forms:
@@ -396,16 +508,44 @@ class Program:
 
     def __enter__(self) -> Program:
         self._check_open()
+        self._in_block = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._close(cancel=kind is not None)
+        self._in_block = False
+        raise_failures(self._take_failures(), error)
+
+    def __del__(self) -> None:
+        if self._machine._core.forked:
+            return
+        for error in self._take_failures():
+            report_failure(self._machine, error)
+        in_flight = self._unretrieved.in_flight()
+        scheduled = detached_schedule(self._scheduled) if in_flight else self._scheduled  # arrays end with their runs
+        for run in in_flight:
+            _report_at_end(cast("_core.Run", run), scheduled, self._machine)
 
     def __repr__(self) -> str:
         lanes = len(self._scheduled.placement.home)
         return f"<Program of {len(self._scheduled.ops)} ops on {lanes} lanes{', closed' if self._closed else ''}>"
+
+    def _number_from(self, step: int) -> bool:
+        """Give the next step a number; False if a run is in flight."""
+        if self._linked is not None:
+            self._linked.number_from(step)
+        return all([form.core.number_from(step) for form in self._forms])
+
+    @functools.cached_property
+    def _rings(self) -> weakref.WeakSet[Ring]:
+        """The rings whose elements the program uses."""
+        return weakref.WeakSet(each.ring.ring for op in self._ops for each in op.operands if each.ring is not None)
+
+    @property
+    def _ops(self) -> tuple[Op, ...]:
+        return self._scheduled.ops
 
     def _check_open(self) -> None:
         if self._closed:
@@ -453,24 +593,65 @@ class Program:
     def _in_flight(self) -> list[_core.Run]:
         return [run for core in self._cores for run in core.in_flight()]
 
+    def _drop(self, run: _core.Run) -> None:
+        """Nobody holds a run any more: its failure is raised at the end of a block, or logged."""
+        if self._in_block or self._machine._in_block:
+            self._unretrieved.drop(run)
+        elif not run.done:
+            _report_at_end(run, self._scheduled, self._machine)
+
+    def _take_failures(self) -> list[BaseException]:
+        """Return the failures that nobody has retrieved; from then on they count as retrieved."""
+        errors = []
+        for core, _ in self._unretrieved.failed():
+            run = cast("_core.Run", core)
+            errors.append(cast(BaseException, ended(self._scheduled, run)))
+            run.retrieve()
+        return errors
+
     def _wait_for_all_runs(self) -> None:
         for run in self._in_flight():
             run.wait(-1.0)
 
     def _end(self, run: _core.Run) -> int:
-        return delivered(run, ended(self, run))
+        return delivered(run, ended(self._scheduled, run))
 
     def _replay(
-        self, steps: int, after: After, priority: int, on_error: str, progress: bool, params: Mapping[str, Any]
+        self,
+        steps: int,
+        after: After,
+        priority: int,
+        on_error: str,
+        progress: bool,
+        timeout: float | None,
+        params: Mapping[str, Any],
     ) -> object:
         """Replay in one of the ways that take more than a call of the core."""
         if self._machine._init is not None:
             self._machine._prepare_caller()
-        if progress:
-            return watched(self.submit(steps, after=after, priority=priority, on_error=on_error, params=params), steps)
+        if progress or timeout is not None:
+            if _core.serving():
+                raise ContractError("replay inside a task: a task on a lane must not wait, the lane would stand still")
+            seconds = limit(timeout)
+            run = self.submit(steps, after=after, priority=priority, on_error=on_error, params=params)
+            return watched(run, count(steps), progress, seconds)
         stop = stops(on_error)
         if self._process_trace is None:
             return replayed(self, steps, after, priority, stop, params, False)
-        run = cast("_core.Run", replayed(self, steps, after, priority, stop, params, True))
-        self._process_trace.watch(self, run)
-        return run
+        traced = cast("_core.Run", replayed(self, steps, after, priority, stop, params, True))
+        self._process_trace.watch(self, traced)
+        return traced
+
+
+def _report_at_end(run: _core.Run, scheduled: Scheduled, machine: Machine) -> None:
+    """Report how a run ended when it has, without keeping its program or its machine."""
+    owner = weakref.ref(machine)
+
+    def report() -> None:
+        if run.unretrieved:
+            error = cast(BaseException, ended(scheduled, run))
+            run.retrieve()
+            report_failure(owner(), error)
+
+    if not run.set_callback(report):
+        report()

@@ -56,6 +56,16 @@ class Rebinding:
                 return swap.value
         return value
 
+    def array(self, value: Any) -> Any:
+        """Return the array that stands for one that the user gave, as the user gave it where it is a whole one."""
+        array = _array(value)
+        for swap in self._swaps:
+            if swap.old == extent_of(array):
+                return swap.value
+            if swap.old.holds(extent_of(array)):
+                return self.substitute(array)
+        return value
+
     def rebound(self, arrays: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> Rebinding:
         """Return the binding in which `arrays` hold too.
 

@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ostinato.events import Event
+from ostinato.events.event import limit
 from ostinato.graph.body import Precondition
 from ostinato.runtime.device_failures import ended
 from ostinato.runtime.profile import Profile, profile_of
+from ostinato.runtime.unretrieved import log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.graph.op import Op
     from ostinato.runtime.program import Program
+    from ostinato.runtime.spawned import SpawnedOp
 
 __all__ = ["Run"]
 
@@ -33,6 +36,7 @@ class Run:
     It is made by `Program.submit`. The methods are those of `concurrent.futures.Future`.
     """
 
+    _spawned_op: SpawnedOp | None = None
     _callbacks: list[Callable[[Run], object]] | None = None
     _outcome: int | BaseException | None = None
     _event: Event | None = None
@@ -44,6 +48,15 @@ class Run:
         self._program = program  # a run in flight keeps its program alive
         self._lock = threading.Lock()
         self._profiled = profile
+        program._unretrieved.add(self)
+
+    def __del__(self) -> None:
+        core = self._core
+        if not core.done:
+            self._program._drop(core)
+        elif core.unretrieved:
+            log_failure(cast(BaseException, self._ended()))
+            self._program._drop(core)
 
     def done(self) -> bool:
         """Whether the run has ended, in whatever way."""
@@ -182,16 +195,16 @@ class Run:
         return f"<Run {state}, {self.steps_done} steps done>"
 
     def _wait(self, timeout: float | None) -> int | BaseException:
-        if not self._core.wait(-1.0 if timeout is None else max(0.0, timeout)):
+        if not self._core.wait(limit(timeout)):
             raise TimeoutError(f"the run has not ended in {timeout} s; it has done {self.steps_done} steps")
         end = self._ended()
-        self._core.deliver()
+        self._core.retrieve()
         return end
 
     def _ended(self) -> int | BaseException:
         with self._lock:
             if self._outcome is None:
-                self._outcome = ended(self._program, self._core)
+                self._outcome = ended(self._program._scheduled, self._core)
         return self._outcome
 
     def _call_back(self) -> None:
@@ -201,7 +214,7 @@ class Run:
             self._call(fn)
 
     def _call(self, fn: Callable[[Run], object]) -> None:
-        self._core.deliver()
+        self._core.retrieve()
         try:
             fn(self)
         except Exception:
@@ -219,8 +232,8 @@ class _Origin:
 
     def __call__(self) -> BaseException | None:
         # Before the run has ended, too: a postcondition may be poisoned long before.
-        end = ended(self._program, self._core)
-        self._core.deliver()
+        end = ended(self._program._scheduled, self._core)
+        self._core.retrieve()
         return end if isinstance(end, BaseException) else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from functools import partial
@@ -13,18 +14,20 @@ from typing import TYPE_CHECKING, Any
 from ostinato import _core
 from ostinato.errors import PoisonError, TaskError
 from ostinato.events import Event, cause_of, event_of
+from ostinato.events.event import limit
 from ostinato.graph.call_site import CallSite
 from ostinato.graph.eager import bound_to
 from ostinato.graph.python_task import PythonTask
 from ostinato.graph.recordable import Recordable, refuse_placeholder
 from ostinato.graph.task import Task
 from ostinato.runtime.run import Run
+from ostinato.runtime.unretrieved import log_failure
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.runtime.machine import Machine
 
-__all__ = ["ANYWHERE", "SpawnedOp", "SpawnedRun", "spawn"]
+__all__ = ["ANYWHERE", "SpawnedOp", "SpawnedRun", "error_of", "spawn"]
 
 ANYWHERE = -1  # of a task that is bound to no processor
 
@@ -54,11 +57,20 @@ class SpawnedOp:
 class SpawnedRun(Run):
     """A single task that was spawned: a future of what it returns. Made by `Machine.spawn`."""
 
-    def __init__(self, core: _core.Spawned, op: SpawnedOp) -> None:
+    def __init__(self, core: _core.Spawned, op: SpawnedOp, machine: Machine) -> None:
         self._core: _core.Spawned = core  # type: ignore[assignment]
-        self._op = op
+        self._op = self._spawned_op = op
+        self._owner = weakref.ref(machine)
         self._lock = threading.Lock()
         self._error: BaseException | None = None
+        machine._unretrieved.add(self)
+
+    def __del__(self) -> None:
+        core, machine = self._core, self._owner()
+        if core.unretrieved:
+            log_failure(self._ended())
+        if machine is not None and (not core.done or core.unretrieved):
+            machine._drop(core, self._op)
 
     def running(self) -> bool:
         """Whether it has begun and not ended."""
@@ -105,7 +117,7 @@ class SpawnedRun(Run):
         """An event that happens when the task has ended; poisoned if it ends in any way but by returning."""
         if self._event is None:
             # Of nothing but the core's side: an event that held this run, which holds the event, would never end.
-            self._event = Event(self._core.event(partial(_error_of, self._core, self._op)))
+            self._event = Event(self._core.event(partial(_told, self._core, self._op)))
         return self._event
 
     @property
@@ -131,17 +143,19 @@ class SpawnedRun(Run):
         return f"<Run of spawned task {self._op.name!r}, {self._core.state}>"
 
     def _wait(self, timeout: float | None) -> Any:
-        if not self._core.wait(-1.0 if timeout is None else max(0.0, timeout)):
+        if not self._core.wait(limit(timeout)):
             raise TimeoutError(f"spawned task {self._op.name!r} has not ended in {timeout} s")
+        self._core.retrieve()
         return self._ended()
 
     def _ended(self) -> Any:  # what `result` raises, or None: it may return anything
         with self._lock:
             if self._error is None:
-                self._error = _error_of(self._core, self._op)
+                self._error = error_of(self._core, self._op)
         return self._error
 
     def _call(self, fn: Callable[[Run], object]) -> None:
+        self._core.retrieve()
         try:
             fn(self)
         except Exception:
@@ -168,13 +182,13 @@ def spawn(
     blocking = isinstance(task, PythonTask) and task.blocking
     if not isinstance(place, int):
         core = _core.spawn(machine._core, _OnDevice(task, place), args, event, priority, ANYWHERE, True)
-        return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)))
+        return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)), machine)
     if getattr(task, "stream", None) is not None:
         if place != ANYWHERE:
             raise ValueError(f"{task.name}() takes the stream of a device, so it cannot run on a CPU")
         blocking = True  # waits for the device
     core = _core.spawn(machine._core, task, args, event, priority, place, blocking)
-    return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)))
+    return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)), machine)
 
 
 class _OnDevice:
@@ -194,7 +208,13 @@ class _OnDevice:
         return found
 
 
-def _error_of(core: _core.Spawned, op: SpawnedOp) -> BaseException | None:
+def _told(core: _core.Spawned, op: SpawnedOp) -> BaseException | None:
+    """The same as `error_of`, for somebody who waits for the event of the end."""
+    core.retrieve()
+    return error_of(core, op)
+
+
+def error_of(core: _core.Spawned, op: SpawnedOp) -> BaseException | None:
     """What a task that has ended raises for those who wait, or None."""
     raised: Any = core.exception
     if isinstance(raised, KeyboardInterrupt | SystemExit):

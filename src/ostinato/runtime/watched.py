@@ -1,7 +1,8 @@
-"""Runs with a progress bar."""
+"""Replays that are watched: with a progress bar, or a limit of time."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,21 +10,48 @@ if TYPE_CHECKING:
 
 __all__ = ["watched"]
 
+_INTERVAL = 0.1  # seconds between two looks at the progress
 
-def watched(run: Run, steps: int) -> int:
-    """Show how far a run is until it has ended, and return the number of steps run.
+
+def watched(run: Run, steps: int, progress: bool, limit: float) -> int:
+    """Wait for the end of a run and return the number of steps run.
 
     The calling thread watches, and workers do the steps.
+
+    Parameters
+    ----------
+    progress
+        Whether to show a progress bar.
+    limit
+        Seconds after which the run is cancelled; negative: never.
+
+    Raises
+    ------
+    TimeoutError
+        The run took longer, and was cancelled.
     """
+    try:
+        ended = _watch(run, steps, limit) if progress else run._core.wait(limit)
+    except KeyboardInterrupt:
+        run.cancel()
+        run._core.wait(-1.0)
+        run._core.retrieve()
+        raise
+    late = not ended and run.cancel()
+    if late and run._core.wait(-1.0) and run.cancelled():
+        raise TimeoutError(f"the run did not end within {limit} s and was cancelled after {run.steps_done} steps")
+    return run.result()
+
+
+def _watch(run: Run, steps: int, limit: float) -> bool:
+    """Show how far a run is until it ends or the limit is reached; return whether it has ended."""
     from ostinato.view.progress import progress_bar
 
+    end = time.monotonic() + limit if limit >= 0 else float("inf")
     with progress_bar(steps) as bar:
-        try:
-            while not run._core.wait(0.1):
-                bar.update(run.steps_done)
-        except KeyboardInterrupt:
-            run.cancel()
-            run._core.wait(-1.0)
-            raise
+        while not (ended := run._core.wait(max(0.0, min(_INTERVAL, end - time.monotonic())))):
+            bar.update(run.steps_done)
+            if time.monotonic() >= end:
+                break
         bar.update(run.steps_done)
-    return run.result()
+    return ended
