@@ -92,7 +92,7 @@ def test_parameters_combine_with_their_default(machine):
         ({"facter": 1.0}, TypeError, "no parameter 'facter'"),
         ({}, TypeError, "'needed' has no default"),
         ({"needed": 1.0, "on_error": "never"}, ValueError, "on_error"),
-        ({"needed": 1.0, "steps": -1}, ValueError, "negative"),
+        ({"needed": 1.0, "steps": -1}, ValueError, "at least 0"),
         ({"needed": 1.0, "steps": 1.5}, TypeError, "must be an integer, got 1.5"),
         ({"needed": 1.0, "params": {"needed": 2.0}}, TypeError, "given twice"),
     ],
