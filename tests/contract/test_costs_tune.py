@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from measuring import (
     USER,
     by_variant,
     graph_of,
+    output,
     the_only,
     tune,
     variant,
@@ -451,6 +453,107 @@ def test_what_a_budget_cut_is_measured_next_time(tasks, machine):
     report = tune(graph, machine)["relax"]
     assert variant(report.best) == "quick"
     assert {result.status for result in report.results} == {"ok"}
+
+
+# Interrupted
+
+
+MANY = (
+    "".join(
+        f"""
+@relax.variant()
+def number_{number}(src: ost.Read, dst: ost.Write):
+    note("{number}")
+    slow(0.002)
+    np.multiply(src, 2, out=dst)
+"""
+        for number in range(6)
+    )
+    + """
+@relax.variant()
+def wrong(src: ost.Read, dst: ost.Write):
+    note("wrong")
+    dst[...] = 3
+"""
+)
+
+INTERRUPTED = """
+import sys
+import numpy as np
+import ostinato as ost
+
+def imported():
+    import importlib
+    return importlib.import_module({module!r})
+
+def in_process():
+    exec(open({file!r}).read(), globals())
+    return sys.modules["__main__"]
+
+module = {make}()
+with ost.capture() as graph:
+    module.relax(np.ones(8), np.zeros(8))
+if __name__ == "__main__":
+    with ost.Machine(cpus=1, gpus=0) as machine:
+        report = graph.tune(machine, store={store!r}, progress=False, budget={budget})["relax"]
+    for r in report.results:
+        print(r.candidate.config["variant"], r.status, r.cached, r.miss, sep=",")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "make"),
+    [("SIGKILL", "imported"), ("SIGINT", "in_process"), ("budget", "imported"), ("budget", "in_process")],
+)
+def test_variants_of_a_case_that_was_not_finished_are_not_measured_again(
+    tasks, user, lines, tmp_path, eventually, make, how
+):
+    module = tasks(MANY)
+    about = {"module": module.__name__, "file": module.__file__, "make": make, "store": str(tmp_path / "tune.db")}
+
+    def began():
+        """The variants that were called, in this order."""
+        return list(dict.fromkeys(line.split()[0] for line in lines()))
+
+    first = user(INTERRUPTED.format(**about, budget="ost.Budget(candidates=5)" if how == "budget" else None))
+    if how == "budget":
+        output(first)
+    else:
+        eventually(lambda: len(began()) >= 5 or first.poll() is not None)
+        first.send_signal(getattr(signal, how))
+        first.communicate(timeout=60)
+        assert first.returncode != 0
+    before = began()
+    assert len(before) >= 4
+    second = user(INTERRUPTED.format(**about, budget=None))
+    found = {name: rest for name, *rest in (line.split(",") for line in output(second))}
+    assert set(found) == {"relax", "wrong", *(f"number_{number}" for number in range(6))}
+    assert [name for name, (status, *_) in found.items() if status not in ("ok", "raced")] == ["wrong"]
+    # The one that was being measured, and at kill -9 what had just ended, are measured again.
+    known = ["relax", *(f"number_{name}" for name in before[:-2])]
+    for name in known:
+        assert found[name][1:] == ["True", "None"], (name, found, before)
+    assert found["number_5"][1] == "False"
+
+
+def test_nothing_is_kept_of_a_case_whose_default_failed(tasks, lines, tmp_path):
+    """Why it failed may be gone the next time."""
+    module = tasks(
+        """
+@ost.task
+def relax(src: ost.Read, dst: ost.Write):
+    with open(LOG + ".there") as file:
+        dst[...] = src * 2
+"""
+        + RIGHT
+    )
+    graph, *_ = graph_of(module.relax)
+    report = tune(graph, store=tmp_path / "tune.db")["relax"]
+    assert report.best is None
+    Path(f"{lines.path}.there").touch()
+    report = tune(graph, store=tmp_path / "tune.db")["relax"]
+    assert not any(result.cached for result in report.results)
+    assert {result.status for result in report.results} <= {"ok", "raced"}
 
 
 # Progress

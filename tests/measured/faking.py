@@ -11,6 +11,7 @@ import ostinato as ost
 from ostinato.measured.cases.case import Case
 from ostinato.measured.records.book import candidate_of
 from ostinato.measured.records.lookup import POLICY
+from ostinato.measured.records.unfinished import Keeping
 from ostinato.measured.reports import Reports
 from ostinato.measured.tune_graph import Measuring, tune_graph
 from ostinato.tune.outcome import OpOutcome
@@ -25,7 +26,9 @@ class Fake:
         self.measured: list[str] = []
         self.before: Callable[[Case], None] = lambda case: None
 
-    def __call__(self, case: Case, *, rtol: float, budget: ost.Budget | None) -> ost.Report:
+    def __call__(
+        self, case: Case, *, rtol: float, budget: ost.Budget | None, keeping: Keeping | None = None
+    ) -> ost.Report:
         self.before(case)
         self.measured.append(case.label)
         labels = [variant.label for variant in case.variants] or [case.label]

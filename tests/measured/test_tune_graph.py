@@ -20,6 +20,7 @@ from measured.tasks import add, relax
 from ostinato.graph.variant import Variant
 from ostinato.measured.cases.case import Case
 from ostinato.measured.records import book as book_module
+from ostinato.measured.records.unfinished import Keeping
 from ostinato.tune.store.store import Store
 
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (190.0, 200.0, 210.0)}
@@ -176,7 +177,9 @@ def test_measuring_is_told_what_is_left(path: Path) -> None:
     seen: list[ost.Budget | None] = []
 
     class Told(Fake):
-        def __call__(self, case: Case, *, rtol: float, budget: ost.Budget | None) -> ost.Report:
+        def __call__(
+            self, case: Case, *, rtol: float, budget: ost.Budget | None, keeping: Keeping | None = None
+        ) -> ost.Report:
             seen.append(budget)
             assert rtol == 0.25
             return super().__call__(case, rtol=rtol, budget=budget)
@@ -249,7 +252,7 @@ def test_two_processes_tune_one_graph_at_once(path: Path) -> None:
 def test_a_named_store_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no store")
     fake = Fake()
-    for path in (tmp_path / "file", tmp_path / "none" / "tune.db", tmp_path):
+    for path in (tmp_path / "file", tmp_path / "file" / "tune.db", tmp_path):
         with pytest.raises(ost.TuningError, match=str(path)):
             tune(graph_of(), fake, path)
     assert not fake.measured

@@ -130,9 +130,9 @@ def test_places_where_no_file_can_be_are_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"is a directory; name a file in it, such as .*tune\.db"):
         Store(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"the directory .*file for the store cannot be made .*store="):
+    with pytest.raises(StoreError, match=r"file/tune\.db cannot be opened: its directory cannot be made .*store="):
         Store(tmp_path / "file" / "tune.db")
-    with pytest.raises(StoreError, match=r"the directory .*inner for the store cannot be made .*store="):
+    with pytest.raises(StoreError, match=r"inner/tune\.db cannot be opened: its directory cannot be made .*store="):
         Store(tmp_path / "file" / "inner" / "tune.db")
 
 

@@ -22,6 +22,7 @@ from ostinato.measured.measuring.leased import on_record
 from ostinato.measured.records.book import Book, candidate_of, checked_of, recorded
 from ostinato.measured.records.lookup import POLICY, Known
 from ostinato.measured.records.record import Record
+from ostinato.measured.records.unfinished import Keeping
 from ostinato.measured.reports import Reports
 from ostinato.tune import worker
 from ostinato.tune.limits import positive
@@ -40,9 +41,9 @@ __all__ = ["Measuring", "tune_graph"]
 
 
 class Measuring(Protocol):
-    """Measures a case, within a budget."""
+    """Measures a case, within a budget, and keeps what it measures as it goes."""
 
-    def __call__(self, case: Case, *, rtol: float, budget: Budget | None) -> Report: ...
+    def __call__(self, case: Case, *, rtol: float, budget: Budget | None, keeping: Keeping | None) -> Report: ...
 
 
 Opening: TypeAlias = Callable[
@@ -138,10 +139,11 @@ class _Tuning:
             return _cancelled(case)
         known = self._book.find(case)
         told = self._book.tells(case)  # asked before anything is called, which may change what it closes over
-        report = measure(case, rtol=self._rtol, budget=self._limit.left())
+        keeping = self._book.keeping(case, self._rtol)
+        report = measure(case, rtol=self._rtol, budget=self._limit.left(), keeping=keeping)
         self._limit.count(len(report.results))
         for result in report.results:
-            result.miss = known.differs
+            result.miss = None if result.cached else known.differs
         record = recorded(case, report, self._rtol)
         if record is not None:
             if not told:
@@ -234,8 +236,8 @@ def _session(
             measure_device(device)
     with Session(processors, policy=POLICY, progress=progress, init=init, accelerators=devices) as session:
 
-        def measured(case: Case, *, rtol: float, budget: Budget | None) -> Report:
-            return measure(case, session=session, rtol=rtol, budget=budget)
+        def measured(case: Case, *, rtol: float, budget: Budget | None, keeping: Keeping | None) -> Report:
+            return measure(case, session=session, rtol=rtol, budget=budget, keeping=keeping)
 
         yield measured
 

@@ -134,6 +134,7 @@ class Tuner:
         budget: float | Budget | None = None,
         anew: bool = False,
         data: str | os.PathLike[str] | None = None,
+        known: Known | None = None,
     ) -> Report:
         """Measure candidates and return what was found.
 
@@ -159,6 +160,8 @@ class Tuner:
         data
             What a candidate's `setup` gets besides the key, as a second argument: the path of a file with the problem,
             say. Not part of the key of stored results.
+        known
+            What answers for candidates, and is told of them, in place of this tuner's store.
 
         Raises
         ------
@@ -188,7 +191,12 @@ class Tuner:
         path = None if data is None else os.fspath(data)
         with self._alone():
             self._check()
-            return self._search(op, problem, strategy, default, check, budget or Budget(), anew, path)
+            return self._search(op, problem, strategy, default, check, budget or Budget(), anew, path, known)
+
+    @property
+    def limits(self) -> tuple[float, int | None]:
+        """The seconds and the bytes that a candidate may take."""
+        return self._timeout, self._memory
 
     def close(self) -> None:
         """End the workers and close the store; once more does nothing."""
@@ -211,24 +219,26 @@ class Tuner:
         budget: Budget,
         anew: bool,
         data: str | None,
+        known: Known | None,
     ) -> Report:
         if not self._clean:  # an interrupt came while the last search was being ended
             self._clear()
         default_id = None if default is None else default.id
         race = Race(default=None, policy=self._policy)
         there = environment(self._devices)
-        stored = None
-        if self._store is not None:
-            stored = self._store.search(op, key, there, dataclasses.asdict(self._policy))
-        known = Known(
-            op,
-            stored,
-            Sources(verify),
-            answers=not anew,
-            seconds=self._timeout,
-            memory=self._memory,
-            note=self._progress.note,
-        )
+        if known is None:
+            stored = None
+            if self._store is not None:
+                stored = self._store.search(op, key, there, dataclasses.asdict(self._policy))
+            known = Known(
+                op,
+                stored,
+                Sources(verify),
+                answers=not anew,
+                seconds=self._timeout,
+                memory=self._memory,
+                note=self._progress.note,
+            )
         alike = len({(device.model, device.driver, device.simulation) for device in self._devices}) == 1
         ledger = Ledger(op, default_id, alike, race, self._progress)
         intake = Intake(strategy, default, budget.candidates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice
     from ostinato.graph.variant import Variant
     from ostinato.measured.cases.case import Case
+    from ostinato.measured.records.unfinished import Keeping, Kept
     from ostinato.tune.candidate import Candidate
     from ostinato.tune.lease.device import Device
     from ostinato.tune.policy import Budget, Policy
@@ -54,6 +56,7 @@ def measure_in_process(
     budget: Budget,
     progress: Progress,
     on: UsableDevice | None = None,
+    keeping: Keeping | None = None,
 ) -> Report:
     """Measure the variants of a case on the calling thread, which has the device to itself meanwhile.
 
@@ -70,8 +73,13 @@ def measure_in_process(
         Whose lease is taken; the thread is bound to its core while samples are taken.
     policy, rtol, budget, progress
         How variants are measured, what part outputs may differ by, what all may take, and who is told.
+    keeping
+        As for `measure`.
     """
-    search = _Search(case, candidates, device, policy, rtol, budget, progress, on)
+    kept = None
+    if keeping is not None:
+        kept = keeping(default=candidates[0].id if case.has_default else None, seconds=math.inf)
+    search = _Search(case, candidates, device, policy, rtol, budget, progress, on, kept)
     report = None
     progress.begin(case.label, len(candidates))
     try:
@@ -79,6 +87,8 @@ def measure_in_process(
         report = search.report()
         return report
     finally:
+        if kept is not None:
+            kept.commit(last=True)
         progress.end(report)
 
 
@@ -93,8 +103,10 @@ class _Search:
         budget: Budget,
         progress: Progress,
         on: UsableDevice | None,
+        kept: Kept | None,
     ) -> None:
         self._case = case
+        self._kept = kept
         self._on = on
         self._trials = [Trial(candidate) for candidate in candidates]
         self._variants: dict[str, Variant] = {
@@ -164,8 +176,7 @@ class _Search:
         for trial in self._trials[: self._most]:
             if self._spent:
                 return
-            outcome = self._measure(trial, self._policy, "measure")
-            self._ledger.record(trial, outcome, self._device.name)
+            outcome = self._known(trial) or self._screened(trial)
             wrong = outcome.status not in (Status.OK, Status.CONTENDED)
             if wrong and self._case.has_default and trial is self._trials[0]:
                 self._cancel(Status.INVALID, "there is nothing to compare with: the default failed")
@@ -174,7 +185,25 @@ class _Search:
                 contended.append(trial)
         for trial in (*contended, *self._ledger.revived()):
             if not self._spent:
-                self._ledger.record(trial, self._measure(trial, self._policy, "measure"), self._device.name)
+                self._screened(trial)
+
+    def _known(self, trial: Trial) -> Outcome | None:
+        """Return what a variant came to when the case was begun before; None if it must be measured."""
+        found = None if self._kept is None else self._kept.find(trial)
+        if found is None:
+            return None
+        device, outcome = found
+        self._ledger.record(trial, outcome, device, cached=True)
+        return outcome
+
+    def _screened(self, trial: Trial) -> Outcome:
+        """Measure a variant, and keep what it came to unless the budget cut it short."""
+        outcome = self._measure(trial, self._policy, "measure")
+        self._ledger.record(trial, outcome, self._device.name)
+        if self._kept is not None and not self._spent:
+            self._kept.add(trial, outcome, self._device.name)
+            self._kept.commit()
+        return outcome
 
     def _settle(self) -> None:
         """Measure the finalists in turns; as in a search, no longer than all before, once it can be told who won."""

@@ -8,14 +8,17 @@ from ostinato.measured.measuring.comparison import Incomparable
 from ostinato.measured.measuring.problem import Unmeasurable
 from ostinato.measured.measuring.shipment import Shipment, Stale, Unshippable
 from ostinato.measured.measuring.subject import Failure, MemoryFailure
+from ostinato.measured.measuring.worker import write_passed
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.process.scratch import Scratch
 from ostinato.tune.status import Status
+from ostinato.tune.trial import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ostinato.measured.cases.case import Case
+    from ostinato.measured.records.unfinished import Keeping
     from ostinato.tune.policy import Budget
     from ostinato.tune.report.report import Report
     from ostinato.tune.tuner import Tuner
@@ -40,6 +43,7 @@ def measure_isolated(
     tuner: Callable[[], Tuner],
     rtol: float,
     budget: Budget,
+    keeping: Keeping | None = None,
 ) -> Report:
     """Measure the variants of a case in a worker process: whatever they do there costs them no more than their result.
 
@@ -53,6 +57,8 @@ def measure_isolated(
         Gives the tuner whose worker it is.
     rtol, budget
         What part outputs may differ by, and what all may take.
+    keeping
+        As for `measure`.
 
     Raises
     ------
@@ -70,14 +76,23 @@ def measure_isolated(
     try:
         directory = scratch.directory("case")
         shipment.write(directory)
-        report = tuner().tune(
+        default, verify = calls[0], f"{_WORKER}:check" if len(calls) > 1 else None
+        measuring = tuner()
+        kept = None
+        if keeping is not None:
+            seconds, memory = measuring.limits
+            kept = keeping(default=default.id, said=_SAID, verify=verify, seconds=seconds, memory=memory)
+            if kept.find(Trial(default)) is not None:
+                write_passed(directory)
+        report = measuring.tune(
             case.label,
             calls,
             key=case.key,
-            default=calls[0],
-            verify=f"{_WORKER}:check" if len(calls) > 1 else None,
+            default=default,
+            verify=verify,
             budget=budget,
             data=directory,
+            known=kept,
         )
     finally:
         scratch.remove()

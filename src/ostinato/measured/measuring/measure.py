@@ -25,6 +25,7 @@ from ostinato.tune.tuner import Tuner
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice
     from ostinato.measured.cases.case import Case
+    from ostinato.measured.records.unfinished import Keeping
     from ostinato.tune.lease.device import Device
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
@@ -119,7 +120,14 @@ class Session:
         self.close()
 
 
-def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget | None = None) -> Report:
+def measure(
+    case: Case,
+    *,
+    session: Session,
+    rtol: float = 0.0,
+    budget: Budget | None = None,
+    keeping: Keeping | None = None,
+) -> Report:
     """Measure every variant of a case and return what was found.
 
     The message of each result says where it was measured, and why if that was in this process.
@@ -134,6 +142,8 @@ def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget |
         By what part floating-point numbers may differ from the default's; 0: not by a bit.
     budget
         What it may take.
+    keeping
+        Makes what keeps the variants as they are measured, and knows those of a time before; None: nothing does.
 
     Returns
     -------
@@ -155,7 +165,7 @@ def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget |
         session.check_shippable(case)
         if not case.variants:
             raise Unshippable("it is no task")
-        report = measure_isolated(case, candidates, tuner=session.tuner, rtol=rtol, budget=budget)
+        report = measure_isolated(case, candidates, tuner=session.tuner, rtol=rtol, budget=budget, keeping=keeping)
         where = "measured in a worker process"
     except Unshippable as why:
         on = session.accelerators.get(case.kind)
@@ -168,6 +178,7 @@ def measure(case: Case, *, session: Session, rtol: float = 0.0, budget: Budget |
             budget=budget,
             progress=session.progress,
             on=on,
+            keeping=keeping,
         )
         where = f"measured in this process: {why}"
     _say_where(report, where)

@@ -14,7 +14,7 @@ from ostinato.measured.measuring.shipment import Received, receive
 from ostinato.measured.measuring.subject import Subject
 from ostinato.runtime.machine import Machine
 
-__all__ = ["Inputs", "check", "setup", "subject"]
+__all__ = ["Inputs", "check", "setup", "subject", "write_passed"]
 
 _PASSED = "default-passed"
 
@@ -58,15 +58,19 @@ class _Compared(Subject):
             It failed.
         """
         inputs = self._inputs
-        marker = os.path.join(inputs.directory, _PASSED)
         is_default = self._variant is inputs.case.variants[0]
-        if not is_default and not os.path.exists(marker):
+        if not is_default and not os.path.exists(os.path.join(inputs.directory, _PASSED)):
             raise Incomparable("there is nothing to compare with: the default failed")
         found = inputs.comparison.difference(self._variant)
         if is_default:
-            with open(marker, "wb"):
-                pass
+            write_passed(inputs.directory)
         return found
+
+
+def write_passed(directory: str) -> None:
+    """Say, in the directory of a case, that its default works, so that variants can be compared with it."""
+    with open(os.path.join(directory, _PASSED), "wb"):
+        pass
 
 
 def setup(key: dict[str, Any], directory: str) -> Inputs:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,8 +20,9 @@ from ostinato.measured.cases.circumstance import Checked, Circumstances
 from ostinato.measured.records.lookup import POLICY, Known, Lookup
 from ostinato.measured.records.memory import remember
 from ostinato.measured.records.record import Record, operation_of
+from ostinato.measured.records.unfinished import Keeping, Kept, operation_of_variants
 from ostinato.tune.candidate import Candidate
-from ostinato.tune.canonical import plain
+from ostinato.tune.canonical import digest, plain
 from ostinato.tune.lease.device import Device
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import outcome_of, result_of
@@ -163,6 +165,21 @@ class Book:
     def tells(self, case: Case) -> bool:
         """Whether another process can tell what the variants of a case are."""
         return self._lookups[case.kind].source(case.compared) is not None
+
+    def keeping(self, case: Case, rtol: float) -> Keeping | None:
+        """Return what makes a `Kept` for a case; None where the store cannot know its variants, or is not open."""
+        lookup = self._lookups[case.kind]
+        source = lookup.source(case.compared)
+        if self._store is None or source is None or len(case.compared) < 2:
+            return None
+        operation, policy = operation_of_variants(case.key["task"]), dataclasses.asdict(POLICY)
+        try:
+            stored = self._store.search(operation, case.key, lookup.environment, policy)
+        except StoreError as error:
+            self._fail(error, False)
+            return None
+        compared = digest([source, rtol, checked_of(case).plain()])
+        return partial(Kept, case.label, stored, compared, lookup.device.name, note=self._note)
 
     def open(self) -> None:
         """Open the store to be written, and make it where there is none.

@@ -119,8 +119,8 @@ def connect(path: Path) -> sqlite3.Connection:
         os.makedirs(path.parent, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"the directory {path.parent} for the store cannot be made ({error.strerror}); name another with store= "
-            "or OSTINATO_CACHE_DIR"
+            f"the store {path} cannot be opened: its directory cannot be made ({error.strerror}); name another with "
+            "store= or OSTINATO_CACHE_DIR"
         ) from error
     with naming(path):
         connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
