@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ostinato.graph.param import STEP as step
     from ostinato.graph.ring import ring
     from ostinato.graph.task import task
+    from ostinato.graph.token import token
     from ostinato.include_path import get_include
     from ostinato.runtime.compile_function import compile
     from ostinato.runtime.machine import Machine
@@ -90,6 +91,7 @@ __all__ = [
     "ring",
     "step",
     "task",
+    "token",
     "until",
 ]
 
@@ -125,6 +127,7 @@ _HOMES = {
         "ring",
         "step",
         "task",
+        "token",
         "until",
     ],
     "ostinato.include_path": ["get_include"],

@@ -130,7 +130,7 @@ def test_values(graph, barrier):
         with pytest.raises(TypeError):
             graph.arrive(barrier, value=wrong)
     for wrong in (ring, ring[0]):
-        with pytest.raises(GraphError, match="value of arrive"):
+        with pytest.raises(TypeError, match="value of arrive"):
             graph.arrive(barrier, value=wrong)
 
 

@@ -150,7 +150,7 @@ def test_a_default_that_is_never_the_same_is_timed_and_kept(session: Session) ->
 
 def test_what_cannot_be_copied_is_not_touched(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "file"
-    report = measure(case_of(lambda: misbehaving.writes_a_file(str(path))), session=session)
+    report = measure(case_of(lambda: misbehaving.writes_a_file(ost.token(str(path)))), session=session)
     assert (statuses(report), report.best) == ({"writes_a_file": "invalid"}, None)
     assert "changes an argument, a str, that cannot be copied" in report.results[0].message
     assert not path.exists()

@@ -72,7 +72,7 @@ def with_values(op: Op, values: Mapping[str, object]) -> Body:
 
     if isinstance(body, PythonCall):
         if any(isinstance(arg, Param) for arg in body.args):
-            return PythonCall(body.task, tuple(map(value, body.args)), body.keywords)
+            return body.with_args(map(value, body.args))
     elif isinstance(body, NativeCall):
         if any(isinstance(arg, Param) for arg in body.args):
             kinds = body.task.kinds

@@ -213,5 +213,5 @@ def _identities(key: object) -> list[object]:
 
 def _called(body: Body) -> object:
     if isinstance(body, PythonCall):
-        return id(body.function)
+        return id(body.task.function)
     return id(body.task) if isinstance(body, NativeCall) else None

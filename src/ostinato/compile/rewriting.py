@@ -70,7 +70,7 @@ def _body(body: Body, instead: dict[int, Operand]) -> Body:
         return instead.get(id(operand), operand)
 
     if isinstance(body, PythonCall):
-        return PythonCall(body.task, tuple(map(new, body.args)), body.keywords)
+        return body.with_args(map(new, body.args))
     if isinstance(body, NativeCall):
         return NativeCall(body.task, tuple(map(new, body.args)))
     if isinstance(body, Until):

@@ -9,6 +9,7 @@ from ostinato.graph.op import Op, previous
 from ostinato.graph.param import STEP as step
 from ostinato.graph.ring import ring
 from ostinato.graph.task import task
+from ostinato.graph.token import token
 
 __all__ = [
     "Graph",
@@ -27,5 +28,6 @@ __all__ = [
     "ring",
     "step",
     "task",
+    "token",
     "until",
 ]

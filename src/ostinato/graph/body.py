@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ostinato.graph.packing import Packing, pack
 from ostinato.graph.stream import split
 
 if TYPE_CHECKING:
@@ -39,20 +40,40 @@ class PythonCall:
     """A call of a Python function, that of `task`.
 
     `args` are the positional, then the keyword values, in the order of a vectorcall; `keywords` names the latter.
-    Each is an `Operand`, a `Param`, `STEP`, `STREAM`, or a plain object that is passed as it is.
+    Each is an `Operand`, a `Param`, `STEP`, `STREAM`, or a plain object that is passed as it is. Where arguments are
+    containers, `args` are what these hold, `packing` says how the arguments are made of it, and `keywords` is empty.
     """
 
-    __slots__ = ("args", "keywords", "task")
+    __slots__ = ("args", "keywords", "packing", "task")
 
-    def __init__(self, task: PythonTask, args: tuple[object, ...], keywords: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        task: PythonTask,
+        args: tuple[object, ...],
+        keywords: tuple[str, ...] = (),
+        packing: Packing | None = None,
+    ) -> None:
         self.task = task
         self.args = args
         self.keywords = keywords
+        self.packing = packing
+
+    @classmethod
+    def of(cls, task: PythonTask, values: tuple[object, ...], keywords: tuple[str, ...]) -> PythonCall:
+        """Return a call with values among which there are containers."""
+        leaves, packing = pack(values, keywords)
+        return cls(task, leaves, (), packing)
+
+    def with_args(self, args: Iterable[object]) -> PythonCall:
+        """Return the same call with other `args`."""
+        return PythonCall(self.task, tuple(args), self.keywords, self.packing)
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What is called."""
-        return self.task.function
+        """What is called with `args`: the task's function, or what makes containers of them and calls that."""
+        if self.packing is None:
+            return self.task.function
+        return self.packing.called(self.task.name, self.task.function)
 
     @property
     def releases_gil(self) -> bool:
@@ -76,7 +97,13 @@ class PythonCall:
 
     def given(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the positional and the keyword values, as the call gave them: without the stream."""
-        return split(self.args, self.keywords)
+        return split(*self.arguments())
+
+    def arguments(self) -> tuple[tuple[object, ...], tuple[str, ...]]:
+        """Return the positional, then the keyword values, a `Container` for each container, and the keywords."""
+        if self.packing is None:
+            return self.args, self.keywords
+        return self.packing.arguments(self.args), self.packing.keywords
 
 
 class NativeCall:

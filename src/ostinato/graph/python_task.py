@@ -7,10 +7,12 @@ from typing import Any
 
 from ostinato.graph.access import Access
 from ostinato.graph.body import PythonCall
+from ostinato.graph.containers import Container, walk
 from ostinato.graph.formal import ACCESS, Formal, by_place
 from ostinato.graph.operand import Operand
 from ostinato.graph.recordable import Recordable
-from ostinato.graph.recorder import PLAIN, Recorder
+from ostinato.graph.recorder import Recorder
+from ostinato.graph.refusal import PLAIN, is_value
 from ostinato.graph.stream import StreamPlace, is_stream
 
 __all__ = ["PythonTask", "modes_of", "name_of"]
@@ -22,6 +24,9 @@ class PythonTask(Recordable):
     The stream of a device is not among these arguments: `stream` says where the callable takes it. `pure` says that it
     does nothing but what its arguments show, so that it may be called to be measured or compared.
     """
+
+    optional: Mapping[str, object] = {}
+    """Parameters that declare an access, and have a default that is no array; then a call may leave out the array."""
 
     __slots__ = ("blocking", "function", "launch_only", "modes", "name", "pure", "releases_gil", "stream")
 
@@ -52,16 +57,18 @@ class PythonTask(Recordable):
     ) -> tuple[PythonCall, tuple[Operand, ...]]:
         modes = self.modes
         keywords: tuple[str, ...] = ()
-        if kwargs or len(args) != len(modes):
+        if kwargs or len(args) != len(modes) or self.optional:
             args, keywords, modes = self.complete(args, kwargs)
+        packed = False
         values: list[Any] = []
-        operands: list[Operand] = []
+        operands: list[Any] = []
         known = recorder.known
         for value, mode in zip(args, modes, strict=True):
             if mode:
-                operand = known[mode].get(id(value))
+                operand: Operand | Container | None = known[mode].get(id(value))
                 if operand is None:
-                    operand = recorder.operand(value, mode, self.label, len(values))
+                    operand = recorder.argument(value, mode, self.label, len(values))
+                    packed = packed or type(operand) is Container
                 operands.append(operand)
                 values.append(operand)
             else:
@@ -72,6 +79,9 @@ class PythonTask(Recordable):
         accesses = arguments if len(operands) == len(values) else tuple(operands)
         if self.stream is not None:
             arguments, keywords = self.stream.with_stream(arguments, keywords)
+        if packed:
+            call = PythonCall.of(self, arguments, keywords)
+            return call, tuple(leaf for each in operands for leaf in walk(each) if type(leaf) is Operand)
         return PythonCall(self, arguments, keywords), accesses
 
     def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> PythonCall:
@@ -79,11 +89,13 @@ class PythonTask(Recordable):
         if keywords or len(args) != len(modes):
             modes = self.modes_for(len(args), keywords)
         for place, (value, mode) in enumerate(zip(values, modes, strict=True)):
-            if (value.mode if type(value) is Operand else 0) != mode:
+            given = {leaf.mode for leaf in walk(value) if type(leaf) is Operand} or {0}
+            if given != {mode} and not (mode and is_value(value)):  # that of an optional parameter
                 raise TypeError(f"{self.label(place)} is {ACCESS[mode]}, but the call recorded passes {value!r}")
         if self.stream is not None:
             values, keywords = self.stream.with_stream(values, keywords)
-        return PythonCall(self, values, keywords)
+        packed = any(type(value) is Container for value in values)
+        return PythonCall.of(self, values, keywords) if packed else PythonCall(self, values, keywords)
 
     def modes_for(self, count: int, keywords: tuple[str, ...]) -> tuple[int, ...]:
         """Return the modes of a call with so many positional values, and with these keywords."""

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array, as_ndarray, is_array
+from ostinato.graph.containers import Container, Path, is_container, mapped, opaque, place_in, walk
 from ostinato.graph.context import current_guard
 from ostinato.graph.guard import Guard, is_writable
 from ostinato.graph.op import Op, Port
 from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import FreeParam, Param, Params, Step
+from ostinato.graph.refusal import array_in, holds_arrays, is_accessed, is_constant, refusal_of
 from ostinato.graph.ring import Ring, RingElement
+from ostinato.graph.token import Token
 from ostinato.graph.tracer import Tracer
 
-__all__ = ["PLAIN", "Label", "Recorder"]
-
-PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), np.float64, np.float32, np.int64})
-"""Types that need no look at whether they are plain values."""
+__all__ = ["Label", "Recorder"]
 
 Label: TypeAlias = Callable[[int], str]
 """Says what the argument at a place is, for messages."""
@@ -41,15 +41,35 @@ class Recorder:
         That of the capture that records here; None when none does.
     """
 
-    __slots__ = ("_arrays", "_rings", "guard", "known", "native", "params")
+    __slots__ = ("_arrays", "_rings", "_tokens", "guard", "known", "native", "params")
 
     def __init__(self) -> None:
         self.params = Params()
         self.guard: Guard | None = None
         self.known: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
         self.native: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
+        self._tokens: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
         self._arrays: dict[int, tuple[object, Array]] = {}  # for what is no ndarray itself
         self._rings: dict[int, Ring] = {}
+
+    def argument(self, value: object, mode: int, label: Label, place: int) -> Operand | Container:
+        """Return what a call records of an argument that it accesses: an operand, or a container of operands.
+
+        Raises
+        ------
+        TypeError
+            It can be neither an array nor a token.
+        """
+        if isinstance(value, Token):
+            return self._token(value.value, mode)
+        if not is_container(value):
+            operand = self.operand(value, mode, label, place)
+            if not operand.arrays:
+                self._check_token(value, label, place)
+                if not opaque(value):  # which may hold arrays when it is passed again
+                    self.known[mode][id(value)] = operand
+            return operand
+        return self._container(value, mode, label, place) if holds_arrays(value) else self._token(value, mode)
 
     def operand(self, value: object, mode: int, label: Label, place: int) -> Operand:
         """Return the operand for an argument: an array, a ring element, or a token."""
@@ -67,8 +87,10 @@ class Recorder:
             return self.operand(value.real(), mode, label, place)
         else:
             array = self._array(value, label, place)
+            if array is None:
+                return self._token(value, mode)
             operand = Operand(value, array, None, mode)
-            writable = array is None or (self._hold(array) if _is_held(value) else array.flags.writeable)
+            writable = self._hold(array) if _is_held(value) else array.flags.writeable
         if mode & WRITE and not writable:
             raise GraphError(f"{label(place)} is written, but the array passed is read-only")
         self.known[mode][id(value)] = operand
@@ -105,11 +127,18 @@ class Recorder:
             return self.own_param(value, label, place)
         if isinstance(value, Op | Port):
             raise TypeError(f"{label(place)}: {value._why()}")
-        elif isinstance(value, RingElement | Ring) or is_array(value):
-            raise GraphError(
-                f"{label(place)} is an array, but the task does not say how it uses it; "
-                "declare the parameter ost.Read, ost.Write or ost.ReadWrite, by annotation or in access="
+        if isinstance(value, RingElement | Ring | memoryview) or is_array(value):
+            raise TypeError(f"{label(place)} is an array, {_UNDECLARED}")
+        if isinstance(value, Token):
+            raise TypeError(f"{label(place)} is a token, {_UNDECLARED}")
+        found = array_in(value)
+        if isinstance(found, Param | Step | Op | Port):
+            raise TypeError(
+                f"{label(place)} is a {type(value).__name__} that holds {found!r}: pass that as an argument of its "
+                "own, or beside arrays in a container that the task declares an access for"
             )
+        if found is not None:
+            raise TypeError(f"{label(place)} is a {type(value).__name__} that holds an array, {_UNDECLARED}")
         return value
 
     def own_param(self, value: Param, label: Label, place: int) -> Param:
@@ -136,6 +165,48 @@ class Recorder:
                     self._hold_ring(operand.ring.ring)
                 elif operand.array is not None and _is_held(operand.value):
                     self._hold(operand.array)
+
+    def _container(self, value: object, mode: int, label: Label, place: int) -> Container:
+        """Return a container with operands in place of its arrays, and of other objects that tasks could share."""
+
+        def enter(part: object, path: Path) -> bool:
+            if not holds_arrays(part):
+                return False
+            if any(id(part) in tokens for tokens in self._tokens):
+                raise GraphError(
+                    f"{label(place)}{place_in(path)} is a {type(part).__name__} that was recorded as a token, and "
+                    "holds arrays now. Pass ost.token(...) of it in all calls, or another container"
+                )
+            return True
+
+        def leaf(part: object, path: Path) -> object:
+            if is_constant(part) or isinstance(part, Step):
+                return part
+
+            def labelled(place: int) -> str:
+                return label(place) + place_in(path)
+
+            if isinstance(part, Param):
+                return self.own_param(part, labelled, place)
+            return self.argument(part, mode, labelled, place)
+
+        found = mapped(value, label(place), enter, leaf)
+        if not any(isinstance(part, Operand) for part in walk(found)):
+            raise TypeError(f"{label(place)} must hold an array, got a {type(value).__name__} of parameters only")
+        return cast("Container", found)
+
+    def _check_token(self, value: object, label: Label, place: int) -> None:
+        """Raise unless an object that is no array is a token."""
+        why = refusal_of(value)
+        if why is not None:
+            raise TypeError(f"{label(place)} {why}")
+        if any(map(is_accessed, opaque(value))):
+            raise TypeError(f"{label(place)} is a {type(value).__name__} of arrays: {_OPAQUE_HINT}")
+
+    def _token(self, value: object, mode: int) -> Operand:
+        """Return the operand of an object that is a token."""
+        tokens = self._tokens[mode]
+        return tokens.setdefault(id(value), Operand(value, None, None, mode))
 
     def _array(self, value: object, label: Label, place: int) -> Array | None:
         if isinstance(value, Param | Step | Ring):
@@ -171,6 +242,11 @@ def _is_held(value: object) -> bool:
     return isinstance(value, np.ndarray)
 
 
+_UNDECLARED = (
+    "but the task does not say how it uses it; declare the parameter ost.Read, ost.Write or ost.ReadWrite, by "
+    "annotation or in access="
+)
+_OPAQUE_HINT = "pass a list, tuple or dict of them, or ost.token(...) of the object"
 _RING_HINT = "; pass an element of it, as in u[0]"
 
 

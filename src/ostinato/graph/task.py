@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.registry import any_allocations
 from ostinato.graph.access import annotated_mode, declared_modes, signature_of
 from ostinato.graph.arrays import as_ndarray
+from ostinato.graph.containers import Container, Path, is_container, mapped
 from ostinato.graph.context import current
 from ostinato.graph.eager import Use, call_python
 from ostinato.graph.formal import Formal, filled_in, plain
 from ostinato.graph.operand import READ, WRITE
+from ostinato.graph.packing import pack
 from ostinato.graph.python_task import PythonTask, name_of
 from ostinato.graph.recordable import importable_name, refuse_placeholder
-from ostinato.graph.recorder import PLAIN
+from ostinato.graph.refusal import PLAIN, holds_arrays, is_constant, is_value, refusal_of
 from ostinato.graph.stream import stream_parameter
+from ostinato.graph.token import Token
 
 if TYPE_CHECKING:
     from ostinato.graph.calling import Calling
@@ -69,6 +71,11 @@ class Task(PythonTask, Generic[P, R]):
         )
         self._plain = plain(self._parameters)
         self._shapes: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}  # modes of calls that were looked at
+        self.optional = {
+            each.name: each.default
+            for each in self._parameters
+            if self._mode_of[each.name] and each.default is not each.empty and is_value(each.default)
+        }
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
         super().__init__(function, modes, title, releases_gil, blocking, launch_only, place, pure)
 
@@ -76,18 +83,7 @@ class Task(PythonTask, Generic[P, R]):
         graph = current()
         if graph is not None:
             return graph.record(self, args, kwargs, sys._getframe(1))
-        if self.stream is not None or (any_allocations() and _has_device_array((*args, *kwargs.values()))):
-            return self._call_elsewhere(args, kwargs)
-        modes = self.modes
-        count = len(modes)
-        passed = [
-            self._passed(value, modes[place] if place < count else self._extra_mode())
-            for place, value in enumerate(args)
-        ]
-        if not kwargs:
-            return self.function(*passed)
-        named = {key: self._passed(value, self._keyword_mode(key)) for key, value in kwargs.items()}
-        return self.function(*passed, **named)
+        return self._call_at_once(args, kwargs)
 
     __call__: Calling[P, R] = _call  # type: ignore[assignment]
 
@@ -105,7 +101,7 @@ class Task(PythonTask, Generic[P, R]):
     ) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[int, ...]]:
         values = filled_in(self._plain, args, kwargs) if self._plain else None
         if values is not None:
-            return values, (), self.modes
+            return values, (), self._without_defaults(values, (), self.modes)
         if self.stream is not None:
             self.stream.refuse_given(self.name, args, kwargs)
         try:
@@ -114,7 +110,22 @@ class Task(PythonTask, Generic[P, R]):
             raise TypeError(f"{self.name}(): {error}") from None
         bound.apply_defaults()
         positional, named = bound.args, bound.kwargs
-        return (*positional, *named.values()), tuple(named), self._modes_of(len(positional), named)
+        values, keywords = (*positional, *named.values()), tuple(named)
+        return values, keywords, self._without_defaults(values, keywords, self._modes_of(len(positional), named))
+
+    def _without_defaults(
+        self, values: tuple[Any, ...], keywords: tuple[str, ...], modes: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Return the modes of a call; a default that is no array, such as None, is a plain value."""
+        if not self.optional:
+            return modes
+        names = [each.name for each in self._positional[: len(values) - len(keywords)]]
+        names += [""] * (len(values) - len(keywords) - len(names)) + [*keywords]
+        nothing = object()
+        return tuple(
+            0 if self.optional.get(name, nothing) is value else mode
+            for name, value, mode in zip(names, values, modes, strict=True)
+        )
 
     def modes_for(self, count: int, keywords: tuple[str, ...]) -> tuple[int, ...]:
         modes = self._shapes.get((count, keywords))
@@ -152,32 +163,79 @@ class Task(PythonTask, Generic[P, R]):
             for each in self._parameters
         )
 
-    def _call_elsewhere(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run at once, on a device, or with copies of arrays of devices."""
-        values, keywords, modes = self.complete(args, kwargs)
-        passed: list[Any] = []
-        for place, (value, mode) in enumerate(zip(values, modes, strict=True)):
-            refuse_placeholder(value, self.name)
-            array = as_ndarray(value) if mode and (self.stream is not None or isinstance(value, DeviceArray)) else None
-            if array is not None and mode & WRITE and not array.flags.writeable:
-                raise ValueError(f"{self.label(place)} is written, but the array passed is read-only")
-            passed.append(self._passed(value, mode) if array is None else Use(value, array, mode))
-        arguments = tuple(passed)
+    def _call_at_once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run in the calling thread, on a device, or with copies of arrays of devices."""
+        arguments, keywords = self.passed(args, kwargs)
         if self.stream is not None:
             arguments, keywords = self.stream.with_stream(arguments, keywords)
-        return call_python(self.name, self.function, arguments, keywords)
+        function: Callable[..., Any] = self.function
+        if any(type(value) is Container for value in arguments):
+            arguments, packing = pack(arguments, keywords)
+            function, keywords = packing.called(self.name, function), ()
+        if self.stream is not None or any(type(value) is Use for value in arguments):
+            return call_python(self.name, function, arguments, keywords)
+        count = len(arguments) - len(keywords)
+        return function(*arguments[:count], **dict(zip(keywords, arguments[count:], strict=True)))
 
-    def _passed(self, value: Any, mode: int) -> Any:
-        """Return an argument as a replay would pass it."""
+    def passed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+        """Return what stands for the positional, then the keyword values of a call at once, and the keywords.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is refused.
+        """
+        values, keywords = (*args, *kwargs.values()), tuple(kwargs)
+        if self.stream is not None:
+            values, keywords, modes = self.complete(args, kwargs)
+        else:  # wrong arguments are left to the function: it says best what is wrong
+            modes = self._without_defaults(values, keywords, self._modes_of(len(args), keywords))
+        pairs = enumerate(zip(values, modes, strict=True))
+        return tuple([self._passed(value, mode, place) for place, (value, mode) in pairs]), keywords
+
+    def _passed(self, value: Any, mode: int, place: int) -> Any:
+        """Return what stands for an argument in a call at once: what a replay would pass, or a `Use` of an array."""
+        if type(value) in PLAIN and not mode:
+            return value
+        refuse_placeholder(value, self.name)
+        if isinstance(value, Token):
+            if not mode:
+                raise TypeError(f"{self.label(place)} is a token, but the task declares no access for it")
+            return value.value
+        if not mode:
+            return value
+        if is_container(value):
+            return self._passed_container(value, mode, place) if holds_arrays(value) else value
+        if self.stream is not None or isinstance(value, DeviceArray):
+            array = as_ndarray(value)
+            if array is not None:
+                if mode & WRITE and not array.flags.writeable:
+                    raise ValueError(f"{self.label(place)} is written, but the array passed is read-only")
+                return Use(value, array, mode)
         if isinstance(value, np.ndarray):
             if mode == READ and value.flags.writeable:
                 value = value.view(np.ndarray)
                 value.flags.writeable = False
-            elif mode and type(value) is not np.ndarray:
-                value = value.view(np.ndarray)
-        elif type(value) not in PLAIN:
-            refuse_placeholder(value, self.name)
+            return value if type(value) is np.ndarray else value.view(np.ndarray)
+        why = None if as_ndarray(value) is not None else refusal_of(value)
+        if why is not None:
+            raise TypeError(f"{self.label(place)} {why}")
         return value
+
+    def _passed_container(self, value: object, mode: int, place: int) -> object:
+        """Return a container with what stands for each array in it; the container itself where that changes nothing."""
+        changed = False
+
+        def leaf(part: object, path: Path) -> object:
+            nonlocal changed
+            if is_constant(part):
+                return part
+            passed = self._passed(part, mode, place)
+            changed |= passed is not part
+            return passed
+
+        found = mapped(value, self.label(place), lambda part, path: holds_arrays(part), leaf)
+        return found if changed else value
 
     def _extra_mode(self) -> int:
         """The mode of what goes into ``*args``."""
@@ -232,8 +290,12 @@ def task(
 
     Parameters annotated `Read`, `Write` or `ReadWrite` are arrays that the function uses so; ``*args: Read`` stands
     for any number of them. All others are scalars or plain objects. `Write` promises to overwrite the whole array.
-    Arrays that are only read are passed read-only. An object that is no array, passed where an access is declared, is
-    a token: ops that name the same one are ordered as if it were an array.
+    Arrays that are only read are passed read-only.
+
+    A list, tuple, dict or dataclass of arrays may be passed, too, nested to any depth: the access holds for each array
+    in it. A call is recorded with what the container holds then. Every replay of it makes a new container, so a task
+    writes to the arrays and leaves the container as it is. Any other object, passed where an access is declared, is a
+    token: ops that name the same one are ordered as if it were an array; see `token`.
 
     A parameter annotated `Stream` receives the stream of a device; calls leave it out. The task runs on that device,
     starts its work on the stream, and returns without waiting for it. Arrays reach it in the memory of the device.
@@ -284,7 +346,3 @@ def task(
         return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals, access, pure)
 
     return decorate
-
-
-def _has_device_array(values: Iterable[object]) -> bool:
-    return any(isinstance(value, DeviceArray) for value in values)

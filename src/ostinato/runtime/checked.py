@@ -212,8 +212,12 @@ def argument(op: Op, place: int) -> str:
     if not isinstance(body, PythonCall | NativeCall):
         return f"the array {kind}"
     position = [at for at, value in enumerate(body.args) if isinstance(value, Operand)][place]
-    name = _parameter(body, position) if isinstance(body, PythonCall) else ""
-    return f"argument {position + 1}{name} {kind}"
+    if not isinstance(body, PythonCall):
+        return f"argument {position + 1} {kind}"
+    path = ""
+    if body.packing is not None:
+        position, path = body.packing.where(position)
+    return f"argument {position + 1}{_parameter(body, position)}{path and f', at {path},'} {kind}"
 
 
 def first_index(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
@@ -223,11 +227,12 @@ def first_index(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 
 def _parameter(body: PythonCall, position: int) -> str:
     """The name of the parameter that gets the argument at a position, if it can be known."""
-    positional = len(body.args) - len(body.keywords)
+    values, keywords = body.arguments()
+    positional = len(values) - len(keywords)
     if position >= positional:
-        return f" {body.keywords[position - positional]!r}"
+        return f" {keywords[position - positional]!r}"
     try:
-        names = list(inspect.signature(body.function).parameters)
+        names = list(inspect.signature(body.task.function).parameters)
     except (TypeError, ValueError):
         return ""
     return f" {names[position]!r}" if position < len(names) else ""

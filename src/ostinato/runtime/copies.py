@@ -166,7 +166,7 @@ class StandIns:
                 self._values[id(operand.value)] = view.toreadonly() if value.readonly else view
             elif isinstance(operand.value, DeviceArray) and operand.array is not None:
                 self._values[id(operand.value)] = device_array(self.substitute(operand.array))
-            elif not isinstance(operand.value, np.ndarray | RingElement):
+            elif not operand.arrays or not isinstance(operand.value, np.ndarray | RingElement):
                 self._values[id(operand.value)] = _deep_copy(value, memo)
 
     def substitute(self, array: Array) -> Array:

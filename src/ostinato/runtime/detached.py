@@ -99,7 +99,7 @@ class _Copies:
 
     def body(self, body: Body) -> Body:
         if isinstance(body, PythonCall):
-            return PythonCall(body.task, self._args(body.args), body.keywords)
+            return body.with_args(self._args(body.args))
         if isinstance(body, NativeCall):
             return NativeCall(body.task, self._args(body.args))
         if isinstance(body, Copy):

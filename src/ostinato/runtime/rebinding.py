@@ -50,7 +50,12 @@ class Rebinding:
 
     def value(self, value: object) -> object:
         """Return what stands for an array of another library, which tasks get as the user passed it."""
-        array = as_ndarray(value)
+        if not self._swaps:
+            return value
+        try:
+            array = as_ndarray(value)
+        except TypeError:  # a token may be anything
+            return value
         for swap in self._swaps:
             if array is not None and swap.old == extent_of(array):
                 return swap.value

@@ -11,6 +11,8 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ostinato import _core
 from ostinato.errors import PoisonError, TaskError
 from ostinato.events import Event, cause_of, event_of
@@ -176,8 +178,11 @@ def spawn(
         raise TypeError(f"what is spawned is a task: decorate the function with @ostinato.task; this is {task!r}")
     for value in args:
         refuse_placeholder(value, task.name)
-    if isinstance(task, Task) and len(args) != len(task.modes):
-        task.complete(args, {})  # raises what a call with these arguments would
+    if isinstance(task, Task):  # raises what a call with these arguments would
+        if len(args) != len(task.modes):
+            task.complete(args, {})
+        if any(mode and type(value) is not np.ndarray for value, mode in zip(args, task.modes, strict=False)):
+            task.passed(args, {})
     event = None if after is None else event_of(after)
     blocking = isinstance(task, PythonTask) and task.blocking
     if not isinstance(place, int):

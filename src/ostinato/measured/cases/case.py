@@ -175,6 +175,8 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
         if type(body) is PythonCall:
             task = body.task
             called: object = id(task if isinstance(task, Task) else task.function)
+            if body.packing is not None:
+                called = called, body.packing.shape
         elif type(body) is NativeCall:
             called = id(body.task)
         elif kind != CPU or (arrays_there and any(operand.memory != HOST for operand in op.operands)):
@@ -193,7 +195,7 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
             if kind_of(op.on) not in (None, kind) or not _is_case(op, kind):
                 number = -1
             else:
-                identity = (_identity(body), *look[2:])
+                identity = (_identity(body), _shape_of_containers(body), *look[2:])
                 number = by_identity.setdefault(identity, len(first))
                 if number == len(first):
                     first.append(op)
@@ -262,7 +264,9 @@ def for_kind(op: Op, kind: str) -> tuple[Variant, ...]:
 def key_of(op: Op, kind: str) -> dict[str, Any]:
     """Return what the ops of a case have in common, as JSON has it."""
     arrays = [[_type_of(operand), list(_shape(operand)), _MODES[operand.mode]] for operand in op.operands]
-    return {"task": _task_name(op.body), "arrays": arrays, "kind": kind}
+    key = {"task": _task_name(op.body), "arrays": arrays, "kind": kind}
+    packing = op.body.packing if isinstance(op.body, PythonCall) else None
+    return key if packing is None else {**key, "containers": [packing.text, list(packing.keywords)]}
 
 
 def _task_name(body: Body) -> str:
@@ -317,8 +321,12 @@ def _identity(body: Body) -> tuple[object, ...]:
         return ("fill",)
     task: Recordable = variants_of(body)[0].task
     if isinstance(body, PythonCall) and not isinstance(task, Task):
-        return ("function", *_parts(body.function))  # made for one call, by access=
+        return ("function", *_parts(body.task.function))  # made for one call, by access=
     return "task", id(task)
+
+
+def _shape_of_containers(body: Body) -> object:
+    return body.packing.shape if isinstance(body, PythonCall) and body.packing is not None else None
 
 
 def _parts(function: Any) -> tuple[object, ...]:

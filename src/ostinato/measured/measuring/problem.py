@@ -11,7 +11,7 @@ from ostinato.devices.registry import any_allocations
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import Param, Step
-from ostinato.graph.recorder import PLAIN
+from ostinato.graph.refusal import PLAIN
 from ostinato.measured.measuring.hosted import hosted
 from ostinato.measured.measuring.pattern import filled, pattern_of
 from ostinato.measured.measuring.same import array_difference, same_value

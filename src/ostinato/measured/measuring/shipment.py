@@ -202,7 +202,7 @@ class _Call:
     def of(op: Op) -> _Call:
         body = op.body
         if isinstance(body, PythonCall):
-            return _Call(op.name, str(op.call_site), op.operands, body.args, body.keywords)
+            return _Call(op.name, str(op.call_site), op.operands, *body.arguments())
         assert isinstance(body, NativeCall)
         args = tuple(
             Converted(arg, kind) if isinstance(arg, Param) else arg
