@@ -519,6 +519,44 @@ def test_rebind_while_a_run_is_in_flight(gated):
     assert (x[0], y[0]) == (3, 4)
 
 
+def adding_to(machine, x):
+    graph = ost.Graph()
+    graph.task(np.add, x, 1, x, access=(ost.Read, None, ost.Write))
+    return graph.compile(machine)
+
+
+def misaligned(shape, dtype=np.float64):
+    """An array that begins one byte too late."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.zeros(size + 1, np.uint8)[1:].view(dtype).reshape(shape)
+
+
+def test_a_misaligned_array_does_not_stand_for_an_aligned_one(machine):
+    x = np.zeros(4)
+    program = adding_to(machine, x)
+    with pytest.raises(ost.GraphError, match="multiple of 8 bytes"):
+        program.rebind([(x, misaligned(4))])
+    program.replay()
+    assert x.tolist() == [1.0] * 4
+    program.rebind([(x, np.zeros(5)[1:])])  # aligned, though not to a cache line
+
+
+def test_nor_where_a_view_of_it_is_aligned(machine):
+    room = np.zeros(32, np.uint8)
+    program = adding_to(machine, room.view(np.float64))
+    with pytest.raises(ost.GraphError, match="multiple of 8 bytes"):
+        program.rebind([(room, np.zeros(33, np.uint8)[1:])])
+
+
+def test_any_array_stands_for_a_misaligned_one(machine):
+    x = misaligned(4)
+    program = adding_to(machine, x)
+    for new in (misaligned(4), np.zeros(4)):
+        program.rebind([(x, new)])
+        program.replay()
+        assert new.tolist() == [1.0] * 4
+
+
 def test_rebind_that_does_not_fit_is_a_graph_error_and_changes_nothing(machine):
     a, c = np.zeros((2, 4)), np.zeros(4)
     g = ost.Graph()

@@ -336,7 +336,7 @@ class Program:
         ----------
         arrays
             New arrays by old ones, as a mapping or as pairs (NumPy arrays cannot be keys of a dict): same shape, dtype
-            and strides. Views follow their base.
+            and strides, and aligned if the old one is. Views follow their base.
 
         Raises
         ------

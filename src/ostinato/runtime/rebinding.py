@@ -27,18 +27,30 @@ class Rebinding:
     ----------
     owned
         What keeps the captured arrays alive: those that nothing stands for.
+    alignments
+        Of what number of bytes the addresses of captured memory are multiples, as far as code may rely on that.
     swaps
         The arrays that stand for others.
     """
 
-    def __init__(self, owned: Mapping[Extent, Array], swaps: tuple[_Swap, ...] = ()) -> None:
+    def __init__(
+        self, owned: Mapping[Extent, Array], alignments: Mapping[Extent, int], swaps: tuple[_Swap, ...] = ()
+    ) -> None:
         self._owned = owned
+        self._alignments = alignments
         self._swaps = swaps
 
     @classmethod
     def of(cls, ops: Sequence[Op]) -> Rebinding:
         """Return the binding in which every array of `ops` stands for itself."""
-        return cls({extent_of(view): view for op in ops for each in op.operands for view in each.arrays})
+        owned: dict[Extent, Array] = {}
+        alignments: dict[Extent, int] = {}
+        for view in (view for op in ops for each in op.operands for view in each.arrays):
+            extent = extent_of(view)
+            owned[extent] = view
+            if view.flags.aligned:
+                alignments[extent] = max(view.dtype.alignment, alignments.get(extent, 1))
+        return cls(owned, alignments)
 
     def substitute(self, array: Array) -> Array:
         """Return what stands for a captured array, or for a view of one."""
@@ -103,9 +115,10 @@ class Rebinding:
                 )
             if any(meant.meets(view) for view in captured if view not in views):
                 raise GraphError("rebind: the program uses memory across the bounds of this array; rebind its base")
+            self._check_alignment(meant, extent_of(new), views)
             swaps[meant] = _Swap(meant, new, new_value, views)
         kept = {view: owner for view, owner in self._owned.items() if not any(old.holds(view) for old in swaps)}
-        result = Rebinding(kept, tuple(swaps.values()))
+        result = Rebinding(kept, self._alignments, tuple(swaps.values()))
         result._check_overlaps()
         return result
 
@@ -116,6 +129,15 @@ class Rebinding:
                 if extent_of(swap.new) == extent:
                     return swap.old
         return extent
+
+    def _check_alignment(self, old: Extent, new: Extent, views: Sequence[Extent]) -> None:
+        """What was aligned must be: compiled code relies on it."""
+        alignment = max(self._alignments.get(view, 1) for view in views)
+        if (new.low - old.low) % alignment:
+            raise GraphError(
+                f"rebind: the new array must begin at a multiple of {alignment} bytes, as the old one does, got address "
+                f"{new.low:#x}; pass an aligned copy, as of np.require(array, requirements='A')"
+            )
 
     def _check_overlaps(self) -> None:
         """What did not overlap before must not now."""
