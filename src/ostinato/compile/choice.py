@@ -18,6 +18,7 @@ from ostinato.compile.wording import duration
 from ostinato.errors import GraphError
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.variant import variants_of
+from ostinato.one_line import one_line
 
 if TYPE_CHECKING:
     from ostinato.compile.edges import Edges, IntArray
@@ -253,7 +254,7 @@ class _Choice:
 
 def _none_right(op: Op, kind: str, declared: Sequence[Variant], out: Mapping[Variant, str]) -> str:
     """Say that an op is bound to devices for which it has no variant that may run, and why each may not."""
-    lines = [f"  {each.label}: {out.get(each) or each.refusal(op.recorded)}" for each in declared]
+    lines = [one_line(f"  {each.label}: {out.get(each) or each.refusal(op.recorded)}") for each in declared]
     bound = getattr(op.on, "name", op.on)
     first = (
         f"{op.name!r} at {op.call_site} is bound to {bound!r}, but by graph.tune no variant of it for {kind} is right:"

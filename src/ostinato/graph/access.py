@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from ostinato.devices.stream import Stream
 from ostinato.graph.operand import READ, READ_WRITE, WRITE
+from ostinato.one_line import one_line
 
 __all__ = ["Access", "Read", "ReadWrite", "Write", "annotated_mode", "declared_modes", "signature_of"]
 
@@ -105,15 +106,16 @@ def declared_modes(name: str, access: Mapping[str, Access], annotated: Mapping[s
     for parameter, entry in access.items():
         if parameter not in modes:
             known = ", ".join(map(repr, modes)) or "none"
-            raise TypeError(f"access= of {name}() must name its parameters ({known}), got {parameter!r}")
+            raise TypeError(f"access= of {one_line(name)}() must name its parameters ({known}), got {parameter!r}")
         if not isinstance(entry, Access):
             raise TypeError(
-                f"access= of {name}() must be ost.Read, ost.Write or ost.ReadWrite for {parameter!r}, got {entry!r}"
+                f"access= of {one_line(name)}() must be ost.Read, ost.Write or ost.ReadWrite for {parameter!r}, "
+                f"got {entry!r}"
             )
         if modes[parameter] not in (0, entry.mode):
             raise TypeError(
-                f"parameter {parameter!r} of {name}() must have one access, got {entry!r} in access= and another as "
-                "its annotation"
+                f"parameter {parameter!r} of {one_line(name)}() must have one access, got {entry!r} in access= and "
+                "another as its annotation"
             )
         modes[parameter] = entry.mode
     return modes

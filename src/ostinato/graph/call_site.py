@@ -8,6 +8,8 @@ from types import CodeType, FrameType
 
 import numpy as np
 
+from ostinato.one_line import one_line
+
 __all__ = ["CallSite", "is_of_libraries", "statement_frame", "user_frame"]
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -48,7 +50,7 @@ class CallSite:
         return self._code.co_qualname
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.filename)}:{self.line} in {self.function}"
+        return one_line(f"{os.path.basename(self.filename)}:{self.line} in {self.function}")
 
     def __repr__(self) -> str:
         return f"<CallSite {self}>"

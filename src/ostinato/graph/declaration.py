@@ -21,6 +21,7 @@ from ostinato.graph.python_task import PythonTask
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import Task
 from ostinato.graph.variant import CPU, Variant, Variants, takes_stream
+from ostinato.one_line import one_line
 
 __all__ = ["KINDS", "Declaration"]
 
@@ -64,7 +65,7 @@ class Declaration:
             raise TypeError(f"a variant is a function or a task, not {type(function).__name__}")
         if self._on == CPU and takes_stream(implementation):
             raise TypeError(
-                f"{implementation.name}() takes the stream of a device, which processors of kind 'cpu' lack"
+                f"{implementation.called} takes the stream of a device, which processors of kind 'cpu' lack"
             )
         passed = _passed(task, implementation, config)
         _check(task, implementation, passed)
@@ -76,7 +77,7 @@ class Declaration:
         same = found.add(variant, lambda a, b: a.name == b.name and _text(a.config) == _text(b.config))
         if same is not None:
             which = "is the task itself" if same is found.all[0] else "is declared already"
-            raise ValueError(f"{task.name}: variant {variant.label!r} {which}; give another name= or config=")
+            raise ValueError(f"{one_line(task.name)}: variant {variant.label!r} {which}; give another name= or config=")
 
 
 def _kind(on: object) -> str | None:
@@ -129,7 +130,7 @@ def _passed(task: Recordable, implementation: Recordable, config: Mapping[str, A
     for key in config:
         if key in own & of_task:
             raise ValueError(
-                f"config= gives {key!r}, which is an argument of {task.name}(): calls give it; a parameter of a "
+                f"config= gives {key!r}, which is an argument of {task.called}: calls give it; a parameter of a "
                 "configuration has a name of its own"
             )
     return {key: value for key, value in config.items() if key in own}
@@ -156,7 +157,7 @@ def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, An
         bound = signature.bind(*positional, **by_name, **passed).arguments
     except TypeError as error:
         raise TypeError(
-            f"{implementation.name}() cannot be called as {task.name}() is: {error}. A variant takes the task's "
+            f"{implementation.called} cannot be called as {task.called} is: {error}. A variant takes the task's "
             "arguments; what it takes besides has a default, or a value in config="
         ) from None
     names = {each.name for each in of_task if each.kind in _NAMED}
@@ -170,11 +171,11 @@ def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, An
             _check_access(task, each, value)
         if each.name in names and getattr(given, "name", None) != each.name:
             raise TypeError(
-                f"{each.label} does not stand where {task.name}() has {each.name!r}: a variant takes the arguments of "
+                f"{each.label} does not stand where {task.called} has {each.name!r}: a variant takes the arguments of "
                 "its task in the same places"
             )
     if _may_wait(implementation) != _may_wait(task):
-        which = f"{task.name}() may" if _may_wait(task) else f"{implementation.name}() may"
+        which = f"{task.called} may" if _may_wait(task) else f"{implementation.called} may"
         raise TypeError(f"only {which} wait (blocking=True); a variant may if its task may")
     for name, value in passed.items():
         implementation.check_config(name, value)
@@ -200,5 +201,5 @@ def _check_access(task: Recordable, own: Formal, given: object) -> None:
     """Raise unless a parameter is used as what it is given: a parameter of the task, or something else."""
     mode = given.mode if isinstance(given, Formal) else 0
     if own.mode != mode and not (own.kind is Parameter.VAR_POSITIONAL and given == ()):
-        what = f"{given.label} is {ACCESS[mode]}" if isinstance(given, Formal) else f"{task.name}() has no such array"
+        what = f"{given.label} is {ACCESS[mode]}" if isinstance(given, Formal) else f"{task.called} has no such array"
         raise TypeError(f"{own.label} is {ACCESS[own.mode]}, but {what}: a variant has the accesses of its task")

@@ -161,7 +161,7 @@ class Graph(Usable):
                 fn, args = function, (instance, *args)
         if isinstance(fn, Recordable):
             if access is not None:
-                raise TypeError(f"{fn.name}() says itself how it uses its arguments; leave out access=")
+                raise TypeError(f"{fn.called} says itself how it uses its arguments; leave out access=")
             called: Recordable = fn
         elif not callable(fn):
             raise TypeError(f"a task is a callable, not {type(fn).__name__}")

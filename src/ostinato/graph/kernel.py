@@ -134,7 +134,7 @@ class Kernel(Recordable):
 
     def label(self, place: int) -> str:
         """Say what the argument at a place is."""
-        return f"parameter {self._names[place]!r} of {self.name}()"
+        return f"parameter {self._names[place]!r} of {self.called}"
 
     def _complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         if kwargs or len(args) != len(self._modes):
@@ -144,7 +144,7 @@ class Kernel(Recordable):
             try:
                 bound = self.signature.bind(*args, **kwargs)
             except TypeError as error:
-                raise TypeError(f"{self.name}(): {error}") from None
+                raise TypeError(f"{self.called}: {error}") from None
             bound.apply_defaults()
             return bound.args
         return args

@@ -168,7 +168,7 @@ class NativeTask(Recordable):
 
     def label(self, place: int) -> str:
         """Say what the argument at a place is."""
-        return f"argument {place + 1} of {self.name}()"
+        return f"argument {place + 1} of {self.called}"
 
     def _scalar(self, recorder: Recorder, value: object, kind: Any, place: int) -> object:
         if isinstance(value, Param | Step):
@@ -196,7 +196,7 @@ class NativeTask(Recordable):
         if len(args) != len(self._given):
             if self.stream is not None:
                 self.stream.refuse_given(self.name, args, {})
-            raise TypeError(f"{self.name}() takes {len(self._given)} arguments by its access, {len(args)} were given")
+            raise TypeError(f"{self.called} takes {len(self._given)} arguments by its access, {len(args)} were given")
 
 
 def native(fn: object, access: Sequence[Any], *, name: str | None = None, user: object = None) -> NativeTask:

@@ -14,6 +14,7 @@ from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder
 from ostinato.graph.refusal import PLAIN, is_value
 from ostinato.graph.stream import StreamPlace, is_stream
+from ostinato.one_line import one_line
 
 __all__ = ["PythonTask", "modes_of", "name_of"]
 
@@ -50,7 +51,9 @@ class PythonTask(Recordable):
         self.stream = stream
         self.pure = pure
         if blocking and stream is not None:
-            raise TypeError(f"{name}() gets a stream, on which it starts work without waiting: it is not blocking=True")
+            raise TypeError(
+                f"{one_line(name)}() gets a stream, on which it starts work without waiting: it is not blocking=True"
+            )
 
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -117,12 +120,12 @@ class PythonTask(Recordable):
         if self.stream is not None:
             self.stream.refuse_given(self.name, args, kwargs)
         if kwargs:
-            raise TypeError(f"{self.name}() takes no keyword arguments, since access= is given by position")
-        raise TypeError(f"{self.name}() takes {len(self.modes)} arguments by its access=, but {len(args)} were given")
+            raise TypeError(f"{self.called} takes no keyword arguments, since access= is given by position")
+        raise TypeError(f"{self.called} takes {len(self.modes)} arguments by its access=, but {len(args)} were given")
 
     def label(self, place: int) -> str:
         """Say what the argument at a place is."""
-        return f"argument {place + 1} of {self.name}()"
+        return f"argument {place + 1} of {self.called}"
 
 
 def name_of(function: Callable[..., Any]) -> str:

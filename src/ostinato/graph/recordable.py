@@ -14,6 +14,7 @@ from ostinato.graph.operand import Operand
 from ostinato.graph.recorder import Recorder
 from ostinato.graph.ring import Ring
 from ostinato.graph.tracer import Tracer
+from ostinato.one_line import one_line
 
 if TYPE_CHECKING:
     from ostinato.graph.variant import Variant, Variants
@@ -64,6 +65,11 @@ class Recordable:
 
     def check_config(self, name: str, value: object) -> None:
         """Raise unless a value of a configuration can be an argument."""
+
+    @property
+    def called(self) -> str:
+        """What messages call it: ``"relax()"``."""
+        return f"{one_line(self.name)}()"
 
     @property
     def source(self) -> Recordable:
@@ -154,6 +160,6 @@ def refuse_placeholder(value: object, name: str) -> None:
     if isinstance(value, NoValue | Ring):
         kind = TracerError if isinstance(value, Tracer) else TypeError
         raise kind(
-            f"{name}() runs at once here, outside a capture, where {value!r} has no value; "
+            f"{one_line(name)}() runs at once here, outside a capture, where {value!r} has no value; "
             "call it in a function that is given to ostinato.compile, or inside `with ostinato.capture():`"
         )

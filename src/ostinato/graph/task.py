@@ -107,7 +107,7 @@ class Task(PythonTask, Generic[P, R]):
         try:
             bound = self.__signature__.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{self.name}(): {error}") from None
+            raise TypeError(f"{self.called}: {error}") from None
         bound.apply_defaults()
         positional, named = bound.args, bound.kwargs
         values, keywords = (*positional, *named.values()), tuple(named)
@@ -133,7 +133,7 @@ class Task(PythonTask, Generic[P, R]):
             try:
                 self.__signature__.bind(*(None,) * count, **dict.fromkeys(keywords))
             except TypeError as error:
-                raise TypeError(f"{self.name}(): {error}") from None
+                raise TypeError(f"{self.called}: {error}") from None
             modes = self._shapes[count, keywords] = self._modes_of(count, keywords)
         return modes
 
@@ -143,7 +143,7 @@ class Task(PythonTask, Generic[P, R]):
 
     def label(self, place: int) -> str:
         if place < len(self._positional):
-            return f"parameter {self._positional[place].name!r} of {self.name}()"
+            return f"parameter {self._positional[place].name!r} of {self.called}"
         return super().label(place)
 
     def with_defaults(
@@ -155,7 +155,7 @@ class Task(PythonTask, Generic[P, R]):
         return tuple(
             Formal(
                 each.name,
-                f"parameter {each.name!r} of {self.name}()",
+                f"parameter {each.name!r} of {self.called}",
                 self._mode_of[each.name],
                 each.kind,
                 each.default,

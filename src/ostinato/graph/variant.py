@@ -17,6 +17,7 @@ from ostinato.graph.operand import Operand
 from ostinato.graph.param import Param
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.stream import STREAM
+from ostinato.one_line import one_line
 
 __all__ = ["CPU", "Variant", "Variants", "default_variant", "takes_stream", "variants_declared", "variants_of"]
 
@@ -54,7 +55,7 @@ class Variant:
     def label(self) -> str:
         """Its name with its configuration."""
         config = ", ".join(f"{key}={value}" for key, value in self.config.items())
-        return f"{self.name}({config})" if config else self.name
+        return one_line(f"{self.name}({config})" if config else self.name)
 
     def is_for(self, kind: str) -> bool:
         """Whether it may run on processors of a kind: those that it is declared for, with streams if it takes one."""

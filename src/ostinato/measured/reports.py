@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
+from ostinato.one_line import one_line
 from ostinato.tune.report.report import Report
 from ostinato.tune.status import Status
-from ostinato.tune.wording import duration, one_line
+from ostinato.tune.wording import duration
 
 __all__ = ["Reports"]
 
@@ -95,4 +96,4 @@ def _winner(config: object) -> str:
     if not isinstance(config, dict) or "variant" not in config:
         return ""
     rest = ", ".join(f"{name}={value}" for name, value in config.items() if name != "variant")
-    return f"{config['variant']}({rest})" if rest else str(config["variant"])
+    return one_line(f"{config['variant']}({rest})" if rest else str(config["variant"]))

@@ -135,8 +135,8 @@ class Rebinding:
         alignment = max(self._alignments.get(view, 1) for view in views)
         if (new.low - old.low) % alignment:
             raise GraphError(
-                f"rebind: the new array must begin at a multiple of {alignment} bytes, as the old one does, got address "
-                f"{new.low:#x}; pass an aligned copy, as of np.require(array, requirements='A')"
+                f"rebind: the new array must begin at a multiple of {alignment} bytes, as the old one does, got "
+                f"address {new.low:#x}; pass an aligned copy, as of np.require(array, requirements='A')"
             )
 
     def _check_overlaps(self) -> None:

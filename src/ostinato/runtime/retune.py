@@ -14,6 +14,7 @@ from ostinato import _core
 from ostinato.compile.simulation import predicted
 from ostinato.compile.wording import duration
 from ostinato.errors import ContractError
+from ostinato.one_line import one_line
 from ostinato.runtime.bits import Bits
 from ostinato.runtime.contest import contest
 from ostinato.runtime.duel import ALPHA, Duel
@@ -119,7 +120,7 @@ class Retuning:
             lines.append(f"  {change.name}: {duration(change.before)} was assumed, {duration(change.after)} measured")
         if len(self.changed) > _SHOWN:
             lines.append(f"  and {len(self.changed) - _SHOWN} more ops")
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 _SHOWN = 8

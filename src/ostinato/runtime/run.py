@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ostinato.events import Event
 from ostinato.events.event import limit
 from ostinato.graph.body import Precondition
+from ostinato.one_line import one_line
 from ostinato.runtime.device_failures import ended
 from ostinato.runtime.profile import Profile, profile_of
 from ostinato.runtime.unretrieved import log_failure
@@ -188,7 +189,9 @@ class Run:
     def stuck(self) -> str:
         """Return what each lane of the program waits for, as text: a line a lane."""
         ops = self._program._scheduled.ops
-        return "\n".join(f"lane {lane}: {_standing(ops, *found)}" for lane, found in enumerate(self._core.stuck()))
+        return "\n".join(
+            one_line(f"lane {lane}: {_standing(ops, *found)}") for lane, found in enumerate(self._core.stuck())
+        )
 
     def __repr__(self) -> str:
         state = "ended" if self.done() else "running" if self.running() else "submitted"

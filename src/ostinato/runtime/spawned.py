@@ -190,7 +190,7 @@ def spawn(
         return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)), machine)
     if getattr(task, "stream", None) is not None:
         if place != ANYWHERE:
-            raise ValueError(f"{task.name}() takes the stream of a device, so it cannot run on a CPU")
+            raise ValueError(f"{task.called} takes the stream of a device, so it cannot run on a CPU")
         blocking = True  # waits for the device
     core = _core.spawn(machine._core, task, args, event, priority, place, blocking)
     return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)), machine)

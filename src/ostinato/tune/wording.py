@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["counted", "duration", "one_line", "setting", "settings"]
+from ostinato.one_line import one_line
+
+__all__ = ["counted", "duration", "setting", "settings"]
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 
@@ -40,17 +42,6 @@ def setting(value: object) -> str:
     if isinstance(value, str) and value:
         return one_line(value)
     return one_line(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
-
-
-def one_line(text: str) -> str:
-    r"""Return a text that does nothing to a terminal and stays in its line: what cannot be printed is escaped.
-
-    >>> one_line("red \x1b[31m\n\udcff")
-    'red \\x1b[31m\\n\\udcff'
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def counted(number: int, what: str) -> str:

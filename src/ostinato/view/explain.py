@@ -14,6 +14,7 @@ from ostinato.compile.schedule import Scheduled
 from ostinato.compile.staging import Staged
 from ostinato.compile.wording import duration
 from ostinato.graph.body import Until
+from ostinato.one_line import one_line
 from ostinato.view.explain_captures import Stretch, captures
 from ostinato.view.explain_copies import copies
 from ostinato.view.listing import counted, listed, more
@@ -52,7 +53,7 @@ def explain(scheduled: Scheduled, crowded: bool, processors: int, stretches: Ite
         sections.append(
             [f"The machine has more processors ({processors}) than there are cores: slower, never a livelock."]
         )
-    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+    return "\n\n".join("\n".join(map(one_line, section)) for section in sections) + "\n"
 
 
 def _on_devices(scheduled: Scheduled, staged: Staged, stretches: Iterable[Stretch]) -> list[list[str]]:

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ostinato.one_line import one_line
 from ostinato.tune.status import Status
-from ostinato.tune.wording import counted, duration, one_line, setting
+from ostinato.tune.wording import counted, duration, setting
 from ostinato.view.files import replacing
 from ostinato.view.timeline import COLOURS, INK
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.one_line import one_line
 from ostinato.view.files import replacing
 from ostinato.view.trace import begins
 
@@ -184,6 +185,7 @@ def _write_names(
 ) -> None:
     """Write the names of operations into bars that are wide enough."""
     for name, begin, end, place, ink in zip(names, left, right, row, inks, strict=True):
+        name = one_line(name)
         if end - begin > (len(name) + 1) * LETTER * width:
             axes.text((begin + end) / 2, place, name, color=ink, fontsize=9, ha="center", va="center")
 
@@ -213,7 +215,7 @@ def _caption(trace: Trace, rows: int, span: float) -> str:
     """Say what is shown, and how busy threads were; where there are devices, each on its own."""
     own = [op for op in np.unique(trace.records["op"]).tolist() if not (trace.added and trace.added[op])]
     names = sorted({trace.op_names[op] for op in own})
-    what = ", ".join(names) if len(names) <= 3 else f"{len(names)} kinds of operations"
+    what = one_line(", ".join(names)) if len(names) <= 3 else f"{len(names)} kinds of operations"
     busy = {name: 1e9 * seconds / max(span, 1) for name, seconds in trace.busy().items()}
     if not trace.devices:
         return f"{what}: {len(trace.records)} operations, {sum(busy.values()) / max(rows, 1):.0%} busy"

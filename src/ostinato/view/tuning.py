@@ -11,8 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ostinato.one_line import one_line
 from ostinato.tune.progress import Progress
-from ostinato.tune.wording import counted, duration, one_line, settings
+from ostinato.tune.wording import counted, duration, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.candidate import Candidate

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from ostinato.one_line import one_line
 from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, death
 from ostinato.tune.process.loop import Loop, Timer
 from ostinato.tune.process.pipes import ROOM, output_pipe
 from ostinato.tune.process.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 from ostinato.tune.process.watch import Watch
 from ostinato.tune.status import Status
-from ostinato.tune.wording import one_line
 
 __all__ = ["PAUSES", "SHORTAGES", "CommandRun", "Kept", "Reading"]
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from ostinato.one_line import one_line
 from ostinato.tune.lease.lease import Holder
 from ostinato.tune.profiling.command_queue import CommandQueue, Job
 from ostinato.tune.profiling.masks import mask
 from ostinato.tune.profiling.profile import Found, Profile, left_out
 from ostinato.tune.status import Status
-from ostinato.tune.wording import one_line
 
 __all__ = ["Backlog", "Command", "words"]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from ostinato.one_line import one_line
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.process.old_lines import BadLine, OldLine, OldLines, nameless, read_lines
 from ostinato.tune.process.protocol import Reading
 from ostinato.tune.status import Status
-from ostinato.tune.wording import one_line
 
 __all__ = ["Found", "Profile", "ProfileResult", "extract_profile_result", "left_out"]
 

@@ -7,11 +7,12 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
+from ostinato.one_line import one_line
 from ostinato.tune.report.landscape import Parameter
 from ostinato.tune.report.summary import named
 from ostinato.tune.report.svg import Dot, Scale, dots, element, number, picture, text
 from ostinato.tune.report.table import marks
-from ostinato.tune.wording import duration, one_line
+from ostinato.tune.wording import duration
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ostinato.one_line import one_line
 from ostinato.tune.status import Status
-from ostinato.tune.wording import counted, duration, one_line, settings
+from ostinato.tune.wording import counted, duration, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report

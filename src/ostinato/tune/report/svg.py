@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import NamedTuple
 
-from ostinato.tune.wording import one_line
+from ostinato.one_line import one_line
 
 __all__ = ["Dot", "Scale", "dots", "element", "number", "picture", "text"]
 

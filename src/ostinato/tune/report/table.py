@@ -9,8 +9,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
+from ostinato.one_line import one_line
 from ostinato.tune.report.summary import half_width, ranked
-from ostinato.tune.wording import duration, one_line, setting
+from ostinato.tune.wording import duration, setting
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from ostinato.one_line import one_line
 from ostinato.tune.report.svg import Scale, element, number, picture, text
-from ostinato.tune.wording import duration, one_line, settings
+from ostinato.tune.wording import duration, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.stretch import Stretch
