@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["Parameter", "landscape"]
 
 _MOST_LEVELS = 40
-_FEWEST_PER_LEVEL = 4
 _ABSENT = "(none)"
 
 
@@ -32,7 +31,7 @@ class Parameter(NamedTuple):
     levels: tuple[int, ...]
     """The level of each result."""
     share: float
-    """Which part of the variance of log(time) the parameter explains alone, corrected for what chance explains."""
+    """Which part of the variance of log(time) the parameter explains alone; not corrected for what chance explains."""
 
 
 def landscape(report: Report) -> list[Parameter]:
@@ -65,21 +64,15 @@ def _parameter(name: str, rows: Sequence[dict[str, Any]], times: Sequence[float 
 
 
 def _share(levels: Sequence[int], times: Sequence[float | None]) -> float:
-    """Epsilon squared of a one-way analysis of variance of log(time), never negative."""
-    logs = [(level, math.log(time)) for level, time in zip(levels, times, strict=True) if time and time > 0]
-    # Levels with hardly a result each would explain everything: their neighbours are put together.
-    order = {level: index for index, level in enumerate(sorted({level for level, _ in logs}))}
-    size = math.ceil(len(order) / max(2, len(logs) // _FEWEST_PER_LEVEL)) if logs else 1
+    """Return the sum of squares between levels over the total one, of log(time)."""
     groups: dict[int, list[float]] = {}
-    for level, log in logs:
-        groups.setdefault(order[level] // size, []).append(log)
-    within_freedom = len(logs) - len(groups)
-    if len(groups) < 2 or within_freedom < 1:
+    for level, time in zip(levels, times, strict=True):
+        if time and time > 0:
+            groups.setdefault(level, []).append(math.log(time))
+    logs = [log for group in groups.values() for log in group]
+    if len(groups) < 2:
         return 0.0
-    mean = math.fsum(log for _, log in logs) / len(logs)
-    total = math.fsum((log - mean) ** 2 for _, log in logs)
+    mean = math.fsum(logs) / len(logs)
+    total = math.fsum((log - mean) ** 2 for log in logs)
     between = math.fsum(len(group) * (math.fsum(group) / len(group) - mean) ** 2 for group in groups.values())
-    if total <= 1e-18 * len(logs):
-        return 0.0
-    chance = (len(groups) - 1) * (total - between) / within_freedom
-    return max(0.0, (between - chance) / total)
+    return 0.0 if total <= 1e-18 * len(logs) else min(1.0, between / total)

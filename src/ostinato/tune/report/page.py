@@ -224,7 +224,8 @@ def _landscape(report: Report) -> Iterator[str]:
         yield (
             '<p class="about">Every dot is a configuration, at its value of the parameter; the dashed line joins the '
             "best of each value, and red at the top is the part that failed. The parameter that explains most of the "
-            "variance of log(time) is first.</p>"
+            "variance of log(time) is first: its share is the sum of squares between its values over the total. One "
+            "with hardly two configurations to a value explains nearly all, whatever it is.</p>"
         )
         yield '<div class="small">'
         for parameter in found[:_MOST_PARAMETERS]:
