@@ -68,7 +68,8 @@ class _NotStarted(click.ClickException):
 @main.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
 @click.option("--devices", help="Names with commas between, such as cpu:0,cpu:1; by default FILE's.")
-@click.option("--resume", is_flag=True, help="Take what the store knows; without it everything is measured anew.")
+@click.option("--anew", is_flag=True, help="Measure everything, also what the store knows.")
+@click.option("--resume", is_flag=True, help="Take what the store knows. That is the default.")
 @click.option(
     "--report",
     "reports",
@@ -79,7 +80,13 @@ class _NotStarted(click.ClickException):
 @click.option("--store", type=click.Path(dir_okay=False, path_type=Path), help="The store; by default FILE's.")
 @click.option("--budget", type=click.FloatRange(min=0, min_open=True), help="Most seconds; by default FILE's.")
 def tune(
-    file: Path, devices: str | None, resume: bool, reports: tuple[Path, ...], store: Path | None, budget: float | None
+    file: Path,
+    devices: str | None,
+    anew: bool,
+    resume: bool,
+    reports: tuple[Path, ...],
+    store: Path | None,
+    budget: float | None,
 ) -> None:
     """Find the fastest candidate of a TOML file.
 
@@ -93,6 +100,8 @@ def tune(
     from ostinato.tune.job.run_job import run
     from ostinato.tune.report.report import writer
 
+    if anew and resume:
+        raise click.UsageError("--anew and --resume contradict each other: leave one out")
     try:
         for path in reports:
             writer(path)
@@ -101,7 +110,7 @@ def tune(
     except ValueError as error:
         raise _NotStarted(str(error)) from error
     try:
-        report, interrupted = run(load(file), devices, resume=resume, store=store, seconds=budget)
+        report, interrupted = run(load(file), devices, anew=anew, store=store, seconds=budget)
     except OstinatoError as error:
         raise _NotStarted(str(error)) from error
     click.echo(report.table(most=20))
@@ -110,7 +119,8 @@ def tune(
         report.save(path)
         click.echo(f"report: {path}")
     if interrupted:
-        click.echo("interrupted: --resume goes on from here", err=True)
+        how = "the same command without --anew" if anew else "the same command"
+        click.echo(f"interrupted: {how} goes on from here", err=True)
         sys.exit(128 + signal.SIGINT)
     sys.exit(0 if report.best is not None else 1)
 

@@ -86,9 +86,12 @@ def test_resume(ostinato, job, lines):
     path = job()
     assert ostinato("tune", path).returncode == 0
     ran = lines()
-    done = ostinato("tune", path, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert lines() == ran
+    for arguments in ([], ["--resume"]):  # the store answers, as it does in `Tuner.tune`
+        done = ostinato("tune", path, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert lines() == ran
+    assert ostinato("tune", path, "--anew").returncode == 0
+    assert len(lines()) > len(ran)
 
 
 def test_nothing_is_ok(ostinato, job):

@@ -77,15 +77,17 @@ def test_a_job_is_run_from_anywhere_and_its_winner_reported(job, tmp_path):
     assert (tmp_path / "tune.db").exists()
 
 
-def test_resume_takes_what_the_store_knows_and_without_it_all_is_measured_anew(job, tmp_path):
+def test_the_store_answers_unless_all_is_to_be_measured(job, tmp_path):
     def cached(*arguments: object) -> int:
         result = run("tune", job, "--report", tmp_path / "r.json", *arguments)
         assert result.exit_code == 0, result.output
         return sum(entry["cached"] for entry in json.loads((tmp_path / "r.json").read_text())["results"])
 
-    assert cached("--resume") == 0
     assert cached() == 0
+    assert cached() > 0
+    assert cached("--anew") == 0
     assert cached("--resume") > 0
+    assert run("tune", job, "--anew", "--resume").exit_code == 2
     assert cached("--resume", "--store", tmp_path / "other.db") == 0
 
 
@@ -138,7 +140,7 @@ def test_a_file_that_is_not_there(tmp_path):
     assert "does not exist" in result.stderr
 
 
-def test_an_interrupted_search_says_what_it_found_and_goes_on_with_resume(job, tmp_path):
+def test_an_interrupted_search_says_what_it_found_and_goes_on(job, tmp_path):
     job.write_text(JOB.replace("naps:make", "naps:endless").replace("default = { n = 4 }", ""))
     command = [sys.executable, "-m", "ostinato", "tune", str(job), "--report", str(tmp_path / "r.json")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
@@ -154,11 +156,11 @@ def test_an_interrupted_search_says_what_it_found_and_goes_on_with_resume(job, t
             process.kill()
     assert process.returncode == 130, err
     assert b"The winner is n=" in out
-    assert err == b"interrupted: --resume goes on from here\n"
+    assert err == b"interrupted: the same command goes on from here\n"
     saved = json.loads((tmp_path / "r.json").read_text())
     assert {entry["candidate"]["config"]["n"] for entry in saved["results"]} == {1, 2, 3}
     job.write_text(job.read_text().replace("[1, 5]", "[1, 4]"))
-    again = run("tune", job, "--resume", "--report", tmp_path / "r.json")
+    again = run("tune", job, "--report", tmp_path / "r.json")
     assert again.exit_code == 0, again.output
     assert "measure" not in {stretch["what"] for stretch in json.loads((tmp_path / "r.json").read_text())["stretches"]}
 

@@ -19,7 +19,7 @@ def run(
     job: Job,
     devices: str | None = None,
     *,
-    resume: bool = False,
+    anew: bool = False,
     store: str | os.PathLike[str] | None = None,
     seconds: float | None = None,
 ) -> tuple[Report, bool]:
@@ -33,8 +33,8 @@ def run(
         The job.
     devices, store, seconds
         In place of the job's.
-    resume
-        Whether the store answers for what it knows.
+    anew
+        Whether everything is measured, also what the store knows.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def run(
                 default=job.default,
                 verify=job.verify,
                 budget=budget,
-                anew=not resume,
+                anew=anew,
             )
         except KeyboardInterrupt:
             return progress.report(job.key, job.policy, job.default), True
