@@ -247,6 +247,32 @@ def test_expressions_do_nothing_else(text):
         constraint(text, ["a"])
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("9**9**9 > a", "9 ** 387420489 is a number of more than 4096 bits"),
+        ("a ** 10 ** 9 > 0", "4 ** 1000000000 is a number of more than 4096 bits"),
+        ("1 << 10 ** 12", "1 << 1000000000000 is a number of more than 4096 bits"),
+        ("(2 ** 3000 * 2 ** 3000) == 0", "(a number of 3001 bits) is a number of more than 4096 bits"),
+        ("len('x' * 10 ** 12) > a", "* takes two numbers, got str and int"),
+        ("a in [0] * 10 ** 12", "* takes two numbers, got list and int"),
+        ("3 * (1, 2) == ()", "* takes two numbers, got int and tuple"),
+        ("len('%999999999999d' % a) > 1", "% takes two numbers, got str and int"),
+    ],
+)
+def test_an_expression_without_end_is_refused_at_once(text, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        constraint(text, ["a"])({"a": 4})
+
+
+def test_what_is_large_and_not_too_large_is_computed():
+    names = {"a": 4, "%": 5, "*": 7, "max": 2}
+    for text in ("a ** 300 > 1", "(-1) ** 10 ** 9 == 1", "0 ** 10 ** 9 == 0", "a ** -2 == 1 / 16", "a ** 0.5 == 2"):
+        assert constraint(text, names)(names)
+    assert constraint("1 << 4000 > 0 and a * 2.5 == 10 and -7 % a == 1 and True * a == 4", names)(names)
+    assert constraint("1" + "*1" * 100 + "+1" * 100 + " > a", names)(names)
+
+
 def test_an_expression_that_makes_no_sense_says_for_what():
     with pytest.raises(ValueError, match=r"'1 / a' makes no sense for \{'a': 0\}: division by zero"):
         constraint("1 / a", ["a"])({"a": 0})

@@ -178,6 +178,20 @@ def test_csv_of_odd_names_and_values(tmp_path):
     assert (second["other"], second["none"]) == ("1.5", "")
 
 
+def test_csv_has_no_formulas(tmp_path):
+    hostile = ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "-O3", "--1", "-"]
+    harmless = ["-5", "+1.5e-3", "-.5", "a=1", "'=1", "", -7, -1.5, [-1], "1-2"]
+    configs = [{"=name": value} for value in (*hostile, *harmless)]
+    made = reports.report([reports.result(config, op="=op", message="@message") for config in configs])
+    made.save(tmp_path / "report.csv")
+    with open(tmp_path / "report.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    values = [value if isinstance(value, str) else json.dumps(value) for value in harmless]
+    assert [row["'=name"] for row in rows] == [*(f"'{value}" for value in hostile), *values]
+    assert {(row["op"], row["message"]) for row in rows} == {("'=op", "'@message")}
+    assert not [cell for row in rows for cell in row.values() if cell[:1] in {*"=@\t\r\n"}]
+
+
 def test_csv_of_nothing_has_its_heading(tmp_path):
     reports.report([]).save(tmp_path / "report.csv")
     assert (tmp_path / "report.csv").read_text().startswith("verdict,candidate,op,status,")

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["marks", "parameters", "table", "write_csv", "write_json"]
 
 _LONGEST_MESSAGE = 60
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 def parameters(report: Report) -> list[str]:
@@ -95,6 +98,9 @@ _FIXED: dict[str, Callable[[Result], object]] = {
 def write_csv(report: Report, out: IO[str]) -> None:
     """Write one row per result, in the order of `Report.results`.
 
+    A spreadsheet must not take a text for a formula: one that begins with ``=``, ``+``, ``-`` or ``@`` (or a tab or the
+    end of a line, before them) and is not a number gets an apostrophe before it.
+
     A parameter named like one of the other columns gets ``config.`` before its name. Values that are no `str` are
     written as JSON.
     """
@@ -102,16 +108,22 @@ def write_csv(report: Report, out: IO[str]) -> None:
     marked = marks(report)
     writer = csv.writer(out)
     taken = {"verdict", *_FIXED}
-    writer.writerow([*(f"config.{name}" if name in taken else name for name in names), "verdict", *_FIXED])
+    headings = [*(f"config.{name}" if name in taken else name for name in names), "verdict", *_FIXED]
+    writer.writerow(map(_guarded, headings))
     for result in report.results:
         values = [result.candidate.config.get(name, "") for name in names]
-        writer.writerow(
-            [
-                *(value if isinstance(value, str) else json.dumps(value) for value in values),
-                marked.get(id(result), ""),
-                *(cell(result) for cell in _FIXED.values()),
-            ]
-        )
+        cells = [
+            *(value if isinstance(value, str) else json.dumps(value) for value in values),
+            marked.get(id(result), ""),
+            *(cell(result) for cell in _FIXED.values()),
+        ]
+        writer.writerow(map(_guarded, cells))
+
+
+def _guarded(cell: object) -> object:
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    return cell if _NUMBER.fullmatch(cell) else f"'{cell}"
 
 
 def write_json(report: Report, out: IO[str]) -> None:
