@@ -3,6 +3,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdint>
+#include <system_error>
 #include <utility>
 
 namespace ostinato {
@@ -28,6 +29,15 @@ private:
 };
 
 }  // namespace
+
+std::thread start_thread_without_python(std::function<void()> body) {
+    const SignalsBlocked blocked;
+    try {
+        return std::thread(std::move(body));
+    } catch (const std::system_error&) {
+        return {};
+    }
+}
 
 std::thread start_thread(std::function<void()> body) {
     const SignalsBlocked blocked;

@@ -10,6 +10,10 @@ namespace ostinato {
 // Throws std::system_error where the system allows no more threads.
 std::thread start_thread(std::function<void()> body);
 
+// A thread that needs no Python, so that the interpreter does not wait for it. It cannot be joined where the system
+// allows no more threads.
+std::thread start_thread_without_python(std::function<void()> body);
+
 // Waits until none is left. Without the GIL.
 void wait_for_threads();
 

@@ -33,6 +33,9 @@ __kernel void divides(__global const int *x, int ox, int sx, __global int *y, in
 """
 
 
+FAILED = -5  # CL_OUT_OF_RESOURCES
+
+
 class Bed:
     """The first device of a kind, and what `_with_tasks` gives."""
 
@@ -46,6 +49,7 @@ class Bed:
         self.device.finish()
 
     array: Any
+    enqueue_failure: Any  # (stream): work that fails when what this returns is called
     scale: Any
     add: Any
     shift: Any
@@ -65,6 +69,8 @@ class OpenCLBed(Bed):
         self.cl: Any = cl
         self.lock = threading.Lock()  # kernel objects hold their arguments
         self.kernels = _kernels(self.device.context)
+        self.keeps_events = False  # PoCL aborts the process when a command fails whose event nobody holds
+        self.events: list[object] = []
 
     def gate(self) -> OpenCLGate:
         return OpenCLGate(self.cl.UserEvent(self.device.context), self.cl)
@@ -78,10 +84,18 @@ class OpenCLBed(Bed):
             return
         with self.lock:
             kernel = self.kernels[name]
-            kernel(stream.queue, arrays[0].shape, None, *arguments, *map(np.int32, numbers))
+            event = kernel(stream.queue, arrays[0].shape, None, *arguments, *map(np.int32, numbers))
+        if self.keeps_events:
+            self.events.append(event)
 
     def enqueue_hold(self, stream: Any, gate: Any) -> None:
         self.cl.enqueue_barrier(stream.queue, wait_for=[gate.event])
+
+    def enqueue_failure(self, stream: Any) -> Any:
+        event = self.cl.UserEvent(self.device.context)
+        self.events += [event, self.cl.enqueue_barrier(stream.queue, wait_for=[event])]
+        stream.queue.flush()
+        return functools.partial(event.set_status, FAILED)
 
 
 class OpenCLGate:
@@ -116,6 +130,16 @@ class FakeBed(Bed):
 
     def enqueue_hold(self, stream: Any, gate: Any) -> None:
         fake.launch(stream, gate.event.wait)
+
+    def enqueue_failure(self, stream: Any) -> Any:
+        go = threading.Event()
+
+        def broken() -> None:
+            go.wait()
+            raise ArithmeticError("no such number")
+
+        fake.launch(stream, broken)
+        return go.set
 
 
 class FakeGate:

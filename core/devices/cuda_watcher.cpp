@@ -1,13 +1,11 @@
 #include "devices/cuda_watcher.h"
 
-#include <pthread.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <functional>
-#include <system_error>
+
+#include "threads.h"
 
 namespace ostinato::cuda {
 
@@ -19,19 +17,6 @@ using Clock = std::chrono::steady_clock;
 // late by that part at most; a long kernel costs it little.
 constexpr std::chrono::microseconds kAsking{50}, kShortest{10}, kLongest{1000};
 constexpr int kPart = 32;
-
-std::thread without_signals(std::function<void()> body) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    std::thread thread;
-    try {
-        thread = std::thread(std::move(body));
-    } catch (const std::system_error&) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
-}
 
 }  // namespace
 
@@ -53,7 +38,7 @@ Watcher::~Watcher() {
 bool Watcher::start(Context context) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!thread_.joinable())
-        thread_ = without_signals([this, context] { run(context); });
+        thread_ = start_thread_without_python([this, context] { run(context); });
     return thread_.joinable();
 }
 

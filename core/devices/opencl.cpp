@@ -18,25 +18,17 @@ bool running(const Api& api, Event event) {
            status > kComplete;
 }
 
-struct Callback {
-    Device::Done done;
-    void* with;
-};
-
-void pass_on(Event, Int status, void* with) {
-    const std::unique_ptr<Callback> callback(static_cast<Callback*>(with));
-    callback->done(callback->with, status < 0 ? status : kSuccess);
-}
-
 }  // namespace
 
 OpenCLDevice::OpenCLDevice(const std::string& library, std::uint64_t context, std::uint64_t device)
     : api_(Api::of(library)), context_(reinterpret_cast<Context>(context)), device_(reinterpret_cast<DeviceId>(device)),
-      transfers_(api_, context_, device_) {
+      transfers_(api_, context_, device_), watcher_(std::make_unique<Watcher>(api_)) {
     api_.RetainContext(context_);
 }
 
 OpenCLDevice::~OpenCLDevice() {
+    if (made_.forked())
+        static_cast<void>(watcher_.release());  // its thread is the parent's
     for (const Closed& closed : closed_)
         api_.ReleaseCommandQueue(closed.queue);
     api_.ReleaseContext(context_);
@@ -125,13 +117,8 @@ std::int32_t OpenCLDevice::wait(StreamHandle stream, const Token& token) {
 
 void OpenCLDevice::notify(const Token& token, Done done, void* with) {
     const Event event = static_cast<const EventToken&>(token).event.get();
-    if (running(api_, event)) {
-        auto callback = std::make_unique<Callback>(Callback{done, with});
-        if (api_.SetEventCallback(event, kComplete, pass_on, callback.get()) == kSuccess) {
-            callback.release();  // by now it may have been called
-            return;
-        }
-    }
+    if (running(api_, event) && watcher_->watch(event, done, with))
+        return;
     // It has ended; or the driver cannot say when it does, and this waits for it.
     const Int code = api_.WaitForEvents(1, &event);
     Int status = kSuccess;

@@ -10,6 +10,8 @@
 #include "devices/device.h"
 #include "devices/opencl_api.h"
 #include "devices/opencl_transfers.h"
+#include "devices/opencl_watcher.h"
+#include "forks.h"
 
 namespace ostinato {
 
@@ -54,6 +56,8 @@ private:
     std::vector<Closed> closed_;
     std::once_flag probed_;
     bool records_ = false;
+    const MadeHere made_;
+    std::unique_ptr<opencl::Watcher> watcher_;
 };
 
 }  // namespace ostinato
