@@ -32,3 +32,15 @@ int32_t fail_at_three(const ost_call *call) {
     ((double *)call->arrays[0].data)[0] += 1;
     return call->step == 3 ? 42 : 0;
 }
+
+/* dst = 2 * dst + src, element by element of vectors */
+int32_t combine(const ost_call *call) {
+    const ost_array *dst = &call->arrays[0], *src = &call->arrays[1];
+    if (dst->ndim != 1 || src->ndim != 1 || dst->shape[0] != src->shape[0])
+        return 7;
+    for (int64_t i = 0; i < dst->shape[0]; ++i) {
+        double *to = (double *)((char *)dst->data + i * dst->strides[0]);
+        *to = 2 * *to + *(const double *)((const char *)src->data + i * src->strides[0]);
+    }
+    return 0;
+}

@@ -11,7 +11,7 @@ import numpy as np
 
 from ostinato.graph.body import Copy, Fill
 from ostinato.graph.operand import READ, Operand
-from ostinato.graph.transfer import REDUCTIONS
+from ostinato.graph.reduction import Reduction
 
 __all__ = ["HostTransfer", "host_transfer", "words"]
 
@@ -43,6 +43,8 @@ def _fill(body: Fill) -> HostTransfer:
     value = body.value
     if not isinstance(value, np.ndarray):  # a parameter: whatever the assignment takes
         return HostTransfer(function=_assign, args=(target, value))
+    if value.dtype.hasobject:  # the core moves bytes, and counts no references
+        return HostTransfer(function=_assign, args=(target, value))
     if value.size == 1:
         return HostTransfer("fill", (target,), (value.itemsize, *words(value.tobytes())))
     spread = np.broadcast_to(value, target.arrays[0].shape)
@@ -56,10 +58,10 @@ def _copy(body: Copy) -> HostTransfer:
         move = partial(_move_indexed, body.indices is not None, body.scatter is not None, body.reduce)
         return HostTransfer(function=move, args=(source, target, *indexed))
     if body.reduce is not None:
-        return HostTransfer(function=partial(_combine, REDUCTIONS[body.reduce]), args=(source, target))
-    moves = source.arrays[0].dtype == target.arrays[0].dtype and not any(
-        np.may_share_memory(a, b) for a in source.arrays for b in target.arrays
-    )
+        return HostTransfer(function=partial(_combine, body.reduce), args=(source, target))
+    dtype = target.arrays[0].dtype
+    moves = source.arrays[0].dtype == dtype and not dtype.hasobject
+    moves = moves and not any(np.may_share_memory(a, b) for a in source.arrays for b in target.arrays)
     if moves:
         return HostTransfer("copy", (source, target), (source.arrays[0].itemsize,))
     return HostTransfer(function=_assign_array, args=(source, target))
@@ -71,17 +73,22 @@ def _assign(target: np.ndarray[Any, Any], value: object) -> None:
 
 def _assign_array(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
     # NumPy's own care for overlaps errs in one dimension, where strides differ: a[::2] = a[1:7].
-    np.copyto(target, source.copy() if np.may_share_memory(source, target) else source)
+    np.copyto(target, _apart(source, target))
 
 
-def _combine(reduction: np.ufunc, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
-    reduction(target, source, out=target, casting="same_kind")
+def _combine(reduction: Reduction, source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
+    reduction.combine(target, _apart(source, target))
+
+
+def _apart(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return what is moved as it is before anything is written."""
+    return source.copy() if np.may_share_memory(source, target) else source
 
 
 def _move_indexed(
     gathers: bool,
     scatters: bool,
-    reduce: str | None,
+    reduce: Reduction | None,
     source: np.ndarray[Any, Any],
     target: np.ndarray[Any, Any],
     *indices: np.ndarray[Any, Any],
@@ -91,10 +98,10 @@ def _move_indexed(
         if reduce is None:
             np.copyto(target, moved)
         else:
-            REDUCTIONS[reduce](target, moved, out=target, casting="same_kind")
+            reduce.combine(target, _apart(moved, target))
         return
     places = indices[-1]
     if reduce is None:
-        target[places] = moved.copy() if np.may_share_memory(moved, target) else moved
+        target[places] = _apart(moved, target)
     else:
-        REDUCTIONS[reduce].at(target, places, moved.astype(target.dtype, casting="same_kind"))
+        reduce.scatter(target, places, _apart(moved, target))

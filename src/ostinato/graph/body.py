@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ostinato.graph.operand import Operand
     from ostinato.graph.param import Param
     from ostinato.graph.python_task import PythonTask
+    from ostinato.graph.reduction import Reduction
     from ostinato.graph.sources import Source
 
 __all__ = [
@@ -137,7 +138,7 @@ class Copy:
         self,
         source: Operand,
         target: Operand,
-        reduce: str | None = None,
+        reduce: Reduction | None = None,
         indices: Operand | None = None,
         scatter: Operand | None = None,
     ) -> None:

@@ -17,6 +17,7 @@ from ostinato.graph.guard import Guard
 from ostinato.graph.op import After, Op
 from ostinato.graph.param import REQUIRED, Combine, FreeParam, check_param
 from ostinato.graph.recordable import refuse_placeholder
+from ostinato.graph.reduction import ReduceArgument
 
 __all__ = ["Capture", "capture", "copy", "current_graph", "fill", "param", "until"]
 
@@ -182,7 +183,7 @@ def copy(
     on: Any = None,
     priority: int = 0,
     name: str | None = None,
-    reduce: str | None = None,
+    reduce: ReduceArgument | None = None,
     indices: Any = None,
     scatter: Any = None,
 ) -> Op | None:

@@ -18,6 +18,7 @@ from ostinato.graph.param import REQUIRED, Combine, Param
 from ostinato.graph.python_task import PythonTask, modes_of, name_of
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder
+from ostinato.graph.reduction import ReduceArgument
 from ostinato.graph.ring import Ring, ring
 from ostinato.graph.sources import Source, check_target, source_of, sources_of
 from ostinato.graph.stream import only_place
@@ -180,13 +181,13 @@ class Graph(Usable):
         on: Any = None,
         priority: int = 0,
         name: str | None = None,
-        reduce: str | None = None,
+        reduce: ReduceArgument | None = None,
         indices: Any = None,
         scatter: Any = None,
     ) -> Op:
         """Add a copy of an array to another of the same shape, converting as `numpy.copyto` does.
 
-        Overlapping arrays are handled as if the source had been copied first.
+        Overlapping arrays are handled as if the source had been copied first. Of Python objects, references are copied.
 
         Parameters
         ----------
@@ -195,11 +196,26 @@ class Graph(Usable):
         after, on, priority, name
             As for `task`.
         reduce
-            ``"+"``, ``"*"``, ``"min"`` or ``"max"``: combine the source into `dst` instead of overwriting it.
+            Combine the source into `dst`, element by element, instead of overwriting it: ``"+"``, ``"*"``, ``"min"``,
+            ``"max"``; a function of two elements, ``dst[i] = reduce(dst[i], src[i])``, such as a NumPy ufunc; or a
+            native task, a kernel or a Python task ``combine(dst: ReadWrite, src: Read)`` of arrays.
         indices
             Gather along the first axis: ``dst[i] = src[indices[i]]``. The indices are read, and checked, in every step.
         scatter
-            Scatter along the first axis: ``dst[scatter[i]] = src[i]``.
+            Scatter along the first axis: ``dst[scatter[i]] = src[i]``. Where an index occurs several times, the last
+            one counts; with `reduce` all of them do, in their order.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> words, longest = np.array(["a", "abc", "ab"], object), np.array(["", ""], object)
+        >>> graph = ost.Graph()
+        >>> op = graph.copy(words, longest, reduce=lambda a, b: max(a, b, key=len), scatter=np.array([0, 1, 0]))
+        >>> with graph.compile() as program:
+        ...     program.replay()
+        1
+        >>> longest.tolist()
+        ['ab', 'abc']
         """
         src, dst, indices, scatter = map(untraced, (src, dst, indices, scatter))
         body, operands = copy_body(self._recorder, src, dst, reduce, indices, scatter)

@@ -12,15 +12,14 @@ from ostinato.graph.body import Copy, Fill
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import Param
 from ostinato.graph.recorder import Recorder
+from ostinato.graph.reduction import reduction_of
 from ostinato.graph.ring import RingElement
 
-__all__ = ["REDUCTIONS", "copy_body", "fill_body", "fill_value"]
-
-REDUCTIONS: dict[str, np.ufunc] = {"+": np.add, "*": np.multiply, "min": np.minimum, "max": np.maximum}
+__all__ = ["copy_body", "fill_body", "fill_value"]
 
 
 def copy_body(
-    recorder: Recorder, source: object, target: object, reduce: str | None, indices: object, scatter: object
+    recorder: Recorder, source: object, target: object, reduce: object, indices: object, scatter: object
 ) -> tuple[Copy, tuple[Operand, ...]]:
     """Return the body and the operands of a copy, having checked that it can be done."""
     names = ["src", "dst"]
@@ -38,28 +37,34 @@ def copy_body(
         if value is not None
     ]
     _check_shapes(src, dst, *(index if indices is not None else [None, *index]))
-    _check_dtypes(src.arrays[0].dtype, dst.arrays[0].dtype, reduce)
+    dtypes = src.arrays[0].dtype, dst.arrays[0].dtype
+    if reduce is None:
+        _check_dtypes(*dtypes)
+    reduction = None if reduce is None else reduction_of(reduce, *dtypes)
     gather, spread = (index[0] if indices is not None else None), (index[-1] if scatter is not None else None)
-    return Copy(src, dst, reduce, gather, spread), (src, dst, *index)
+    return Copy(src, dst, reduction, gather, spread), (src, dst, *index)
 
 
 def fill_body(recorder: Recorder, target: object, value: Any) -> tuple[Fill | Copy, tuple[Operand, ...]]:
     """Return the body and the operands of a fill; from an array it is a copy, so that every step reads the array."""
     dst = recorder.array_operand(target, WRITE, _fill_label, 0)
     array = dst.arrays[0]
-    _refuse_objects(array.dtype, "fill()")
     if isinstance(value, Param):
         return Fill(dst, recorder.own_param(value, _fill_label, 1)), (dst,)
     if isinstance(value, RingElement) or is_array(value):
         src = recorder.array_operand(value, READ, _fill_label, 1)
         spread = _broadcast(src, array.shape)
-        _check_dtypes(src.arrays[0].dtype, array.dtype, None)
+        _check_dtypes(src.arrays[0].dtype, array.dtype)
         return Copy(spread, dst), (spread, dst)
     return Fill(dst, fill_value(value, array)), (dst,)
 
 
 def fill_value(value: Any, array: Array) -> Array:
     """Return a value as an array that can be spread over `array`, having checked that it can."""
+    if array.dtype.hasobject:  # what of a nested list is an element follows from the shape of the array
+        whole = np.empty(array.shape, array.dtype)
+        whole[...] = value
+        return whole
     return _drop_leading(np.array(value, array.dtype), array.shape)
 
 
@@ -90,25 +95,9 @@ def _check_shapes(src: Operand, dst: Operand, indices: Operand | None = None, sc
         )
 
 
-def _check_dtypes(source: np.dtype[Any], target: np.dtype[Any], reduce: str | None) -> None:
-    _refuse_objects(source, "copy()")
-    _refuse_objects(target, "copy()")
+def _check_dtypes(source: np.dtype[Any], target: np.dtype[Any]) -> None:
     if not np.can_cast(source, target, "same_kind"):
         raise TypeError(f"an array of {source} cannot be copied to one of {target}: numpy.copyto would refuse, too")
-    if reduce is None:
-        return
-    if reduce not in REDUCTIONS:
-        raise ValueError(f"reduce= of copy() is one of {', '.join(map(repr, REDUCTIONS))}, not {reduce!r}")
-    into = np.empty(0, target)
-    try:
-        REDUCTIONS[reduce](into, np.empty(0, source), out=into, casting="same_kind")
-    except TypeError as error:
-        raise TypeError(f"{source} cannot be combined into {target} by {reduce!r}: {error}") from None
-
-
-def _refuse_objects(dtype: np.dtype[Any], what: str) -> None:
-    if dtype.hasobject:
-        raise GraphError(f"{what} moves plain memory, not Python objects ({dtype}); use a task that assigns them")
 
 
 def _broadcast(operand: Operand, shape: tuple[int, ...]) -> Operand:

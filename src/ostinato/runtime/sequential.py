@@ -19,7 +19,6 @@ from ostinato.graph.operand import READ, Operand
 from ostinato.graph.param import STEP, Param
 from ostinato.graph.scalar import as_scalar
 from ostinato.graph.stream import STREAM
-from ostinato.graph.transfer import REDUCTIONS
 from ostinato.runtime.memory import assign, contents
 from ostinato.runtime.outcome import failure_message
 
@@ -198,9 +197,9 @@ def _copy(body: Copy, array: Callable[[Operand], Array]) -> None:
         if body.reduce is None:
             target[places] = moved
         else:
-            REDUCTIONS[body.reduce].at(target, places, moved.astype(target.dtype))
+            body.reduce.scatter(target, places, moved)
     elif body.reduce is not None:
-        target[...] = REDUCTIONS[body.reduce](target, moved).astype(target.dtype)
+        body.reduce.combine(target, moved)
     else:
         np.copyto(target, moved, casting="same_kind")
     if target is not where:

@@ -94,6 +94,8 @@ class Case:
                     f"it is not called to be measured, since an argument, a {type(operand.value).__name__}, is another "
                     f"library's in the memory of {operand.memory}"
                 )
+        if isinstance(body, Copy) and body.reduce is not None and not body.reduce.built_in:
+            return "it is not called to be measured, since its reduction is a function that was given as reduce="
         if isinstance(body, PythonCall) and not body.task.pure:
             return "it is not called to be measured, since it does more than what its arguments show (pure=False)"
         if isinstance(body, PythonCall) and body.blocking:
@@ -183,7 +185,7 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
             numbers.append(-1)
             continue
         elif type(body) is Copy:
-            called = body.reduce, body.indices is None, body.scatter is None
+            called = _combining(body), body.indices is None, body.scatter is None
         elif type(body) is Fill:
             called = None
         else:
@@ -274,7 +276,8 @@ def _task_name(body: Body) -> str:
         return "fill"
     if isinstance(body, Copy):
         how = ("indices" if body.indices is not None else "", "scatter" if body.scatter is not None else "")
-        return " ".join(["copy", *filter(None, (body.reduce, *how))])
+        name = "" if body.reduce is None else body.reduce.name
+        return " ".join(["copy", *filter(None, (name, *how))])
     return task_name(variants_of(body)[0].task)
 
 
@@ -316,7 +319,7 @@ class _Signatures(dict[Operand, int]):
 def _identity(body: Body) -> tuple[object, ...]:
     """Equal for calls of what is one task: of one object, or of functions made of the same parts."""
     if isinstance(body, Copy):
-        return "copy", body.reduce, body.indices is None, body.scatter is None
+        return "copy", _combining(body), body.indices is None, body.scatter is None
     if isinstance(body, Fill):
         return ("fill",)
     task: Recordable = variants_of(body)[0].task
@@ -337,6 +340,11 @@ def _parts(function: Any) -> tuple[object, ...]:
     cells = tuple(id(cell.cell_contents) if _is_full(cell) else None for cell in function.__closure__ or ())
     defaults = tuple(map(id, (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())))
     return id(function.__code__), id(function.__globals__), cells, defaults
+
+
+def _combining(body: Copy) -> object:
+    """How a copy combines: equal for copies by one of our reductions, or by one object."""
+    return None if body.reduce is None else body.reduce.name if body.reduce.built_in else id(body.reduce)
 
 
 def _is_full(cell: Any) -> bool:
