@@ -174,7 +174,7 @@ def test_runs_that_cannot_be_compared_are_refused(machine, runs):
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"steps": -1}, ValueError, "negative"),
+        ({"steps": -1}, ValueError, "at least 0"),
         ({"steps": 1.5}, TypeError, "must be an integer, got 1.5"),
         ({"nonsense": 1}, TypeError, "nonsense"),
         ({"after": 3}, TypeError, "an event"),
