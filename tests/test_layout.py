@@ -37,7 +37,7 @@ IN_TUNE_MAY_NOT_IMPORT = {
     "slots": {"store", "race", "report", "job", "profiling", "search", "tuner"},
 }
 
-MOST_LINES = 700  # of one class with its documentation; its insides are not for others to split it
+MOST_LINES = 800  # of one class with its documentation; its insides are not for others to split it
 
 
 def imported_at_once(path: Path, inside: str = "ostinato.") -> set[str]:

@@ -288,7 +288,7 @@ def test_wrong_arguments_are_refused(machine):
     with graph.compile(machine) as program:
         with pytest.raises(TypeError, match="no default"):
             program.verify()
-        with pytest.raises(ValueError, match="negative"):
+        with pytest.raises(ValueError, match="at least 0"):
             program.verify(-1, factor=1)
         program.verify(0, factor=2)
         program.verify(2, params={"factor": 2})

@@ -65,6 +65,7 @@ class Capture:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self.recording is not None
+        assert self.recording.guard is not None
         assert self._token is not None
         graph, guard = self.recording.graph, self.recording.guard
         held = guard.holds_anything

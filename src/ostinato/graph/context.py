@@ -26,7 +26,7 @@ class Recording:
 
     __slots__ = ("asyncio_task", "ended", "graph", "guard", "serving", "thread")
 
-    def __init__(self, graph: Graph, guard: Guard) -> None:
+    def __init__(self, graph: Graph, guard: Guard | None) -> None:
         self.graph = graph
         self.guard = guard
         self.ended = False

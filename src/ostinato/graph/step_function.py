@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostinato.graph.capture import Capture
@@ -22,6 +22,8 @@ class StepFunction(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    names: Sequence[str]
+    """What the function calls its positional arguments."""
     graph: Graph
 
 
@@ -37,13 +39,14 @@ def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
     with capture as graph:
         recording = capture.recording
         assert recording is not None
+        assert recording.guard is not None
         traced = Traced(title, recording)
         passed = [traced.value(value, name) for value, name in zip(args, names, strict=True)]
         named = {key: traced.value(value, key) for key, value in kwargs.items()}
         for array in traced.arrays:
             recording.guard.hold(array)
         function(*passed, **named)
-    return StepFunction(function, args, dict(kwargs), graph)
+    return StepFunction(function, args, dict(kwargs), names, graph)
 
 
 def _names(function: Callable[..., Any], count: int) -> list[str]:

@@ -78,6 +78,7 @@ class Tracer(AbstractArray):
             raise self._fancy(error.entry) from None
         if type(value) is np.ndarray:
             return Tracer(value[basic], self._origin, self, ("[]", index))
+        found: object
         if isinstance(value, RingElement | DeviceArray):
             found = value[basic]
         elif isinstance(value, np.ndarray):  # of a subclass, which may have a way of its own

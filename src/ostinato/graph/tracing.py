@@ -14,7 +14,7 @@ from ostinato.graph.context import Recording
 from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.tracer import Origin, TracedRing, Tracer
 
-__all__ = ["Traced", "untraced"]
+__all__ = ["Traced", "rebuilt", "untraced"]
 
 Leaf: TypeAlias = Callable[[Any, str], Any]
 """Says what stands for what is no container, under the name that it has in the function."""
@@ -47,7 +47,7 @@ class Traced:
 
     def value(self, value: Any, name: str) -> Any:
         """Return an argument, with tracers in place of the arrays in it."""
-        return _rebuilt(value, name, self._leaf, self._made)
+        return rebuilt(value, name, self._leaf, self._made)
 
     def _leaf(self, value: Any, name: str) -> Any:
         if isinstance(value, Tracer | TracedRing) or not _is_array(value):
@@ -70,7 +70,7 @@ def untraced(value: Any) -> Any:
         return value.real()
     if kind is np.ndarray or kind is float or kind is int or kind is RingElement:
         return value
-    return _rebuilt(value, "", _untraced_leaf, {})
+    return rebuilt(value, "", _untraced_leaf, {})
 
 
 def _untraced_leaf(value: Any, _: str) -> Any:
@@ -86,7 +86,7 @@ def _is_array(value: object) -> bool:
     return False
 
 
-def _rebuilt(value: Any, name: str, leaf: Leaf, made: dict[int, tuple[object, object]]) -> Any:
+def rebuilt(value: Any, name: str, leaf: Leaf, made: dict[int, tuple[object, object]]) -> Any:
     """Return a container of what `leaf` says of its parts; where these all stay, the container itself."""
     if type(value) in _PLAIN:
         return value
@@ -98,7 +98,7 @@ def _rebuilt(value: Any, name: str, leaf: Leaf, made: dict[int, tuple[object, ob
         found = leaf(value, name)
     else:
         made[id(value)] = value, value  # for what contains itself
-        pairs = [(key, part, _rebuilt(part, path, leaf, made)) for key, part, path in parts]
+        pairs = [(key, part, rebuilt(part, path, leaf, made)) for key, part, path in parts]
         changes = {key: new for key, old, new in pairs if new is not old}
         if changes and any(part is value for _, part, _ in parts):
             raise ValueError(f"{name} is a {type(value).__name__} that contains itself; pass the arrays in it")

@@ -17,6 +17,7 @@ from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, NativeCall, PythonCall
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE, Operand
+from ostinato.runtime.closures import ClosedOver
 from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns
 from ostinato.runtime.left_out import LeftOut
 from ostinato.runtime.memory import Bytes, at_address, extent_of, raw_bytes, value_bytes
@@ -33,7 +34,10 @@ __all__ = [
     "is_to_be_as_recorded",
     "left_unwritten",
     "name_at",
+    "writers",
 ]
+
+_MOST_WRITERS = 4
 
 Place: TypeAlias = tuple[int, int, int]
 """A step, an op's index, and the place of one of its operands."""
@@ -61,9 +65,11 @@ class CheckedRun:
         saved: MemoryCopy,
         pattern: int,
         omitted: LeftOut,
+        closed: Sequence[ClosedOver],
         before: CheckedRun | None = None,
     ) -> None:
         self._omitted = omitted
+        self._closed = closed
         self.stand_ins = StandIns(ops, binding, originals)
         self.steps = 0
         self.unwritten: dict[Place, npt.NDArray[np.bool_]] = {}
@@ -161,10 +167,10 @@ class CheckedRun:
             return
         index = next(index for index, block in enumerate(memory) if not np.array_equal(block, expected[index]))
         address = self._originals[index].low + int(np.flatnonzero(memory[index] != expected[index])[0])
+        name = name_at(op, self._ops, self._binding, address, self._closed)
         raise ContractError(
-            f"{shown(op)} wrote to {name_at(op, self._ops, self._binding, address)}, which it did not declare as "
-            f"written{how}. Pass what a task writes as an argument that is declared ost.Write or ost.ReadWrite. "
-            f"Called at {op.call_site}"
+            f"{shown(op)} wrote to {name}, which it did not declare as written{how}. Pass what a task "
+            f"writes as an argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
         )
 
     def _check_repeated(self, op: Op, place: Place, array: Array) -> None:
@@ -220,6 +226,22 @@ def argument(op: Op, place: int) -> str:
     return f"argument {position + 1}{_parameter(body, position)}{path and f', at {path},'} {kind}"
 
 
+def writers(ops: Sequence[Op], array: Array) -> str:
+    """Say which ops write memory of an array."""
+    found = [
+        f"{op.name!r} at {op.call_site}"
+        for op in ops
+        if any(
+            operand.mode & WRITE and any(np.may_share_memory(array, other) for other in operand.arrays)
+            for operand in op.operands
+        )
+    ]
+    if not found:
+        return "No op writes it"
+    more = f" and {len(found) - _MOST_WRITERS} more" if len(found) > _MOST_WRITERS else ""
+    return f"It is written by {', '.join(found[:_MOST_WRITERS])}{more}"
+
+
 def first_index(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
     """Return the index of the first true element."""
     return tuple(int(i) for i in np.argwhere(mask)[0])
@@ -238,13 +260,16 @@ def _parameter(body: PythonCall, position: int) -> str:
     return f" {names[position]!r}" if position < len(names) else ""
 
 
-def name_at(op: Op, ops: Sequence[Op], binding: Substitution, address: int) -> str:
-    """Name the array at an address: as an argument of the op, or else of another one."""
+def name_at(op: Op, ops: Sequence[Op], binding: Substitution, address: int, closed: Sequence[ClosedOver] = ()) -> str:
+    """Name the array at an address: as an argument of the op, or else of another one, or as what tasks close over."""
     byte = at_address(address, np.empty(1, np.uint8), None)
     for each in (op, *ops):
         for place, operand in enumerate(each.operands):
             if any(np.shares_memory(binding.substitute(array), byte) for array in operand.arrays):
                 return argument(each, place) + ("" if each is op else f" of {each.name!r}")
+    for outer in closed:
+        if np.shares_memory(outer.array, byte):
+            return outer.label
     return "memory beside its arguments"
 
 

@@ -49,8 +49,10 @@ class Allocation:
         return bytes_at(self.low, self.high, self.array)
 
 
-def allocations(ops: Sequence[Op], binding: Substitution, *, whole: bool = True) -> list[Allocation]:
-    """Return the memory that ops access under a binding, in the order of its addresses.
+def allocations(
+    ops: Sequence[Op], binding: Substitution, *, whole: bool = True, besides: Sequence[Array] = ()
+) -> list[Allocation]:
+    """Return the memory that ops access under a binding, and that of other arrays, in the order of its addresses.
 
     If `whole`, with all of the arrays that theirs are views of; arrays of Python objects always are with these.
 
@@ -68,6 +70,9 @@ def allocations(ops: Sequence[Op], binding: Substitution, *, whole: bool = True)
             if root.size:
                 low, high = extent_of(root)
                 found.append(Allocation(low, high, root, [binding.value(operand.value)] if foreign else []))
+    for array in besides:
+        root = root_of(array) if whole else array
+        found.append(Allocation(*extent_of(root), root))
     merged: list[Allocation] = []
     for each in sorted(found, key=lambda allocation: (allocation.low, -allocation.high)):
         if not merged or merged[-1].high <= each.low:

@@ -77,8 +77,7 @@ class LinkedRuns:
             The program may be run once, and has been; or it is closed.
         """
         with self._lock:
-            if self._once and self._submitted:
-                raise RuntimeError('this program was compiled with runs="once", and has been run')
+            self._check_once()
             core, first = self._core, -1
             if self._instances is not None:
                 waits = after[0] is not None or bool(after[1]) or self._waits_outside
@@ -102,6 +101,22 @@ class LinkedRuns:
         """Give the next step a number."""
         with self._lock:
             self._next_step = step
+
+    def note_run(self) -> None:
+        """Take note of a run that needs no submission.
+
+        Raises
+        ------
+        RuntimeError
+            The program may be run once, and has been.
+        """
+        with self._lock:
+            self._check_once()
+            self._submitted = True
+
+    def _check_once(self) -> None:
+        if self._once and self._submitted:
+            raise RuntimeError('this program was compiled with runs="once", and has been run')
 
     def go_on_with(self, core: _core.Program) -> None:
         """Submit later runs to another program of the core."""

@@ -290,6 +290,50 @@ class Program:
             return ended
         return self._end(cast("_core.Run", ended))
 
+    def replay_eagerly(self, steps: int = 1, *, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any) -> int:
+        """Run steps like `replay`, but one operation after the other, in the calling thread, as plain Python does.
+
+        For debuggers, and to see what a replay gains. Ctrl-C ends it at once, wherever it is. No other thread should
+        submit runs meanwhile.
+
+        Parameters
+        ----------
+        steps, params
+            As for `replay`.
+
+        Returns
+        -------
+        int
+            The number of steps run: fewer than asked for where `until` ended the run.
+
+        Raises
+        ------
+        Exception
+            What a task raised, as it is. The step counts as run; what comes after the task in it is not done.
+        ValueError
+            The graph declares preconditions, which only `replay` and `submit` can be given.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> @ost.task
+        ... def divide(x: ost.ReadWrite, by):
+        ...     x /= by
+        >>> x = np.ones(2)
+        >>> with ost.capture() as graph:
+        ...     op = divide(x, ost.param("by"))
+        >>> with graph.compile() as program:
+        ...     n = program.replay_eagerly(3, by=2.0)
+        >>> x
+        array([0.125, 0.125])
+        """
+        from ostinato.runtime.eager_replay import replay_eagerly
+
+        self._check_open()
+        if self._linked is not None:
+            self._linked.note_run()
+        return replay_eagerly(self, count(steps), merged(params, more_params))
+
     def submit(
         self,
         steps: int = 1,

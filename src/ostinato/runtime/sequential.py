@@ -25,7 +25,17 @@ from ostinato.runtime.outcome import failure_message
 if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
 
-__all__ = ["AsCaptured", "operand_array", "run_op", "run_sequentially"]
+__all__ = [
+    "AsCaptured",
+    "ends_run",
+    "face",
+    "on_device",
+    "operand_array",
+    "plain_value",
+    "run_body",
+    "run_op",
+    "run_sequentially",
+]
 
 
 class AsCaptured:
@@ -88,12 +98,12 @@ def run_op(op: Op, step: int, substitution: Substitution, params: Mapping[str, A
         The task failed.
     """
     try:
-        code = _run_body(op.body, step, substitution, params)
+        code = run_body(op.body, step, substitution, params)
     except Exception as error:
         raise TaskError(failure_message(op, step, error), op.original, step) from error
     if code != 0:
         raise TaskError(failure_message(op, step, code), op.original, step)
-    return isinstance(op.body, Until) and _is_last(op.body, step, substitution)
+    return isinstance(op.body, Until) and ends_run(op.body, step, substitution)
 
 
 def operand_array(operand: Operand, step: int, substitution: Substitution) -> Array:
@@ -103,7 +113,7 @@ def operand_array(operand: Operand, step: int, substitution: Substitution) -> Ar
     return substitution.substitute(views[(step + offset) % len(views)])
 
 
-def _run_body(body: Body, step: int, substitution: Substitution, params: Mapping[str, Any]) -> int:
+def run_body(body: Body, step: int, substitution: Substitution, params: Mapping[str, Any]) -> int:
     """Do what an op does to arrays and tokens; return the code of a native task, 0 for any other.
 
     What it does outside of the graph, with events, barriers and reservations, is left out.
@@ -112,35 +122,36 @@ def _run_body(body: Body, step: int, substitution: Substitution, params: Mapping
     def array(operand: Operand) -> Array:
         return operand_array(operand, step, substitution)
 
-    if isinstance(body, PythonCall | NativeCall) and _on_device(body, array):
+    if isinstance(body, PythonCall | NativeCall) and on_device(body, array):
         return _call_on_device(body, step, substitution, params)
     if isinstance(body, PythonCall):
         _call(body, step, substitution, params)
     elif isinstance(body, NativeCall):
         arrays = [array(arg) for arg in body.args if isinstance(arg, Operand)]
         pairs = [(arg, kind) for arg, kind in zip(body.args, body.task.kinds, strict=True) if isinstance(kind, type)]
-        scalars = [as_scalar(_plain(arg, step, params), kind, "a scalar argument") for arg, kind in pairs]
+        scalars = [as_scalar(plain_value(arg, step, params), kind, "a scalar argument") for arg, kind in pairs]
         return call_native(body.task.address, body.task.user_address, arrays, scalars, step)
     elif isinstance(body, Copy):
         _copy(body, array)
     elif isinstance(body, Fill):
-        assign(array(body.target), _plain(body.value, step, params))
+        assign(array(body.target), plain_value(body.value, step, params))
     return 0
 
 
-def _on_device(body: PythonCall | NativeCall, array: Callable[[Operand], Array]) -> bool:
+def on_device(body: PythonCall | NativeCall, array: Callable[[Operand], Array]) -> bool:
     """Whether a device has a part in a call: then it is made as outside captures, arrays of devices and all."""
     operands = (arg for arg in body.args if isinstance(arg, Operand) and arg.arrays)
     return body.takes_stream or (any_allocations() and any(memory_of(array(each)) != HOST for each in operands))
 
 
-def _is_last(body: Until, step: int, substitution: Substitution) -> bool:
+def ends_run(body: Until, step: int, substitution: Substitution) -> bool:
     return (step + 1) % body.every == 0 and bool(contents(operand_array(body.flag, step, substitution)).any())
 
 
 def _call(body: PythonCall, step: int, substitution: Substitution, params: Mapping[str, Any]) -> None:
     values = [
-        _face(arg, step, substitution) if isinstance(arg, Operand) else _plain(arg, step, params) for arg in body.args
+        face(arg, step, substitution) if isinstance(arg, Operand) else plain_value(arg, step, params)
+        for arg in body.args
     ]
     positional = len(values) - len(body.keywords)
     body.function(*values[:positional], **dict(zip(body.keywords, values[positional:], strict=True)))
@@ -153,9 +164,9 @@ def _call_on_device(
     args: list[object] = []
     for arg in body.args:
         if not isinstance(arg, Operand):
-            args.append(arg if arg is STREAM else _plain(arg, step, params))
+            args.append(arg if arg is STREAM else plain_value(arg, step, params))
         elif arg.arrays and (body.takes_stream or not _is_foreign(arg)):
-            args.append(Use(_face(arg, step, substitution), operand_array(arg, step, substitution), arg.mode))
+            args.append(Use(face(arg, step, substitution), operand_array(arg, step, substitution), arg.mode))
         else:
             args.append(substitution.value(arg.value))
     if isinstance(body, PythonCall):
@@ -168,7 +179,7 @@ def _is_foreign(operand: Operand) -> bool:
     return operand.ring is None and not isinstance(operand.value, np.ndarray | DeviceArray)
 
 
-def _face(operand: Operand, step: int, substitution: Substitution) -> object:
+def face(operand: Operand, step: int, substitution: Substitution) -> object:
     """What a task gets for an operand."""
     if operand.arrays and (operand.ring is not None or isinstance(operand.value, np.ndarray)):
         view = operand_array(operand, step, substitution).view(np.ndarray)
@@ -178,7 +189,7 @@ def _face(operand: Operand, step: int, substitution: Substitution) -> object:
     return substitution.value(operand.value)  # a token, or an array of another library
 
 
-def _plain(value: object, step: int, params: Mapping[str, Any]) -> Any:
+def plain_value(value: object, step: int, params: Mapping[str, Any]) -> Any:
     """The value of an argument that is no operand."""
     if value is STEP:
         return step

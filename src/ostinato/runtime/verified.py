@@ -26,18 +26,29 @@ class Verified:
         Operations that were left out because their tasks are declared ``pure=False``.
     dependent
         Operations that were left out because they depend on these.
+    function
+        The name of the function that the program was made of: it was called eagerly, and compared as well. None for a
+        program that was made of a graph.
+    closed_over
+        The arrays that were compared although no argument of a task names them.
     """
 
     steps: int
     operations: int
     impure: tuple[Op, ...] = ()
     dependent: tuple[Op, ...] = ()
+    function: str | None = None
+    closed_over: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return True
 
     def __str__(self) -> str:
         lines = [f"compared: {_counted(self.operations, 'operation')} in {_counted(self.steps, 'step')}"]
+        if self.function is not None:
+            lines.append(f"compared with {self.function}(), called in every step")
+        if self.closed_over:
+            lines.append(f"compared beside the arguments of tasks: {', '.join(self.closed_over)}")
         if self.impure:
             lines.append(f"left out, since their tasks are declared pure=False: {_named(self.impure)}")
         if self.dependent:

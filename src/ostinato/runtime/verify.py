@@ -12,8 +12,9 @@ from ostinato.compile.lower_scheduled import lower_scheduled
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, shown
-from ostinato.graph.operand import WRITE
-from ostinato.runtime.checked import CheckedRun, argument, first_index
+from ostinato.graph.python_task import name_of
+from ostinato.runtime.checked import CheckedRun, argument, first_index, writers
+from ostinato.runtime.closures import ClosedOver, closed_over_by_tasks
 from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations
 from ostinato.runtime.left_out import LeftOut, left_out
 from ostinato.runtime.memory import contents, value_bytes, writable
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ostinato.runtime.program import Program
 
 __all__ = ["compare", "replayed", "verified", "verify"]
-
-_MOST_WRITERS = 4
 
 
 def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
@@ -46,14 +45,15 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
 
         return verify_on_devices(program, steps, params, values, objects, omitted)
     ops, binding = program._scheduled.ops, program._binding or AsCaptured()
-    originals = allocations(ops, binding)
+    closed = closed_over_by_tasks(ops)
+    originals = allocations(ops, binding, besides=[each.array for each in closed])
     saved = MemoryCopy(originals)
     try:
-        first = CheckedRun(ops, binding, originals, saved, 0xA5, omitted)
+        first = CheckedRun(ops, binding, originals, saved, 0xA5, omitted, closed)
         failure = first.run(steps, params)
         sequential = first
         if failure is None or first.unwritten:
-            sequential = CheckedRun(ops, binding, originals, saved, 0x5A, omitted, first)
+            sequential = CheckedRun(ops, binding, originals, saved, 0x5A, omitted, closed, first)
             failure = sequential.run(steps, params) or failure
         if failure is not None:
             raise failure
@@ -63,12 +63,32 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
         compare(ops, sequential.stand_ins.substitute, sequential.steps, stand_ins, ended, omitted)
     finally:
         _restore(originals, saved)
-    return verified(ops, ended, omitted)
+    return verified(program, ops, steps, params, ended, omitted, closed)
 
 
-def verified(ops: Sequence[Op], steps: int, omitted: LeftOut) -> Verified:
-    """Return what was compared."""
-    return Verified(steps, sum(not omitted.has(op) for op in ops), omitted.impure, omitted.dependent)
+def verified(
+    program: Program,
+    ops: Sequence[Op],
+    steps: int,
+    params: Mapping[str, Any],
+    ended: int,
+    omitted: LeftOut,
+    closed: Sequence[ClosedOver],
+) -> Verified:
+    """Compare with the function that a program was made of, if it was, and return what was compared.
+
+    `ended` is the number of steps run so far.
+    """
+    function = None
+    if program._step_function is not None:
+        from ostinato.runtime.verify_function import verify_function
+
+        function = name_of(program._step_function.function)
+        recorded = program._scheduled.recorded
+        closed = [*closed, *verify_function(program._step_function, recorded, steps, params, omitted)]
+    labels = tuple(dict.fromkeys(each.label for each in closed))
+    compared = sum(not omitted.has(op) for op in ops)
+    return Verified(ended, compared, omitted.impure, omitted.dependent, function, labels)
 
 
 def replayed(
@@ -114,27 +134,11 @@ def compare(
             index = first_index((value_bytes(wanted) != value_bytes(got)).any(-1))
             raise ContractError(
                 f"the replay differs from sequential execution in {argument(op, place)} of {shown(op)}: at index "
-                f"{index} it gives {got[index]!r} instead of {wanted[index]!r}. {_writers(ops, captured)}. Something "
+                f"{index} it gives {got[index]!r} instead of {wanted[index]!r}. {writers(ops, captured)}. Something "
                 "that these use, or that what they depend on uses, is not declared, or changes from run to run"
             )
     if steps != wanted_steps:
         raise ContractError(f"the replay ended after {steps} steps, sequential execution after {wanted_steps}")
-
-
-def _writers(ops: Sequence[Op], array: Array) -> str:
-    """Say which ops write memory of an array."""
-    found = [
-        f"{op.name!r} at {op.call_site}"
-        for op in ops
-        if any(
-            operand.mode & WRITE and any(np.may_share_memory(array, other) for other in operand.arrays)
-            for operand in op.operands
-        )
-    ]
-    if not found:
-        return "No op writes it"
-    more = f" and {len(found) - _MOST_WRITERS} more" if len(found) > _MOST_WRITERS else ""
-    return f"It is written by {', '.join(found[:_MOST_WRITERS])}{more}"
 
 
 def _restore(originals: Sequence[Allocation], saved: MemoryCopy) -> None:

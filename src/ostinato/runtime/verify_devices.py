@@ -15,6 +15,7 @@ from ostinato.graph.eager import noted_writes
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE
 from ostinato.runtime.checked import argument, check_as_recorded, is_to_be_as_recorded, left_unwritten, name_at
+from ostinato.runtime.closures import closed_over_by_tasks
 from ostinato.runtime.copies import Allocation, StandIns, allocations
 from ostinato.runtime.left_out import LeftOut
 from ostinato.runtime.memory import Bytes, assign, contents, raw_bytes, value_bytes
@@ -39,7 +40,8 @@ def verify_on_devices(
 ) -> Verified:
     """Run steps sequentially, twice, then as a replay, all on copies, and compare; see `verify.verify`."""
     ops, binding = program._scheduled.recorded, program._binding or AsCaptured()
-    originals = allocations(ops, binding)
+    closed = closed_over_by_tasks(ops)
+    originals = allocations(ops, binding, besides=[each.array for each in closed])
     plain = [original for original in originals if not original.objects]
     before = [contents(original.bytes).copy() for original in plain]
     try:
@@ -55,7 +57,7 @@ def verify_on_devices(
         for original, block in zip(plain, before, strict=True):
             if not np.array_equal(contents(original.bytes), block):
                 assign(original.bytes, block)
-    return verified(ops, ended, omitted)
+    return verified(program, ops, steps, params, ended, omitted, closed)
 
 
 def _check_untouched(originals: Sequence[Allocation], before: Sequence[Bytes]) -> None:

@@ -1,0 +1,190 @@
+"""Whether a program does what its step function does when that is called eagerly."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ostinato.errors import ContractError, TaskError
+from ostinato.graph.arrays import Array, as_ndarray
+from ostinato.graph.op import Op, shown
+from ostinato.graph.python_task import name_of
+from ostinato.graph.ring import Ring, RingElement
+from ostinato.graph.step_function import StepFunction
+from ostinato.graph.tracing import rebuilt
+from ostinato.runtime.checked import argument, first_index, writers
+from ostinato.runtime.closures import ClosedOver, closed_over
+from ostinato.runtime.copies import Allocation, MemoryCopy, allocations
+from ostinato.runtime.eager_step import call_step_function
+from ostinato.runtime.left_out import LeftOut
+from ostinato.runtime.memory import assign, contents, value_bytes, writable
+from ostinato.runtime.sequential import AsCaptured, run_op, run_sequentially
+
+__all__ = ["verify_function"]
+
+
+def verify_function(
+    step_function: StepFunction, ops: Sequence[Op], steps: int, params: Mapping[str, Any], omitted: LeftOut
+) -> list[ClosedOver]:
+    """Call the function eagerly, then run what was recorded of it sequentially, and compare all memory.
+
+    Both use the arrays themselves, since the function and its tasks may use arrays that no argument names. What the
+    arrays held is put back afterwards.
+
+    Returns
+    -------
+    list of ClosedOver
+        The arrays that were compared although no operation names them.
+
+    Raises
+    ------
+    ContractError
+        They differ, or the function changes an array that no operation writes.
+    TaskError
+        A task failed.
+    """
+    title = name_of(step_function.function)
+    watched = closed_over([step_function.function]) + _arguments(step_function)
+    originals = allocations(ops, AsCaptured(), besides=[each.array for each in watched])
+    before = MemoryCopy(originals)
+    with _put_back(originals, before):
+        called = _call(step_function, title, steps, params, omitted)
+        after_function = MemoryCopy(originals)
+    with _put_back(originals, before):
+        done = run_sequentially(ops, steps, 0, _Tokens(), params, _but(omitted))
+        after_ops = MemoryCopy(originals)
+    _compare(title, ops, after_function, after_ops, omitted)
+    for each in watched:
+        _check_kept(title, each, before, after_function, after_ops)
+    if called != done:
+        raise ContractError(
+            f"the program ends after {done} steps, but {title}() called eagerly after {called}: until() depends on "
+            "something that was recorded once"
+        )
+    return watched
+
+
+def _call(step_function: StepFunction, title: str, steps: int, params: Mapping[str, Any], omitted: LeftOut) -> int:
+    count = len(step_function.graph)
+
+    def skips(op: Op) -> bool:
+        return op.index < count and omitted.has(step_function.graph.ops[op.index])
+
+    try:
+        return call_step_function(step_function, steps, params, _Tokens(), skips)
+    except TaskError:
+        raise
+    except Exception as error:
+        raise ContractError(
+            f"{title}() can be recorded, but called eagerly, with the values that arrays have in each step, it raises "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _but(omitted: LeftOut) -> Any:
+    def run(op: Op, step: int, substitution: Any, params: Mapping[str, Any]) -> bool:
+        return False if omitted.has(op) else run_op(op, step, substitution, params)
+
+    return run
+
+
+def _compare(title: str, ops: Sequence[Op], wanted_in: MemoryCopy, got_in: MemoryCopy, omitted: LeftOut) -> None:
+    """Raise if an array that an operation names differs."""
+    operands = {id(operand): (op, place) for op in reversed(ops) for place, operand in enumerate(op.operands)}
+    for op, place in reversed(operands.values()):
+        for captured in op.operands[place].arrays:
+            if captured.dtype.hasobject or omitted.writes(captured):
+                continue
+            index = _difference(wanted_in.at(captured), got_in.at(captured))
+            if index is not None:
+                wanted, got = contents(wanted_in.at(captured)), contents(got_in.at(captured))
+                raise ContractError(
+                    f"the program does not do what {title}() does when it is called in every step: they differ in "
+                    f"{argument(op, place)} of {shown(op)}: at index {index} the function gives {wanted[index]!r}, the "
+                    f"program {got[index]!r}. {writers(ops, captured)}. {_CAUSES}"
+                )
+
+
+def _check_kept(title: str, each: ClosedOver, before: MemoryCopy, by_function: MemoryCopy, by_ops: MemoryCopy) -> None:
+    """Raise if the function changes an array otherwise than the operations do."""
+    was, wanted, got = (contents(memory.at(each.array)) for memory in (before, by_function, by_ops))
+    index = _difference(wanted, got)
+    if index is not None:
+        raise ContractError(
+            f"{title}() changes {each.label}, otherwise than the program: at index {index}, from {was[index]!r}, the "
+            f"function gives {wanted[index]!r}, the program {got[index]!r}. {_CAUSES}"
+        )
+
+
+_CAUSES = (
+    "Only tasks, copies and fills are done in every step. A statement beside them, a function without @ostinato.task, "
+    "or a value that was read while recording, counts once only: make it a task, or a parameter (ostinato.param)"
+)
+
+
+def _difference(wanted: Array, got: Array) -> tuple[int, ...] | None:
+    """Return the index of the first element that differs."""
+    wanted, got = contents(wanted), contents(got)
+    if np.array_equal(value_bytes(wanted), value_bytes(got)):
+        return None
+    return first_index((value_bytes(wanted) != value_bytes(got)).any(-1))
+
+
+def _arguments(step_function: StepFunction) -> list[ClosedOver]:
+    """Return the host arrays among the arguments of a function."""
+    found: dict[int, ClosedOver] = {}
+
+    def note(value: Any, name: str) -> Any:
+        ring = value.ring if isinstance(value, RingElement) else value
+        for each in ring.values if isinstance(ring, Ring) else (value,):
+            array = as_ndarray(each) if isinstance(each, np.ndarray) else None
+            if array is not None and array.size and not array.dtype.hasobject:
+                found.setdefault(id(each), ClosedOver(array, f"argument {name!r}"))
+        return value
+
+    for name, value in (*zip(step_function.names, step_function.args, strict=True), *step_function.kwargs.items()):
+        rebuilt(value, name, note, {})
+    return list(found.values())
+
+
+@contextmanager
+def _put_back(originals: Sequence[Allocation], before: MemoryCopy) -> Iterator[None]:
+    """Afterwards, memory holds what it held; meanwhile, Python objects in arrays are copies."""
+    objects = [(writable(each.array), each.array.copy()) for each in originals if each.objects]
+    memo: dict[int, Any] = {}
+    for array, held in objects:
+        array[...] = copy.deepcopy(held, memo)
+    try:
+        yield
+    finally:
+        for array, held in objects:
+            array[...] = held
+        plain = (each for each in originals if not each.objects)
+        for original, block in zip(plain, before.plain, strict=True):
+            if not np.array_equal(contents(original.bytes), contents(block)):
+                assign(original.bytes, contents(block))
+
+
+class _Tokens(AsCaptured):
+    """Copies of tokens: what a task does to them must not last."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tuple[object, object]] = {}
+        self._memo: dict[int, Any] = {}
+
+    def value(self, value: object) -> object:
+        """Return the copy of a token; an array of another library itself."""
+        known = self._copies.get(id(value))
+        if known is None:
+            known = self._copies[id(value)] = value, self._copied(value)
+        return known[1]
+
+    def _copied(self, value: object) -> object:
+        try:
+            return value if as_ndarray(value) is not None else copy.deepcopy(value, self._memo)
+        except Exception:
+            return value
