@@ -13,6 +13,7 @@ from benchmarks import (
     device_chains,
     device_pipeline,
     device_run_ahead,
+    eager_calls,
     fixed_costs,
     graph_tuning,
     placement,
@@ -303,6 +304,14 @@ def targets(rows: Sequence[Row]) -> list[Target]:
             found.append(
                 Target(f"replay(1) of {case}, beyond the call", median[replay] - median[call], 1000, unit=" ns")
             )
+    for case, under, over, most in (
+        (eager_calls.ONE, eager_calls.FUNCTION, eager_calls.TASK, 500),
+        (eager_calls.THREE, eager_calls.FUNCTION, eager_calls.TASK, 500),
+        (eager_calls.LOOP, eager_calls.NJIT, eager_calls.KERNEL, 1000),
+    ):
+        call, ours = ((eager_calls.BENCHMARK, case, name) for name in (under, over))
+        if call in median:
+            found.append(Target(f"{case}, beyond {under}", median[ours] - median[call], most, unit=" ns"))
     hot = ("fixed", fixed_costs.HOT, fixed_costs.TWO)
     if hot in median:
         found.append(Target("replay(1), two hot threads", median[hot], 5000, unit=" ns"))

@@ -6,6 +6,7 @@ NB_MODULE(_core, module) {
     bind_passes(module);
     bind_schedule(module);
     bind_native(module);
+    bind_eager(module);
     bind_plan(module);
     bind_events(module);
     bind_run(module);

@@ -439,7 +439,7 @@ def test_deep_containers(machine):
         assert got[0] == 1
     for _ in range(5000):
         value = [value]
-    with pytest.raises(ValueError, match="nested too deeply"):
+    with pytest.raises(ValueError, match="nested more than 200 deep"):
         use(value)
 
 
@@ -456,7 +456,7 @@ def test_containers_that_cannot_be_made_again():
         for value in (Slotted([a]), Made(a)):
             with pytest.raises(TypeError, match=rf"is a {type(value).__name__}, of which .*ost\.token"):
                 use(value)
-        for value in ({"a": a}.values(), collections.deque([a]), types.SimpleNamespace(x=a)):
+        for value in ({"a": a}.values(), {"a": a}.items(), collections.deque([[a]]), types.SimpleNamespace(x=a)):
             with pytest.raises(TypeError, match=r"of arrays: pass a list, tuple or dict of them, or ost\.token"):
                 use(value)
         use(a)
@@ -729,6 +729,25 @@ def test_a_variant_takes_containers(machine, tmp_path):
         program.replay(2)
         assert y == [4000]
         program.verify()
+
+
+def test_tracers_in_containers(machine):
+    def step(u, state, r):
+        add({"now": u[0], "state": state.u}, 1.0)
+        total([u[0], (state.u, r[0][1:])], state.v)
+        add((r[1],), 2.0)
+
+    def wrong(u):
+        plain(u[0], {"later": [u[1]]})
+
+    u, state = np.zeros((2, 3)), State(np.zeros(3), np.zeros(1))
+    r = ost.ring(np.zeros(3), np.zeros(3))
+    with ost.compile(step, u, state, r, machine=machine) as program:
+        program.replay(4)
+        assert state.v == [4 * 3 + 4 * 3 + 2 * 2 * 2]  # in step 3, r[0] is the array that steps 0 and 2 added to
+        program.verify(3)
+    with pytest.raises(TypeError, match=r"parameter 'options' of plain\(\).*declare the parameter"):
+        ost.compile(wrong, u, machine=machine)
 
 
 def test_explain_and_repr_know_containers(machine):

@@ -1,6 +1,7 @@
 """The replay core. Private: its names change without notice."""
 
 from collections.abc import Sequence
+import types
 from typing import Annotated
 
 import numpy
@@ -21,6 +22,20 @@ class Schedule:
 
 def call_native(address: int, user: int, arrays: Sequence, scalars: Sequence, step: int = 0) -> int:
     """Call a native task now, without the GIL, and return its code."""
+
+class KernelCalls:
+    """The compiled functions of a kernel, by the types of its arguments."""
+
+    def __init__(self, kinds: tuple) -> None: ...
+
+    def add(self, types: tuple, address: int) -> None: ...
+
+def prepare_calls(recording: object, ndarray: object, plain: tuple) -> None:
+    """Say what calls outside captures look for; before the first of them."""
+
+call_task: types.MethodDescriptorType = ...
+
+call_kernel: types.MethodDescriptorType = ...
 
 def issues_for(low: int, high: int) -> bool:
     """

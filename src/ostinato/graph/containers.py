@@ -19,6 +19,8 @@ Path: TypeAlias = tuple[str, ...]
 Enter: TypeAlias = Callable[[object, Path], bool]
 Leaf: TypeAlias = Callable[[object, Path], object]
 
+_FACES = ("__dlpack__", "__cuda_array_interface__", "__buffer__")  # of arrays, whatever else they are
+_DEEPEST = 200  # well below what Python's stack takes
 _HEAP_TYPE = 1 << 9  # of `__flags__`: made by Python code, so that items and attributes are all its state
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _OPAQUE = (set, frozenset, deque, UserDict, UserList, ChainMap, MappingProxyType, SimpleNamespace, *_VIEWS)
@@ -183,6 +185,8 @@ def mapped(value: object, label: str, enter: Enter, leaf: Leaf) -> object:
             return leaf(value, path)
         if id(value) in outside:
             raise ValueError(f"{label}{place_in(path)} is a container that contains itself; pass the arrays in it")
+        if len(outside) == _DEEPEST:
+            raise ValueError(f"{label} is nested more than {_DEEPEST} deep; pass the arrays in it as a list")
         found = taken_apart(value)
         assert found is not None
         if not _can_be_made(found.kind):
@@ -194,10 +198,7 @@ def mapped(value: object, label: str, enter: Enter, leaf: Leaf) -> object:
         pairs = zip(found.parts, found.paths(), strict=True)
         return found.with_parts([visit(part, (*path, step), outside) for part, step in pairs])
 
-    try:
-        return visit(value, (), ())
-    except RecursionError:
-        raise ValueError(f"{label} is nested too deeply; pass the arrays in it as a list") from None
+    return visit(value, (), ())
 
 
 def place_in(path: Path) -> str:
@@ -221,7 +222,7 @@ def _base(kind: type) -> Any:
     except KeyError:
         found = _bases[kind] = next(
             (base for base in (list, tuple, OrderedDict, defaultdict, dict) if issubclass(kind, base)),
-            object if dataclasses.is_dataclass(kind) else None,
+            object if dataclasses.is_dataclass(kind) and not any(hasattr(kind, face) for face in _FACES) else None,
         )
         return found
 

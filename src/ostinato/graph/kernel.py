@@ -10,8 +10,10 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 
+from ostinato.errors import TaskError
 from ostinato.graph.access import Read, ReadWrite, Write, annotated_mode, signature_of
 from ostinato.graph.arrays import Array, as_ndarray
+from ostinato.graph.at_once import KernelCalls, call_kernel
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
 from ostinato.graph.converted import Converted
@@ -54,9 +56,10 @@ class Kernel(Recordable):
         self._names = tuple(self.signature.parameters)
         self._modes = tuple(mode for mode, _ in declared)
         self._scalars = tuple(kind if kind in (int, float) else None for _, kind in declared)
+        self.calls = KernelCalls(tuple(mode or kind for mode, kind in zip(self._modes, self._scalars, strict=True)))
         self._compiled: dict[tuple[object, ...], NativeTask] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         graph = current()
         if graph is not None:
             return graph.record(self, args, kwargs, sys._getframe(1))
@@ -67,6 +70,12 @@ class Kernel(Recordable):
             types.append(self._array_type(as_ndarray(value), place) if mode else self._scalar_type(value, place))
         self._for_types(tuple(types)).run(args)
         return None
+
+    __call__: Callable[..., Any] = call_kernel
+
+    def _failed(self, code: int) -> None:
+        """Raise what a call raises whose function returned this code."""
+        raise TaskError(f"native task {self.name!r} failed: it returned {code}")
 
     def __repr__(self) -> str:
         return f"<ostinato kernel {self.name!r}>"
@@ -182,6 +191,7 @@ class Kernel(Recordable):
             address, keep = compile_entry(self.function, types, readonly)
             access = tuple(_MARKERS[mode] if mode else kind for mode, kind in zip(self._modes, types, strict=True))
             compiled = self._compiled[types] = NativeTask(address, access, self.name, keep=(keep,), kernel=self)
+            self.calls.add(types, address)
         return compiled
 
 

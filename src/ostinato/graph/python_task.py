@@ -29,7 +29,18 @@ class PythonTask(Recordable):
     optional: Mapping[str, object] = {}
     """Parameters that declare an access, and have a default that is no array; then a call may leave out the array."""
 
-    __slots__ = ("blocking", "function", "launch_only", "modes", "name", "pure", "releases_gil", "stream")
+    __slots__ = (
+        "blocking",
+        "function",
+        "launch_only",
+        "modes",
+        "modes_at_once",
+        "modes_by_name",
+        "name",
+        "pure",
+        "releases_gil",
+        "stream",
+    )
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from ostinato.graph.guard import Guard, is_writable
 from ostinato.graph.op import Op, Port
 from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import FreeParam, Param, Params, Step
-from ostinato.graph.refusal import array_in, holds_arrays, is_accessed, is_constant, refusal_of
+from ostinato.graph.refusal import array_in, holding, is_constant, opaque_refusal, refusal_of
 from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.token import Token
 from ostinato.graph.tracer import Tracer
@@ -69,7 +69,8 @@ class Recorder:
                 if not opaque(value):  # which may hold arrays when it is passed again
                     self.known[mode][id(value)] = operand
             return operand
-        return self._container(value, mode, label, place) if holds_arrays(value) else self._token(value, mode)
+        taken = holding(value)
+        return self._container(value, taken, mode, label, place) if taken else self._token(value, mode)
 
     def operand(self, value: object, mode: int, label: Label, place: int) -> Operand:
         """Return the operand for an argument: an array, a ring element, or a token."""
@@ -166,11 +167,11 @@ class Recorder:
                 elif operand.array is not None and _is_held(operand.value):
                     self._hold(operand.array)
 
-    def _container(self, value: object, mode: int, label: Label, place: int) -> Container:
+    def _container(self, value: object, taken: frozenset[int], mode: int, label: Label, place: int) -> Container:
         """Return a container with operands in place of its arrays, and of other objects that tasks could share."""
 
         def enter(part: object, path: Path) -> bool:
-            if not holds_arrays(part):
+            if id(part) not in taken:
                 return False
             if any(id(part) in tokens for tokens in self._tokens):
                 raise GraphError(
@@ -200,8 +201,8 @@ class Recorder:
         why = refusal_of(value)
         if why is not None:
             raise TypeError(f"{label(place)} {why}")
-        if any(map(is_accessed, opaque(value))):
-            raise TypeError(f"{label(place)} is a {type(value).__name__} of arrays: {_OPAQUE_HINT}")
+        if holding(value):
+            raise TypeError(f"{label(place)} {opaque_refusal(value)}")
 
     def _token(self, value: object, mode: int) -> Operand:
         """Return the operand of an object that is a token."""
@@ -246,7 +247,6 @@ _UNDECLARED = (
     "but the task does not say how it uses it; declare the parameter ost.Read, ost.Write or ost.ReadWrite, by "
     "annotation or in access="
 )
-_OPAQUE_HINT = "pass a list, tuple or dict of them, or ost.token(...) of the object"
 _RING_HINT = "; pass an element of it, as in u[0]"
 
 

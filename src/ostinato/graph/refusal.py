@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ostinato.graph.arrays import as_ndarray, is_array
-from ostinato.graph.containers import parts_of
+from ostinato.graph.containers import is_container, parts_of
 from ostinato.graph.no_value import NoValue
 from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.token import Token
 
-__all__ = ["PLAIN", "array_in", "holds_arrays", "is_accessed", "is_constant", "is_value", "refusal_of"]
+__all__ = ["PLAIN", "array_in", "holding", "is_accessed", "is_constant", "is_value", "opaque_refusal", "refusal_of"]
 
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), np.float64, np.float32, np.int64})
 """Types that need no look at whether they are plain values."""
@@ -67,6 +67,11 @@ def refusal_of(value: object) -> str | None:
     return None
 
 
+def opaque_refusal(value: object) -> str:
+    """Say why a container that holds arrays, and is not taken apart, is refused."""
+    return f"is a {type(value).__name__} of arrays: pass a list, tuple or dict of them, or ost.token(...) of the object"
+
+
 def is_accessed(value: object) -> bool:
     """Whether what is found in a container counts as an array there, or is refused like one."""
     if type(value) in PLAIN:
@@ -78,14 +83,26 @@ def is_accessed(value: object) -> bool:
     return refusal_of(value) is not None or as_ndarray(value) is not None
 
 
-def holds_arrays(container: object) -> bool:
-    """Whether a container has arrays in it, at any depth."""
-    return any(map(is_accessed, _inside(container)))
+def holding(container: object) -> frozenset[int]:
+    """Return the `id` of each container within a container, itself included, that has arrays in it, at any depth."""
+    held_by: dict[int, list[int]] = {}
+    found: list[int] = []
+    for part, outside in _inside(container):
+        held_by.setdefault(id(part), []).append(outside)
+        if not is_container(part) and is_accessed(part):
+            found.append(id(part))
+    marked: set[int] = set()
+    while found:
+        for outside in held_by.get(found.pop(), ()):
+            if outside not in marked:
+                marked.add(outside)
+                found.append(outside)
+    return frozenset(marked)
 
 
 def array_in(value: object) -> object:
     """Return an array, a ring element or a parameter among what is passed as a plain argument; None without any."""
-    return next((part for part in _inside(value) if _is_no_plain_value(part)), None)
+    return next((part for part, _ in _inside(value) if _is_no_plain_value(part)), None)
 
 
 def _is_no_plain_value(value: object) -> bool:
@@ -94,16 +111,19 @@ def _is_no_plain_value(value: object) -> bool:
     return isinstance(value, RingElement | Ring | NoValue | memoryview) or is_array(value)
 
 
-def _inside(value: object) -> Iterator[Any]:
-    """All that is in a container, at any depth, each object once; values of plain types are left out."""
+def _inside(value: object) -> Iterator[tuple[Any, int]]:
+    """All that is in a container, at any depth, with the `id` of what holds it; values of plain types are left out."""
     waiting = [value]
-    seen = {id(value)}
+    seen = {id(value): value}  # kept, so that each id stays that of one object
     while waiting:
-        parts = parts_of(waiting.pop())
+        outside = waiting.pop()
+        parts = parts_of(outside)
         if not parts or set(map(type, parts)) <= PLAIN:
             continue
         for part in parts:
-            if type(part) not in PLAIN and id(part) not in seen:
-                seen.add(id(part))
-                yield part
+            if type(part) in PLAIN:
+                continue
+            yield part, id(outside)
+            if id(part) not in seen:
+                seen[id(part)] = part
                 waiting.append(part)

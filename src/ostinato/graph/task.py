@@ -14,6 +14,7 @@ import numpy as np
 from ostinato.devices.array import DeviceArray
 from ostinato.graph.access import annotated_mode, declared_modes, signature_of
 from ostinato.graph.arrays import as_ndarray
+from ostinato.graph.at_once import call_task
 from ostinato.graph.containers import Container, Path, is_container, mapped
 from ostinato.graph.context import current
 from ostinato.graph.eager import Use, call_python
@@ -22,7 +23,7 @@ from ostinato.graph.operand import READ, WRITE
 from ostinato.graph.packing import pack
 from ostinato.graph.python_task import PythonTask, name_of
 from ostinato.graph.recordable import importable_name, refuse_placeholder
-from ostinato.graph.refusal import PLAIN, holds_arrays, is_constant, is_value, refusal_of
+from ostinato.graph.refusal import PLAIN, holding, is_constant, is_value, opaque_refusal, refusal_of
 from ostinato.graph.stream import stream_parameter
 from ostinato.graph.token import Token
 
@@ -78,6 +79,12 @@ class Task(PythonTask, Generic[P, R]):
         }
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
         super().__init__(function, modes, title, releases_gil, blocking, launch_only, place, pure)
+        self.modes_at_once = None if stream is not None else modes
+        self.modes_by_name = {
+            each.name: self._mode_of[each.name]
+            for each in self._parameters
+            if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        }
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         graph = current()
@@ -85,7 +92,7 @@ class Task(PythonTask, Generic[P, R]):
             return graph.record(self, args, kwargs, sys._getframe(1))
         return self._call_at_once(args, kwargs)
 
-    __call__: Calling[P, R] = _call  # type: ignore[assignment]
+    __call__: Calling[P, R] = call_task  # type: ignore[assignment]
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -205,7 +212,8 @@ class Task(PythonTask, Generic[P, R]):
         if not mode:
             return value
         if is_container(value):
-            return self._passed_container(value, mode, place) if holds_arrays(value) else value
+            taken = holding(value)
+            return self._passed_container(value, taken, mode, place) if taken else value
         if self.stream is not None or isinstance(value, DeviceArray):
             array = as_ndarray(value)
             if array is not None:
@@ -220,9 +228,11 @@ class Task(PythonTask, Generic[P, R]):
         why = None if as_ndarray(value) is not None else refusal_of(value)
         if why is not None:
             raise TypeError(f"{self.label(place)} {why}")
+        if holding(value):
+            raise TypeError(f"{self.label(place)} {opaque_refusal(value)}")
         return value
 
-    def _passed_container(self, value: object, mode: int, place: int) -> object:
+    def _passed_container(self, value: object, taken: frozenset[int], mode: int, place: int) -> object:
         """Return a container with what stands for each array in it; the container itself where that changes nothing."""
         changed = False
 
@@ -234,7 +244,7 @@ class Task(PythonTask, Generic[P, R]):
             changed |= passed is not part
             return passed
 
-        found = mapped(value, self.label(place), lambda part, path: holds_arrays(part), leaf)
+        found = mapped(value, self.label(place), lambda part, path: id(part) in taken, leaf)
         return found if changed else value
 
     def _extra_mode(self) -> int:
