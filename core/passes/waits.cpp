@@ -16,6 +16,9 @@ constexpr Known kNothing = std::numeric_limits<Known>::min() / 2;
 // Vectors for all published ops may take so many entries; beyond, ops are taken to imply nothing but themselves.
 constexpr int64_t kMostKnown = int64_t{1} << 27;
 constexpr int kMostRounds = 16;
+// Vectors have an entry for each lane. Of more lanes than this, which only many waits for the outside make, every wait
+// is kept: looking for those to leave out would take time and memory by the square of their number.
+constexpr int32_t kMostLanes = 2048;
 
 struct Wait {
     int32_t op, distance, lane;
@@ -39,15 +42,22 @@ public:
         for (int32_t op : order)
             position_[at(op)] = length_[at(lane[at(op)])]++;
         candidates(edges);
+        if (lanes_ > kMostLanes)
+            return;
         known_.assign(at(lanes_) * at(lanes_), kNothing);
         if (int64_t{publishers_} * lanes_ <= kMostKnown)
             implied_.assign(at(int64_t{publishers_} * lanes_), kNothing);
     }
 
     Waits run() {
-        for (int round = 0; round < kMostRounds && step(false); ++round) {
+        if (known_.empty()) {
+            for (Wait& w : waits_)
+                w.kept = true;
+        } else {
+            for (int round = 0; round < kMostRounds && step(false); ++round) {
+            }
+            step(true);
         }
-        step(true);
         Waits out;
         out.published.assign(lane_.size(), 0);
         out.start.push_back(0);

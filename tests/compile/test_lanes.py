@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from ostinato.compile.edges import edges_of
 from ostinato.compile.lanes import settle, split
 from ostinato.compile.placement import Placement
 from ostinato.compile.schedule import schedule
+from ostinato.compile.waits import waits as waits_of
 
 STEPS = 6
 NO_TELLS = np.zeros(9, np.bool_)
@@ -187,3 +190,57 @@ def test_many_tasks_that_may_block_have_a_lane_each():
     for _ in range(300):
         graph.task(may_block, np.zeros(1))
     assert lanes_of(graph) == 300
+
+
+def calls_to_schedule(graph):
+    """How many calls of functions it takes, which does not depend on how busy the machine is."""
+    found = 0
+
+    def count(frame, event, arg):
+        nonlocal found
+        found += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        schedule(graph, 2, 2)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def independent(n, **options):
+    graph = ost.Graph(**options)
+    for row in np.zeros((n, 1)):
+        graph.fill(row, 1.0, after=graph.precondition(f"before {len(graph)}"))
+    return graph
+
+
+def with_one_in_common(n, **options):
+    graph = ost.Graph(**options)
+    common = graph.precondition("common")
+    for row in np.zeros((n, 1)):
+        graph.fill(row, 1.0, after=[common, graph.precondition(f"before {len(graph)}")])
+    return graph
+
+
+def with_nothing_after(n, **options):
+    graph = ost.Graph(**options)
+    for place in range(n):
+        graph.precondition(str(place))
+    return graph
+
+
+@pytest.mark.parametrize("graph_of", [independent, with_one_in_common, with_nothing_after])
+@pytest.mark.parametrize("infer", [True, False])
+def test_compiling_takes_time_by_the_number_of_preconditions(graph_of, infer):
+    few, many = (calls_to_schedule(graph_of(n, infer=infer)) for n in (200, 1000))
+    assert many < 7 * few
+
+
+def test_waits_of_thousands_of_lanes_are_all_kept():
+    n = 3000
+    edges = edges_of(n, np.zeros(n - 1), np.arange(1, n), np.zeros(n - 1))
+    found = waits_of(edges, np.arange(n, dtype=np.int32), np.arange(n, dtype=np.int32))
+    assert found.op.tolist() == [0] * (n - 1)
+    assert np.diff(found.start).tolist() == [0] + [1] * (n - 1)
+    assert np.flatnonzero(found.published).tolist() == [0]
