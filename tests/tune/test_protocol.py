@@ -308,6 +308,12 @@ def test_a_record_that_follows_a_cut_one_at_any_byte_is_found_and_the_cut_one_is
         assert [line.text for line in bad] == [first[:size]] or len(good) == 2 or size < 3, (size, good, bad)
 
 
+def test_a_name_that_begins_with_colons_is_found_after_a_cut_record():
+    good, bad = read_lines("OP: OP:::k,TIME:1,WS:0")
+    assert (good, [line.text for line in bad]) == ([OldLine("::k", 1.0, 0)], ["OP: "])
+    assert read_lines("OP:ns::OP::k,TIME:1,WS:0")[0] == [OldLine("ns::OP::k", 1.0, 0)]
+
+
 def test_records_of_a_line_without_end_are_found():
     lines, found, data = OldLines(), [], b""
     for number in range(60):
