@@ -123,6 +123,8 @@ void OpenCLDevice::notify(const Token& token, Done done, void* with) {
     const Int code = api_.WaitForEvents(1, &event);
     Int status = kSuccess;
     api_.GetEventInfo(event, kEventExecutionStatus, sizeof(status), &status, nullptr);
+    if (status < 0)
+        wait_for_queue_of(api_, event);
     done(with, status < 0 ? status : code);
 }
 

@@ -35,7 +35,7 @@ inline constexpr Int kComplete = 0;  // the status of an event; above: not yet, 
 inline constexpr Uint kFalse = 0, kTrue = 1;
 inline constexpr Bits kMemoryReadWrite = 1;
 inline constexpr Uint kDeviceVersion = 0x102F, kDevicePlatform = 0x1031, kPlatformExtensions = 0x0904,
-                      kEventExecutionStatus = 0x11D3;
+                      kEventExecutionStatus = 0x11D3, kEventCommandQueue = 0x11D0;
 
 // name, result, parameters. All are of OpenCL 1.2.
 #define OSTINATO_OPENCL_ENTRIES(X)                                                                                   \

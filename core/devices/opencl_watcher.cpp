@@ -38,7 +38,14 @@ Watcher::~Watcher() {
 
 void Watcher::called(Event, Int status, void* with) {
     const std::unique_ptr<std::shared_ptr<Watched>> watched(static_cast<std::shared_ptr<Watched>*>(with));
-    (*watched)->tell(status);
+    if (status >= 0)
+        (*watched)->tell(status);  // else the thread does: a callback must not wait
+}
+
+void wait_for_queue_of(const Api& api, Event event) {
+    Queue queue = nullptr;
+    if (api.GetEventInfo(event, kEventCommandQueue, sizeof(queue), &queue, nullptr) == kSuccess && queue != nullptr)
+        api.Finish(queue);
 }
 
 bool Watcher::watch(Event event, Device::Done done, void* with) {
@@ -87,8 +94,10 @@ void Watcher::look() {
     for (const auto& each : under_way) {
         Int status = kSuccess;
         const Int code = api_.GetEventInfo(each->event, kEventExecutionStatus, sizeof(status), &status, nullptr);
-        if (code == kSuccess && status < 0)
+        if (code == kSuccess && status < 0) {
+            wait_for_queue_of(api_, each->event);
             each->tell(status);
+        }
     }
 }
 

@@ -15,6 +15,10 @@
 
 namespace ostinato::opencl {
 
+// An event that has failed stands for nothing that came before it on its queue: it may fail while that is at work.
+// This waits for all of the queue.
+void wait_for_queue_of(const Api& api, Event event);
+
 class Watcher {
 public:
     explicit Watcher(const Api& api) : api_(api) {}
