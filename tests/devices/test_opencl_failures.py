@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from devices.kinds import opencl
@@ -30,3 +31,20 @@ def test_work_that_fails_is_told_of(asked_before: bool) -> None:
     later = kind.core.open()
     assert kind.ended(later).wait() == 0
     kind.core.close(later)
+
+
+def test_it_is_told_of_when_what_came_before_is_done() -> None:
+    kind = opencl()
+    stream = kind.core.open()
+    queue = kind.device.stream(stream).queue  # type: ignore[attr-defined]
+    array = kind.array([1.0] * 4)
+    kind.work(stream, 0.2)
+    before = cl.enqueue_fill_buffer(queue, array.base_data, np.float64(2.0), 0, array.nbytes)  # type: ignore[attr-defined]
+    event = cl.UserEvent(kind.device.context)  # type: ignore[attr-defined]
+    held = [cl.enqueue_barrier(queue, wait_for=[event])]
+    notice = kind.ended(stream)
+    event.set_status(FAILED)
+    assert notice.wait() < 0
+    assert before.get_info(cl.event_info.COMMAND_EXECUTION_STATUS) == cl.command_execution_status.COMPLETE
+    assert held[0].get_info(cl.event_info.COMMAND_EXECUTION_STATUS) < 0
+    kind.core.close(stream)

@@ -568,7 +568,9 @@ class Program:
         for error in self._take_failures():
             report_failure(self._machine, error)
         in_flight = self._unretrieved.in_flight()
-        scheduled = detached_schedule(self._scheduled) if in_flight else self._scheduled  # arrays end with their runs
+        if not in_flight:
+            return  # perhaps it was never compiled
+        scheduled = detached_schedule(self._scheduled)  # arrays end with their runs
         for run in in_flight:
             _report_at_end(cast("_core.Run", run), scheduled, self._machine)
 
