@@ -451,7 +451,7 @@ def test_a_file_that_somebody_makes_at_the_same_time_is_theirs(
     assert (directory / "a.lock").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "second name", "device"])
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "device"])
 def test_what_is_no_lock_file_is_refused_and_left_alone(kind: str, directory: Path, tmp_path: Path) -> None:
     directory.mkdir()
     place, victim = directory / "a.lock", tmp_path / "victim"
@@ -463,8 +463,6 @@ def test_what_is_no_lock_file_is_refused_and_left_alone(kind: str, directory: Pa
             os.mkfifo(place)
         case "directory":
             place.mkdir()
-        case "second name":
-            place.hardlink_to(victim)
         case "device":
             place.symlink_to("/dev/null")
     with pytest.raises(DeviceError, match=str(place)):
@@ -472,6 +470,51 @@ def test_what_is_no_lock_file_is_refused_and_left_alone(kind: str, directory: Pa
     assert holders() == []
     assert victim.read_text() == "precious"
     assert opened() == []
+
+
+@pytest.mark.parametrize("content", ["precious", ""])
+def test_another_name_of_a_lock_file_keeps_nobody_out(content: str, directory: Path, tmp_path: Path) -> None:
+    """Anybody can give it one; and what has one may be somebody's data."""
+    directory.mkdir(0o1777)
+    victim = tmp_path / "victim"
+    victim.write_text(content)
+    (directory / "a.lock").hardlink_to(victim)
+    with lease_of(["a"]):
+        assert not free("a")
+        assert victim.read_text() == content
+        assert holders() == [Holder("a")]
+    assert victim.read_text() == content
+    assert free("a")
+
+
+def test_a_file_that_was_somebodys_data_is_not_written_to(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "a.lock").write_text("precious")
+    with lease_of(["a"]):
+        assert not free("a")
+    assert (directory / "a.lock").read_text() == "precious"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs two users")
+def test_a_directory_of_another_user_is_refused(directory: Path) -> None:
+    directory.mkdir()
+    os.chown(directory, NOBODY, NOBODY)
+    directory.chmod(0o1777)
+    with pytest.raises(DeviceError, match=rf"{directory}, which belongs to user {NOBODY}, .* OSTINATO_LEASE_DIR"):
+        free("a")
+    assert not list(directory.iterdir())
+    os.chown(directory, 0, 0)
+    assert free("a")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_directory_where_others_may_remove_locks_is_refused(mode: int, directory: Path) -> None:
+    directory.mkdir()
+    directory.chmod(mode)
+    with pytest.raises(DeviceError, match=r"may be written to by others.* chmod 1777"):
+        free("a")
+    directory.chmod(mode | 0o1000)
+    assert free("a")
 
 
 def test_a_link_that_leads_nowhere_is_not_followed(directory: Path, tmp_path: Path) -> None:

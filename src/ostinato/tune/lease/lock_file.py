@@ -3,6 +3,10 @@
 The lock is the kernel's (`flock`), so it ends with its holder however that ends. What the holder writes into the file
 only tells others whom they wait for: nothing depends on it, and it may be missing, old or garbage. Files are never
 removed, because two processes could then each lock a file of the same name.
+
+Who owns the directory can remove a file that is locked, and so two could hold one device: a directory of anybody but
+root and this user is refused. Any user may put a file there, or link one, and so only what is empty or was written by
+a holder is ever written to.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ DEFAULT_DIRECTORY = "/tmp/ostinato-leases"
 
 _SUFFIX = ".lock"
 _MOST_BYTES = 4096
+_RECORD = b'{"pid": '  # what every record begins with
 _LATEST = 1e11  # seconds since 1970 that every calendar can show
 # Whoever made the directory or a file makes it accessible in his next system call; others try again until then.
 _TRIES = 20
@@ -98,7 +103,8 @@ def try_lock(identity: str) -> int | Holder:
 def unlock(file: int) -> None:
     """Take the holder's name out and unlock, for every duplicate of the descriptor."""
     with contextlib.suppress(OSError):  # a file of another user that may only be read
-        os.ftruncate(file, 0)
+        if _is_for_names(file):
+            os.ftruncate(file, 0)
     fcntl.flock(file, fcntl.LOCK_UN)
 
 
@@ -107,8 +113,9 @@ def write_holder(file: int) -> None:
     command = shlex.join(sys.orig_argv)[:1000]
     record = {"pid": os.getpid(), "started": _started(os.getpid()), "command": command, "since": time.time()}
     with contextlib.suppress(OSError):  # a full disk, or a file that may only be read: the lock holds all the same
-        os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps(record).encode() + b"\n", 0)
+        if _is_for_names(file):
+            os.ftruncate(file, 0)
+            os.pwrite(file, json.dumps(record).encode() + b"\n", 0)
 
 
 def holders() -> list[Holder]:
@@ -159,15 +166,32 @@ def _open_directory() -> int:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
         os.chmod(path, 0o1777)  # whatever the umask; sticky, so that only its owner can remove a file
-    return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | links)
+    directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | links)
+    about = os.fstat(directory)
+    owned = about.st_uid in (0, os.geteuid())
+    if owned and (not about.st_mode & 0o022 or about.st_mode & stat.S_ISVTX):
+        return directory
+    os.close(directory)
+    wrong = "may be written to by others, who can" if owned else f"belongs to user {about.st_uid}, who can"
+    raise DeviceError(
+        f"leases are in {path}, which {wrong} remove a lock that is held: let root own it (mkdir {path}; chmod 1777 "
+        f"{path}), or set {VARIABLE} to another directory, the same for all who use the devices of this host"
+    )
+
+
+def _is_for_names(file: int) -> bool:
+    """Whether a file may be written to: it has no other name, and nothing but a holder's record is in it."""
+    if os.fstat(file).st_nlink != 1:
+        return False
+    return os.pread(file, len(_RECORD), 0).rstrip(b"\0") in (b"", _RECORD)
 
 
 def _try_lock(identity: str, name: str, directory: int) -> int | Holder:
     for _ in range(_TRIES):
         file = _open(name, directory)
         try:
-            if not stat.S_ISREG(os.fstat(file).st_mode) or os.fstat(file).st_nlink > 1:
-                raise OSError(errno.EINVAL, "this is no lock file: it is not a plain file of one name")
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError(errno.EINVAL, "this is no lock file: it is not a plain file")
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_named(file, name, directory):
                 return file

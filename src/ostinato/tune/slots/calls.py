@@ -188,10 +188,11 @@ class Calls:
 
     def _heard(self, message: Message) -> None:
         # A candidate may have written it: it must not cost others anything, nor move a limit of time.
+        if self._killing:  # what the worker is killed for is laid at the door of the first task, which must stay that
+            return
         kind = message.get("type")
         if kind == "bye":  # nobody who waits is to blame
-            if not self._killing:
-                self._kill("leaves")
+            self._kill("leaves")
         elif kind == "hello":
             if not self._ready:
                 self._ready = True
@@ -222,8 +223,7 @@ class Calls:
             return
         if not self._served:
             raise TuningError(f"what verify names cannot be used as a check: {problem}")
-        if not self._killing:
-            self._kill("stale")  # what ran there before may be why: a new worker tells
+        self._kill("stale")  # what ran there before may be why: a new worker tells
 
     def _flooded(self) -> None:
         if self._began and not self._killing:
