@@ -298,3 +298,27 @@ def writes_anything(n):
             _write(choose.choice(pieces)())
 
     return call
+
+
+def _no_secret():
+    if "API_TOKEN" in os.environ:
+        raise ValueError("a secret")
+
+
+def refuses_a_secret(n):
+    _no_secret()
+    return lambda: None
+
+
+def prepares_without_a_secret(n):
+    _no_secret()
+    return n
+
+
+def is_prepared(n, prepared):
+    return lambda: None
+
+
+def accepts_without_a_secret(outputs, key):
+    _no_secret()
+    return True

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 from ostinato.tune.anchor import Anchor
 from ostinato.tune.candidate import Candidate, importable_name
 from ostinato.tune.canonical import plain
+from ostinato.tune.inherited import allowed_names
 from ostinato.tune.intake import Intake
 from ostinato.tune.known import Known
 from ostinato.tune.lease.device import Device
@@ -63,11 +64,16 @@ class Tuner:
     progress
         Who is told what happens: a `ostinato.tune.progress.Progress`, False for nobody, None for a display if stderr is
         a terminal.
+    env_allow
+        Names of the environment variables that candidates, their builds and their checks inherit, or patterns such as
+        ``"MKL_*"``. None: all of them, secrets included. Always inherited are ``PATH``, ``HOME``, ``USER``,
+        ``LOGNAME``, ``SHELL``, ``LANG``, ``LANGUAGE``, ``LC_*``, ``TZ``, ``TMPDIR``, ``LD_LIBRARY_PATH``, ``PYTHON*``,
+        ``VIRTUAL_ENV``, ``CONDA_PREFIX``, ``OSTINATO_*``, and the variables that select GPUs.
 
     Raises
     ------
-    ValueError
-        If a device is named twice, or a name, a limit or the policy is wrong.
+    TypeError, ValueError
+        If a device is named twice, or a name, a limit, the policy or `env_allow` is wrong.
     DeviceError
         If a device is not there.
     TuningError
@@ -99,6 +105,7 @@ class Tuner:
         memory: int | None = None,
         policy: Policy | None = None,
         progress: Progress | bool | None = None,
+        env_allow: Sequence[str] | None = None,
     ) -> None:
         self._timeout = positive("timeout", timeout)
         if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int)):
@@ -107,6 +114,7 @@ class Tuner:
             raise ValueError(f"memory is a positive number of bytes, not {memory}")
         if policy is not None and not isinstance(policy, Policy):
             raise TypeError(f"policy is a Policy, not {policy!r}")
+        allow = allowed_names(env_allow)
         self._memory = memory
         self._policy = policy or Policy()
         self._progress = listener(progress)
@@ -116,9 +124,9 @@ class Tuner:
         self._thread = 0  # that runs a search
         self._store = None if store is False else _store(store)
         self._loop = Loop()
-        self._stations = [Station(self._loop, device, memory=memory) for device in self._devices]
+        self._stations = [Station(self._loop, device, memory=memory, allow=allow) for device in self._devices]
         self._builders = [
-            Slot(self._loop, f"build:{number}", environment={}, memory=None)
+            Slot(self._loop, f"build:{number}", environment={}, memory=None, allow=allow)
             for number in range(len(os.sched_getaffinity(0)))
         ]
         self._clean = True  # nothing of an earlier search is left to be ended

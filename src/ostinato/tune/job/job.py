@@ -13,6 +13,7 @@ A job file is TOML. Paths in it are relative to it, and so is where commands run
     verify = "checks:matmul"                   # package.module:function, see Tuner.tune
     timeout = 30.0                             # seconds that a candidate may take
     memory = "2 GiB"                           # that it may take
+    env_allow = ["MKL_*"]                      # variables that candidates inherit; by default all, see Tuner
     store = "tune.db"                          # by default in the user's cache directory
 
     [space]                                    # the values of each parameter
@@ -59,6 +60,7 @@ from typing import Any
 from ostinato.errors import TuningError
 from ostinato.tune.candidate import Candidate, importable_name
 from ostinato.tune.canonical import plain
+from ostinato.tune.inherited import allowed_names
 from ostinato.tune.job.expression import constraint
 from ostinato.tune.limits import positive
 from ostinato.tune.offers import Strategy
@@ -92,7 +94,7 @@ class Job:
         Makes the candidates, or the strategy that offers them, anew at each call.
     default
         The default candidate.
-    devices, store, timeout, memory, policy
+    devices, store, timeout, memory, policy, env_allow
         As `Tuner` has them.
     path
         Directories where modules are found.
@@ -110,6 +112,7 @@ class Job:
     memory: int | None
     policy: Policy
     path: tuple[str, ...]
+    env_allow: tuple[str, ...] | None
 
 
 def load(path: str | os.PathLike[str]) -> Job:
@@ -223,6 +226,7 @@ def _job(top: _Table, directory: Path) -> Job:
     store = top.take("store", str, "a path", None)
     verify = top.take("verify", str, '"package.module:function"', None)
     timeout = top.take("timeout", (int, float), "a number of seconds", 30.0)
+    allow = top.words("env_allow", None)
     memory = top.take("memory", (int, str), 'a number of bytes, such as "2 GiB"', None)
     space = _space(top)
     make, path = _maker(top, directory, space)
@@ -239,6 +243,7 @@ def _job(top: _Table, directory: Path) -> Job:
         memory=None if memory is None else top.checked("memory", _bytes, memory),
         policy=_limits(top, "policy", Policy),
         path=tuple(path),
+        env_allow=top.checked("env_allow", allowed_names, allow),
     )
     top.done()
     return job

@@ -55,6 +55,7 @@ def run(
             memory=job.memory,
             policy=job.policy,
             progress=progress,
+            env_allow=job.env_allow,
         )
     except (ValueError, ImportError) as error:
         raise JobError(str(error)) from error

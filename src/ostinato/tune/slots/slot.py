@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from ostinato.tune.candidate import Command
+from ostinato.tune.inherited import inherited
 from ostinato.tune.outcome import Outcome
 from ostinato.tune.process.loop import Loop
 from ostinato.tune.process.reaper import Lost, Reaper, Stuck
@@ -31,18 +32,29 @@ class Slot:
     name
         What it is called in reports.
     environment
-        Added to this process's environment.
+        Added to what is inherited of this process's environment.
     memory
         Bytes that whatever runs may take.
+    allow
+        Names and patterns of the variables that are inherited; None: all.
     """
 
-    def __init__(self, loop: Loop, name: str, *, environment: Mapping[str, str], memory: int | None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        name: str,
+        *,
+        environment: Mapping[str, str],
+        memory: int | None,
+        allow: tuple[str, ...] | None = None,
+    ) -> None:
         self.name = name
         self.lost = ""
         """Why it cannot be used any more."""
         self._loop = loop
         self._environment = environment
         self._memory = memory
+        self._allow = allow
         self._simulated: SimulatedCommands | None = None
         self._calls: Calls | None = None
         self._commands: Commands | None = None
@@ -84,7 +96,7 @@ class Slot:
             assert isinstance(task.trial.candidate, Command)
             if self._commands is None:
                 self._commands = self._new_commands()
-            self._commands.start(task, task.trial.candidate, {**os.environ, **self._environment})
+            self._commands.start(task, task.trial.candidate, {**inherited(self._allow), **self._environment})
 
     def deadline(self) -> float:
         """When `expire` must be called; infinity if there is no need."""
@@ -127,7 +139,7 @@ class Slot:
         return Calls(
             self._loop,
             self._reapers["calls"],
-            environment={**os.environ, **self._environment},
+            environment={**inherited(self._allow), **self._environment},
             memory=self._memory,
             finished=self._told,
             returned=lambda tasks, blamed: self._returned(self, tasks, blamed),

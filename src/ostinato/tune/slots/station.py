@@ -24,14 +24,14 @@ class Station(Slot):
 
     Parameters
     ----------
-    loop, memory
+    loop, memory, allow
         As for `Slot`.
     device
         The device.
     """
 
-    def __init__(self, loop: Loop, device: Device, *, memory: int | None) -> None:
-        super().__init__(loop, device.name, environment=device.environment, memory=memory)
+    def __init__(self, loop: Loop, device: Device, *, memory: int | None, allow: tuple[str, ...] | None = None) -> None:
+        super().__init__(loop, device.name, environment=device.environment, memory=memory, allow=allow)
         self.device = device
         self.lease = Lease(device)
         self.leased = False
