@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import ctypes
 import gc
+import itertools
 import json
 import os
 import random
@@ -322,3 +323,15 @@ def is_prepared(n, prepared):
 def accepts_without_a_secret(outputs, key):
     _no_secret()
     return True
+
+
+def naps(n):
+    return lambda: time.sleep(n / 1000)
+
+
+def sets_the_clock(n):
+    """To another day at each look."""
+    days = itertools.count()
+    time.time = lambda: 86_400.0 * (10**4 - next(days))
+    time.time_ns = lambda: int(time.time() * 1e9)
+    return naps(n)
