@@ -1,6 +1,8 @@
 """Kernels: the same results as the function, for arrays of any strides."""
 
 import sys
+import traceback
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -122,15 +124,29 @@ def test_rings_of_different_layouts(blend):
         assert np.allclose(v.arrays[1], 4 / 3)
 
 
-def test_writing_what_is_declared_read_does_not_compile():
-    pytest.importorskip("numba")
-
+@pytest.mark.parametrize("captured", [False, True])
+def test_writing_what_is_declared_read_says_so_in_a_few_lines(captured):
     @ost.kernel
-    def wrong(a: ost.Read):
-        a[0] = 1
+    def wrong(src: ost.Read, dst: ost.Write):
+        src[0] = 1.0
+        dst[0] = src[0]
 
-    with pytest.raises(TypeError, match="Numba cannot compile kernel 'wrong'"):
-        wrong(np.zeros(3))
+    a, b = np.zeros(2), np.zeros(2)
+    told = pytest.raises(TypeError, match=r"kernel 'wrong' writes to 'src', which is declared ost\.Read")
+    with told as caught, ost.capture() if captured else nullcontext():
+        wrong(a, b)
+    assert "test_kernel.py: src[0] = 1.0" in str(caught.value)
+    assert len("".join(traceback.format_exception(caught.value)).splitlines()) <= 20
+
+
+def test_what_numba_cannot_compile_is_told_in_a_few_lines():
+    @ost.kernel
+    def wrong(dst: ost.Write):
+        dst[0] = dst.nosuch
+
+    with pytest.raises(TypeError, match=r"Numba cannot compile kernel 'wrong' in line .*nosuch") as caught:
+        wrong(np.zeros(2))
+    assert len("".join(traceback.format_exception(caught.value)).splitlines()) <= 20
 
 
 def test_a_kernel_that_raises_fails():

@@ -83,7 +83,12 @@ class Capture:
         graph.discard()
         if isinstance(error, GraphError):  # says itself what is wrong
             return
-        if held and isinstance(error, ValueError | TypeError | BufferError) and _says_read_only(error):
+        if (
+            held
+            and isinstance(error, ValueError | TypeError | BufferError)
+            and _says_read_only(error)
+            and not _is_ours(traceback)
+        ):
             raise GraphError(
                 f"a statement inside {self._inside}{self._line(traceback)} wrote to a read-only array. Only task calls "
                 "are recorded, and arrays that have been recorded are read-only until the block ends; make the "
@@ -292,3 +297,10 @@ def _capturing(what: str) -> Graph:
 def _says_read_only(error: BaseException) -> bool:
     message = str(error).lower()
     return any(words in message for words in _READ_ONLY)
+
+
+def _is_ours(traceback: TracebackType | None) -> bool:
+    """Whether an exception was raised by this package, which says itself what is wrong."""
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_globals.get("__name__", "").startswith("ostinato.")

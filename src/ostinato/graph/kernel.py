@@ -18,7 +18,7 @@ from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
 from ostinato.graph.converted import Converted
 from ostinato.graph.formal import Formal, filled_in, plain
-from ostinato.graph.kernel_entry import ArrayType, compile_entry
+from ostinato.graph.kernel_entry import ArrayType, CompileError, compile_entry
 from ostinato.graph.native import NativeTask
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import REQUIRED, Param, Step
@@ -60,16 +60,21 @@ class Kernel(Recordable):
         self._compiled: dict[tuple[object, ...], NativeTask] = {}
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
-        graph = current()
-        if graph is not None:
-            return graph.record(self, args, kwargs, sys._getframe(1))
+        try:
+            graph = current()
+            if graph is not None:
+                return graph.record(self, args, kwargs, sys._getframe(1))
+            return self._call_at_once(args, kwargs)
+        except CompileError as error:
+            raise TypeError(str(error)) from None  # without the frames between: users need their own line
+
+    def _call_at_once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         args = self._complete(args, kwargs)
         types: list[ArrayType | type] = []
         for place, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
             refuse_placeholder(value, self.name)
             types.append(self._array_type(as_ndarray(value), place) if mode else self._scalar_type(value, place))
         self._for_types(tuple(types)).run(args)
-        return None
 
     __call__: Callable[..., Any] = call_kernel
 

@@ -6,6 +6,10 @@ without a copy, by code that is generated for each argument.
 
 from __future__ import annotations
 
+import linecache
+import logging
+import os
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,12 +17,22 @@ import numpy as np
 
 from ostinato.graph.arrays import Array
 
-__all__ = ["ArrayType", "compile_entry"]
+__all__ = ["ArrayType", "CompileError", "compile_entry"]
 
 # Offsets and sizes, in bytes, of what ostinato.h declares.
 _CALL_ARRAYS, _CALL_SCALARS = 0, 8
 _ARRAY_DATA, _ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_SIZE = 0, 16, 24, 32
 _SCALAR_SIZE = 8
+
+_log = logging.getLogger("ostinato")
+
+_PLACE = re.compile(r'File "(.+)", line (\d+)')
+_FRAMES = ("During: ", "File ", "  raised from ", "Failed in nopython mode", "<source missing", "def ", "    ", "@")
+_MOST_LINES = 4
+
+
+class CompileError(TypeError):
+    """Numba cannot compile a kernel."""
 
 
 class ArrayType(NamedTuple):
@@ -72,8 +86,27 @@ def compile_entry(
     try:
         compiled = numba.cfunc(numba.int32(numba.types.voidptr), nopython=True)(names["entry"])
     except numba.core.errors.NumbaError as error:
-        raise TypeError(f"Numba cannot compile kernel {function.__name__!r}: {error}") from error
+        _log.debug("Numba cannot compile kernel %r", function.__name__, exc_info=error)
+        raise CompileError(_reason(function, str(error))) from None  # what Numba says takes pages
     return compiled.address, compiled
+
+
+def _reason(function: Callable[..., Any], said: str) -> str:
+    """Return in a few lines why Numba cannot compile a kernel."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in said.splitlines()]
+    place = next((match for match in map(_PLACE.match, lines) if match and match[1] != "<string>"), None)
+    source = linecache.getline(function.__code__.co_filename, int(place[2])).strip() if place else ""
+    where = f" in line {place[2]} of {os.path.basename(place[1])}: {source}" if place else ""
+    if "Cannot modify readonly array" in said:
+        written = next(
+            (name for name in re.findall(r"\w+", source) if name in function.__code__.co_varnames), "an array"
+        )
+        return (
+            f"kernel {function.__name__!r} writes to {written!r}, which is declared ost.Read,{where}\n"
+            "Declare the parameter ost.Write or ost.ReadWrite"
+        )
+    told = [line for line in lines if line.strip(" ^") and not line.startswith(_FRAMES)]
+    return f"Numba cannot compile kernel {function.__name__!r}{where}\n" + "\n".join(told[:_MOST_LINES])
 
 
 def _numba() -> Any:
