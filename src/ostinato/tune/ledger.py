@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.progress import Progress
@@ -147,6 +147,20 @@ class Ledger:
             return []
         found.sort(key=lambda result: (result.candidate.id != self._default, result.workspace, result.candidate.id))
         return [(result.candidate.id, result.op) for result in found]
+
+    def ties(self, entries: Any) -> tuple[Result, ...] | None:
+        """Return the results that a stored verdict names; None if it is none over these results."""
+        if not isinstance(entries, list):
+            return None
+        found = []
+        for entry in entries:
+            if not (isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
+                return None
+            result = self._results.get(entry[0], {}).get(entry[1])
+            if result is None or result.status not in (Status.OK, Status.RACED):
+                return None
+            found.append(result)
+        return tuple(found)
 
     def results(self, order: Sequence[str]) -> tuple[Result, ...]:
         """Return the results of candidates in this order of their ids, those of each as they were reported."""

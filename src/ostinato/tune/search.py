@@ -185,7 +185,8 @@ class Search:
 
     def _once_more(self) -> bool:
         """Have those measured again whose first result cannot stand; return whether there are any."""
-        if self._stopped or (not self.measured and self._known.verdict(self._race.default) is not None):
+        verdict = None if self._stopped or self.measured else self._known.verdict(self._race.default)
+        if self._stopped or self._ledger.ties(verdict) is not None:
             return False
         trials = [*self._contended.values(), *self._ledger.revived()]
         again = [trial for trial in trials if trial.candidate.id not in self._twice]

@@ -15,11 +15,9 @@ __all__ = ["settle"]
 def settle(search: Search, race: Race, ledger: Ledger, known: Known) -> tuple[Result | None, tuple[Result, ...]]:
     """Return the winner and its ties: from the store, if it holds the verdict over exactly these results."""
     about = race.default
-    stored = known.verdict(about) if not search.measured else None
+    stored = ledger.ties(known.verdict(about)) if not search.measured else None
     if stored is not None:
-        entries = [tuple(entry) for entry in stored]
-        ties = tuple(ledger.result(*entry) for entry in entries)
-        return (ties[0] if ties else None), ties
+        return (stored[0] if stored else None), stored
     decided = Rounds(search, race, ledger).play()
     entries = list(race.verdict().ties) or ledger.timeless()
     measured = list(ledger.settled())

@@ -114,7 +114,11 @@ class Lookup:
             return Known()
         asked = self.context(key)
         held = [each for each in alike if each.source == source and not differing(each.context, asked)]
-        records = [each.record for each in held if each.record is not None]
+        # A place is one of the variants' that the record is of, or the record is damaged.
+        count = max(len(variants), 1)
+        records = [
+            each.record for each in held if each.record is not None and max(each.record.places, default=0) < count
+        ]
         if records:
             return Known(tuple(sorted(records, key=lambda record: (record.complete, record.time), reverse=True)))
         return _refused(alike, asked, source)

@@ -13,6 +13,7 @@ from ostinato.tune.canonical import canonical
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.status import Status
 from ostinato.tune.store.attempt import attempt
+from ostinato.tune.store.damage import Damaged
 from ostinato.tune.store.database import Row
 
 __all__ = ["Entry", "Record", "operation_of"]
@@ -83,11 +84,17 @@ class Record:
 
     @classmethod
     def read(cls, rows: Sequence[Row], config: str, description: str) -> Record | None:
-        """Return the record that a run of the store is; None if it is something else."""
+        """Return the record that a run of the store is; None if it is something else.
+
+        Raises
+        ------
+        Damaged
+            It was a record, and changed since.
+        """
         if description != _DESCRIPTION:
             return None
-        entry: Mapping[str, Any] = json.loads(config)
         try:
+            entry: Mapping[str, Any] = json.loads(config)
             record = cls(
                 places=tuple(map(int, entry["places"])),
                 outcomes=tuple(map(attempt, rows)),
@@ -98,12 +105,16 @@ class Record:
                 checked=Checked(Circumstance(layout, scalars) for layout, scalars in entry["checked"]),
                 time=rows[0].time,
             )
-        except (KeyError, TypeError, ValueError):
-            return None
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Damaged(f"it is no record: {error}") from error
         known = set(record.places)
         best = {*record.ties} if record.winner is None else {record.winner, *record.ties}
         whole = len(record.places) == len(known) == len(record.outcomes) and best <= known
-        return record if whole and (record.winner is None or record.samples(record.winner)) else None
+        if not whole or min(known, default=0) < 0 or not 0 <= record.rtol < 1:
+            raise Damaged("it is no record: its parts contradict each other")
+        if record.winner is not None and not record.samples(record.winner):
+            raise Damaged("it is no record: its winner has no samples")
+        return record
 
     @property
     def right(self) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 import time
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 from ostinato.measured.records.record import Record, operation_of
 from ostinato.tune.canonical import canonical
 from ostinato.tune.store import database
-from ostinato.tune.store.attempt import text
+from ostinato.tune.store.attempt import is_sound, text
+from ostinato.tune.store.damage import Damaged, name_damaged
 from ostinato.tune.store.database import Row, StoreError
 from ostinato.tune.store.key import Context
 
@@ -36,6 +38,7 @@ class _Signature(NamedTuple):
 class Stored:
     """A run that is in a store."""
 
+    path: Path
     context: Context
     source: str
     rows: list[Row]
@@ -50,7 +53,11 @@ class Stored:
     @cached_property
     def record(self) -> Record | None:
         """The record that it is; None if it is none."""
-        return Record.read(self.rows, self.config, self.description)
+        try:
+            return Record.read(self.rows, self.config, self.description)
+        except Damaged as error:
+            name_damaged(self.path, self.rows[0].run, str(error))
+            return None
 
 
 class Shelf:
@@ -84,12 +91,17 @@ class Shelf:
         runs: defaultdict[int, list[Row]] = defaultdict(list)
         codes: dict[int, tuple[str, str]] = {}
         with database.naming(self._path), closing(_reader(self._path)) as connection:
-            for row, config, description in database.rows(connection, operation):
-                runs[row.run].append(row)
-                codes[row.run] = config, description
+            for each in database.rows(connection, self._path, operation):
+                runs[each.row.run].append(each.row)
+                codes[each.row.run] = each.config, each.description
         found: defaultdict[str, list[Stored]] = defaultdict(list)
+        sound = functools.cache(is_sound)
         for run, rows in runs.items():
-            found[rows[0].context.key].append(Stored(rows[0].context, rows[0].code.source, rows, *codes[run]))
+            context = rows[0].context
+            if len({(row.context, row.code) for row in rows}) > 1 or not sound(context):
+                name_damaged(self._path, run, "it is of several cases, or of none")
+                continue
+            found[context.key].append(Stored(self._path, context, rows[0].code.source, rows, *codes[run]))
         return found
 
 
@@ -102,7 +114,7 @@ def _reader(path: Path) -> sqlite3.Connection:
         if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal"):
             raise
         # Nobody can be writing to it, and SQLite cannot make the file that it would keep its locks in.
-        connection = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)
+        connection = database.reader_of_unchanging(path)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
     except BaseException:
         connection.close()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 from ostinato.tune.canonical import canonical
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.status import Status
-from ostinato.tune.store.database import Code, Row
+from ostinato.tune.store.damage import Damaged, fault
+from ostinato.tune.store.database import LARGEST_SAMPLES, Code, Row
 from ostinato.tune.store.key import Context
 
-__all__ = ["LARGEST", "StoredAttempt", "attempt", "described", "packed", "restored", "text"]
+__all__ = ["LARGEST", "StoredAttempt", "attempt", "described", "is_sound", "packed", "restored", "text"]
 
 LARGEST = 2**63 - 1
 """The largest integer that SQLite stores: more bytes than any machine has."""
@@ -46,6 +48,8 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "allowed": (int, float, NoneType),
 }
 
+_T = TypeVar("_T")
+
 text = json.JSONEncoder().encode
 """Returns the JSON of a `str`."""
 
@@ -58,43 +62,78 @@ class StoredAttempt(OpOutcome):
 
 
 def attempt(row: Row) -> StoredAttempt:
-    """Return the attempt that a row holds."""
-    return StoredAttempt(
-        op=json.loads(row.op),
-        status=Status(row.status),
-        samples=_unpacked(row.samples),
-        workspace=row.workspace,
-        message=json.loads(row.message),
-        contended=row.contended,
-        overhead_ns=row.overhead,
-        device=None if row.device is None else json.loads(row.device),
-    )
+    """Return the attempt that a row holds.
+
+    Raises
+    ------
+    Damaged
+        It holds none.
+    """
+    problem = fault(row)
+    if problem:
+        raise Damaged(problem)
+    try:
+        found = StoredAttempt(
+            op=_read(row.op, str),
+            status=Status(row.status),
+            samples=_unpacked(row.samples),
+            workspace=row.workspace,
+            message=_read(row.message, str),
+            contended=row.contended,
+            overhead_ns=row.overhead,
+            device=None if row.device is None else _read(row.device, str),
+        )
+    except (ValueError, RecursionError) as error:
+        raise Damaged(str(error)) from error
+    _check_samples(found.status, found.samples)
+    return found
 
 
 def described(row: Row, config: str, description: str) -> dict[str, Any]:
-    """Return a stored attempt as a plain dict."""
-    context = {name: json.loads(text) for name, text in row.context._asdict().items()}
-    context["model"] = context.pop("device")
-    return {
-        **context,
-        "candidate": row.code.candidate,
-        "config": json.loads(config),
-        "description": json.loads(description),
-        "source": row.code.source,
-        "run": row.run,
-        "phase": row.phase,
-        "device": None if row.device is None else json.loads(row.device),
-        "host": json.loads(row.host),
-        "time": row.time,
-        "op": json.loads(row.op),
-        "status": row.status,
-        "samples": list(_unpacked(row.samples)),
-        "workspace": row.workspace,
-        "message": json.loads(row.message),
-        "contended": row.contended,
-        "overhead_ns": row.overhead,
-        "allowed": row.allowed,
-    }
+    """Return a stored attempt as a plain dict.
+
+    Raises
+    ------
+    Damaged
+        The row holds none.
+    """
+    found = attempt(row)
+    try:
+        context = {name: json.loads(text) for name, text in row.context._asdict().items()}
+        context["model"] = context.pop("device")
+        value = {
+            **context,
+            "candidate": row.code.candidate,
+            "config": json.loads(config),
+            "description": json.loads(description),
+            "source": row.code.source,
+            "run": row.run,
+            "phase": row.phase,
+            "device": found.device,
+            "host": json.loads(row.host),
+            "time": row.time,
+            "op": found.op,
+            "status": row.status,
+            "samples": list(found.samples),
+            "workspace": row.workspace,
+            "message": found.message,
+            "contended": row.contended,
+            "overhead_ns": row.overhead,
+            "allowed": row.allowed,
+        }
+        _check(value)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(str(error)) from error
+    return value
+
+
+def is_sound(context: Context) -> bool:
+    """Whether each field of a context is the text of what it stands for."""
+    try:
+        values = dict(zip(context._fields, map(json.loads, context), strict=True))
+    except (ValueError, RecursionError):
+        return False
+    return all(isinstance(values[name], _KINDS["model" if name == "device" else name]) for name in values)
 
 
 def restored(value: object) -> tuple[Row, str, str]:
@@ -107,19 +146,10 @@ def restored(value: object) -> tuple[Row, str, str]:
     """
     if not isinstance(value, dict):
         raise ValueError(f"an attempt is an object, not {value!r}")
-    for name, kinds in _KINDS.items():
-        if name not in value:
-            raise ValueError(f"{name!r} is missing")
-        if not isinstance(value[name], kinds) or isinstance(value[name], bool):
-            raise ValueError(f"{name!r} is {value[name]!r}")
-    for name in ("run", "workspace", "contended"):
-        if not 0 <= value[name] <= LARGEST:
-            raise ValueError(f"{name!r} is {value[name]!r}")
+    _check(value)
     for name in ("candidate", "source", "phase"):
         if not value[name].isascii():
             raise ValueError(f"{name!r} is {value[name]!r}")
-    if not all(isinstance(sample, int | float) and not isinstance(sample, bool) for sample in value["samples"]):
-        raise ValueError("'samples' holds something else than numbers")
     fields = {**value, "device": value["model"]}
     row = Row(
         context=Context(*(canonical(fields[name]) for name in Context._fields)),
@@ -138,11 +168,42 @@ def restored(value: object) -> tuple[Row, str, str]:
         overhead=float(value["overhead_ns"]),
         allowed=None if value["allowed"] is None else float(value["allowed"]),
     )
+    attempt(row)
     return row, canonical(value["config"]), canonical(value["description"])
 
 
+def _check(value: dict[str, Any]) -> None:
+    """Raise `ValueError` if something is missing, or no such value."""
+    for name, kinds in _KINDS.items():
+        if name not in value:
+            raise ValueError(f"{name!r} is missing")
+        if not isinstance(value[name], kinds) or isinstance(value[name], bool):
+            raise ValueError(f"{name!r} is {value[name]!r}")
+    for name in ("run", "workspace", "contended"):
+        if not 0 <= value[name] <= LARGEST:
+            raise ValueError(f"{name!r} is {value[name]!r}")
+    if not all(isinstance(sample, int | float) and not isinstance(sample, bool) for sample in value["samples"]):
+        raise ValueError("'samples' holds something else than numbers")
+
+
 def packed(samples: Sequence[float]) -> bytes:
+    """Return samples as bytes; more than a store may hold say nothing new, and are left out."""
+    samples = samples[: LARGEST_SAMPLES // 8]
     return struct.pack(f"<{len(samples)}d", *map(float, samples))
+
+
+def _read(value: str, kind: type[_T]) -> _T:
+    found = json.loads(value)
+    if not isinstance(found, kind):
+        raise ValueError(f"{value[:80]!r} is no {kind.__name__}")
+    return found
+
+
+def _check_samples(status: Status, samples: Sequence[float]) -> None:
+    if not all(map(math.isfinite, samples)) or min(samples, default=0.0) < 0:
+        raise Damaged("a time is negative or not finite")
+    if status is Status.RACED and not samples:
+        raise Damaged("it was raced, but has no times")
 
 
 def _unpacked(samples: bytes) -> tuple[float, ...]:

@@ -18,9 +18,25 @@ from typing import NamedTuple, TypeVar
 
 from ostinato.cache_directory import cache_directory
 from ostinato.errors import TuningError
+from ostinato.tune.store.damage import fault, name_damaged
 from ostinato.tune.store.key import Context
 
-__all__ = ["Code", "Row", "StoreError", "Transaction", "connect", "naming", "put", "reader", "rows"]
+__all__ = [
+    "ATTEMPT",
+    "LARGEST_SAMPLES",
+    "LARGEST_TEXT",
+    "Attempt",
+    "Code",
+    "Row",
+    "StoreError",
+    "Transaction",
+    "connect",
+    "naming",
+    "put",
+    "reader",
+    "reader_of_unchanging",
+    "rows",
+]
 
 APPLICATION = 0x4F73746E
 """What marks an SQLite file as a store (its `application_id`)."""
@@ -105,6 +121,49 @@ class Row(NamedTuple):
     allowed: float | None
 
 
+class Attempt(NamedTuple):
+    """An attempt as it is read, with its candidate's config and description."""
+
+    row: Row
+    config: str
+    description: str
+
+
+LARGEST_TEXT = 16 << 20
+LARGEST_SAMPLES = 8 << 20
+"""Bytes that a text, or samples, may have: larger ones are damage, and would cost minutes to read."""
+
+
+def _guarded(column: str, most: int = LARGEST_TEXT) -> str:
+    """Return SQL for a column that is an empty blob, or NULL in place of a blob, where the value is too large."""
+    return f"iif(length({column}) <= {most}, {column}, iif(typeof({column}) = 'text', x'', NULL))"
+
+
+_CONTEXT = [f"c.{name}" for name in Context._fields]
+
+ATTEMPT = ", ".join(
+    (
+        "a.id, a.run",
+        _guarded("a.phase"),
+        _guarded("a.device"),
+        _guarded("a.host"),
+        "a.time",
+        _guarded("a.op"),
+        _guarded("a.status"),
+        _guarded("a.samples", LARGEST_SAMPLES),
+        "a.workspace",
+        _guarded("a.message"),
+        "a.contended, a.overhead, a.allowed",
+    )
+)
+"""SQL for the number of an attempt, and for the fields of a `Row` from `run` on."""
+
+
+def _text(data: bytes) -> str:
+    """Return a text that may be none: what is written is ASCII."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """Open a store, and make or migrate it where necessary; its directory too.
 
@@ -124,6 +183,7 @@ def connect(path: Path) -> sqlite3.Connection:
         ) from error
     with naming(path):
         connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        connection.text_factory = _text
         try:
             _prepare(connection, path)
         except BaseException:
@@ -134,7 +194,18 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def reader(path: Path) -> sqlite3.Connection:
     """Open a store that this process has open another time, to read it without standing in anybody's way."""
-    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_PATIENCE, isolation_level=None)
+    return _reading(f"{path.as_uri()}?mode=ro")
+
+
+def reader_of_unchanging(path: Path) -> sqlite3.Connection:
+    """Open a store to which nobody can be writing, where SQLite could not make the file that it keeps its locks in."""
+    return _reading(f"{path.as_uri()}?immutable=1")
+
+
+def _reading(address: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
+    connection.text_factory = _text
+    return connection
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -322,19 +393,24 @@ def identify(connection: sqlite3.Connection, context: Context) -> int | None:
     return None if found is None else int(found[0])
 
 
-def rows(connection: sqlite3.Connection, operation: str | None = None) -> Iterator[tuple[Row, str, str]]:
-    """Yield all attempts, oldest first, each with its candidate's config and description."""
+def rows(connection: sqlite3.Connection, path: Path, operation: str | None = None) -> Iterator[Attempt]:
+    """Yield all attempts, oldest first; damaged ones are passed over, and named."""
     found = connection.execute(
-        "SELECT c.operation, c.key, c.device, c.driver, c.versions, c.policy, k.candidate, k.source, a.run, a.phase,"
-        " a.device, a.host, a.time, a.op, a.status, a.samples, a.workspace, a.message, a.contended, a.overhead,"
-        " a.allowed, k.config, k.description"
+        f"SELECT {ATTEMPT}, {_guarded('k.config')}, {_guarded('k.description')},"
+        f" {_guarded('k.candidate')}, {_guarded('k.source')}, {', '.join(map(_guarded, _CONTEXT))}"
         " FROM attempt a JOIN context c ON c.id = a.context JOIN candidate k ON k.id = a.candidate"
         + ("" if operation is None else " WHERE c.operation = ?")
         + " ORDER BY a.id",
         () if operation is None else (operation,),
     )
-    for values in found:
-        yield Row(Context(*values[:6]), Code(*values[6:8]), *values[8:21]), values[21], values[22]
+    for _, *values in found:
+        row = Row(Context(*values[17:]), Code(*values[15:17]), *values[:13])
+        config, description = values[13:15]
+        why = fault(row) or ("" if type(config) is type(description) is str else "its candidate is no text")
+        if why:
+            name_damaged(path, row.run, why)
+        else:
+            yield Attempt(row, config, description)
 
 
 def default_path() -> Path:

@@ -19,6 +19,7 @@ from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.status import Status
 from ostinato.tune.store import database
 from ostinato.tune.store.attempt import LARGEST, StoredAttempt, attempt, described, packed, text
+from ostinato.tune.store.damage import Damaged, fault, name_damaged
 from ostinato.tune.store.database import Code, Row, StoreError
 from ostinato.tune.store.key import Context, contexts, differing, miss
 
@@ -91,7 +92,8 @@ class Store:
     def attempts(self, op: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield every attempt as a plain dict, oldest first; those of other processes, too.
 
-        Attempts of one run, that is of a candidate that reported several ops, share the number `run`.
+        Attempts of one run, that is of a candidate that reported several ops, share the number `run`. Damaged ones are
+        passed over, with a warning.
 
         Parameters
         ----------
@@ -100,8 +102,13 @@ class Store:
         """
         self._check()
         with database.naming(self.path), closing(database.reader(self.path)) as connection:
-            for row, config, description in database.rows(connection, None if op is None else text(op)):
-                yield described(row, config, description)
+            for each in database.rows(connection, self.path, None if op is None else text(op)):
+                try:
+                    value = described(each.row, each.config, each.description)
+                except Damaged as error:
+                    name_damaged(self.path, each.row.run, str(error))
+                    continue
+                yield value
 
     def take(self, attempts: Iterable[tuple[Row, str, str]]) -> int:
         """Add attempts of another store, each with its candidate's config and description; see `exchange.load`.
@@ -195,8 +202,14 @@ class Search:
                 name, limit = ("memory", memory) if row.status == Status.OOM else ("timeout", timeout)
                 if limit is None or limit > row.allowed:
                     return None, name
+        try:
+            found = [attempt(row) for row in run]
+        except Damaged as error:
+            name_damaged(self._store.path, run[0].run, str(error))
+            del self._answers[code]
+            return None, self._miss(code, config)
         self._used[candidate_id] = run[0].run
-        return [attempt(row) for row in run], None
+        return found, None
 
     def add(
         self,
@@ -312,7 +325,13 @@ class Search:
             found = self._store._connection.execute(
                 "SELECT verdict FROM verdict WHERE runs = ?", (self._runs(about),)
             ).fetchone()
-        return None if found is None else json.loads(found[0])
+        if found is None:
+            return None
+        try:
+            return json.loads(found[0])
+        except (TypeError, ValueError, RecursionError) as error:
+            name_damaged(self._store.path, "a verdict", str(error))
+            return None
 
     def set_verdict(self, verdict: object, about: object = None) -> None:
         """Take down the verdict (a plain value) over the runs that this search has found or added."""
@@ -351,15 +370,18 @@ class Search:
                     continue
                 runs: defaultdict[int, list[Row]] = defaultdict(list)
                 for values in connection.execute(
-                    "SELECT k.id, k.candidate, k.source, a.run, a.phase, a.device, a.host, a.time, a.op, a.status,"
-                    " a.samples, a.workspace, a.message, a.contended, a.overhead, a.allowed"
+                    f"SELECT k.id, k.candidate, k.source, {database.ATTEMPT}"
                     " FROM attempt a JOIN candidate k ON k.id = a.candidate"
                     " WHERE a.context = ? AND a.phase = 'screen' ORDER BY a.id",
                     (number,),
                 ):
-                    code = Code(*values[1:3])
-                    self._known[code] = values[0]
-                    runs[values[3]].append(Row(context, code, *values[3:]))
+                    row = Row(context, Code(*values[1:3]), *values[4:])
+                    why = fault(row)
+                    if why:
+                        name_damaged(self._store.path, row.run, why)
+                    else:
+                        self._known[row.code] = values[0]
+                    runs[row.run].append(row)
                 for rows in filter(_answers, runs.values()):
                     earlier = self._answers.get(rows[0].code)
                     if earlier is None or earlier[0].time <= rows[0].time:
@@ -393,4 +415,5 @@ class Search:
 
 
 def _answers(rows: Sequence[Row]) -> bool:
-    return bool(rows) and all(row.status in _FINAL for row in rows)
+    """Whether a run says what measuring again would; a part of one that is damaged says nothing."""
+    return len({row.code for row in rows}) == 1 and all(row.status in _FINAL and not fault(row) for row in rows)
