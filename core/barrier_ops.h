@@ -17,6 +17,8 @@ struct BarrierPhase {
 
     const std::shared_ptr<Barrier>& of(const Run& run) const;
     std::uint64_t in(const Run& run, std::uint64_t step) const;
+    // What the run does at a barrier that it was given; null for a fixed one.
+    Attendance* attendance(const Run& run) const;
 };
 
 class ArrivalOp final : public ExternalOp {
@@ -27,9 +29,12 @@ public:
         : phase_(std::move(phase)), count_(count), count_param_(count_param), value_(std::move(value)),
           value_param_(value_param) {}
     Outcome advance(Place place) const override;
+    void attend(const Run& run) const override;
     std::string waits_for(const Run&, std::uint64_t) const override { return "nothing"; }
 
 private:
+    std::uint64_t count_in(const Run& run) const;
+
     BarrierPhase phase_;
     std::uint64_t count_;
     std::int32_t count_param_;
@@ -41,6 +46,7 @@ class PhaseWaitOp final : public ExternalOp {
 public:
     explicit PhaseWaitOp(BarrierPhase phase) : phase_(std::move(phase)) {}
     Outcome advance(Place place) const override;
+    void attend(const Run& run) const override;
     std::string waits_for(const Run& run, std::uint64_t step) const override;
 
 private:

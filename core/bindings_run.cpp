@@ -13,6 +13,7 @@
 #include "caller.h"
 #include "device_ops.h"
 #include "python_plan.h"
+#include "python_thread.h"
 
 namespace nb = nanobind;
 
@@ -231,6 +232,9 @@ void bind_run(nb::module_& module) {
     nb::class_<RunHandle>(module, "Run", "Some steps of a program, submitted together.")
         .def("wait", &wait, "timeout"_a)
         .def("cancel", &cancel)
+        .def(
+            "interrupt", [](const RunHandle& self) { PythonThread::interrupt_tasks(self.run.get()); },
+            "Raise KeyboardInterrupt inside its Python tasks that run on other threads.")
         .def("failures", &failures)
         .def("deliver", [](const RunHandle& self) { self.program->deliver(*self.run); })
         .def("retrieve", [](const RunHandle& self) { self.program->retrieve(*self.run); })

@@ -6,7 +6,9 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <optional>
 
 #include "bindings.h"
 #include "bindings_contract.h"
@@ -17,6 +19,7 @@
 #include "python_external.h"
 #include "python_interrupt.h"
 #include "python_plan.h"
+#include "python_thread.h"
 #include "server.h"
 
 namespace nb = nanobind;
@@ -24,6 +27,8 @@ namespace nb = nanobind;
 namespace ostinato {
 
 namespace {
+
+const std::atomic<bool> kNever{false};
 
 constexpr std::size_t kMostRecords = std::size_t{1} << 22;  // of one traced run: 128 MiB
 
@@ -68,8 +73,8 @@ std::shared_ptr<Event> pending(RunOutside& outside, nb::handle event) {
     return given->done() && !given->poisoned() ? nullptr : given;
 }
 
-// What is given for a run beyond its parameters: (default precondition or None, preconditions by number, pairs of a
-// barrier and the phase that the run's first step belongs to, by number, the number of its first step or -1).
+// What is given for a run beyond its parameters: (default precondition or None, preconditions by number, barriers by
+// number, the number of its first step or -1, the run whose steps it goes on with or None).
 void give(Run& run, const nb::tuple& given) {
     run.outside = std::make_unique<RunOutside>();
     RunOutside& outside = *run.outside;
@@ -78,13 +83,13 @@ void give(Run& run, const nb::tuple& given) {
     outside.preconditions.reserve(events.size());
     for (nb::handle event : events)
         outside.preconditions.push_back(pending(outside, event));
-    for (nb::handle entry : nb::cast<nb::tuple>(given[2])) {
-        const auto [barrier, base] = nb::cast<std::tuple<BarrierHandle, std::uint64_t>>(entry);
-        outside.barriers.push_back({barrier.barrier, base});
-    }
+    for (nb::handle barrier : nb::cast<nb::tuple>(given[2]))
+        outside.barriers.push_back({nb::cast<const BarrierHandle&>(barrier).barrier, nullptr});
     const auto first = nb::cast<std::int64_t>(given[3]);
     if (first >= 0)
         run.user_first = static_cast<std::uint64_t>(first);
+    if (!given[4].is_none())
+        outside.continues = nb::cast<const RunHandle&>(given[4]).run;
 }
 
 // Floats and ints, as bits.
@@ -164,15 +169,23 @@ nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Sub
         Caller caller(*program.machine);  // sits down first: then submitting need not wake its worker
         taken = submit();
         int interrupts = 0;
+        std::optional<EndingWaits> told;  // once: from then on this thread helps the run to end
         while (taken && !caller.work_until_done(*run)) {
-            nb::python_error raised;  // takes the error indicator
+            const nb::python_error raised;  // takes the error indicator
             if (interrupts == 0)
                 interrupt = nb::borrow(raised.value());
-            if (interrupts++ == 0 && program.cancel(*run))
+            if (EndingWaits::due())
+                told.emplace(kNever);
+            if (interrupts++ == 0 && program.cancel(*run)) {
                 program.machine->abort_later(handle.program, run);
-            else
+                expect_interrupt(true);
+            } else {
                 program.abort(*run);
+                if (raised.matches(PyExc_KeyboardInterrupt))
+                    PythonThread::interrupt_tasks(run.get());
+            }
         }
+        expect_interrupt(false);
     }
     if (take_interrupt() && !interrupt.is_valid()) {  // too late to stop anything
         PyErr_SetNone(PyExc_KeyboardInterrupt);
@@ -337,6 +350,11 @@ void bind_runtime(nb::module_& module) {
             Machine::end_all();
         },
         "Before the interpreter ends: cancels what still runs, and waits until no thread of ours is left.");
+    module.def("leave_all", &Machine::leave_all,
+               "Instead, when that would take for ever: threads that are left do not come back into Python.");
+    module.def("waits_may_end", &EndingWaits::possible,
+               "Whether waits of the calling thread end when its task is cancelled.");
+    module.def("waits_are_over", &EndingWaits::due, "Whether they do now.");
     module.def(
         "serving", [] { return Server::current() != nullptr; },
         "Whether the calling thread is serving lanes, so that its Python code is part of a task.");

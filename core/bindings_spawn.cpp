@@ -9,6 +9,7 @@
 #include "bindings_contract.h"
 #include "bindings_machine.h"
 #include "python_spawned_body.h"
+#include "python_thread.h"
 
 namespace nb = nanobind;
 
@@ -95,6 +96,9 @@ void bind_spawn(nb::module_& module) {
     nb::class_<SpawnedHandle>(module, "Spawned", "A single task outside programs.")
         .def("wait", &wait, "timeout"_a, "Whether it has ended within so many seconds; negative: no limit.")
         .def("cancel", [](const SpawnedHandle& self) { return self.call->machine->calls().cancel(usable(self)); })
+        .def(
+            "interrupt", [](const SpawnedHandle& self) { PythonThread::interrupt_tasks(self.call.get()); },
+            "Raise KeyboardInterrupt inside it, if it runs on another thread.")
         .def("set_callback", &set_callback, "function"_a, "Have it called when the task has ended; false when it has.")
         .def(
             "event",

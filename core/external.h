@@ -31,7 +31,8 @@ struct Signal : std::enable_shared_from_this<Signal> {
     // --- the holder's of the lane ---
     std::shared_ptr<Event> pending;  // what the operation waits for in this step
     std::int64_t since = 0;          // when it began to, where that is recorded
-    ExceptionHandle failure;         // of a task that may block; written before `pending` happens
+    ExceptionHandle failure;         // of a task that may block; written before `pending` happens, as the next
+    bool left = false;               // it ended before its time, since the run was aborted
     // --- of a completion that is armed: its device's, until the timeline is reached ---
     std::shared_ptr<Signal> held;         // itself: the device may be slow to leave it, and the program gone then
     std::int32_t code = 0;                // how the work ended
@@ -82,6 +83,8 @@ public:
     virtual void skip(Place) const {}
     // What it waits for is at work on the program's arrays: it is never skipped.
     virtual bool firm() const { return false; }
+    // Adds what it does at the barriers that `run` was given to what the run does there.
+    virtual void attend(const Run&) const {}
     // What it waits for, for people.
     virtual std::string waits_for(const Run& run, std::uint64_t step) const = 0;
 };

@@ -46,6 +46,7 @@ void in_forked_child() {
     after_fork();
     fork_generation.fetch_add(1, std::memory_order_relaxed);
     forget_threads();
+    PythonThread::forget_others();
 }
 
 void prepare_process() {
@@ -185,6 +186,8 @@ void Machine::end_all() {
     wait_for_threads();
     keep_out_of_python();
 }
+
+void Machine::leave_all() { keep_out_of_python(); }
 
 void Machine::abandon() {
     // The threads live in the parent: here there is nothing to join, and their handles may not even be destroyed.

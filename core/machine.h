@@ -39,6 +39,8 @@ public:
     // Before the interpreter ends: cancels all runs of all machines, and waits until no thread of ours is left. Without
     // the GIL.
     static void end_all();
+    // Instead, when that would take for ever: threads that are left do not come back into Python.
+    static void leave_all();
     bool closed() const { return closing_.load(std::memory_order_acquire); }
     // The process has forked since this machine was made: its threads are not here.
     bool forked() const;

@@ -68,6 +68,32 @@ Program::~Program() {
         forget_waiters(tail->timeline);
 }
 
+void Program::attend_barriers(Run& run) const {
+    if (!run.outside || run.outside->barriers.empty())
+        return;
+    std::vector<BarrierParam*> first;  // that were given the barrier
+    for (BarrierParam& param : run.outside->barriers) {
+        const auto same = std::find_if(first.begin(), first.end(),
+                                       [&](const auto* other) { return other->barrier == param.barrier; });
+        if (same != first.end()) {
+            param.attendance = (*same)->attendance;
+            continue;
+        }
+        param.attendance = std::make_shared<Attendance>();
+        param.attendance->program = runs_ == Runs::kIndependent ? nullptr : this;
+        param.attendance->steps = run.requested;
+        first.push_back(&param);
+    }
+    for (const std::shared_ptr<const ExternalOp>& op : run.plan->external)
+        op->attend(run);
+    const std::shared_ptr<Run> continued = std::move(run.outside->continues);
+    for (const BarrierParam* const param : first) {
+        const auto number = static_cast<std::size_t>(param - run.outside->barriers.data());
+        param->barrier->attend(param->attendance,
+                               continued ? continued->outside->barriers[number].attendance->end() : 0);
+    }
+}
+
 bool Program::submit(const std::shared_ptr<Run>& run) {
     const auto n_lanes = static_cast<std::uint32_t>(lanes.size());
     run->set_limit(std::min(run->requested, kNever - 1));
@@ -87,6 +113,7 @@ bool Program::submit(const std::shared_ptr<Run>& run) {
         if (!plan_)
             throw std::runtime_error("the program is closed");
         run->plan = plan_;
+        attend_barriers(*run);
         run->fenced =
             std::exchange(fence_next_, false) || runs_ != Runs::kPipelined || (plan_->device && plan_->device->fenced);
         run->all_delivered_at_submit = undelivered_.empty();

@@ -154,6 +154,7 @@ private:
     void end_if_lost_locked(Run& run);
     void enqueue_locked(const std::shared_ptr<Run>& run);
     void queued(const std::shared_ptr<Run>& run);  // after that, without the lock
+    void attend_barriers(Run& run) const;          // those it was given, with the plan that it has
     void start_locked();                           // publishes up to which run all have started
     struct Told {                                  // what an end leaves to do without the lock
         std::shared_ptr<Run> run;

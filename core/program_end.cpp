@@ -86,6 +86,8 @@ Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
     told.plan = std::move(run->plan);
     const std::uint64_t steps = run->limit(), end = run->first.load(std::memory_order_relaxed) + steps;
     if (run->outside) {
+        for (const BarrierParam& param : run->outside->barriers)
+            param.barrier->leave(param.attendance);
         for (Post& post : run->outside->posts) {
             if (post.told)
                 continue;

@@ -65,12 +65,8 @@ private:
             batch.swap(due_);
             lock.unlock();
             python.acquire();
-            for (const PythonObjectHandle& function : batch) {
-                PyObject* const result = PyObject_CallNoArgs(function->object.get());
-                if (result == nullptr)
-                    PyErr_WriteUnraisable(function->object.get());
-                Py_XDECREF(result);
-            }
+            for (const PythonObjectHandle& function : batch)
+                call_or_tell(function->object.get());
             batch.clear();
             python.release();
             lock.lock();
@@ -112,12 +108,14 @@ void end_callbacks() { the_caller().end(); }
 Arrival keep_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, void* value,
                         ExceptionHandle& failure) {
     PyObject* result = nullptr;
+    StaysInCall here;
     if (barrier.combine)
         result = PyObject_CallFunction(barrier.combine->object.get(), "KKO", static_cast<unsigned long long>(phase),
                                        static_cast<unsigned long long>(barrier.phase()), static_cast<PyObject*>(value));
     else
         PyErr_SetString(PyExc_ValueError,
                         "an arrival has a value, but its barrier has no reduce= that would take it: make it with one");
+    here.returned();
     if (result == nullptr) {
         failure = take_exception();
         barrier.withdraw(phase, count);
@@ -128,9 +126,9 @@ Arrival keep_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t cou
     return Arrival::kArrived;
 }
 
-Arrival arrive_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, void* value,
-                          ExceptionHandle& failure) {
-    if (!barrier.promise(phase, count))
+Arrival arrive_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, Attendance* attendance,
+                          void* value, ExceptionHandle& failure) {
+    if (!barrier.promise(phase, count, attendance))
         return Arrival::kExcess;
     return keep_with_value(barrier, phase, count, value, failure);
 }

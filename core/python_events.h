@@ -23,8 +23,8 @@ enum class Arrival : std::uint8_t { kArrived, kExcess, kRaised };
 
 // Combines `value` (a PyObject, borrowed) into what `phase` has come to, and makes `count` arrivals. Nothing has
 // arrived when they are too many, or when combining raised: then `failure` has the exception. The GIL is held.
-Arrival arrive_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, void* value,
-                          ExceptionHandle& failure);
+Arrival arrive_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, Attendance* attendance,
+                          void* value, ExceptionHandle& failure);
 // The same for arrivals that were promised; never kExcess.
 Arrival keep_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, void* value,
                         ExceptionHandle& failure);

@@ -11,14 +11,14 @@
 
 namespace ostinato {
 
-bool arrive_with(Place place, Barrier& barrier, std::uint64_t phase, std::uint64_t count, const PythonObject* value,
-                 std::int32_t param, ExceptionHandle& raised) {
+bool arrive_with(Place place, Barrier& barrier, std::uint64_t phase, std::uint64_t count, Attendance* attendance,
+                 const PythonObject* value, std::int32_t param, ExceptionHandle& raised) {
     PythonThread& python = place.server.python;
     PythonRun& run = *place.run.python;
     python.acquire();
     python.enter(run.context_of(place.lane.index));
     PyObject* const given = param < 0 ? value->object.get() : run.values[static_cast<std::size_t>(param)].get();
-    return arrive_with_value(barrier, phase, count, given, raised) != Arrival::kExcess;
+    return arrive_with_value(barrier, phase, count, attendance, given, raised) != Arrival::kExcess;
 }
 
 namespace {
@@ -50,10 +50,18 @@ ExternalOp::Outcome BlockingTaskOp::advance(Place place) const {
             PyObject* const context = PyContext_Copy(run->python->context.get());
             python.enter(context);
             Py_XDECREF(context);
-            PyObject* const result = run->plan->python->call(op, phase, user_step);
-            if (result == nullptr)
-                signal.failure = take_exception();
-            Py_XDECREF(result);
+            {
+                const EndingWaits ending(run->aborted);
+                const InTask here(python, run.get());
+                PyObject* const result = run->plan->python->call(op, phase, user_step);
+                if (result == nullptr)
+                    signal.failure = take_exception();
+                Py_XDECREF(result);
+            }
+            if (signal.failure && run->aborted.load(std::memory_order_acquire) && raised_cancelled(*signal.failure)) {
+                signal.failure.reset();  // nobody's: it ended as it was told to
+                signal.left = true;
+            }
             python.enter(nullptr);
             python.release();
             program_here = nullptr;
@@ -65,6 +73,8 @@ ExternalOp::Outcome BlockingTaskOp::advance(Place place) const {
     if (!place.happened(signal.pending))
         return {Result::kBlocked};
     signal.pending.reset();
+    if (std::exchange(signal.left, false))
+        return {Result::kSkipped};
     if (signal.failure)
         return {.result = Result::kFailed, .exception = std::move(signal.failure)};
     return {Result::kDone};

@@ -13,10 +13,9 @@ namespace ostinato {
 
 namespace {
 
-constexpr int kPatience = 2;  // interrupts noted in one task; the next one is raised inside it
-
 std::atomic<bool> in_place{false};
-std::atomic<int> noted{0};
+std::atomic<bool> noted{false};
+std::atomic<bool> expected{false};  // a replay is ending since it was interrupted before
 
 bool main_thread() {
     thread_local const bool is_main = syscall(SYS_gettid) == getpid();
@@ -25,12 +24,14 @@ bool main_thread() {
 
 PyObject* on_interrupt(PyObject*, PyObject*) {
     const Server* const server = Server::current();
-    if (server == nullptr || noted.load(std::memory_order_relaxed) >= kPatience) {
-        noted.store(0, std::memory_order_relaxed);
+    if (server == nullptr || noted.load(std::memory_order_relaxed) || expected.load(std::memory_order_relaxed)) {
+        noted.store(false, std::memory_order_relaxed);
+        if (server != nullptr && server->python.task() != nullptr)
+            PythonThread::interrupt_tasks(server->python.task());  // those of the same run on other threads
         PyErr_SetNone(PyExc_KeyboardInterrupt);
         return nullptr;
     }
-    noted.fetch_add(1, std::memory_order_relaxed);
+    noted.store(true, std::memory_order_relaxed);
     server->seat.attention.fetch_or(kLook, std::memory_order_relaxed);
     Py_RETURN_NONE;
 }
@@ -85,8 +86,12 @@ void restore_interrupts() {
 }
 
 bool take_interrupt() {
-    return noted.load(std::memory_order_relaxed) != 0 && main_thread() &&
-           noted.exchange(0, std::memory_order_relaxed) != 0;
+    return noted.load(std::memory_order_relaxed) && main_thread() && noted.exchange(false, std::memory_order_relaxed);
+}
+
+void expect_interrupt(bool another) {
+    if (main_thread())
+        expected.store(another, std::memory_order_relaxed);
 }
 
 }  // namespace ostinato

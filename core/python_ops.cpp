@@ -43,6 +43,25 @@ ExceptionHandle take_exception() {
     return ExceptionHandle(raised);
 }
 
+bool raised_cancelled(const RaisedException& raised) {
+    PyObject* const module = PyImport_ImportModule("concurrent.futures");
+    PyObject* const error = module != nullptr ? PyObject_GetAttrString(module, "CancelledError") : nullptr;
+    const bool matches = error != nullptr && PyErr_GivenExceptionMatches(raised.exception.get(), error) != 0;
+    Py_XDECREF(error);
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return matches;
+}
+
+void call_or_tell(PyObject* function) {
+    StaysInCall here;
+    PyObject* const result = PyObject_CallNoArgs(function);
+    here.returned();
+    if (result == nullptr)
+        PyErr_WriteUnraisable(function);
+    Py_XDECREF(result);
+}
+
 LockPython::LockPython() : usable(interpreter_usable()) {
     if (usable)
         state_ = PyGILState_Ensure();
@@ -70,6 +89,7 @@ std::uint32_t call_python(Server& server, Lane& lane, std::uint32_t begin, std::
     Run& run = *lane.run;
     PythonPlan& plan = *run.plan->python;
     server.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
+    const InTask here(server.python, &run);
     for (std::uint32_t at = begin; at < end; ++at) {
         const PythonOp& op = plan.ops[plan.index[lane.order->slot + at]];
         PyObject* const result = plan.call(op, lane.phase[op.period_class], user_step);
@@ -111,10 +131,7 @@ void run_callbacks(Run& run, PythonThread& python) {
     python.acquire();
     PyObject* const callback = run.python ? run.python->callback.get() : nullptr;
     if (callback != nullptr) {
-        PyObject* const result = PyObject_CallNoArgs(callback);
-        if (result == nullptr)
-            PyErr_WriteUnraisable(callback);
-        Py_XDECREF(result);
+        call_or_tell(callback);
         run.python->callback = PythonReference();
     }
     python.release();
@@ -122,10 +139,7 @@ void run_callbacks(Run& run, PythonThread& python) {
 
 void initialise_thread(Machine& machine, PythonThread& python) {
     python.acquire();
-    PyObject* const result = PyObject_CallNoArgs(machine.init->object.get());
-    if (result == nullptr)
-        PyErr_WriteUnraisable(machine.init->object.get());
-    Py_XDECREF(result);
+    call_or_tell(machine.init->object.get());
     python.release();
 }
 

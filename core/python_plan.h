@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "python_thread.h"
 #include "run.h"
 
 namespace ostinato {
@@ -81,7 +82,11 @@ public:
                 Py_XSETREF(own[step_positions[i]], Py_NewRef(number));
             Py_DECREF(number);
         }
-        return PyObject_Vectorcall(op.callable, own, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
+        StaysInCall here;
+        PyObject* const result =
+            PyObject_Vectorcall(op.callable, own, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
+        here.returned();
+        return result;
     }
 
     // Puts `value` (borrowed) at `position` of every phase. Whether it differs from what was there.
@@ -143,6 +148,12 @@ public:
 
 // The exception that was just raised, taken from the thread.
 ExceptionHandle take_exception();
+
+// Whether it is the CancelledError that waits of tasks end with. The lock is held, as below.
+bool raised_cancelled(const RaisedException& raised);
+
+// Calls a function without arguments on a thread of ours; what it raises goes to sys.unraisablehook.
+void call_or_tell(PyObject* function);
 
 class PythonObject {
 public:

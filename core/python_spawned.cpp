@@ -24,7 +24,13 @@ void SpawnedBodyDeleter::operator()(SpawnedBody* body) const {
 bool call_body(SpawnedCall& call, PythonThread& python) {
     SpawnedBody& body = *call.body;
     python.enter(body.context.get());
-    PyObject* const result = PyObject_CallObject(body.function.get(), body.arguments.get());
+    PyObject* result = nullptr;
+    {
+        const InTask here(python, &call);
+        StaysInCall stays;
+        result = PyObject_CallObject(body.function.get(), body.arguments.get());
+        stays.returned();
+    }
     if (result == nullptr)
         body.exception = std::move(take_exception()->exception);
     body.result = PythonReference(result);
@@ -40,10 +46,7 @@ void put_away(SpawnedCall& call, PythonThread& python) {
     let_go(body);
     if (call.wants_callback) {
         const PythonReference callback = std::move(body.callback);
-        PyObject* const result = PyObject_CallNoArgs(callback.get());
-        if (result == nullptr)
-            PyErr_WriteUnraisable(callback.get());
-        Py_XDECREF(result);
+        call_or_tell(callback.get());
     }
     python.release();
 }

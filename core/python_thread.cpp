@@ -3,7 +3,10 @@
 #include <Python.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <utility>
+#include <vector>
 
 #include "python_interrupt.h"
 
@@ -14,7 +17,30 @@ namespace {
 std::atomic<bool> ending{false};
 thread_local bool ends = false;  // this thread ends the interpreter
 
+thread_local const std::atomic<bool>* waits_are_over = nullptr;
+
+std::vector<PythonThread*> in_tasks;  // those that have ever been; guarded by the lock of Python
+
+void raise_cancelled() {
+    PyObject* const module = PyImport_ImportModule("concurrent.futures");
+    PyObject* const error = module != nullptr ? PyObject_GetAttrString(module, "CancelledError") : nullptr;
+    if (error != nullptr)
+        PyErr_SetString(error, "the run or the call that this task is part of was cancelled");
+    Py_XDECREF(error);
+    Py_XDECREF(module);
+}
+
 }  // namespace
+
+EndingWaits::EndingWaits(const std::atomic<bool>& over) : before_(std::exchange(waits_are_over, &over)) {}
+EndingWaits::~EndingWaits() { waits_are_over = before_; }
+bool EndingWaits::possible() { return waits_are_over != nullptr; }
+bool EndingWaits::due() { return possible() && waits_are_over->load(std::memory_order_relaxed); }
+
+void StaysInCall::stay() {
+    for (;;)
+        pause();
+}
 
 void keep_out_of_python() {
     ends = true;
@@ -26,6 +52,8 @@ PythonThread::~PythonThread() {
         return;
     acquire();
     enter(nullptr);
+    if (listed_)
+        std::erase(in_tasks, this);
     if (!caller_)
         PyGILState_Release(static_cast<PyGILState_STATE>(ensured_));
 }
@@ -76,11 +104,41 @@ bool PythonThread::check() {
     enter(nullptr);
     if (PyErr_CheckSignals() != 0)
         return false;
+    if (EndingWaits::due()) {
+        raise_cancelled();
+        return false;
+    }
     if (take_interrupt()) {
         PyErr_SetNone(PyExc_KeyboardInterrupt);
         return false;
     }
     return true;
+}
+
+void PythonThread::list() {
+    thread_ = PyThread_get_thread_ident();
+    in_tasks.push_back(this);
+    listed_ = true;
+}
+
+void PythonThread::interrupt_tasks(const void* whole) {
+    const unsigned long here = PyThread_get_thread_ident();
+    for (PythonThread* const thread : in_tasks) {
+        if (thread->task_ != whole || thread->thread_ == here)
+            continue;
+        PyThreadState_SetAsyncExc(thread->thread_, PyExc_KeyboardInterrupt);
+        thread->interrupted_ = true;
+    }
+}
+
+void PythonThread::forget_interrupt() {
+    PyThreadState_SetAsyncExc(thread_, nullptr);  // where the task ended before it was raised
+    interrupted_ = false;
+}
+
+void PythonThread::forget_others() {
+    const unsigned long here = PyThread_get_thread_ident();
+    std::erase_if(in_tasks, [here](const PythonThread* thread) { return thread->thread_ != here; });
 }
 
 }  // namespace ostinato

@@ -44,10 +44,10 @@ struct Failure {
     ExceptionHandle exception;  // null for a native task
 };
 
-// A barrier given as a parameter, and the phase that the run's first step belongs to.
+// A barrier given as a parameter. Parameters that are given the same barrier share what the run does there.
 struct BarrierParam {
     std::shared_ptr<Barrier> barrier;
-    std::uint64_t base;
+    std::shared_ptr<Attendance> attendance;
 };
 
 // What a run has to tell of a postcondition. Guarded by the program's mutex.
@@ -57,14 +57,17 @@ struct Post {
     std::shared_ptr<Event> event;  // once somebody asked for it
 };
 
+struct Run;
+
 // What a run is given from outside, and gives.
 struct RunOutside {
     // The default precondition, or null: none, or it has happened. Lanes wait for it when they enter.
     std::shared_ptr<Event> after;
     std::vector<std::shared_ptr<Event>> preconditions;  // by number; null for those that have happened
     std::vector<BarrierParam> barriers;                 // by number
-    std::vector<std::shared_ptr<Grant>> grants;         // that its preconditions come after, and so its own events
-    std::vector<Post> posts;                            // by number
+    std::shared_ptr<Run> continues;              // the run whose steps this one goes on with; null once submitted
+    std::vector<std::shared_ptr<Grant>> grants;  // that its preconditions come after, and so its own events
+    std::vector<Post> posts;                     // by number
     std::shared_ptr<Event> poisoned_by;  // the first precondition found poisoned; guarded by the program's mutex
 };
 

@@ -125,6 +125,7 @@ bool SpawnedCalls::cancel(SpawnedCall& call) {
         if (call.state == State::kEnded)
             return false;
         call.cancelled = true;
+        call.waits_are_over.store(true, std::memory_order_relaxed);
         if (call.state == State::kRunning || call.state == State::kTaken)
             return true;  // whoever has taken it finds it cancelled
         if (call.state == State::kReady) {
@@ -146,7 +147,11 @@ bool SpawnedCalls::begin(SpawnedCall& call) {
 
 void SpawnedCalls::run(SpawnedCall& call, PythonThread& python) {
     python.acquire();  // first: until it has begun it can be cancelled
-    const bool raised = begin(call) && !call_body(call, python);
+    bool raised = false;
+    if (begin(call)) {
+        const EndingWaits ending(call.waits_are_over);  // no others can wait
+        raised = !call_body(call, python);
+    }
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         call.raised = raised;

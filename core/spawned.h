@@ -54,6 +54,7 @@ struct SpawnedCall : std::enable_shared_from_this<SpawnedCall> {
     State state = State::kWaiting;
     bool cancelled = false;
     bool wants_callback = false;
+    std::atomic<bool> waits_are_over{false};  // for the task itself, which runs: it was cancelled
     bool begun = false;
     bool raised = false;
     std::shared_ptr<Event> poisoned_by;  // it has not run, because this is poisoned

@@ -7,14 +7,28 @@ import sys
 
 __all__: list[str] = []
 
+_PATIENCE = 2
+"""So many Ctrl-C end the wait for tasks."""
+
 
 @atexit.register
 def _end() -> None:
     """End the threads of what was used: none of them may touch the interpreter afterwards."""
     machine = sys.modules.get("ostinato.runtime.machine")
-    if machine is not None:
-        machine.close_all()
     core = sys.modules.get("ostinato._core")
+    interrupts: list[KeyboardInterrupt] = []
+    while machine is not None:
+        try:
+            machine.close_all()
+            break
+        except KeyboardInterrupt as interrupt:  # it was raised inside the tasks that run, too
+            interrupts.append(interrupt)
+            if len(interrupts) == _PATIENCE:  # a task waits for what is not ours: leave it behind
+                if core is not None:
+                    core.leave_all()
+                raise
     if core is not None:
         core.devices.end()
         core.end_all()
+    if interrupts:
+        raise interrupts[0]

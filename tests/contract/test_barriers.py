@@ -378,3 +378,75 @@ def test_cancel_while_a_barrier_is_waited_for(machine):
         assert run.cancel()
         with pytest.raises(CancelledError):
             run.result(60)
+
+
+def arriving_at_given(machine, waits=False, runs="pipelined", **more):
+    graph = ost.Graph()
+    barrier = graph.param("barrier")
+    arrived = graph.arrive(barrier, **more)
+    if waits:
+        graph.wait(barrier, after=arrived)
+    return graph.compile(machine, runs=runs)
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+@pytest.mark.parametrize(
+    ("arrivals", "steps", "count", "phases"), [(2, 1, 1, 2), (1, 3, 1, 12), (2, 3, 1, 6), (4, 2, 2, 4)]
+)
+def test_a_given_barrier_is_used_from_its_phase_at_submission(machine, in_flight, arrivals, steps, count, phases):
+    barrier, start = ost.Barrier(arrivals), ost.UserEvent()
+    if not in_flight:
+        start.trigger()
+    with arriving_at_given(machine, count=count) as program:
+        runs = []
+        for _ in range(4):
+            runs.append(program.submit(steps, barrier=barrier, after=start))
+            if not in_flight:
+                runs[-1].result(60)
+        if in_flight:
+            start.trigger()
+        assert [run.result(60) for run in runs] == [steps] * 4
+    assert barrier.phase == phases
+
+
+@pytest.mark.parametrize("order", ["ABAB", "AABB", "ABBA"])
+def test_runs_of_two_programs_meet_at_given_barriers(machine, order):
+    barrier = ost.Barrier(2)
+    with arriving_at_given(machine, waits=True) as one, arriving_at_given(machine, waits=True) as other:
+        runs = [{"A": one, "B": other}[name].submit(5, barrier=barrier) for name in order]
+        assert [run.result(60) for run in runs] == [5] * 4
+    assert barrier.phase == 10
+
+
+def test_concurrent_runs_meet_at_a_given_barrier(machine):
+    barrier = ost.Barrier(3)
+    with arriving_at_given(machine, waits=True, runs="concurrent") as program:
+        runs = [program.submit(2, barrier=barrier) for _ in range(6)]
+        assert [run.result(60) for run in runs] == [2] * 6
+    assert barrier.phase == 4
+
+
+@pytest.mark.parametrize("how", ["cancelled", "poisoned"])
+def test_arrivals_of_a_run_that_has_ended_are_no_longer_expected(machine, how):
+    barrier, start = ost.Barrier(1), ost.UserEvent()
+    with arriving_at_given(machine) as program, arriving_at_given(machine) as other:
+        never_arrives = program.submit(10**12, barrier=barrier, after=start)
+        if how == "cancelled":
+            never_arrives.cancel()
+        else:
+            start.poison()
+        with pytest.raises((CancelledError, ost.PoisonError)):
+            never_arrives.result(60)
+        assert other.replay(3, barrier=barrier) == 3
+    assert barrier.phase == 3
+
+
+def test_two_parameters_may_be_given_one_barrier(machine):
+    barrier = ost.Barrier(2)
+    graph = ost.Graph()
+    graph.arrive(graph.param("one"))
+    graph.arrive(graph.param("other"))
+    with graph.compile(machine) as program:
+        runs = [program.submit(one=barrier, other=barrier) for _ in range(3)]
+        assert [run.result(60) for run in runs] == [1] * 3
+    assert barrier.phase == 3

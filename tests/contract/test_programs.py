@@ -329,7 +329,8 @@ def test_run_is_awaitable(counter):
     assert asyncio.run(main()) == (5, 5)
 
 
-def test_await_with_a_timeout_leaves_the_run_alone(gated):
+@pytest.mark.parametrize("how", ["the run", "a coroutine", "a task"])
+def test_cancelling_an_await_cancels_the_run(gated, how):
     program, gate, _ = gated
 
     async def main():
@@ -338,9 +339,31 @@ def test_await_with_a_timeout_leaves_the_run_alone(gated):
         async def wait():
             return await run
 
+        if how == "a task":
+            waiting = asyncio.create_task(wait())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        else:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(run if how == "the run" else wait(), 0.001)
+        gate.set()
+        return run
+
+    run = asyncio.run(main())
+    with pytest.raises(concurrent.futures.CancelledError):
+        run.result(60)
+    assert run.cancelled()
+
+
+def test_cancelling_an_await_of_the_event_leaves_the_run_alone(gated):
+    program, gate, _ = gated
+
+    async def main():
+        run = program.submit(2)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(wait(), 0.001)
-        assert not run.cancelled()
+            await asyncio.wait_for(run.event, 0.001)
         gate.set()
         return await run
 
@@ -819,7 +842,8 @@ def test_run_that_outlives_the_event_loop_that_awaited_it(gated, caplog):
     run.add_done_callback(lambda r: finished.set())
     gate.set()
     assert finished.wait(60)
-    assert run.result(60) == 1
+    with pytest.raises(concurrent.futures.CancelledError):
+        run.result(60)
     assert not caplog.records
 
 

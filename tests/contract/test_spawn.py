@@ -356,3 +356,17 @@ def test_close_waits_for_what_was_spawned():
     assert all(run.exception() is None for run in runs)
     with pytest.raises(RuntimeError):
         machine.spawn(add, x)
+
+
+def test_cancelling_an_await_cancels_a_spawned_task(machine):
+    @ost.task
+    def nothing():
+        raise AssertionError("it was cancelled before")
+
+    async def main():
+        run = machine.spawn(nothing, after=ost.UserEvent())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run, 0.001)
+        return run
+
+    assert asyncio.run(main()).cancelled()

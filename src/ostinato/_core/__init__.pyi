@@ -155,6 +155,11 @@ class Run:
 
     def cancel(self) -> bool: ...
 
+    def interrupt(self) -> None:
+        """
+        Raise KeyboardInterrupt inside its Python tasks that run on other threads.
+        """
+
     def failures(self) -> tuple: ...
 
     def deliver(self) -> None: ...
@@ -292,6 +297,17 @@ def end_all() -> None:
     Before the interpreter ends: cancels what still runs, and waits until no thread of ours is left.
     """
 
+def leave_all() -> None:
+    """
+    Instead, when that would take for ever: threads that are left do not come back into Python.
+    """
+
+def waits_may_end() -> bool:
+    """Whether waits of the calling thread end when its task is cancelled."""
+
+def waits_are_over() -> bool:
+    """Whether they do now."""
+
 def serving() -> bool:
     """
     Whether the calling thread is serving lanes, so that its Python code is part of a task.
@@ -304,6 +320,9 @@ class Spawned:
         """Whether it has ended within so many seconds; negative: no limit."""
 
     def cancel(self) -> bool: ...
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt inside it, if it runs on another thread."""
 
     def set_callback(self, function: object) -> bool:
         """Have it called when the task has ended; false when it has."""

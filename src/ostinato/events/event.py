@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ostinato import _core
 from ostinato.errors import PoisonError
+from ostinato.events.awaiting import awaited
 
 if TYPE_CHECKING:
     from ostinato.runtime.run import Run
@@ -117,17 +116,7 @@ class Event:
     def __await__(self) -> Generator[Any, None, None]:
         self._core.check_wait()
         if not self._core.done:
-            loop = asyncio.get_running_loop()
-            happened: asyncio.Future[None] = loop.create_future()
-
-            def tell() -> None:
-                if not happened.done():
-                    happened.set_result(None)
-
-            def wake() -> None:
-                with suppress(RuntimeError):  # the loop was closed, so nobody awaits this any more
-                    loop.call_soon_threadsafe(tell)
-
+            happened, wake = awaited()
             if self._core.call_back(wake):
                 try:
                     yield from happened

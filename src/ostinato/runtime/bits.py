@@ -94,13 +94,9 @@ class Bits:
         return run, seconds
 
     def _try(self, steps: int, traced: bool) -> _core.Run | None:
-        linked = self._program._linked
-        if linked is not None:
-            core, run = linked.submit(steps, 0, True, *self._values, self._start, self._barriers, traced, self._last)
-            if run is not None:
-                core.follow(run)
-            return run
-        given = (*self._start, (), -1) if self._start != _NOTHING else None
+        given = None
+        if self._barriers or self._start != _NOTHING:
+            given = (*self._start, self._barriers, -1, self._last)
         core = self._program._core
         return cast("_core.Run | None", core.replay_as_run(steps, 0, True, *self._values, given, traced))
 

@@ -1,4 +1,4 @@
-"""Runs whose submission depends on other runs of the program: concurrent ones, a single one, barriers as parameters."""
+"""Runs whose submission depends on other runs of the program: concurrent ones, and a single one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ostinato.runtime.instances import Instances
-from ostinato.runtime.outside import BarrierParams
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ostinato import _core
     from ostinato.compile.lower import Lowered
     from ostinato.compile.schedule import Scheduled
-    from ostinato.events import Barrier
 
 __all__ = ["LinkedRuns", "linked_runs"]
 
@@ -25,13 +21,12 @@ def linked_runs(
     core: _core.Program, machine: _core.Machine, scheduled: Scheduled, lowered: Lowered, runs: str, processors: int
 ) -> LinkedRuns | None:
     """Return what submits the runs of a program, if it must know of its earlier ones."""
-    if runs not in ("concurrent", "once") and not lowered.barriers:
+    if runs not in ("concurrent", "once"):
         return None
     instances = None
     if runs == "concurrent":
         instances = Instances(machine, scheduled.core, lowered.another, enough=2 * processors)
-    barriers = BarrierParams(instances is not None) if lowered.barriers else None
-    return LinkedRuns(core, instances, barriers, runs == "once", scheduled.waits_outside)
+    return LinkedRuns(core, instances, runs == "once", scheduled.waits_outside)
 
 
 class LinkedRuns:
@@ -41,13 +36,11 @@ class LinkedRuns:
         self,
         core: _core.Program,
         instances: Instances | None,
-        barriers: BarrierParams | None,
         once: bool,
         waits_outside: bool,
     ) -> None:
         self._core = core
         self._instances = instances
-        self._barriers = barriers
         self._once = once
         self._waits_outside = waits_outside
         self._next_step = 0
@@ -62,14 +55,12 @@ class LinkedRuns:
         values: list[float] | None,
         objects: list[object] | None,
         after: Conditions,
-        barriers: Sequence[Barrier],
+        barriers: tuple[_core.Barrier, ...],
         traced: bool,
-        follows: _core.Run | None = None,
     ) -> tuple[_core.Program, _core.Run | None]:
         """Submit a run, and return the instance of the program that it is a run of, too.
 
-        The run is None where another program of the core has taken over. `follows` is the run of which this one is the
-        continuation, if it is one.
+        The run is None where another program of the core has taken over.
 
         Raises
         ------
@@ -82,14 +73,11 @@ class LinkedRuns:
             if self._instances is not None:
                 waits = after[0] is not None or bool(after[1]) or self._waits_outside
                 core, first = self._instances.take(waits), self._next_step
-            bases = () if self._barriers is None else self._barriers.bases(barriers, follows)
-            run = core.submit(steps, priority, stops, values, objects, (*after, bases, first), traced)
+            run = core.submit(steps, priority, stops, values, objects, (*after, barriers, first, None), traced)
             if run is None:
                 return core, None
             self._submitted = True
             self._next_step += steps
-            if self._barriers is not None:
-                self._barriers.note(barriers, bases, run)
             return core, run
 
     @property

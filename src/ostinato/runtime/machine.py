@@ -17,6 +17,7 @@ from ostinato.integers import integer, priority_of
 from ostinato.runtime.processors import HOST, Memory, Processor, processor_of
 from ostinato.runtime.spawned import ANYWHERE, SpawnedOp, SpawnedRun, error_of, spawn
 from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_failure
+from ostinato.runtime.waiting import wait_for_all
 
 if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
@@ -212,8 +213,7 @@ class Machine:
             left = [*self._core.in_flight(), *_core.spawned(self._core)]
             if cancel:
                 _cancel(left)
-            for run in left:
-                run.wait(-1.0)
+            wait_for_all(left, cancel)
         self._core.close()
         self._ended = True  # not before: interrupted, this may be called again
 

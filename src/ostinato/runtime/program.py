@@ -33,6 +33,7 @@ from ostinato.runtime.statistics import ProgramStatistics
 from ostinato.runtime.submitting import replayed, submitted
 from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_failure
 from ostinato.runtime.values import Values
+from ostinato.runtime.waiting import wait_for_all
 from ostinato.runtime.watched import watched
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Program:
         self._linked = linked_runs(self._core, machine._core, made, self._lowered, runs, processors)
         self._params = made.params
         self._any_params = bool(self._params)
-        self._outside = bool(made.preconditions)  # each run must be given something
+        self._outside = bool(made.preconditions or self._lowered.barriers)  # each run must be given something
         self._lock = threading.Lock()  # rebind, close, and which form takes runs
         self._retuning = threading.Lock()
         self._unsettled: Forms | None = None  # left by a retuning; not the form that is to stay takes runs
@@ -267,7 +268,8 @@ class Program:
         PoisonError
             Operations were skipped because of a failure in an earlier run, or of a poisoned precondition.
         KeyboardInterrupt
-            On Ctrl-C. The run has then ended at a step boundary: arrays are those of a whole number of steps.
+            On Ctrl-C. The run has then ended at a step boundary: arrays are those of a whole number of steps. A second
+            Ctrl-C is raised inside the Python tasks that are running.
         TimeoutError
             The run did not end within `timeout`, and was cancelled.
         ContractError
@@ -541,7 +543,7 @@ class Program:
             if cancel:
                 for run in self._in_flight():
                     run.cancel()
-            self._wait_for_all_runs()  # interrupted, this may be called again
+            wait_for_all(self._in_flight(), cancel)  # interrupted, this may be called again
         for core in self._cores:
             core.close()
         for form in self._forms:
@@ -654,10 +656,6 @@ class Program:
             errors.append(cast(BaseException, ended(self._scheduled, run)))
             run.retrieve()
         return errors
-
-    def _wait_for_all_runs(self) -> None:
-        for run in self._in_flight():
-            run.wait(-1.0)
 
     def _end(self, run: _core.Run) -> int:
         return delivered(run, ended(self._scheduled, run))

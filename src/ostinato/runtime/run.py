@@ -7,10 +7,10 @@ import logging
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from ostinato.events import Event
+from ostinato.events.awaiting import awaited
 from ostinato.events.event import limit
 from ostinato.graph.body import Precondition
 from ostinato.one_line import one_line
@@ -34,7 +34,28 @@ _log = logging.getLogger("ostinato")
 class Run:
     """Steps of a program that were submitted together: a future of the number of steps run, which can be awaited.
 
-    It is made by `Program.submit`. The methods are those of `concurrent.futures.Future`.
+    It is made by `Program.submit`. The methods are those of `concurrent.futures.Future`. Cancelling what awaits a run
+    cancels the run, as it does a future.
+
+    Examples
+    --------
+    >>> import asyncio, numpy as np, ostinato as ost
+    >>> @ost.task
+    ... def add_one(x: ost.ReadWrite):
+    ...     x += 1
+    >>> with ost.capture() as graph:
+    ...     op = add_one(np.zeros(1))
+    >>> async def run_for_a_moment(program):
+    ...     run = program.submit(10**12)
+    ...     try:
+    ...         await asyncio.wait_for(run, 0.01)
+    ...     except TimeoutError:
+    ...         return run.exception()
+    >>> with graph.compile() as program:
+    ...     asyncio.run(run_for_a_moment(program))
+    Traceback (most recent call last):
+    ...
+    concurrent.futures._base.CancelledError
     """
 
     _spawned_op: SpawnedOp | None = None
@@ -134,19 +155,13 @@ class Run:
         self._call(fn)
 
     def __await__(self) -> Generator[Any, None, int]:
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
-
-        def tell() -> None:
-            if not ended.done():
-                ended.set_result(None)
-
-        def wake(_: Run) -> None:
-            with suppress(RuntimeError):  # the loop was closed, so nobody awaits this any more
-                loop.call_soon_threadsafe(tell)
-
-        self.add_done_callback(wake)
-        yield from ended
+        ended, wake = awaited()
+        self.add_done_callback(lambda _: wake())
+        try:
+            yield from ended
+        except asyncio.CancelledError:  # not what a task that may block raises when its own run is cancelled
+            self.cancel()
+            raise
         return self.result()
 
     @property

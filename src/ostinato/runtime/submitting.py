@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["replayed", "submitted"]
 
-_Given: TypeAlias = (
-    "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[tuple[_core.Barrier, int], ...], int]"
-)
+_Given: TypeAlias = "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[_core.Barrier, ...], int, None]"
 
 
 def submitted(
@@ -39,7 +37,7 @@ def submitted(
             _, run = _linked(program, program._linked, steps, after, priority, stops, params, traced)
         else:
             values, objects = program._values(params)
-            given = _given(program, after)
+            given = _given(program, after, params)
             run = program._core.submit(count(steps), priority, stops, values, objects, given, traced)
         if run is None:
             program._catch_up()
@@ -72,7 +70,7 @@ def replayed(
             ended = None if run is None else core.follow(run)
         else:
             values, objects = program._values(params)
-            given = _given(program, after)
+            given = _given(program, after, params)
             ended = program._core.replay(count(steps), priority, stops, values, objects, given, traced)
         if ended is None:
             program._catch_up()
@@ -85,11 +83,11 @@ def _settle(program: Program) -> None:
         unsettled.settle()
 
 
-def _given(program: Program, after: After) -> _Given | None:
+def _given(program: Program, after: After, params: Mapping[str, Any]) -> _Given | None:
     """What a run is given of what is outside."""
     if after is None and not program._outside:
         return None
-    return *conditions(program._scheduled.preconditions, after), (), -1
+    return *conditions(program._scheduled.preconditions, after), barriers_of(program._lowered, params), -1, None
 
 
 def _linked(

@@ -13,6 +13,7 @@ from ostinato.graph.scalar import as_scalar
 from ostinato.integers import integer
 
 if TYPE_CHECKING:
+    from ostinato import _core
     from ostinato.compile.lower import Lowered
 
 __all__ = ["Values", "barriers_of"]
@@ -81,8 +82,8 @@ class Values:
         return numbers, [values[id(param)] for param in lowered.objects]
 
 
-def barriers_of(lowered: Lowered, given: Mapping[str, Any]) -> list[Barrier]:
-    """Return the barriers that are given as parameters, in the order the plan wants them.
+def barriers_of(lowered: Lowered, given: Mapping[str, Any]) -> tuple[_core.Barrier, ...]:
+    """Return the core's side of the barriers that are given as parameters, in the order the plan wants them.
 
     Raises
     ------
@@ -93,7 +94,7 @@ def barriers_of(lowered: Lowered, given: Mapping[str, Any]) -> list[Barrier]:
     for param, barrier in zip(lowered.barriers, barriers, strict=True):
         if not isinstance(barrier, Barrier):
             raise TypeError(f"parameter {param.name!r} is a barrier, not {barrier!r}")
-    return barriers
+    return tuple(barrier._core for barrier in barriers)
 
 
 def _number(value: Any, kind: type, name: str) -> float:

@@ -21,6 +21,7 @@ from ostinato.runtime.memory import contents, value_bytes, writable
 from ostinato.runtime.outcome import delivered, outcome
 from ostinato.runtime.sequential import AsCaptured
 from ostinato.runtime.verified import Verified
+from ostinato.runtime.waiting import wait_for_all
 
 if TYPE_CHECKING:
     from ostinato.runtime.program import Program
@@ -38,7 +39,7 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
         raise ContractError("a task cannot verify a program: it would have to wait for its own end")
     values, objects = program._values(params)
     program._machine._prepare_caller()
-    program._wait_for_all_runs()
+    wait_for_all(program._in_flight(), False)
     omitted = left_out(program._scheduled)
     if program._scheduled.staged is not None:
         from ostinato.runtime.verify_devices import verify_on_devices
