@@ -4,7 +4,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 namespace ostinato {
+
+namespace {
+
+// Stores reach memory within this time, thousands of times over.
+constexpr std::chrono::milliseconds kStoresTake{5};
+
+}  // namespace
 
 bool asymmetric_fences = false;
 
@@ -16,10 +26,13 @@ void prepare_fences() {
 }
 
 void heavy_fence() {
-    if (asymmetric_fences)
-        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-    else
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!asymmetric_fences || syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
+        return;
+    // Refused from now on, by a filter that was installed late. What others stored before we began is visible after
+    // this; what they load from now on comes after our stores.
+    std::this_thread::sleep_for(kStoresTake);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 }  // namespace ostinato

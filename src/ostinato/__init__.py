@@ -143,6 +143,7 @@ _HOMES = {
     "ostinato.tune.status": ["Status"],
     "ostinato.tune.tuner": ["Tuner"],
 }
+import_module("ostinato.interpreters").refuse_others()
 import_module("ostinato.ending")
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "TaskError",
     "TracerError",
     "TuningError",
+    "told",
 ]
 
 
@@ -89,3 +90,12 @@ class DeviceError(OstinatoError):
 
 class TuningError(OstinatoError):
     """Tuning could not be carried out."""
+
+
+def told(error: BaseException) -> str:
+    """Return the type and the message of an exception that a user's code raised: `str` of it may raise in turn."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception as another:
+        return f"{name} (whose __str__ raised {type(another).__name__})"

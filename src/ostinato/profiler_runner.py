@@ -36,7 +36,7 @@ from itertools import count, islice
 from queue import Queue
 from typing import Any, Protocol, TypeVar
 
-from ostinato.errors import TuningError
+from ostinato.errors import TuningError, told
 from ostinato.tune.process.command import SHORTAGES
 from ostinato.tune.profiling.backlog import Backlog, Command, words
 from ostinato.tune.profiling.profile import ProfileResult, extract_profile_result
@@ -185,7 +185,7 @@ class ProfilerRunner:
             try:
                 callback(result, self._delegate)
             except BaseException as error:
-                self._failures.append((command, f"its callback raised {type(error).__name__}: {error}"))
+                self._failures.append((command, f"its callback raised {told(error)}"))
                 if not isinstance(error, Exception):
                     raise
                 self._cause = self._cause or error

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ostinato import _core
-from ostinato.errors import PoisonError
+from ostinato.errors import PoisonError, told
 from ostinato.events.awaiting import awaited
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Event:
         if self._error is None and self._core.poisoned:
             self._core.retrieve()
             cause = cause_of(self._core)
-            why = "" if cause is None else f", because of {type(cause).__name__}: {cause}"
+            why = "" if cause is None else f", because of {told(cause)}"
             self._error = PoisonError(f"the event is poisoned: what it stands for will never happen{why}")
             self._error.__cause__ = cause
         return self._error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
-from ostinato.errors import PoisonError, TaskError
+from ostinato.errors import PoisonError, TaskError, told
 from ostinato.events import cause_of
 from ostinato.graph.body import Arrive, Release
 from ostinato.graph.op import shown
@@ -50,7 +50,7 @@ def _poison_error(run: _core.Run, ops: Sequence[Op]) -> PoisonError:
     source = run if run.poisoned_by is not None else run.skipped_for
     if source is not None and source.poisoned_by is not None:
         cause = cause_of(source.poisoned_by)
-        why = "" if cause is None else f": {type(cause).__name__}: {cause}"
+        why = "" if cause is None else f": {told(cause)}"
         error = PoisonError(f"operations of this run were skipped, because a precondition is poisoned{why}")
         error.__cause__ = cause
         return error
@@ -89,5 +89,5 @@ def _reason(op: Op, reason: object) -> object:
 
 def failure_message(op: Op, step: int, reason: object) -> str:
     """Say that an op failed, `reason` being what it raised or returned."""
-    how = f"raised {type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else f"returned {reason}"
+    how = f"raised {told(reason)}" if isinstance(reason, BaseException) else f"returned {reason}"
     return f"{shown(op)} {how}, in step {step}; called at {op.call_site}"

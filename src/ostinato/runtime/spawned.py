@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato import _core
-from ostinato.errors import PoisonError, TaskError
+from ostinato.errors import PoisonError, TaskError, told
 from ostinato.events import Event, cause_of, event_of
 from ostinato.events.event import limit
 from ostinato.graph.call_site import CallSite
@@ -227,12 +227,12 @@ def error_of(core: _core.Spawned, op: SpawnedOp) -> BaseException | None:
     if core.cancelled:
         return CancelledError()
     if raised is not None:
-        error = TaskError(f"{op.name!r} raised {type(raised).__name__}: {raised}; spawned at {op.call_site}", op, 0)
+        error = TaskError(f"{op.name!r} raised {told(raised)}; spawned at {op.call_site}", op, 0)
         error.__cause__ = raised
         return error
     if core.poisoned_by is not None:
         cause = cause_of(core.poisoned_by)
-        why = "" if cause is None else f" ({type(cause).__name__}: {cause})"
+        why = "" if cause is None else f" ({told(cause)})"
         poison = PoisonError(
             f"{op.name!r} has not run, because the event it was to come after is poisoned{why}; "
             f"spawned at {op.call_site}"

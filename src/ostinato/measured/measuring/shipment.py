@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
+from ostinato.errors import told
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.converted import Converted
 from ostinato.graph.kernel import Kernel
@@ -122,7 +123,7 @@ class Shipment:
             except Unshippable:
                 raise
             except Exception as error:  # pickling runs code of the user's
-                raise Unshippable(f"an argument cannot be pickled: {type(error).__name__}: {error}") from None
+                raise Unshippable(f"an argument cannot be pickled: {told(error)}") from None
 
 
 def receive(directory: str) -> Received:
