@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 __all__ = ["refuse_others"]
 
@@ -18,7 +17,7 @@ def refuse_others() -> None:
     """
     for name in ("_interpreters", "_xxsubinterpreters"):  # from Python 3.13 on, and before
         try:
-            interpreters: Any = import_module(name)
+            interpreters = import_module(name)
         except ImportError:
             continue
         if interpreters.get_current() != interpreters.get_main():

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, TypeAlias
 
 from ostinato import _core
-from ostinato.errors import PoisonError, TaskError
+from ostinato.errors import PoisonError, TaskError, told
 
 if TYPE_CHECKING:
     from ostinato.runtime.machine import Machine
@@ -75,7 +75,7 @@ def _matters(run: Run | None) -> bool:
 def log_failure(error: BaseException) -> None:
     """Log the failure of a run that nobody has retrieved, and nobody can retrieve any more."""
     if _is_failure(error):
-        _log.error("a run failed, and nobody retrieved its exception: %s", _text(error), exc_info=error)
+        _log.error("a run failed, and nobody retrieved its exception: %s", told(error), exc_info=error)
 
 
 def report_failure(machine: Machine | None, error: BaseException) -> None:
@@ -98,7 +98,7 @@ def raise_failures(errors: Iterable[BaseException], left_by: BaseException | Non
         return
     if ranked:
         for error in ranked[1:]:
-            ranked[0].add_note(f"another run failed, too: {_text(error)}")
+            ranked[0].add_note(f"another run failed, too: {told(error)}")
         raise ranked[0]
 
 
@@ -112,7 +112,3 @@ def _rank(error: BaseException) -> tuple[int, int, int]:
     if isinstance(error, TaskError):
         return 1, error.step or 0, getattr(error.op, "index", 0)
     return 2 if isinstance(error, PoisonError) else 0, 0, 0
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
