@@ -70,7 +70,7 @@ def compile(
     ...     program.replay(2, rate=0.5)
     2
     >>> rod
-    array([0.  , 0.  , 0.5 , 0.  , 0.  ])
+    array([0. , 0. , 0.5, 0. , 0. ])
     """
     step = record_function(fn, args, kwargs)
     program = compile_graph(step.graph, machine, runs=runs, lanes=lanes, costs=costs)
