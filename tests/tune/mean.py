@@ -335,3 +335,7 @@ def sets_the_clock(n):
     time.time = lambda: 86_400.0 * (10**4 - next(days))
     time.time_ns = lambda: int(time.time() * 1e9)
     return naps(n)
+
+
+def prepares_much(n):
+    return bytes(10_000_000)
