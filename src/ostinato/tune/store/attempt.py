@@ -147,9 +147,6 @@ def restored(value: object) -> tuple[Row, str, str]:
     if not isinstance(value, dict):
         raise ValueError(f"an attempt is an object, not {value!r}")
     _check(value)
-    for name in ("candidate", "source", "phase"):
-        if not value[name].isascii():
-            raise ValueError(f"{name!r} is {value[name]!r}")
     fields = {**value, "device": value["model"]}
     row = Row(
         context=Context(*(canonical(fields[name]) for name in Context._fields)),
@@ -181,6 +178,9 @@ def _check(value: dict[str, Any]) -> None:
             raise ValueError(f"{name!r} is {value[name]!r}")
     for name in ("run", "workspace", "contended"):
         if not 0 <= value[name] <= LARGEST:
+            raise ValueError(f"{name!r} is {value[name]!r}")
+    for name in ("candidate", "source", "phase"):
+        if not value[name].isascii():
             raise ValueError(f"{name!r} is {value[name]!r}")
     if not all(isinstance(sample, int | float) and not isinstance(sample, bool) for sample in value["samples"]):
         raise ValueError("'samples' holds something else than numbers")
