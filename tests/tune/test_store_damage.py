@@ -219,7 +219,9 @@ def test_a_run_of_two_candidates_is_nobodys(path: Path) -> None:
             assert search(store).find(candidate(tile).id, candidate(tile).config, "s")[0] is None
 
 
-@pytest.mark.parametrize("verdict", ["[[", b"\xff", None, "3", '[["a","b"]]', "[[1,2]]", "[3]", '{"a":1}', "[[[],[]]]"])
+@pytest.mark.parametrize(
+    "verdict", ["[[", b"\xff", None, "3", "[]", '[["a","b"]]', "[[1,2]]", "[3]", '{"a":1}', "[[[],[]]]"]
+)
 def test_a_verdict_over_other_results_is_none(path: Path, verdict: object) -> None:
     check(tune(path))
     damaged(path, "UPDATE verdict SET verdict = coalesce(?, verdict)", verdict)

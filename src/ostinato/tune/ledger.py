@@ -160,6 +160,8 @@ class Ledger:
             if result is None or result.status not in (Status.OK, Status.RACED):
                 return None
             found.append(result)
+        if not found and any(result.samples for result in self._ok()):
+            return None
         return tuple(found)
 
     def results(self, order: Sequence[str]) -> tuple[Result, ...]:
