@@ -16,6 +16,7 @@ from ostinato.graph.param import STEP, Param
 from ostinato.runtime.outcome import failure_message
 from ostinato.runtime.outside import conditions
 from ostinato.runtime.sequential import AsCaptured, ends_run, face, on_device, operand_array, plain_value, run_body
+from ostinato.runtime.waiting import wait_for_all
 
 if TYPE_CHECKING:
     from ostinato.compile.lower import Substitution
@@ -34,7 +35,7 @@ def replay_eagerly(program: Program, steps: int, params: Mapping[str, Any]) -> i
         raise ContractError("replay_eagerly inside a task: a task on a lane must not wait, the lane would stand still")
     program._values(params)  # raises what a replay with these would
     conditions(program._scheduled.preconditions, None)
-    program._wait_for_all_runs()
+    wait_for_all(program._in_flight(), False)
     replay = _EagerReplay(program, params)
     first, done = program.step, 0
     try:
@@ -45,7 +46,7 @@ def replay_eagerly(program: Program, steps: int, params: Mapping[str, Any]) -> i
     finally:
         replay.release_all()
         while not program._number_from(first + done):  # another thread has submitted runs meanwhile
-            program._wait_for_all_runs()
+            wait_for_all(program._in_flight(), False)
     return done
 
 
