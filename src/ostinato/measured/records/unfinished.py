@@ -17,7 +17,8 @@ from ostinato.tune.trial import Trial
 
 __all__ = ["Keeping", "Kept", "operation_of_variants"]
 
-_KEPT = (Status.OK, Status.RACED, Status.WRONG_RESULT, Status.CRASH, Status.HANG_KILLED)
+_GOOD = (Status.OK, Status.RACED)
+_KEPT = (*_GOOD, Status.WRONG_RESULT, Status.CRASH, Status.HANG_KILLED)
 
 
 def operation_of_variants(task: str) -> str:
@@ -29,7 +30,8 @@ class Kept(Known):
     """The variants of one case, as they are measured, in the store.
 
     Only what was compared with a default that works says anything about a variant. So nothing is kept of a default
-    that failed, nor of variants that could not be compared with it.
+    that failed, nor of variants that could not be compared with it. Where the default is not measured, variants that
+    failed are measured again: there may be no other.
 
     Parameters
     ----------
@@ -85,9 +87,14 @@ class Kept(Known):
     def add(self, trial: Trial, outcome: Outcome, device: str | None, *, first: str | None = None) -> None:
         ops = outcome.ops or (OpOutcome(self._label, outcome.status, message=outcome.message),)
         statuses = {self._said.get(op.message.partition(": ")[0], op.status) for op in ops}
-        allowed = (Status.OK,) if trial.candidate.id == self._default else _KEPT
-        if device is not None and statuses.issubset(allowed):
+        if device is not None and statuses.issubset(self._allowed(trial)):
             super().add(trial, outcome, self._device, first=first or device)
+
+    def _allowed(self, trial: Trial) -> tuple[Status, ...]:
+        """Return the statuses with which a variant is kept."""
+        if trial.candidate.id == self._default:
+            return (Status.OK,)
+        return _KEPT if self._default is not None else _GOOD
 
 
 class _CaseSources(Sources):
