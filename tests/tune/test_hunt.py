@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ostinato.tune.process.hunt import kill_descendants, kill_group, open_child
-from tune.reaping import eventually, living
+from tune.reaping import eventually, living, marked
 
 LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 LEADER = "import os, sys, time; p = os.fork(); p and (print(p, flush=True), sys.stdin.read()); p or time.sleep(1000)"
@@ -73,13 +73,27 @@ def test_who_got_the_number_of_a_leader_lives_on() -> None:
         os.close(descriptor)
 
 
-def test_descendants_are_killed_and_the_child_is_not() -> None:
-    script = "import os, sys, time\nfor _ in range(3): os.fork()\nprint('x', flush=True)\ntime.sleep(1000)"
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as child:
+# As a reaper is, the child is a subreaper (36): orphans become its children.
+FAMILY = """
+import ctypes, os, time
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+for _ in range(3):
+    os.fork()
+os.write(1, b"x")
+time.sleep(1000)
+"""
+
+
+def test_descendants_are_killed_and_the_child_is_not(mark: str) -> None:
+    environment = os.environ | {"MARK": mark}
+    with subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, env=environment) as child:
         assert child.stdout is not None
-        for _ in range(8):
-            child.stdout.readline()
-        assert kill_descendants(child.pid)
-        eventually(lambda: not kill_descendants(child.pid), "all are killed")
-        assert child.poll() is None
-        child.kill()
+        try:
+            for _ in range(8):
+                assert child.stdout.read(1) == b"x"
+            assert len(marked(mark)) == 8
+            assert kill_descendants(child.pid)
+            eventually(lambda: not kill_descendants(child.pid), "all are killed")
+            assert marked(mark) == {child.pid}
+        finally:
+            child.kill()
