@@ -15,6 +15,7 @@ from benchmarks import (
     device_run_ahead,
     eager_calls,
     fixed_costs,
+    function_cost,
     graph_tuning,
     placement,
     ported_chain,
@@ -80,6 +81,17 @@ def _outside(rows: Sequence[Row], median: dict[tuple[str, str, str], float]) -> 
             growth = Target(f"memory, {row.case}, {row.contestant}: {row.unit}", row.samples[-1], 256, unit=" KiB")
             found.append(growth)
     return found
+
+
+def _functions(rows: Sequence[Row]) -> list[Target]:
+    """The worst case of compiling a function; ratios are taken round by round."""
+    samples = {(row.case, row.contestant): row.samples for row in rows if row.benchmark == function_cost.BENCHMARK}
+    ratios = {
+        case: float(np.median(np.divide(taken, samples[case, function_cost.CAPTURE])))
+        for (case, who), taken in samples.items()
+        if who == function_cost.FUNCTION
+    }
+    return _worst("ost.compile to capture and compile", ratios, 1.2)
 
 
 def _before(rows: Sequence[Row]) -> list[Target]:
@@ -336,6 +348,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         found
         + _outside(rows, median)
         + _before(rows)
+        + _functions(rows)
         + _tuning(rows)
         + _devices(median)
         + _streams(rows)

@@ -731,3 +731,91 @@ def test_a_param_made_outside_may_stand_wherever_one_may():
             ost.param(*wrong)
     with pytest.raises(TypeError, match="value"):
         ost.param("a") + 1
+
+
+def test_containers_are_passed_on_to_tasks():
+    @ost.task
+    def advance(state: ost.ReadWrite, other: ost.Read, limits=None):
+        assert type(state) is State
+        state.x[...] += other[0] + (limits or {"by": 0.0})["by"]
+        state.more["y"][...] = state.x[::-1]
+
+    def step(state, others, limits):
+        advance(state, others, limits=limits)
+        inner = ost.Graph()
+        inner.task(advance, State(state.more["y"], {"y": state.x}), (others[0],), {"by": 1.0})
+        ost.current_graph().subgraph(inner)
+        advance(state, [others[0][::-1]])
+
+    x, y, other = np.arange(3.0), np.zeros(3), np.arange(3.0)
+    with compiled(step, State(x, {"y": y}), [other], {"by": 2.0}) as program:
+        program.replay(2)
+    state = State(np.arange(3.0), {"y": np.zeros(3)})
+    for _ in range(2):
+        advance(state, [other], limits={"by": 2.0})
+        advance(State(state.more["y"], {"y": state.x}), (other,), limits={"by": 1.0})
+        advance(state, [other[::-1]])
+    assert (x == state.x).all()
+    assert (y == state.more["y"]).all()
+
+
+def test_a_capture_that_records_nothing_raises():
+    def undecorated(x):
+        x += 1
+
+    x = np.zeros(2)
+    with pytest.raises(ost.GraphError, match=r"capture\(\) recorded nothing.*@ostinato\.task"), ost.capture():
+        undecorated(x)
+    with pytest.raises(ost.GraphError, match="recorded nothing"), ost.capture() as graph:
+        graph.param("a")
+    with pytest.raises(LookupError), ost.capture():
+        raise LookupError
+    graph = ost.Graph()  # which may be empty
+    with graph.compile() as program:
+        assert program.replay(3) == 3
+
+
+def test_a_write_before_the_first_recorded_call_is_found():
+    x, y = np.ones(4), np.zeros(4)
+
+    def early():
+        with ost.capture():
+            np.add(x, 1, out=x)
+            add(x, y)
+
+    with pytest.raises(ost.GraphError, match=r"'x' is not what it was when capture\(\) began"):
+        early()
+    with ost.capture():
+        z = np.zeros(4)
+        z += 1  # made in the block: an input
+        add(z, y)
+    with ost.capture():
+        x += 1  # not used by any call
+        add(z, y)
+    view = x[:]
+
+    def step(given, other):
+        view[0] = 5.0  # a view from before, which the guard does not reach
+        add(given, other)
+
+    with pytest.raises(ost.GraphError, match="is not what it was"):
+        ost.compile(step, x, y)
+
+
+def test_what_a_run_writes_meanwhile_is_no_mistake():
+    x, y = np.zeros(4), np.zeros(4)
+    go = ost.UserEvent()
+    with ost.capture() as graph:
+        graph.fill(x, 3.0)
+    with graph.compile() as program:
+        run = program.submit(after=go)
+        with ost.capture() as other:
+            go.trigger()
+            run.result()
+            add(x, y)
+        assert len(other) == 1
+        x[:] = 0
+        with ost.capture() as other:
+            program.submit().result()
+            add(x, y)
+        assert len(other) == 1

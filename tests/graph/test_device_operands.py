@@ -155,7 +155,7 @@ def test_a_flag_may_lie_on_a_device(device):
         op = ost.until(flag)
     assert graph.stop is op
     assert op.operands[0].memory == "fake:0"
-    with ost.capture(), pytest.raises(ost.GraphError, match="one element"):
+    with pytest.raises(ost.GraphError, match="one element"), ost.capture():
         ost.until(empty(device, 2))
 
 
@@ -190,7 +190,7 @@ def test_an_array_whose_use_is_not_said_is_refused(device):
         pass
 
     for array in (empty(device, 3), fake.ForeignArray(empty(device, 3))):
-        with ost.capture(), pytest.raises(TypeError, match="does not say how it uses it"):
+        with pytest.raises(TypeError, match="does not say how it uses it"), ost.capture():
             plain(array)
 
 

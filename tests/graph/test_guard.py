@@ -179,7 +179,7 @@ def test_mapped_files(tmp_path):
         assert array.flags.writeable
         graph.ops[1].operands[0].array[...] = 3
         assert array[2] == 3
-    with ost.capture(), pytest.raises(GraphError, match="read-only"):
+    with pytest.raises(GraphError, match="read-only"), ost.capture():
         update(np.memmap(path, float, "r"))
 
 

@@ -184,7 +184,7 @@ def test_wrong_arguments(library, args, error, message):
     task = ost.native(library.scale, SCALE)
     with pytest.raises(error, match=message):
         task(*args)
-    with ost.capture() as graph, pytest.raises(error, match=message):
+    with pytest.raises(error, match=message), ost.capture() as graph:
         task(*args)
     assert len(graph) == 0
 

@@ -107,7 +107,7 @@ def test_one_passed_without_an_access_is_refused(device, queue):
         pass
 
     for array in (cl_array.zeros(queue, 3, np.int8), cl.Buffer(device.context, cl.mem_flags.READ_WRITE, 3)):
-        with ost.capture(), pytest.raises(TypeError, match="does not say how it uses it"):
+        with pytest.raises(TypeError, match="does not say how it uses it"), ost.capture():
             plain(array)
     with ost.capture():
         plain(queue)
@@ -117,7 +117,7 @@ def test_one_passed_without_an_access_is_refused(device, queue):
 def test_one_of_another_context_is_refused(device):
     other = cl.CommandQueue(cl.Context([device.device]))
     array = cl_array.zeros(other, 3, np.float64)
-    with ost.capture(), pytest.raises(ValueError, match="another OpenCL context"):
+    with pytest.raises(ValueError, match="another OpenCL context"), ost.capture():
         scale(array, np.zeros(3))
     with pytest.raises(ValueError, match="another OpenCL context"):
         scale(array, np.zeros(3))

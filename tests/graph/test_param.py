@@ -73,6 +73,7 @@ def test_each_capture_has_its_own():
         assert ost.param("p", 2) is not p
         with pytest.raises(GraphError, match="another graph"):
             use(p)
+        use(ost.param("p"))
     assert first.params["p"].default == 1
     assert second.params["p"].default == 2
 
@@ -86,6 +87,6 @@ def test_a_parameter_is_no_array():
     @ost.task
     def use(x: ost.Read): ...
 
-    with ost.capture() as graph, pytest.raises(GraphError, match="parameter 'x' of use\\(\\) is an array"):
+    with pytest.raises(GraphError, match="parameter 'x' of use\\(\\) is an array"), ost.capture() as graph:
         use(ost.param("p"))
     assert len(graph) == 0

@@ -129,9 +129,9 @@ def test_giving_it_is_refused(task, inside):
 
 
 def test_wrong_calls_are_those_of_python():
-    with ost.capture(), pytest.raises(TypeError, match="'dst'"):
+    with pytest.raises(TypeError, match="'dst'"), ost.capture():
         first(A)
-    with ost.capture(), pytest.raises(TypeError, match="too many"):
+    with pytest.raises(TypeError, match="too many"), ost.capture():
         first(A, B, 1.0, 2.0)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from contextvars import Token
 from types import TracebackType
 from typing import Any
 
 from ostinato.errors import GraphError, TaskError, TracerError
+from ostinato.graph.arrays import Array
 from ostinato.graph.call_site import is_of_libraries
 from ostinato.graph.context import Recording, current, recording
+from ostinato.graph.earlier import Earlier, named_arrays
 from ostinato.graph.graph import Graph
 from ostinato.graph.guard import Guard
 from ostinato.graph.op import After, Op
@@ -38,11 +42,12 @@ class Capture:
         The name of the function whose call is recorded, with tracers in place of arrays; None for a block.
     """
 
-    __slots__ = ("_collecting", "_function", "_token", "recording")
+    __slots__ = ("_collecting", "_earlier", "_function", "_token", "recording")
 
     def __init__(self, function: str | None = None) -> None:
         self._function = function
         self._collecting = False
+        self._earlier: Earlier | None = None
         self._token: Token[Recording | None] | None = None
         self.recording: Recording | None = None
 
@@ -55,6 +60,8 @@ class Capture:
         # nothing: at a million ops that takes as long as the recording.
         self._collecting = gc.isenabled()
         gc.disable()
+        if self._function is None:
+            self._earlier = Earlier(named_arrays(sys._getframe(1)))
         graph, guard = Graph(), Guard()
         graph.start_recording(guard, self._function is not None)
         self.recording = Recording(graph, guard)
@@ -69,6 +76,7 @@ class Capture:
         assert self._token is not None
         graph, guard = self.recording.graph, self.recording.guard
         held = guard.holds_anything
+        changed = None if error is not None or self._earlier is None else self._earlier.changed(guard)
         self.recording.ended = True
         if self._collecting:
             gc.enable()
@@ -77,8 +85,15 @@ class Capture:
         graph.stop_recording()
         guard.release()
         if error is None:
-            if self._function is not None and not len(graph):
+            if not len(graph):
                 raise GraphError(_NOTHING.format(self._inside))
+            if changed is not None:
+                graph.discard()
+                raise GraphError(
+                    f"{changed!r} is not what it was when {self._inside} began: a statement wrote to the array before "
+                    "the first call that uses it was recorded. Only task calls are recorded; make the statement a task "
+                    "(ostinato.task), or use ost.copy or ost.fill, or move it out"
+                )
             return
         graph.discard()
         if isinstance(error, GraphError):  # says itself what is wrong
@@ -99,6 +114,10 @@ class Capture:
                 f"a statement inside {self._inside}{self._line(traceback)} needs the elements of an array, and an "
                 f"array has none while the function is recorded: {error}. Make the statement a task (ostinato.task)"
             ) from error
+
+    def remember(self, arrays: Iterable[tuple[str, Array]]) -> None:
+        """Find out at the end whether these arrays were written to, although they are read-only."""
+        self._earlier = Earlier(arrays)
 
     @property
     def _inside(self) -> str:

@@ -11,7 +11,18 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-__all__ = ["Container", "Path", "is_container", "mapped", "opaque", "parts_of", "place_in", "taken_apart", "walk"]
+__all__ = [
+    "Container",
+    "Path",
+    "can_be_made",
+    "is_container",
+    "mapped",
+    "opaque",
+    "parts_of",
+    "place_in",
+    "taken_apart",
+    "walk",
+]
 
 Path: TypeAlias = tuple[str, ...]
 """Where something is in a container: the steps, as Python would write them."""
@@ -189,7 +200,7 @@ def mapped(value: object, label: str, enter: Enter, leaf: Leaf) -> object:
             raise ValueError(f"{label} is nested more than {_DEEPEST} deep; pass the arrays in it as a list")
         found = taken_apart(value)
         assert found is not None
-        if not _can_be_made(found.kind):
+        if not can_be_made(found.kind):
             raise TypeError(
                 f"{label}{place_in(path)} is a {found.kind.__name__}, of which Ostinato cannot make a new one for "
                 "every call; pass a list, tuple, dict or dataclass of its arrays, or ost.token(...) of the object"
@@ -230,7 +241,7 @@ def _base(kind: type) -> Any:
 _bases: WeakKeyDictionary[type, Any] = WeakKeyDictionary()
 
 
-def _can_be_made(kind: type) -> bool:
+def can_be_made(kind: type) -> bool:
     """Whether items and attributes are all that an object of this class is."""
     base = _base(kind)
     if kind is base:

@@ -23,7 +23,7 @@ from ostinato.graph.ring import Ring, ring
 from ostinato.graph.sources import Source, check_target, source_of, sources_of
 from ostinato.graph.stream import only_place
 from ostinato.graph.synchronization import acquire_body, arrive_body, release_body, wait_body
-from ostinato.graph.tracing import untraced
+from ostinato.graph.tracing import untraced, untraced_all
 from ostinato.graph.transfer import copy_body, fill_body
 from ostinato.graph.usable import Usable
 from ostinato.integers import integer, priority_of
@@ -427,7 +427,7 @@ class Graph(Usable):
     ) -> Op:
         """Add a call of a task, made in `frame`; what tasks do when they are called inside a capture."""
         if self._traced:
-            args = tuple([untraced(value) for value in args])
+            args = untraced_all(args)
             kwargs = {key: untraced(value) for key, value in kwargs.items()} if kwargs else kwargs
         body, operands = task.bind(self._recorder, args, kwargs)
         sources = sources_of(self, after) if after != () else ()

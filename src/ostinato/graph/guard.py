@@ -34,6 +34,10 @@ class Guard:
         """Whether some array is read-only because of this guard."""
         return bool(self._arrays)
 
+    def holds(self, array: Array) -> bool:
+        """Whether an array is read-only because of this guard."""
+        return id(array) in self._arrays
+
     def hold(self, array: Array) -> bool:
         """Make an array and its bases read-only; return whether it was writable, but for guards."""
         if id(array) in self._arrays:

@@ -58,6 +58,10 @@ class RingElement(AbstractArray):
             index = view_index(index)
         except NotBasicError as error:
             raise self._fancy(error.entry) from None
+        return self.sliced(index)
+
+    def sliced(self, index: Any) -> RingElement:
+        """Return what an index gives that makes a view of each of the arrays."""
         return RingElement(self.ring, self.offset, tuple([view[index] for view in self.views]))
 
     def __repr__(self) -> str:

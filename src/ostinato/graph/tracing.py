@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from operator import is_
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ostinato.graph.arrays import as_ndarray, is_array
+from ostinato.graph.containers import Container, can_be_made, taken_apart
 from ostinato.graph.context import Recording
+from ostinato.graph.refusal import PLAIN
 from ostinato.graph.ring import Ring, RingElement
-from ostinato.graph.tracer import Origin, TracedRing, Tracer
+from ostinato.graph.tracer import Attribute, Origin, TracedRing, Tracer
 
-__all__ = ["Traced", "rebuilt", "untraced"]
+__all__ = ["Traced", "rebuilt", "untraced", "untraced_all"]
 
-Leaf: TypeAlias = Callable[[Any, str], Any]
-"""Says what stands for what is no container, under the name that it has in the function."""
+Path: TypeAlias = tuple[object, ...]
+"""The path of an `Origin`."""
 
-_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+Leaf: TypeAlias = Callable[[Any, Path], Any]
+"""Says what stands for what is no container, at a path."""
+
+_DONE = frozenset({*PLAIN, np.ndarray, RingElement})
 _ARRAYS = (np.ndarray, RingElement, Ring)
 
 
@@ -47,12 +51,15 @@ class Traced:
 
     def value(self, value: Any, name: str) -> Any:
         """Return an argument, with tracers in place of the arrays in it."""
-        return rebuilt(value, name, self._leaf, self._made)
+        return rebuilt(value, (name,), self._leaf, self._made)
 
-    def _leaf(self, value: Any, name: str) -> Any:
+    def _leaf(self, value: Any, path: Path) -> Any:
+        if type(value) is np.ndarray:
+            self.arrays.append(value)
+            return Tracer(value, Origin(path, self._function, self._recording))
         if isinstance(value, Tracer | TracedRing) or not _is_array(value):
             return value
-        origin = Origin(name, self._function, self._recording)
+        origin = Origin(path, self._function, self._recording)
         if isinstance(value, Ring):
             self.arrays += [each for each in value.values if isinstance(each, np.ndarray)]
             return TracedRing(value, origin)
@@ -63,17 +70,28 @@ class Traced:
         return Tracer(value, origin)
 
 
+def untraced_all(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a call with arrays in place of tracers."""
+    found = []
+    for value in values:  # written out, since this is most of what tracers add to recording
+        if type(value) is Tracer and not value.origin.recording.ended:
+            found.append(value.value)
+        else:
+            found.append(value if type(value) in _DONE else untraced(value))
+    return tuple(found)
+
+
 def untraced(value: Any) -> Any:
     """Return what is passed to a task with arrays in place of tracers, in containers too."""
     kind = type(value)
     if kind is Tracer:
         return value.real()
-    if kind is np.ndarray or kind is float or kind is int or kind is RingElement:
+    if kind in _DONE:
         return value
-    return rebuilt(value, "", _untraced_leaf, {})
+    return rebuilt(value, (), _untraced_leaf, {})
 
 
-def _untraced_leaf(value: Any, _: str) -> Any:
+def _untraced_leaf(value: Any, _: Path) -> Any:
     return value.real() if isinstance(value, Tracer | TracedRing) else value
 
 
@@ -86,50 +104,39 @@ def _is_array(value: object) -> bool:
     return False
 
 
-def rebuilt(value: Any, name: str, leaf: Leaf, made: dict[int, tuple[object, object]]) -> Any:
+def rebuilt(value: Any, path: Path, leaf: Leaf, made: dict[int, tuple[object, object]]) -> Any:
     """Return a container of what `leaf` says of its parts; where these all stay, the container itself."""
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return value
     known = made.get(id(value))
     if known is not None:
         return known[1]
-    parts = _parts(value, name)
-    if parts is None:
-        found = leaf(value, name)
+    container = None if type(value) is np.ndarray else taken_apart(value)
+    if container is None:
+        found = leaf(value, path)
     else:
         made[id(value)] = value, value  # for what contains itself
-        pairs = [(key, part, rebuilt(part, path, leaf, made)) for key, part, path in parts]
-        changes = {key: new for key, old, new in pairs if new is not old}
-        if changes and any(part is value for _, part, _ in parts):
-            raise ValueError(f"{name} is a {type(value).__name__} that contains itself; pass the arrays in it")
-        found = _changed(value, changes) if changes else value
+        found = _with_leaves(value, container, path, leaf, made)
     made[id(value)] = value, found
     return found
 
 
-def _parts(value: Any, name: str) -> list[tuple[Any, Any, str]] | None:
-    """Return the parts of a list, tuple, dict or dataclass, with their keys and names; None for anything else."""
-    if isinstance(value, list | tuple):
-        if _PLAIN.issuperset(map(type, value)):
-            return []
-        return [(place, part, f"{name}[{place}]") for place, part in enumerate(value)]
-    if isinstance(value, dict):
-        return [(key, part, f"{name}[{key!r}]") for key, part in value.items()]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-        return [(field, getattr(value, field), f"{name}.{field}") for field in fields]
-    return None
-
-
-def _changed(value: Any, changes: Mapping[Any, Any]) -> Any:
-    """Return a copy of a container with other parts in some places."""
-    if isinstance(value, tuple):
-        parts = [changes.get(place, part) for place, part in enumerate(value)]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    found = copy.copy(value)
-    for key, part in changes.items():
-        if isinstance(value, list | dict):
-            found[key] = part
-        else:
-            object.__setattr__(found, key, part)
-    return found
+def _with_leaves(
+    value: object, container: Container, path: Path, leaf: Leaf, made: dict[int, tuple[object, object]]
+) -> object:
+    parts = container.parts
+    if PLAIN.issuperset(map(type, parts)):
+        return value
+    steps = container.keys if container.keys is not None else range(len(parts) - len(container.names))
+    names = [Attribute(f".{name}") for name in container.names]
+    new = [rebuilt(part, (*path, step), leaf, made) for step, part in zip((*steps, *names), parts, strict=True)]
+    if all(map(is_, new, parts)):
+        return value
+    if any(part is value for part in parts):
+        raise ValueError(f"an argument is a {container.kind.__name__} that contains itself; pass the arrays in it")
+    if not can_be_made(container.kind):
+        raise TypeError(
+            f"an argument is a {container.kind.__name__} of arrays, and Ostinato cannot make another; pass a list, "
+            "tuple, dict or dataclass of its arrays"
+        )
+    return container.make(new)

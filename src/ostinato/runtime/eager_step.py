@@ -114,14 +114,14 @@ def _flat(op: Op, values: Mapping[str, Any]) -> Sequence[Op]:
 def _real(value: Any, step: int) -> Any:
     """Return an argument as the function gets it in a step: arrays in place of rings."""
 
-    def leaf(part: Any, name: str) -> Any:
+    def leaf(part: Any, _: tuple[object, ...]) -> Any:
         if isinstance(part, Ring):
             return _Turned([_in_step(element, step) for element in part])
         if isinstance(part, RingElement):
             return _in_step(part, step)
         return part.view(_Array) if isinstance(part, np.ndarray) else part
 
-    return rebuilt(value, "", leaf, {})
+    return rebuilt(value, (), leaf, {})
 
 
 def _in_step(element: RingElement, step: int) -> Any:

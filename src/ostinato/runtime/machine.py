@@ -334,6 +334,17 @@ def default_machine() -> Machine:
         return _default
 
 
+def steps_run() -> tuple[int, int] | None:
+    """Return how many programs there are and how many steps they have run; None while a run is in flight."""
+    programs = []
+    for machine in list(_machines):
+        if not (machine._closed or machine._core.forked):
+            if machine._core.in_flight():
+                return None
+            programs += list(machine._programs)
+    return len(programs), sum(core.steps_run for program in programs for core in program._cores)
+
+
 def close_all() -> None:
     """Cancel what runs on any machine, and close them all."""
     for machine in list(_machines):

@@ -15,6 +15,7 @@ from ostinato.graph.op import Op, shown
 from ostinato.graph.python_task import name_of
 from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.step_function import StepFunction
+from ostinato.graph.tracer import path_name
 from ostinato.graph.tracing import rebuilt
 from ostinato.runtime.checked import argument, first_index, writers
 from ostinato.runtime.closures import ClosedOver, closed_over
@@ -138,16 +139,16 @@ def _arguments(step_function: StepFunction) -> list[ClosedOver]:
     """Return the host arrays among the arguments of a function."""
     found: dict[int, ClosedOver] = {}
 
-    def note(value: Any, name: str) -> Any:
+    def note(value: Any, path: tuple[object, ...]) -> Any:
         ring = value.ring if isinstance(value, RingElement) else value
         for each in ring.values if isinstance(ring, Ring) else (value,):
             array = as_ndarray(each) if isinstance(each, np.ndarray) else None
             if array is not None and array.size and not array.dtype.hasobject:
-                found.setdefault(id(each), ClosedOver(array, f"argument {name!r}"))
+                found.setdefault(id(each), ClosedOver(array, f"argument {path_name(path)!r}"))
         return value
 
     for name, value in (*zip(step_function.names, step_function.args, strict=True), *step_function.kwargs.items()):
-        rebuilt(value, name, note, {})
+        rebuilt(value, (name,), note, {})
     return list(found.values())
 
 

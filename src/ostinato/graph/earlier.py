@@ -1,0 +1,77 @@
+"""What arrays held when a recording began, to find statements that wrote to them before they were recorded.
+
+From its first recorded call on, a `Guard` makes an array read-only. A statement before that would run once and be lost.
+It is found by comparing, for arrays of some megabytes that are known when the recording begins.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from ostinato.graph.arrays import Array
+from ostinato.graph.guard import Guard
+from ostinato.graph.ring import Ring
+
+__all__ = ["Earlier", "named_arrays"]
+
+_BYTES = 4 << 20  # of all arrays together: a copy of them takes about a millisecond
+_NAMES = 10_000  # looked at, in the globals of the frame
+
+
+class Earlier:
+    """Copies of arrays as they were.
+
+    Parameters
+    ----------
+    arrays
+        Arrays, each after the name that messages call it by.
+    """
+
+    __slots__ = ("_activity", "_copies")
+
+    def __init__(self, arrays: Iterable[tuple[str, Array]]) -> None:
+        self._copies: dict[int, tuple[str, Array, Array]] = {}
+        self._activity = _activity()
+        if self._activity is None:  # runs write to arrays, as they may
+            return
+        left = _BYTES
+        for name, array in arrays:
+            if array.nbytes <= left and not array.dtype.hasobject and id(array) not in self._copies:
+                self._copies[id(array)] = name, array, array.copy()
+                left -= array.nbytes
+
+    def changed(self, guard: Guard) -> str | None:
+        """Return the name of a recorded array that holds something else now; None if none does, or a run may have."""
+        for name, array, copy in self._copies.values():
+            if guard.holds(array) and not _same(array, copy):
+                return name if self._activity == _activity() else None
+        return None
+
+
+def named_arrays(frame: FrameType) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays, and those of rings, that variables of a frame name."""
+    variables = frame.f_locals.items()
+    if frame.f_globals is not frame.f_locals:
+        variables = chain(variables, frame.f_globals.items())  # type: ignore[assignment]
+    for name, value in list(islice(variables, _NAMES)):
+        if type(value) is np.ndarray:
+            yield name, value
+        elif type(value) is Ring:
+            yield from ((name, each) for each in value.values if type(each) is np.ndarray)
+
+
+def _same(array: Array, copy: Array) -> bool:
+    """Whether two arrays of one dtype are equal bit by bit."""
+    return array.tobytes() == copy.tobytes()
+
+
+def _activity() -> Any:
+    """Return what differs if a program has run in between; None while one runs."""
+    machines = sys.modules.get("ostinato.runtime.machine")
+    return 0 if machines is None else machines.steps_run()
