@@ -281,10 +281,7 @@ def test_copies_and_fills_alone(machine):
 
 
 def test_an_empty_graph(machine):
-    assert tune(ost.Graph(), machine) == {}
-    with ost.capture() as graph:
-        pass
-    assert dict(tune(graph, machine)) == {}
+    assert dict(tune(ost.Graph(), machine)) == {}
 
 
 def test_nested_graphs_are_looked_into(tasks, machine):

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -295,3 +296,19 @@ def test_operands_are_shared_between_ops():
     with ost.capture():
         first, second = simple(a, b), simple(a, b)
     assert first.operands[0] is second.operands[0]
+
+
+def test_a_capture_keeps_no_variable_of_its_block_alive():
+    class Owned:
+        pass
+
+    thing, mine = Owned(), locals()
+    gone = weakref.ref(thing)
+    with ost.capture():
+        simple(np.zeros(3), np.zeros(3))
+    assert "thing" in mine  # a dict that the function has got hold of is left alone
+    del mine, thing
+    with ost.capture():
+        simple(np.zeros(3), np.zeros(3))
+    gc.collect()
+    assert gone() is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -21,7 +21,9 @@ from ostinato.graph.ring import Ring
 __all__ = ["Earlier", "named_arrays"]
 
 _BYTES = 4 << 20  # of all arrays together: a copy of them takes about a millisecond
-_NAMES = 10_000  # looked at, in the globals of the frame
+_NAMES = 10_000  # looked at, among the locals and among the globals of the frame
+_HAS_LOCALS = 1  # CO_OPTIMIZED: the code is that of a function
+_UNSHARED = 3  # references to the dict of a frame's locals: the frame's, a variable's, an argument's
 
 
 class Earlier:
@@ -56,14 +58,27 @@ class Earlier:
 
 def named_arrays(frame: FrameType) -> Iterator[tuple[str, Array]]:
     """Yield the arrays, and those of rings, that variables of a frame name."""
-    variables = frame.f_locals.items()
-    if frame.f_globals is not frame.f_locals:
-        variables = chain(variables, frame.f_globals.items())  # type: ignore[assignment]
-    for name, value in list(islice(variables, _NAMES)):
+    variables = _locals(frame)
+    if frame.f_code.co_flags & _HAS_LOCALS:
+        variables += islice(frame.f_globals.items(), _NAMES)
+    for name, value in variables:
         if type(value) is np.ndarray:
             yield name, value
         elif type(value) is Ring:
             yield from ((name, each) for each in value.values if type(each) is np.ndarray)
+
+
+def _locals(frame: FrameType) -> list[tuple[str, Any]]:
+    """Return the local variables of a frame; of a module or a class body, those that it defines.
+
+    Before Python 3.13 the frame of a function keeps the dict that it makes of them, and so keeps alive what is
+    deleted later. So the dict is emptied, unless the function has got hold of it by `locals`.
+    """
+    variables = frame.f_locals
+    found = list(islice(variables.items(), _NAMES))
+    if frame.f_code.co_flags & _HAS_LOCALS and type(variables) is dict and sys.getrefcount(variables) == _UNSHARED:
+        variables.clear()
+    return found
 
 
 def _same(array: Array, copy: Array) -> bool:
