@@ -159,7 +159,7 @@ def test_a_closed_over_array_that_is_only_read_is_fine():
 
     with ost.compile(lambda x: weigh(x), np.ones(3)) as program:
         report = program.verify(2)
-    assert "array 'weights', which weigh() uses without receiving it" in str(report)
+    assert report.closed_over == ("array 'weights', which weigh() uses without receiving it",)
 
 
 def test_what_changes_from_call_to_call_is_found():

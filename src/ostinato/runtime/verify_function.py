@@ -39,7 +39,7 @@ def verify_function(
     Returns
     -------
     list of ClosedOver
-        The arrays that were compared although no operation names them.
+        The arrays that were compared although the function does not receive them.
 
     Raises
     ------
@@ -49,7 +49,8 @@ def verify_function(
         A task failed.
     """
     title = name_of(step_function.function)
-    watched = closed_over([step_function.function]) + _arguments(step_function)
+    outside = closed_over([step_function.function])
+    watched = outside + _arguments(step_function)
     originals = allocations(ops, AsCaptured(), besides=[each.array for each in watched])
     before = MemoryCopy(originals)
     with _put_back(originals, before):
@@ -66,7 +67,7 @@ def verify_function(
             f"the program ends after {done} steps, but {title}() called eagerly after {called}: until() depends on "
             "something that was recorded once"
         )
-    return watched
+    return outside
 
 
 def _call(step_function: StepFunction, title: str, steps: int, params: Mapping[str, Any], omitted: LeftOut) -> int:
