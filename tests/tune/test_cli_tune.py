@@ -19,7 +19,7 @@ import pathlib, time
 def make(n):
     if n == 3:
         raise ValueError("three is refused")
-    return lambda: time.sleep(0.0002 * n)
+    return lambda: time.sleep(0.0002 * n**4)  # far apart, whatever else the machine does
 
 def right(outputs, key):
     return key == {"size": 5}
