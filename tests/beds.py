@@ -92,6 +92,7 @@ class OpenCLBed(Bed):
         self.cl.enqueue_barrier(stream.queue, wait_for=[gate.event])
 
     def enqueue_failure(self, stream: Any) -> Any:
+        stream.queue.finish()  # PoCL crashes now and then if earlier commands are at work when an event fails
         event = self.cl.UserEvent(self.device.context)
         self.events += [event, self.cl.enqueue_barrier(stream.queue, wait_for=[event])]
         stream.queue.flush()
