@@ -90,7 +90,7 @@ class Capture:
             if changed is not None:
                 graph.discard()
                 raise GraphError(
-                    f"{changed!r} is not what it was when {self._inside} began: a statement wrote to the array before "
+                    f"{changed} is not what it was when {self._inside} began: a statement wrote to the array before "
                     "the first call that uses it was recorded. Only task calls are recorded; make the statement a task "
                     "(ostinato.task), or use ost.copy or ost.fill, or move it out"
                 )

@@ -27,32 +27,36 @@ _UNSHARED = 3  # references to the dict of a frame's locals: the frame's, a vari
 
 
 class Earlier:
-    """Copies of arrays as they were.
+    """The bytes of arrays as they were.
 
     Parameters
     ----------
     arrays
-        Arrays, each after the name that messages call it by.
+        Arrays, each after the name that messages call it by, if it has one.
     """
 
-    __slots__ = ("_activity", "_copies")
+    __slots__ = ("_activity", "_held")
 
     def __init__(self, arrays: Iterable[tuple[str, Array]]) -> None:
-        self._copies: dict[int, tuple[str, Array, Array]] = {}
+        self._held: dict[int, tuple[str, Array, bytes]] = {}
         self._activity = _activity()
         if self._activity is None:  # runs write to arrays, as they may
             return
         left = _BYTES
         for name, array in arrays:
-            if array.nbytes <= left and not array.dtype.hasobject and id(array) not in self._copies:
-                self._copies[id(array)] = name, array, array.copy()
+            if array.nbytes <= left and not array.dtype.hasobject and id(array) not in self._held:
+                self._held[id(array)] = name, array, array.tobytes()
                 left -= array.nbytes
 
     def changed(self, guard: Guard) -> str | None:
         """Return the name of a recorded array that holds something else now; None if none does, or a run may have."""
-        for name, array, copy in self._copies.values():
-            if guard.holds(array) and not _same(array, copy):
-                return name if self._activity == _activity() else None
+        for name, array, held in self._held.values():
+            if guard.holds(array) and array.tobytes() != held:
+                return (
+                    (repr(name) if name else f"an array of shape {array.shape}")
+                    if self._activity == _activity()
+                    else None
+                )
         return None
 
 
@@ -79,11 +83,6 @@ def _locals(frame: FrameType) -> list[tuple[str, Any]]:
     if frame.f_code.co_flags & _HAS_LOCALS and type(variables) is dict and sys.getrefcount(variables) == _UNSHARED:
         variables.clear()
     return found
-
-
-def _same(array: Array, copy: Array) -> bool:
-    """Whether two arrays of one dtype are equal bit by bit."""
-    return array.tobytes() == copy.tobytes()
 
 
 def _activity() -> Any:

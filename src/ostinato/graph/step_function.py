@@ -45,7 +45,7 @@ def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
         named = {key: traced.value(value, key) for key, value in kwargs.items()}
         for array in traced.arrays:
             recording.guard.hold(array)
-        capture.remember((f"an array of shape {array.shape}", array) for array in traced.arrays)
+        capture.remember(("", array) for array in traced.arrays)
         function(*passed, **named)
     return StepFunction(function, args, dict(kwargs), names, graph)
 
