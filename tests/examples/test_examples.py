@@ -5,6 +5,7 @@ import io
 import itertools
 import re
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -24,16 +25,75 @@ def load(name: str) -> ModuleType:
     return module
 
 
+@pytest.fixture(autouse=True)
+def beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples import what lies beside them, as in a run of the file."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def heat() -> ModuleType:
+    """Compiled once."""
+    pytest.importorskip("numba", reason="needs the extra numba")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        return load("heat_2d")
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2, 7, 50])
-def test_heat_2d_for_any_number_of_steps(steps, capsys):
-    assert load("heat_2d").main(["--size", "32", "--steps", str(steps)]) == 0
-    assert "equal bit for bit: yes" in capsys.readouterr().out
+def test_heat_2d_for_any_number_of_steps(steps, heat):
+    replay = heat.Replay(32, 4)
+    with replay.program:
+        expected = heat.whole_plate(heat.plate(32), heat.plate(32), 0.2, steps)
+        assert np.array_equal(replay.run(steps, 0.2), expected)
+        assert np.array_equal(replay.run(steps, 0.2), expected)
 
 
-def test_heat_2d_takes_another_rate(capsys):
-    heat = load("heat_2d")
-    assert (heat.replayed(32, 20, 0.1) == heat.plain_loop(32, 20, 0.1)).all()
-    assert (heat.replayed(32, 20, 0.1) != heat.replayed(32, 20, 0.2)).any()
+def test_heat_2d_takes_another_rate(heat):
+    replay = heat.Replay(32, 4)
+    with replay.program:
+        assert (replay.run(20, 0.1) == heat.whole_plate(heat.plate(32), heat.plate(32), 0.1, 20)).all()
+        assert (replay.run(20, 0.1) != replay.run(20, 0.2)).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "ways"),
+    [
+        ("heat_2d", ["--size", "24", "--steps", "5", "--strips", "3"], 3),
+        ("matrix_chains", ["--arms", "3", "--length", "4", "--size", "3", "--steps", "9"], 3),
+        ("matrix_chains", ["--arms", "1", "--length", "2", "--size", "1", "--steps", "0"], 3),
+        ("particles", ["--particles", "1001", "--parts", "3"], 2),
+        ("particles", ["--particles", "50", "--most", "7"], 2),
+        ("asyncio_producer", ["--packets", "5"], 2),
+    ],
+)
+def test_examples_that_are_timed_give_equal_results(name, arguments, ways, capsys):
+    if name in ("heat_2d", "matrix_chains"):
+        pytest.importorskip("numba", reason="needs the extra numba")
+    assert load(name).main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "results equal: yes" in out
+    assert len(re.findall(r"Ostinato is [\d.]+ times as fast", out)) == ways - 1
+
+
+def test_the_comparison_sees_one_changed_bit(capsys):
+    comparison = importlib.import_module("comparison")
+    one, other = np.ones(4), np.ones(4)
+    other.view(np.uint64)[2] ^= 1
+    ways = [comparison.Way("one", lambda: one), comparison.Way("other", lambda: other)]
+    assert comparison.compare(ways, turns=1) == 1
+    assert "results equal: NO" in capsys.readouterr().out
+    assert comparison.compare([ways[0], ways[1]._replace(tolerance=1e-9)], turns=1) == 0
+
+
+def test_the_reason_is_printed_where_another_way_is_faster(capsys):
+    comparison = importlib.import_module("comparison")
+    slow = comparison.Way("slow", lambda: time.sleep(0.05), "never printed: it is the first")
+    fast = comparison.Way("fast", lambda: None, "it does not sleep")
+    comparison.compare([slow, fast], turns=3)
+    assert "because it does not sleep" in capsys.readouterr().out
+    comparison.compare([fast, slow], turns=3)
+    assert "because" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("tolerance", [1e-1, 1e-4, 1e-9])
@@ -61,13 +121,15 @@ def test_conjugate_gradient_runs_out_of_iterations():
 def jacobi() -> ModuleType:
     """Compiled once."""
     pytest.importorskip("numba", reason="needs the extra numba")
-    return load("jacobi_numba")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        return load("jacobi_numba")
 
 
 @pytest.mark.parametrize("most", [15, 20, 5000])
 def test_jacobi_stops_where_the_loop_stops(most, jacobi, capsys):
     assert jacobi.main(["--size", "24", "--tolerance", "1e-4", "--most", str(most)]) == 0
-    assert "fields equal: yes" in capsys.readouterr().out
+    assert "results equal: yes" in capsys.readouterr().out
 
 
 def test_image_pipeline_writes_the_files_of_the_loop(tmp_path, capsys):
@@ -76,7 +138,7 @@ def test_image_pipeline_writes_the_files_of_the_loop(tmp_path, capsys):
     inputs = example.draw_inputs(7, tmp_path)
     output = tmp_path / "output"
     assert example.main([*map(str, inputs), "--size", "64", "--output", str(output)]) == 0
-    assert "byte for byte: yes" in capsys.readouterr().out
+    assert "results equal: yes" in capsys.readouterr().out
     assert [path.name for path in sorted(output.iterdir())] == [f"{k:04}-waves-{k}.png" for k in range(7)]
 
 
@@ -182,7 +244,7 @@ def test_tuned_graph_whatever_variant_it_takes(steps):
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_help_and_length(path, capsys):
-    if path.stem == "jacobi_numba":
+    if path.stem in ("heat_2d", "jacobi_numba", "matrix_chains"):
         pytest.importorskip("numba", reason="needs the extra numba")
     if path.stem in ("image_pipeline", "device_pipeline"):
         pytest.importorskip("PIL", reason="needs Pillow, from the extra demo")
