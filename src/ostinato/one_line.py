@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["one_line"]
+__all__ = ["brief", "one_line"]
+
+_LONGEST = 80
 
 
 def one_line(text: str) -> str:
@@ -14,3 +16,18 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def brief(value: object) -> str:
+    r"""Return a value as messages quote it: its `repr` in one line, cut where it is long.
+
+    >>> brief([1, 2]), brief("two\nlines")
+    ('[1, 2]', "'two\\nlines'")
+    >>> brief(list(range(1000)))
+    '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, ...'
+    """
+    try:
+        text = one_line(" ".join(repr(value).split("\n")))
+    except Exception:  # the message is about the value; what its __repr__ raises would hide that
+        text = f"<{type(value).__name__} object>"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -138,7 +138,7 @@ class ProfilerRunner:
             `join` calls it with the fastest result of the command, and the delegate.
         """
         if not callable(process_result_callback):
-            raise TypeError(f"process_result_callback is called with a result, but is {process_result_callback!r}")
+            raise TypeError(f"process_result_callback must be callable, got {process_result_callback!r}")
         self._backlog.push(cmds, process_result_callback)
 
     def join(self) -> None:
@@ -253,7 +253,7 @@ class Runner:
             If `idx` was pushed before, since the last `pull`.
         """
         if idx in self._indices:
-            raise ValueError(f"{idx!r} was pushed before: an index stands for one command until pull")
+            raise ValueError(f"an index must stand for one command until pull, got {idx!r} again")
         self._backlog.push(cmd, idx, return_ops)
         if not self._indices:
             self.failures = {}

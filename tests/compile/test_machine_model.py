@@ -27,7 +27,7 @@ def test_where_it_comes_from_does_not_make_a_model_another() -> None:
 @pytest.mark.parametrize("name", ["cores", "nodes"])
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, "2", None])
 def test_counts_are_whole_numbers(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"^{name}= is a number of them, at least 1, not"):
+    with pytest.raises(ValueError, match=rf"^{name} must be an integer of at least 1, got"):
         MachineModel(**{"cores": 1, name: value})
 
 
@@ -36,11 +36,11 @@ def test_counts_are_whole_numbers(name: str, value: object) -> None:
 )
 @pytest.mark.parametrize("value", [-1e-9, float("inf"), float("nan"), True, "1", None])
 def test_times_are_finite_and_not_negative(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"^{name}= is a number, finite and not negative, not"):
+    with pytest.raises(ValueError, match=rf"^{name} must be a number, finite and not negative, got"):
         MachineModel(cores=1, **{name: value})
     assert getattr(MachineModel(cores=1, **{name: 0}), name) == 0
 
 
 def test_links_carry_something() -> None:
-    with pytest.raises(ValueError, match="link_bandwidth= is more than nothing"):
+    with pytest.raises(ValueError, match="link_bandwidth must be positive"):
         MachineModel(cores=1, link_bandwidth=0)

@@ -428,7 +428,7 @@ def test_only_what_one_writes_and_the_other_reads_is_passed() -> None:
         ({"copies": 0}, ValueError, "at least 1"),
         ({"copies": 2.0}, TypeError, "integer"),
         ({"copies": True}, TypeError, "integer"),
-        ({"copies": 3}, ValueError, "3 copies cannot share 1 nodes of 2 cores"),
+        ({"copies": 3}, ValueError, "got 3 for 1 nodes of 2 cores"),
         ({"steps": 1}, ValueError, "at least 2"),
         ({"steps": "many"}, TypeError, "integer"),
     ],

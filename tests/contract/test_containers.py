@@ -465,7 +465,7 @@ def test_containers_that_cannot_be_made_again():
 
 def test_a_ring_in_a_container_is_refused():
     with ost.capture() as graph:
-        with pytest.raises(ost.GraphError, match=r"at \['u'\], is an array, .* pass an element of it"):
+        with pytest.raises(ost.GraphError, match=r"at \['u'\], must be an array, .* pass an element of it"):
             use({"u": ost.ring(np.zeros(1))})
         with pytest.raises(TypeError, match="has no value"):
             use([np.zeros(1), use(np.zeros(1))])

@@ -151,9 +151,9 @@ def test_merging_in_spite_of_poison():
 
 @pytest.mark.parametrize("wrong", [None, 1, threading.Event(), "event", ost.UserEvent, ost.Barrier(1)])
 def test_what_is_no_event(wrong):
-    with pytest.raises(TypeError, match="an event or a run is wanted"):
+    with pytest.raises(TypeError, match="an event or a run must be given"):
         ost.merge(wrong)
-    with pytest.raises(TypeError, match="an event or a run is wanted"):
+    with pytest.raises(TypeError, match="an event or a run must be given"):
         event_of(wrong)
 
 

@@ -101,7 +101,7 @@ def test_a_release_before_its_grant_takes_nothing_from_others():
 
 @pytest.mark.parametrize("wrong", [ost.UserEvent(), "yes", None, 1])
 def test_exclusive_is_true_or_false(wrong):
-    with pytest.raises(TypeError, match="true or false"):
+    with pytest.raises(TypeError, match="True or False"):
         ost.Reservation().acquire(wrong)
 
 

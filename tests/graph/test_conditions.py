@@ -59,7 +59,7 @@ def test_names(graph, op, call):
     def declare(name):
         return graph.precondition(name) if call == "precondition" else graph.postcondition(name, op)
 
-    refused("not empty", declare, "")
+    refused("not be empty", declare, "")
     for name in (3, None, b"x"):
         with pytest.raises(TypeError, match=r"name of a .* is a str"):
             declare(name)

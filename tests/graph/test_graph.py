@@ -52,7 +52,7 @@ def test_edges(graph):
         graph.edge(a, b, -1)
     with pytest.raises(TypeError):
         graph.edge(a, b, 0.5)
-    with pytest.raises(TypeError, match="is none"):
+    with pytest.raises(TypeError, match="an edge must join ops"):
         graph.edge(a, 3)
 
 
@@ -79,11 +79,11 @@ def test_ops_of_other_graphs_are_refused(graph):
 @pytest.mark.parametrize(
     ("args", "options", "message"),
     [
-        ((call, 1), {}, "give access="),
-        ((3,), {"access": ()}, "is a callable"),
+        ((call, 1), {}, "come with access="),
+        ((3,), {"access": ()}, "must be callable"),
         ((work, np.zeros(1)), {"access": (ost.Read,)}, "leave out access="),
         ((call, 1), {"access": ()}, "takes 0 arguments"),
-        ((call, 1), {"access": (None,), "on": 3}, "on= is a processor"),
+        ((call, 1), {"access": (None,), "on": 3}, "on must be a processor"),
         ((call, 1), {"access": (None,), "priority": 1.5}, "priority must be an integer, got 1.5"),
     ],
 )

@@ -122,7 +122,7 @@ def test_user_data(library):
     values = np.arange(4)
     assert ost.native(library.scale, SCALE, user=values).user_address == values.ctypes.data
     for wrong, error in ((object(), TypeError), (True, TypeError), (-1, ValueError), (values[::2], ValueError)):
-        with pytest.raises(error, match="user is"):
+        with pytest.raises(error, match="user must be"):
             ost.native(library.scale, SCALE, user=wrong)
 
 
@@ -140,9 +140,9 @@ def test_a_code_other_than_zero_is_a_task_error(library):
         ((ost.Read, complex), "entry 2 of access"),
         (("Read",), "entry 1 of access"),
         ((None,), "entry 1"),
-        (ost.Read, "access is a tuple"),
-        ("Read", "access is a tuple"),
-        (3, "access is a tuple"),
+        (ost.Read, "access must be a tuple"),
+        ("Read", "access must be a tuple"),
+        (3, "access must be a tuple"),
     ],
 )
 def test_wrong_access(library, access, message):
@@ -152,7 +152,7 @@ def test_wrong_access(library, access, message):
 
 @pytest.mark.parametrize("fn", [print, "scale", 1.5, None, True], ids=repr)
 def test_what_is_no_function(fn):
-    with pytest.raises(TypeError, match="is no C function"):
+    with pytest.raises(TypeError, match="fn must be a ctypes"):
         ost.native(fn, ())
 
 
@@ -166,13 +166,13 @@ A, B, FROZEN = np.zeros(3), np.zeros(3), np.zeros(3)
 FROZEN.flags.writeable = False
 WRONG = [
     ((A, B, 1.0), TypeError, "takes 4 arguments"),
-    ((A, B, 1.0, 1.0), TypeError, "argument 4 of scale.. is declared int"),
-    ((A, B, 1j, 1), TypeError, "declared float"),
-    ((A, B, "1", 1), TypeError, "declared float"),
+    ((A, B, 1.0, 1.0), TypeError, "argument 4 of scale.. must be an int"),
+    ((A, B, 1j, 1), TypeError, "must be a float"),
+    ((A, B, "1", 1), TypeError, "must be a float"),
     ((A, B, 1.0, 2**63), OverflowError, "64 bits"),
-    ((A, B, A, 1), TypeError, "declared float"),
+    ((A, B, A, 1), TypeError, "must be a float"),
     (([1.0], B, 1.0, 1), TypeError, "C code takes no tokens"),
-    ((1.0, B, 1.0, 1), TypeError, "argument 1 of scale.. is an array"),
+    ((1.0, B, 1.0, 1), TypeError, "argument 1 of scale.. must be an array"),
     ((A.astype(object), B, 1.0, 1), (TypeError, GraphError), "Python objects"),
     ((A.astype(">f8"), B, 1.0, 1), (TypeError, GraphError), "byte order"),
     ((A, FROZEN, 1.0, 1), (ValueError, GraphError), "argument 2 of scale.. is written"),
@@ -207,7 +207,7 @@ def test_recording(library):
         op = task(A, B, factor, ost.step)
         explicit = graph.task(task, B, A, 1.0, 2)
         for wrong in ((A, B, ost.step, 1), (A, B, 1.0, ost.param("other", 0.5))):
-            with pytest.raises(TypeError, match="declared"):
+            with pytest.raises(TypeError, match="must be a float"):
                 task(*wrong)
     assert isinstance(op.body, NativeCall)
     assert op.body.task is task

@@ -67,7 +67,7 @@ def test_the_same_graph_many_times_and_at_any_depth(graph, plain):
 
 def test_what_is_no_graph_is_refused(graph):
     for wrong in (None, "graph", work, graph.task(work, np.zeros(1))):
-        with pytest.raises(TypeError, match="takes an ostinato"):
+        with pytest.raises(TypeError, match="must be an ostinato"):
             graph.subgraph(wrong)
     assert len(graph) == 1
 
@@ -176,7 +176,7 @@ def test_ports_of_other_graphs_are_refused(graph, inner):
     port = ost.Graph().subgraph(inner, preconditions={"go": ()}).posts["done"]
     refused("another graph", graph.task, work, np.zeros(1), after=port)
     refused("another graph", graph.edge, port, graph.task(work, np.zeros(1)))
-    with pytest.raises(TypeError, match="an edge joins ops"):
+    with pytest.raises(TypeError, match="an edge must join ops"):
         graph.edge(graph.ops[0], graph.subgraph(inner, preconditions={"go": ()}).posts["done"])
 
 

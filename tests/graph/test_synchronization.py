@@ -67,9 +67,9 @@ def test_params_stand_for_barriers_counts_and_values(graph):
 
 
 def test_defaults_of_params_are_checked(graph):
-    with pytest.raises(TypeError, match="'b' is a barrier of wait"):
+    with pytest.raises(TypeError, match="'b', the barrier of wait"):
         graph.wait(graph.param("b", 3))
-    with pytest.raises(TypeError, match="'b' is a barrier of arrive"):
+    with pytest.raises(TypeError, match="'b', the barrier of arrive"):
         graph.arrive(graph.param("b"))
     with pytest.raises(ValueError, match="at least 1, got 0"):
         graph.arrive(Barrier(1), graph.param("none", 0))
@@ -97,13 +97,13 @@ def test_params_of_other_graphs_are_refused(graph, barrier):
 def test_wrong_types(graph, barrier, method):
     wrong = Reservation() if method in ("arrive", "wait") else barrier
     for value in (wrong, None, "barrier", 3, ost.step, np.zeros(1)):
-        with pytest.raises(TypeError, match=rf"{method}\(\) takes an ostinato"):
+        with pytest.raises(TypeError, match=rf"of {method}\(\) must be an ostinato"):
             getattr(graph, method)(value)
     assert len(graph) == 0
 
 
 def test_a_reservation_is_no_param(graph):
-    with pytest.raises(TypeError, match=r"takes an ostinato\.Reservation"):
+    with pytest.raises(TypeError, match=r"must be an ostinato\.Reservation"):
         graph.acquire(graph.param("p"))
 
 

@@ -75,7 +75,7 @@ def test_what_is_no_function_is_refused():
     for wrong in (coroutine, generator):
         with pytest.raises(TypeError, match="plain function"):
             ost.task(wrong)
-    with pytest.raises(TypeError, match="options are keywords"):
+    with pytest.raises(TypeError, match="pass options by keyword"):
         ost.task("name")
     with pytest.raises(TypeError, match="access="):
         ost.task(max)

@@ -141,5 +141,5 @@ def test_fill_with_parameters(graph):
 
 
 def test_fill_needs_an_array(graph):
-    with pytest.raises(TypeError, match="is an array"):
+    with pytest.raises(TypeError, match="must be an array"):
         graph.fill([1, 2], 3)

@@ -175,13 +175,13 @@ GOOD = "src: ost.Read, dst: ost.Write, factor, offset"
         ("src: ost.Read, dst: ost.Write, w, k, factor=1", {}, TypeError, r"'factor' of other\(\) does not stand where"),
         (GOOD, {"factor": 2}, ValueError, r"config= gives 'factor', which is an argument of scale\(\)"),
         (GOOD, {"variant": 2}, ValueError, "'variant'"),
-        (GOOD, {1: 2}, TypeError, "names that are str, 1 is none"),
+        (GOOD, {1: 2}, TypeError, "must be str, got 1"),
         (GOOD, {"x": nothing}, TypeError, "plain values"),
         (GOOD, {"x": {1, 2}}, TypeError, "plain values"),
         (GOOD, {"x": [{"y": {1: 2}}]}, TypeError, "plain values"),
         (GOOD, {"x": np.zeros(3)}, TypeError, "plain values"),
         (GOOD, {"x": math.nan}, ValueError, "plain values"),
-        (GOOD, [("x", 3)], TypeError, "config= is a dict"),
+        (GOOD, [("x", 3)], TypeError, "config must be a dict"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_declared(scale, header, config, error, message):
@@ -192,20 +192,20 @@ def test_what_cannot_be_declared(scale, header, config, error, message):
 
 def test_names_and_kinds_that_cannot_be_declared(scale):
     for on, error in (("cpu:0", ValueError), ("gpu", ValueError), ("", ValueError), (3, TypeError), (int, TypeError)):
-        with pytest.raises(error, match="on= is a kind"):
+        with pytest.raises(error, match="on must be a kind"):
             scale.variant(on)
     with pytest.raises(TypeError, match="name of a variant"):
         scale.variant(name=3)
     with pytest.raises(ValueError, match="not empty"):
         scale.variant(name="")
     for what in (3, None, "other"):
-        with pytest.raises(TypeError, match="a variant is a function or a task"):
+        with pytest.raises(TypeError, match="a variant must be a function or a task"):
             scale.variant()(what)
 
     async def coroutine(src: ost.Read, dst: ost.Write, factor, offset):
         pass
 
-    with pytest.raises(TypeError, match="does not do its work"):
+    with pytest.raises(TypeError, match="which does its work"):
         scale.variant()(coroutine)
     with pytest.raises(TypeError, match="not known to Python"):
         scale.variant()(min)
@@ -322,7 +322,7 @@ def test_python_variants_get_what_native_code_got(library):
     assert [each[2:] for each in seen] == [(float, int, 2.0, 1), (float, int, 2.0, 5), (float, int, 0.5, 1)]
     with pytest.raises(TaskError) as caught:
         run(with_params, variant.body(with_params.body), params={"k": 0.5})
-    assert "declared int" in str(caught.value.__cause__)
+    assert "must be an int" in str(caught.value.__cause__)
 
 
 @pytest.mark.parametrize("kind", ["native", "kernel"])
@@ -398,7 +398,10 @@ def test_scalars_of_kernels():
     assert sums[0] == 4.0
     assert len(add_kernel.compiled) == 2
     assert add_kernel.compiled[0].kernel is add_kernel
-    for config, error in (({"repeats": "x", "weight": 1}, "is a number"), ({"repeats": 1, "weight": [1]}, "a number")):
+    for config, error in (
+        ({"repeats": "x", "weight": 1}, "must be a number"),
+        ({"repeats": 1, "weight": [1]}, "a number"),
+    ):
         with pytest.raises(TypeError, match=error):
             add.variant(config=config)(add_kernel)
 
@@ -406,7 +409,7 @@ def test_scalars_of_kernels():
     def typed(out: ost.ReadWrite, n, factor, repeats: int):
         pass
 
-    with pytest.raises(TypeError, match="declared int"):
+    with pytest.raises(TypeError, match="must be an int"):
         add.variant(config={"repeats": 1.5})(typed)
     # but not where integers are written: floats would round large ones.
     whole = np.zeros(1, int)

@@ -109,7 +109,7 @@ def test_stores_of_several_hosts_are_merged_and_the_latest_run_answers(tmp_path:
         ({"run": True}, "'run' is True"),
         ({"run": 2**63}, "'run' is 9223372036854775808"),
         ({"workspace": -1}, "'workspace' is -1"),
-        ({"samples": [1, "2"]}, "'samples' holds something else than numbers"),
+        ({"samples": [1, "2"]}, "'samples' must hold numbers"),
         ({"samples": [10**400]}, "too large"),
         ({"samples": [1.0, -1.0]}, "a time is negative or not finite"),
         ({"status": "fine"}, "'fine' is not a valid Status"),

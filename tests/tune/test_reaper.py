@@ -212,7 +212,7 @@ def test_wrong_arguments(reaper: Reaper) -> None:
         reaper.spawn([], env={})
     with pytest.raises(ValueError, match="zero byte"):
         reaper.spawn(["true", "a\0b"], env={})
-    with pytest.raises(ValueError, match="not a name of an environment variable: 'A=B'"):
+    with pytest.raises(ValueError, match="env must hold names of environment variables, got 'A=B'"):
         reaper.spawn(["true"], env={"A=B": "c"})
     with pytest.raises(ValueError, match="seconds is positive"):
         reaper.spawn(["true"], env={}, seconds=0)

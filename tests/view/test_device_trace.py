@@ -79,7 +79,7 @@ def test_copies_are_told_apart_and_waits_are_left_out(trace):
     assert {name for name, copy in zip(trace.op_names, trace.copies, strict=True) if copy} == {TO, BACK}
     own = [name for name, added in zip(trace.op_names, trace.added, strict=True) if not added]
     assert own == ["decode", "smooth", "encode"]
-    assert repr(trace) == f"<Trace: {5 * STEPS} records of {STEPS} steps on 1 threads, fake:0>"
+    assert repr(trace) == f"<Trace: {5 * STEPS} records of {STEPS} steps on 1 thread, fake:0>"
 
 
 def test_what_a_device_did_was_issued_before(trace):

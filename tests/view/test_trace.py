@@ -83,7 +83,7 @@ def test_one_track_per_thread(trace):
 
 
 def test_devices_are_tracks_and_what_issued_for_them_is_marked(of_devices):
-    assert repr(of_devices) == "<Trace: 4 records of 2 steps on 1 threads, fake:0>"
+    assert repr(of_devices) == "<Trace: 4 records of 2 steps on 1 thread, fake:0>"
     saved = of_devices.to_dict()
     events = saved["traceEvents"]
     assert saved["otherData"]["start_ns"] == 1100

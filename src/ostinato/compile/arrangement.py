@@ -212,8 +212,8 @@ def copied(scheduled: Scheduled, model: MachineModel, copies: int) -> Arrangemen
         first = first // a_node * model.cores + first % a_node * (model.cores // a_node)
     else:
         raise ValueError(
-            f"{copies} copies cannot share {model.nodes} nodes of {model.cores} cores evenly: copies= divides the "
-            "number of nodes, or is a multiple of it, with a core for each copy"
+            "copies must divide the number of nodes, or be a multiple of it with a core for each copy, got "
+            f"{copies} for {model.nodes} nodes of {model.cores} cores"
         )
     edges = _barred(scheduled)
     edges = Edges(*(column[edges.distance > 0] for column in edges))

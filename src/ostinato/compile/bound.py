@@ -106,13 +106,13 @@ def _count(arg: object, value: Any, op: Op) -> int | Param:
         return value
     count = operator.index(value)
     if count < 1:
-        raise ValueError(f"{_label(arg, op)} counts arrivals from 1, {count} is less")
+        raise ValueError(f"{_label(arg, op)} must be at least 1 arrival, got {count}")
     return count
 
 
 def _barrier(arg: object, value: Any, op: Op) -> Barrier | Param:
     if not isinstance(value, Barrier | Param):
-        raise TypeError(f"{_label(arg, op)} is an ostinato.Barrier, not {value!r}")
+        raise TypeError(f"{_label(arg, op)} must be an ostinato.Barrier, got {value!r}")
     return value
 
 

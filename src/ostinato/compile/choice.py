@@ -259,7 +259,7 @@ def _none_right(op: Op, kind: str, declared: Sequence[Variant], out: Mapping[Var
     first = (
         f"{op.name!r} at {op.call_site} is bound to {bound!r}, but by graph.tune no variant of it for {kind} is right:"
     )
-    last = "mend one; or, if so small a difference is right, give graph.tune an rtol=; or leave out on="
+    last = "correct one; or, if so small a difference is right, give graph.tune an rtol=; or leave out on="
     return "\n".join([first, *lines, last])
 
 

@@ -14,6 +14,7 @@ from ostinato.compile.edges import FloatArray, IntArray
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
+from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato.compile.device_model import DeviceModel
@@ -178,9 +179,9 @@ def given(costs: Mapping[object, float]) -> Costing:
         try:
             cost = float(value)
         except (TypeError, ValueError):
-            raise TypeError(f"costs[{key!r}] is a {type(value).__name__}; a cost is a number of seconds") from None
+            raise TypeError(f"costs[{key!r}] must be a number of seconds, got {brief(value)}") from None
         if not (np.isfinite(cost) and cost >= 0):
-            raise ValueError(f"costs[{key!r}] is {value!r}; a cost is a number of seconds, finite and not negative")
+            raise ValueError(f"costs[{key!r}] must be a number of seconds, finite and not negative, got {value!r}")
         for identity in _identities(key):
             by_identity[identity] = key, cost
 
@@ -196,7 +197,7 @@ def given(costs: Mapping[object, float]) -> Costing:
         unknown = [key for key in costs if id(key) not in known]
         if unknown:
             names = ", ".join(map(repr, unknown))
-            raise ValueError(f"costs= names what is no op, task or op's name of this graph: {names}")
+            raise ValueError(f"costs must name ops, tasks or names of ops of this graph, got {names}")
         return Costed(ops, found._replace(sources=(ESTIMATED, "given")))
 
     return costed

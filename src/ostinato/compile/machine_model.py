@@ -77,11 +77,11 @@ class MachineModel:
             value = getattr(self, name)
             if name in _COUNTS:
                 if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                    raise ValueError(f"{name}= is a number of them, at least 1, not {value!r}")
+                    raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
             elif not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-                raise ValueError(f"{name}= is a number, finite and not negative, not {value!r}")
+                raise ValueError(f"{name} must be a number, finite and not negative, got {value!r}")
         if self.link_bandwidth == 0:
-            raise ValueError("link_bandwidth= is more than nothing")
+            raise ValueError(f"link_bandwidth must be positive, got {self.link_bandwidth!r}")
 
     @classmethod
     def of(cls, machine: Machine | None = None) -> MachineModel:

@@ -14,6 +14,7 @@ from ostinato.compile.arrangement import GIL, Arrangement, arranged, as_compiled
 from ostinato.compile.machine_model import MachineModel
 from ostinato.compile.wording import duration
 from ostinato.integers import integer
+from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato.compile.schedule import Scheduled
@@ -211,7 +212,7 @@ def simulate(
         There is nothing such.
     """
     if not isinstance(model, MachineModel):
-        raise TypeError(f"a simulation takes a MachineModel, not {type(model).__name__}")
+        raise TypeError(f"model must be an ostinato.MachineModel, got {brief(model)}")
     for name, value in (("copies", copies), ("steps", steps)):
         if isinstance(value, bool):
             raise TypeError(f"{name} must be an integer, got {value!r}")

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import ostinato as ost
+from ostinato.counting import counted
 from ostinato.demo import DemoError, photograph
 from ostinato.demo.diffusion import BLUR, NATIVE, Method, Scene
 from ostinato.demo.photograph import Picture
@@ -49,7 +50,7 @@ def run(image: Path | None, steps: int, output: Path, *, tuned: bool = True) -> 
             denoised = race("the photograph", whole, steps, output)
             race("a preview, diffused and blurred", preview, 5 * steps, None)
             console.print("\nEvery result equals that of the plain loop, bit for bit.")
-        captions = ("photograph with noise", f"after {steps} steps of diffusion")
+        captions = ("photograph with noise", f"after {counted(steps, 'step')} of diffusion")
         photograph.save_before_after(noisy, denoised, captions, output / "demo.png")
     except OSError as error:
         raise DemoError(f"cannot write to {output}: {error}") from error
@@ -136,12 +137,12 @@ def _quietest(traces: Iterable[Trace]) -> Trace:
 
 def _headline(picture: Picture, machine: ost.Machine) -> str:
     _, height, width = picture.shape
-    return f"Denoising a photograph of {width} x {height} pixels on {len(machine.processors)} processors."
+    return f"Denoising a photograph of {width} x {height} pixels on {counted(len(machine.processors), 'processor')}."
 
 
 def _print(console: Console, title: str, contestants: Sequence[Contestant]) -> None:
     steps = " or ".join(str(number) for number in dict.fromkeys(contestant.steps for contestant in contestants))
-    title = f"{contestants[0].scene.tasks} strips of {title}, {steps} steps"
+    title = f"{counted(contestants[0].scene.tasks, 'strip')} of {title}, steps: {steps}"
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("")
     table.add_column("kernel")

@@ -172,7 +172,7 @@ def launch(stream: Stream, function: Callable[..., object], *arguments: object, 
     [7. 7. 7.]
     """
     if not isinstance(stream, FakeStream):
-        raise TypeError(f"launch() enqueues on streams of fake devices, not on {stream!r}")
+        raise TypeError(f"stream must be a stream of a fake device, got {stream!r}")
     device = stream.device
     on_device = [_on_device(device, argument) for argument in arguments]
     name = getattr(function, "__name__", "function")

@@ -248,8 +248,8 @@ def _axes(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> tuple[l
 def _check(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], apart: bool = False) -> None:
     if source.shape != target.shape or source.dtype != target.dtype:
         raise ValueError(
-            f"a copy is planned between arrays of one shape and dtype, "
-            f"not {source.shape} {source.dtype} and {target.shape} {target.dtype}"
+            f"source and target must have one shape and dtype, "
+            f"got {source.shape} {source.dtype} and {target.shape} {target.dtype}"
         )
     if not apart and overlapping(source, target):
         raise ValueError("the source and the target of this copy overlap")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ostinato import _core
+from ostinato.counting import counted
 from ostinato.events.event import Event, Happening, event_of
 from ostinato.integers import integer
 
@@ -148,7 +149,7 @@ class Barrier:
         return self._reduction is not None
 
     def __repr__(self) -> str:
-        return f"<Barrier of {self._core.arrivals} arrivals, in phase {self._core.phase}>"
+        return f"<Barrier of {counted(self._core.arrivals, 'arrival')}, in phase {self._core.phase}>"
 
     def _keep(self, after: _core.Event | None, phase: int, count: int, value: object) -> None:
         if after is not None and after.poisoned:
@@ -167,8 +168,8 @@ class Barrier:
     def _excess(self, count: int) -> RuntimeError:
         present = self._core.phase
         return RuntimeError(
-            f"{count} more arrivals are too many: of the {self._core.arrivals} of phase {present} only "
-            f"{self._core.left(present)} are neither made nor promised"
+            f"an arrival must count at most {self._core.left(present)}, the arrivals of phase {present} that are "
+            f"neither made nor promised (of {self._core.arrivals}), got {count}"
         )
 
 
@@ -178,13 +179,15 @@ class _Reduction:
     def __init__(self, reduce: str | Callable[[Any, Any], Any], initial: object) -> None:
         if isinstance(reduce, str):
             if reduce not in _NAMED:
-                raise ValueError(f"reduce= is a function or one of {', '.join(map(repr, _NAMED))}, not {reduce!r}")
+                raise ValueError(f"reduce must be a function or one of {', '.join(map(repr, _NAMED))}, got {reduce!r}")
             function = _NAMED[reduce]
             self._function = _first_or(function) if initial is None else function
         elif callable(reduce):
             self._function = reduce
         else:
-            raise TypeError(f"reduce= is a function of two arguments or one of {', '.join(_NAMED)}, not {reduce!r}")
+            raise TypeError(
+                f"reduce must be a function of two arguments or one of {', '.join(map(repr, _NAMED))}, got {reduce!r}"
+            )
         self.given = reduce
         self.initial = initial
         self._lock = threading.RLock()  # without it, two arrivals could start from the same

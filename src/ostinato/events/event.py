@@ -109,7 +109,7 @@ class Event:
         True
         """
         if not callable(fn):
-            raise TypeError(f"a callback is called with the event, but {fn!r} cannot be called")
+            raise TypeError(f"a callback must be callable with the event, got {fn!r}")
         if not self._core.call_back(partial(self._call, fn)):
             self._call(fn)
 
@@ -194,7 +194,7 @@ class UserEvent(Event):
             It has happened, or was poisoned, already.
         """
         if exc is not None and not isinstance(exc, BaseException):
-            raise TypeError(f"an event is poisoned with an exception, not with {exc!r}")
+            raise TypeError(f"exc must be an exception, got {exc!r}")
         if not self._core.poison(exc):
             raise RuntimeError(f"an event happens only once, and this one is {self._state()} already")
 
@@ -244,7 +244,7 @@ def event_of(value: object) -> _core.Event:
     """Return the core's side of an event, or of the event of a run."""
     event = value if isinstance(value, Event) else getattr(value, "event", None)
     if not isinstance(event, Event):
-        raise TypeError(f"an event or a run is wanted here, not {value!r}")
+        raise TypeError(f"an event or a run must be given here, got {value!r}")
     return event._core
 
 

@@ -50,7 +50,7 @@ class Reservation:
             It happens when the reservation is held.
         """
         if not isinstance(exclusive, bool | np.bool_):
-            raise TypeError(f"exclusive= is true or false, not {exclusive!r}")
+            raise TypeError(f"exclusive must be True or False, got {exclusive!r}")
         return Event(self._core.acquire(bool(exclusive), None if after is None else event_of(after)))
 
     def release(self, after: Happening | None = None) -> None:

@@ -81,7 +81,7 @@ def annotated_mode(
         text = annotation if isinstance(annotation, str) else None
     found = set(_accesses_in(annotation))
     if len(found) > 1:
-        raise TypeError(f"an annotation names one access, got {annotation} in {function!r}")
+        raise TypeError(f"an annotation must name one access, got {annotation} in {function!r}")
     return (found.pop().mode if found else 0), annotation
 
 

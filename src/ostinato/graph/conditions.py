@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.errors import GraphError
 from ostinato.graph.body import Postcondition, Precondition
+from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
@@ -43,9 +44,9 @@ def check_not_outside(name: str, source: Op) -> None:
 
 def _new_name(what: str, name: str, known: Mapping[str, Op]) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"the name of a {what} is a str, not {type(name).__name__}")
+        raise TypeError(f"the name of a {what} must be a str, got {brief(name)}")
     if not name:
-        raise GraphError(f"a {what} needs a name that is not empty")
+        raise GraphError(f"the name of a {what} must not be empty")
     if name in known:
         raise GraphError(f"the graph has a {what} {name!r} already, at {known[name].call_site}; choose another name")
     return name

@@ -21,7 +21,7 @@ from ostinato.graph.python_task import PythonTask
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import Task
 from ostinato.graph.variant import CPU, Variant, Variants, takes_stream
-from ostinato.one_line import one_line
+from ostinato.one_line import brief, one_line
 
 __all__ = ["KINDS", "Declaration"]
 
@@ -48,9 +48,9 @@ class Declaration:
         self._task = task
         self._on = _kind(on)
         if name is not None and not isinstance(name, str):
-            raise TypeError(f"the name of a variant is a str, not {type(name).__name__}")
+            raise TypeError(f"the name of a variant must be a str, got {brief(name)}")
         if name == "":
-            raise ValueError("a variant needs a name that is not empty")
+            raise ValueError("the name of a variant must not be empty")
         self._name = name
         self._config = _plain(config)
 
@@ -62,7 +62,7 @@ class Declaration:
         elif callable(function):
             implementation = _task_like(task, function, local_names)
         else:
-            raise TypeError(f"a variant is a function or a task, not {type(function).__name__}")
+            raise TypeError(f"a variant must be a function or a task, got {brief(function)}")
         if self._on == CPU and takes_stream(implementation):
             raise TypeError(
                 f"{implementation.called} takes the stream of a device, which processors of kind 'cpu' lack"
@@ -84,18 +84,18 @@ def _kind(on: object) -> str | None:
     if on is None or (isinstance(on, str) and (on in KINDS or usable(on))):  # there may be devices of a test
         return on
     if not isinstance(on, str):
-        raise TypeError(f"on= is a kind of processors, such as {KINDS[0]!r}, not {on!r}")
-    raise ValueError(f"on= is a kind of processors, {', '.join(map(repr, KINDS))}, not {on!r}")
+        raise TypeError(f"on must be a kind of processor, as {KINDS[0]!r}, got {on!r}")
+    raise ValueError(f"on must be a kind of processor, one of {', '.join(map(repr, KINDS))}, got {on!r}")
 
 
 def _plain(config: object) -> dict[str, Any]:
     """Return a configuration as a dict of our own."""
     if not isinstance(config, Mapping | None):
-        raise TypeError(f"config= is a dict of names and values, not {type(config).__name__}")
+        raise TypeError(f"config must be a dict of names and values, got {brief(config)}")
     values = copy.deepcopy(dict(config or {}))
     for key in values:
         if not isinstance(key, str):
-            raise TypeError(f"config= has names that are str, {key!r} is none")
+            raise TypeError(f"the names in config must be str, got {key!r}")
         if key == "variant":
             raise ValueError("config= cannot hold 'variant': reports say by it which variant it is")
     _text(values)
@@ -107,16 +107,16 @@ def _text(config: Mapping[str, Any]) -> str:
     try:
         return json.dumps(_as_json(config), sort_keys=True, allow_nan=False)
     except ValueError as error:
-        raise ValueError(f"config= is not of plain values: {error}") from None
+        raise ValueError(f"config must hold plain values: {error}") from None
     except (TypeError, RecursionError) as error:
-        raise TypeError(f"config= is of plain values (numbers, text, lists, dicts with str keys): {error}") from None
+        raise TypeError(f"config must hold plain values (numbers, text, lists, dicts with str keys): {error}") from None
 
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise TypeError(f"{key!r} is no str")
+                raise TypeError(f"the keys of a dict must be str, got {key!r}")
         return {key: _as_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_as_json(each) for each in value]
@@ -158,7 +158,7 @@ def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, An
     except TypeError as error:
         raise TypeError(
             f"{implementation.called} cannot be called as {task.called} is: {error}. A variant takes the task's "
-            "arguments; what it takes besides has a default, or a value in config="
+            "arguments; what else it takes has a default, or a value in config="
         ) from None
     names = {each.name for each in of_task if each.kind in _NAMED}
     options = next((each for each in of_task if each.kind is Parameter.VAR_KEYWORD), None)

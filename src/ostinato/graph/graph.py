@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
+from ostinato.counting import counted
 from ostinato.errors import GraphError
 from ostinato.graph.body import Body, Postcondition, Until
 from ostinato.graph.call_site import CallSite, user_frame
@@ -27,6 +28,7 @@ from ostinato.graph.tracing import untraced, untraced_all
 from ostinato.graph.transfer import copy_body, fill_body
 from ostinato.graph.usable import Usable
 from ostinato.integers import integer, priority_of
+from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
@@ -122,7 +124,7 @@ class Graph(Usable):
         return True  # a graph without ops is a graph
 
     def __repr__(self) -> str:
-        return f"<Graph of {len(self)} ops>"
+        return f"<Graph of {counted(len(self), 'op')}>"
 
     def task(
         self,
@@ -165,9 +167,9 @@ class Graph(Usable):
                 raise TypeError(f"{fn.called} says itself how it uses its arguments; leave out access=")
             called: Recordable = fn
         elif not callable(fn):
-            raise TypeError(f"a task is a callable, not {type(fn).__name__}")
+            raise TypeError(f"a task must be callable, got {brief(fn)}")
         elif access is None:
-            raise TypeError(f"{fn!r} is no task, so give access=, with one entry per argument, or decorate it")
+            raise TypeError(f"fn must be a task, or come with access=, one entry per argument, got {fn!r}")
         else:
             title = name_of(fn)
             called = PythonTask(fn, modes_of(access), title, stream=only_place(title, access))
@@ -256,9 +258,9 @@ class Graph(Usable):
         operand = self._recorder.array_operand(untraced(flag), READ, _until_label, 0)
         array = operand.arrays[0]
         if array.size != 1:
-            raise GraphError(f"the flag of until() is an array of one element, not of shape {array.shape}")
+            raise GraphError(f"the flag of until() must be an array of one element, got shape {array.shape}")
         if array.dtype.kind not in "biufc":
-            raise GraphError(f"the flag of until() is a number or a bool, not {array.dtype}")
+            raise GraphError(f"the flag of until() must be a number or a bool, got {array.dtype}")
         self.stop = self._add(Until(operand, every), (operand,), user_frame(), "until")
         return self.stop
 
@@ -367,7 +369,7 @@ class Graph(Usable):
         >>> copied = graph.copy(a, b, after=op.posts["filled"])
         """
         if not isinstance(graph, Graph):
-            raise TypeError(f"subgraph() takes an ostinato.Graph, not {type(graph).__name__}")
+            raise TypeError(f"graph must be an ostinato.Graph, got {brief(graph)}")
         sources = {name: tuple(sources_of(self, ops)) for name, ops in dict(preconditions).items()}
         body = nested_body(self, self._recorder, graph, params, sources)
         op = self._add(body, (), user_frame(), "subgraph", sources_of(self, after))
@@ -461,7 +463,7 @@ class Graph(Usable):
         if site is None:
             site = self._sites[place] = CallSite(frame)  # keeps the code, and so its id
         if on is not None and not isinstance(on, str) and not hasattr(on, "name"):
-            raise TypeError(f"on= is a processor, its name or a kind, not {type(on).__name__}")
+            raise TypeError(f"on must be a processor, its name or a kind, got {brief(on)}")
         if type(priority) is not int or priority:
             priority = priority_of(priority)
         op = Op(self, len(self._ops), name, site, body, operands, on, priority)

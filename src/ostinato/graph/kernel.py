@@ -26,6 +26,7 @@ from ostinato.graph.recordable import Recordable, importable_name, refuse_placeh
 from ostinato.graph.recorder import Recorder, native_refusal
 from ostinato.graph.scalar import as_scalar
 from ostinato.graph.stream import is_stream
+from ostinato.one_line import brief
 
 __all__ = ["Kernel", "kernel"]
 
@@ -165,7 +166,7 @@ class Kernel(Recordable):
 
     def _array_type(self, array: Array | None, place: int) -> ArrayType:
         if array is None:
-            raise TypeError(f"{self.label(place)} is an array; a kernel takes no tokens")
+            raise TypeError(f"{self.label(place)} must be an array, got a token")
         refusal = native_refusal(array)
         if refusal is not None:
             raise TypeError(f"{self.label(place)}: {refusal}")
@@ -185,8 +186,8 @@ class Kernel(Recordable):
         if isinstance(value, float | np.floating):
             return float
         raise TypeError(
-            f"{self.label(place)} is a number unless annotated ost.Read, ost.Write or ost.ReadWrite, "
-            f"not {type(value).__name__}"
+            f"{self.label(place)} must be a number unless annotated ost.Read, ost.Write or ost.ReadWrite, "
+            f"got {brief(value)}"
         )
 
     def _for_types(self, types: tuple[ArrayType | type, ...]) -> NativeTask:
@@ -233,7 +234,7 @@ def kernel(function: Callable[..., Any] | None = None, /, *, name: str | None = 
     """
     if function is not None:
         if not inspect.isfunction(function):
-            raise TypeError(f"@kernel is for Python functions, not {type(function).__name__}; options are keywords")
+            raise TypeError(f"@kernel must decorate a Python function, got {brief(function)}; pass options by keyword")
         return Kernel(function, None, sys._getframe(1).f_locals)
 
     def decorate(function: Callable[..., Any]) -> Kernel:

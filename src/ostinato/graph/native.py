@@ -20,6 +20,7 @@ from ostinato.graph.recordable import Recordable, refuse_placeholder
 from ostinato.graph.recorder import Recorder, native_refusal
 from ostinato.graph.scalar import as_scalar, check_default, exact_scalar
 from ostinato.graph.stream import STREAM, is_stream, only_place
+from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato.graph.kernel import Kernel
@@ -104,7 +105,7 @@ class NativeTask(Recordable):
                 continue
             array = as_ndarray(value)
             if array is None:
-                raise TypeError(f"{label} is an array, not {type(value).__name__}: C code takes no tokens")
+                raise TypeError(f"{label} must be an array, got {brief(value)}: C code takes no tokens")
             refusal = native_refusal(array)
             if refusal is not None:
                 raise TypeError(f"{label}: {refusal}")
@@ -151,7 +152,9 @@ class NativeTask(Recordable):
                 if not (type(value) is float is kind):
                     values[place] = self._recorded_scalar(value, kind, place)
             elif not isinstance(value, Operand) or value.mode != kind:
-                raise TypeError(f"{self.label(place)} is {ACCESS[kind]}, but the call recorded passes {value!r}")
+                raise TypeError(
+                    f"{self.label(place)} must be {ACCESS[kind]}, got {brief(value)} from the call recorded"
+                )
             elif known.get(id(value)) is not value:
                 self._check_memory(value, place)
                 known[id(value)] = value
@@ -181,7 +184,7 @@ class NativeTask(Recordable):
     def _check_memory(self, operand: Operand, place: int) -> None:
         """Raise unless C code can make sense of it."""
         if not operand.arrays:
-            raise TypeError(f"{self.label(place)} is an array, but the call recorded passes a token")
+            raise TypeError(f"{self.label(place)} must be an array, got a token")
         refusal = native_refusal(operand.arrays[0])
         if refusal is not None:
             raise TypeError(f"{self.label(place)}: {refusal}")
@@ -223,7 +226,7 @@ def native(fn: object, access: Sequence[Any], *, name: str | None = None, user: 
         does not return 0. Called inside one, it is recorded.
     """
     if isinstance(access, str | Access) or not isinstance(access, Sequence):
-        raise TypeError(f"access is a tuple with one entry per argument, such as (ost.Read, float), not {access!r}")
+        raise TypeError(f"access must be a tuple with one entry per argument, as in (ost.Read, float), got {access!r}")
     entries = tuple(access)
     pointer = function_address(fn)
     given, keep = user_address(user)

@@ -8,6 +8,7 @@ import sys
 from typing import Any, NamedTuple
 
 from ostinato.graph.arrays import HOST, as_ndarray, memory_of
+from ostinato.one_line import brief
 
 __all__ = ["Pointer", "function_address", "user_address"]
 
@@ -26,11 +27,11 @@ def function_address(fn: object) -> Pointer:
     pointer = _function_pointer(fn)
     if pointer is None:
         raise TypeError(
-            f"{type(fn).__name__} is no C function; pass a ctypes or cffi function pointer, a numba cfunc, "
-            "a scipy.LowLevelCallable, a capsule, or an address"
+            "fn must be a ctypes or cffi function pointer, a numba cfunc, "
+            f"a scipy.LowLevelCallable, a capsule, or an address, got {fn!r}"
         )
     if not 0 < pointer.address < 2**64:
-        raise ValueError(f"the address of a function is positive and fits 64 bits, {pointer.address} is not")
+        raise ValueError(f"the address of a function must be positive and fit 64 bits, got {pointer.address}")
     return pointer
 
 
@@ -40,15 +41,15 @@ def user_address(user: object) -> tuple[int, object]:
         return 0, None
     if isinstance(user, int) and not isinstance(user, bool):
         if not 0 <= user < 2**64:
-            raise ValueError(f"user is an address, {user} is none")
+            raise ValueError(f"user must be an address, got {user}")
         return user, None
     array = as_ndarray(user)
     if array is not None and memory_of(array) != HOST:
-        raise TypeError("user is an address or a buffer of the host; of an array of a device, pass its handle")
+        raise TypeError("user must be an address or a buffer of the host, got an array of a device: pass its handle")
     if array is None:
-        raise TypeError(f"user is an address or a buffer, not {type(user).__name__}")
+        raise TypeError(f"user must be an address or a buffer, got {brief(user)}")
     if not array.flags.forc:
-        raise ValueError("user is a contiguous buffer; this one is strided")
+        raise ValueError("user must be a contiguous buffer, got a strided one")
     return array.__array_interface__["data"][0], (user, array)
 
 
@@ -80,7 +81,7 @@ def _cffi_pointer(fn: Any) -> Pointer:
     ffi = sys.modules["_cffi_backend"].FFI()
     declared = ffi.typeof(fn)
     if declared.kind not in ("function", "pointer"):
-        raise TypeError(f"this cffi object is a {declared.cname}, no pointer to a function")
+        raise TypeError(f"fn must be a pointer to a function, got a cffi {declared.cname}")
     return Pointer(int(ffi.cast("uintptr_t", fn)))
 
 

@@ -79,7 +79,7 @@ def _value(recorder: Recorder, name: str, value: object) -> object:
         return recorder.own_param(value, lambda _: f"parameter {name!r} of subgraph()", 0)
     if isinstance(value, NoValue | Ring):
         raise TypeError(
-            f"parameter {name!r} of subgraph() is a value, the same in all steps, or a parameter; {value!r} is neither"
+            f"parameter {name!r} of subgraph() must be a value, the same in all steps, or a parameter, got {value!r}"
         )
     return value
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ostinato.errors import GraphError
 from ostinato.graph.body import Nested, Precondition
 from ostinato.graph.no_value import NoValue
+from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato.graph.body import Body
@@ -157,7 +158,7 @@ def previous(op: Op | Port | Previous) -> Previous:
     if isinstance(op, Previous):
         return Previous(op.op, op.distance + 1)
     if not isinstance(op, Op | Port):
-        raise TypeError(f"previous() takes an op, not {type(op).__name__}")
+        raise TypeError(f"previous() must be given an op, got {brief(op)}")
     if isinstance(op, Op):
         check_reaches_back(op)
     return Previous(op, 1)

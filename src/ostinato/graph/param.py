@@ -10,6 +10,7 @@ import numpy as np
 
 from ostinato.errors import GraphError
 from ostinato.graph.no_value import NoValue
+from ostinato.one_line import brief
 
 __all__ = ["REQUIRED", "STEP", "Combine", "FreeParam", "Param", "Params", "Step", "check_param"]
 
@@ -113,11 +114,11 @@ class Params(dict[str, Param]):
 def check_param(name: object, combine: object) -> None:
     """Raise unless a parameter can be made of this."""
     if not isinstance(name, str):
-        raise TypeError(f"the name of a parameter is a str, not {type(name).__name__}")
+        raise TypeError(f"the name of a parameter must be a str, got {brief(name)}")
     if not name:
-        raise ValueError("a parameter needs a name that is not empty")
+        raise ValueError("the name of a parameter must not be empty")
     if combine is not None and not callable(combine):
-        raise TypeError(f"combine= of parameter {name!r} is a function of two arguments, not {combine!r}")
+        raise TypeError(f"combine of parameter {name!r} must be a function of two arguments, got {combine!r}")
 
 
 def _same(a: object, b: object) -> bool:

@@ -14,7 +14,7 @@ from ostinato.graph.recordable import Recordable
 from ostinato.graph.recorder import Recorder
 from ostinato.graph.refusal import PLAIN, is_value
 from ostinato.graph.stream import StreamPlace, is_stream
-from ostinato.one_line import one_line
+from ostinato.one_line import brief, one_line
 
 __all__ = ["PythonTask", "modes_of", "name_of"]
 
@@ -105,7 +105,9 @@ class PythonTask(Recordable):
         for place, (value, mode) in enumerate(zip(values, modes, strict=True)):
             given = {leaf.mode for leaf in walk(value) if type(leaf) is Operand} or {0}
             if given != {mode} and not (mode and is_value(value)):  # that of an optional parameter
-                raise TypeError(f"{self.label(place)} is {ACCESS[mode]}, but the call recorded passes {value!r}")
+                raise TypeError(
+                    f"{self.label(place)} must be {ACCESS[mode]}, got {brief(value)} from the call recorded"
+                )
         if self.stream is not None:
             values, keywords = self.stream.with_stream(values, keywords)
         packed = any(type(value) is Container for value in values)

@@ -19,6 +19,7 @@ from ostinato.graph.refusal import array_in, holding, is_constant, opaque_refusa
 from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.token import Token
 from ostinato.graph.tracer import Tracer
+from ostinato.one_line import brief
 
 __all__ = ["Label", "Recorder"]
 
@@ -102,7 +103,7 @@ class Recorder:
         operand = self.operand(value, mode, label, place)
         arrays = operand.arrays
         if not arrays:
-            raise TypeError(f"{label(place)} is an array, not {type(value).__name__}: C code takes no tokens")
+            raise TypeError(f"{label(place)} must be an array, got {brief(value)}: C code takes no tokens")
         refusal = native_refusal(arrays[0])
         if refusal is not None:
             raise GraphError(f"{label(place)}: {refusal}")
@@ -113,7 +114,7 @@ class Recorder:
         """Return the operand for an argument that must be an array or a ring element."""
         operand = self.operand(value, mode, label, place)
         if not operand.arrays:
-            raise TypeError(f"{label(place)} is an array or an element of a ring, not {type(value).__name__}")
+            raise TypeError(f"{label(place)} must be an array or an element of a ring, got {brief(value)}")
         return operand
 
     def plain_value(self, value: object, label: Label, place: int) -> object:
@@ -211,7 +212,9 @@ class Recorder:
 
     def _array(self, value: object, label: Label, place: int) -> Array | None:
         if isinstance(value, Param | Step | Ring):
-            raise GraphError(f"{label(place)} is an array, {value!r} is not{_RING_HINT * isinstance(value, Ring)}")
+            raise GraphError(
+                f"{label(place)} must be an array, got {brief(value)}{_RING_HINT * isinstance(value, Ring)}"
+            )
         if isinstance(value, Op | Port):
             raise TypeError(f"{label(place)}: {value._why()}")
         known = self._arrays.get(id(value))

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.counting import counted
 from ostinato.devices.views import NotBasicError, Taken, view_index
 from ostinato.graph.abstract_array import AbstractArray
 from ostinato.graph.arrays import Array, as_ndarray, memory_of
 from ostinato.graph.guard import writable_view
+from ostinato.one_line import brief
 
 __all__ = ["Ring", "RingElement", "ring"]
 
@@ -90,14 +92,14 @@ class Ring:
         for place, array in enumerate(self.arrays):
             if array.shape != first.shape or array.dtype != first.dtype:
                 raise ValueError(
-                    f"the arrays of a ring have one shape and dtype: array 0 is {first.shape} {first.dtype}, "
+                    f"the arrays of a ring must have one shape and dtype: array 0 is {first.shape} {first.dtype}, "
                     f"array {place} is {array.shape} {array.dtype}"
                 )
         memories = [memory_of(array) for array in self.arrays]
         for place, memory in enumerate(memories):
             if memory != memories[0]:
                 raise ValueError(
-                    f"the arrays of a ring lie in one memory: array 0 in that of {memories[0]}, "
+                    f"the arrays of a ring must lie in one memory: array 0 in that of {memories[0]}, "
                     f"array {place} in that of {memory}"
                 )
         self.disjoint = not any(_overlap(a, b) for a, b in combinations(self.arrays, 2))
@@ -119,12 +121,12 @@ class Ring:
             return operator.index(offset) % len(self._elements)
         except TypeError:
             raise TypeError(
-                f"a ring is indexed by a number of steps, as in u[0] or u[-1], not by {type(offset).__name__}; "
+                f"the index of a ring must be a number of steps, as in u[0] or u[-1], got {brief(offset)}; "
                 "slice the element: u[0][2:5]"
             ) from None
 
     def __repr__(self) -> str:
-        return f"<ring of {len(self)} arrays, shape {self.arrays[0].shape}, {self.arrays[0].dtype}>"
+        return f"<ring of {counted(len(self), 'array')}, shape {self.arrays[0].shape}, {self.arrays[0].dtype}>"
 
 
 def ring(*arrays: Any) -> Ring:
@@ -142,14 +144,14 @@ def ring(*arrays: Any) -> Ring:
     True
     """
     if not arrays:
-        raise ValueError("a ring needs at least one array")
+        raise ValueError("ring() must be given at least one array")
     return Ring(tuple([each.real() if isinstance(each, AbstractArray) else each for each in arrays]))
 
 
 def _member(value: object, place: int) -> Array:
     array = as_ndarray(value)
     if array is None:
-        raise TypeError(f"argument {place + 1} of ring() is no array but {type(value).__name__}")
+        raise TypeError(f"argument {place + 1} of ring() must be an array, got {brief(value)}")
     # A view of our own: guards leave it alone, so that slices taken while recording are as writable as the array is.
     return writable_view(array)
 

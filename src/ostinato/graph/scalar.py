@@ -10,6 +10,8 @@ from ostinato.graph.param import REQUIRED, Param, Step
 
 __all__ = ["as_scalar", "check_default", "exact_scalar"]
 
+_A = {int: "an int", float: "a float"}
+
 _WHOLE = (int, np.integer, np.bool_)
 _REAL = (float, np.floating, *_WHOLE)
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -31,9 +33,9 @@ def as_scalar(value: Any, kind: type, label: str) -> float | int:
     elif isinstance(value, _WHOLE):
         number = int(value)
         if not _INT64_MIN <= number <= _INT64_MAX:
-            raise OverflowError(f"{label} does not fit 64 bits: {number}")
+            raise OverflowError(f"{label} must fit 64 bits, got {number}")
         return number
-    raise TypeError(f"{label} is declared {kind.__name__}, but {value!r} was passed")
+    raise TypeError(f"{label} must be {_A[kind]}, got {value!r}")
 
 
 def exact_scalar(value: Any, kind: type, label: str) -> float | int:
@@ -46,7 +48,7 @@ def exact_scalar(value: Any, kind: type, label: str) -> float | int:
     """
     scalar = as_scalar(value, kind, label)
     if scalar != value and scalar == scalar:
-        raise OverflowError(f"{label} is declared {kind.__name__}, which cannot hold {value!r} exactly")
+        raise OverflowError(f"{label} must be a number that {_A[kind]} holds exactly, got {value!r}")
     return scalar
 
 
@@ -54,6 +56,6 @@ def check_default(value: Param | Step, kind: type, label: str) -> None:
     """Raise `TypeError` if a parameter's default, or the step number, is not of a kind."""
     if isinstance(value, Step):
         if kind is float:
-            raise TypeError(f"{label} is declared float, but the step number is an int")
+            raise TypeError(f"{label} must be a float, got the step number, an int: declare it int")
     elif value.default is not REQUIRED and value.combine is None:
         as_scalar(value.default, kind, f"{label}, the default of parameter {value.name!r},")

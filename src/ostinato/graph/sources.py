@@ -61,6 +61,6 @@ def check_target(graph: Graph, op: Op) -> None:
 def check_own(graph: Graph, op: object) -> None:
     """Raise unless `op` is an op of the graph."""
     if not isinstance(op, Op):
-        raise TypeError(f"an edge joins ops, {op!r} is none")
+        raise TypeError(f"an edge must join ops, got {op!r}")
     if not graph.has(op):
         raise GraphError(f"{op!r} belongs to another graph")

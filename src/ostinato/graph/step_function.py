@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ostinato.graph.capture import Capture
 from ostinato.graph.python_task import name_of
 from ostinato.graph.tracing import Traced
+from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
@@ -30,9 +31,9 @@ class StepFunction(NamedTuple):
 def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepFunction:
     """Call a function once, with tracers in place of arrays, and return what it recorded."""
     if not callable(function):
-        raise TypeError(f"the first argument must be a function that calls tasks, got {type(function).__name__}")
+        raise TypeError(f"the first argument must be a function that calls tasks, got {brief(function)}")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise TypeError(f"{function!r} does not do its work when called; a step must be a plain function")
+        raise TypeError(f"a step must be a plain function, which does its work when called, got {function!r}")
     title = name_of(function)
     names = _names(function, len(args))
     capture = Capture(title)

@@ -84,7 +84,9 @@ def stream_parameter(
         if each.default is not Parameter.empty:
             raise TypeError(f"parameter {each.name!r} of {task}() is the stream, and so always given: no default")
         if found is not None:
-            raise TypeError(f"{task}() gets one stream, but {found.name!r} and {each.name!r} are both ost.Stream")
+            raise TypeError(
+                f"{task}() must have one parameter annotated ost.Stream, got {found.name!r} and {each.name!r}"
+            )
         found = each
     if found is None:
         return None, None
@@ -96,9 +98,7 @@ def only_place(task: str, access: Sequence[object]) -> StreamPlace | None:
     """Return where ``access=`` has the stream; None if it has none."""
     places = [place for place, entry in enumerate(access) if is_stream(entry)]
     if len(places) > 1:
-        raise TypeError(
-            f"{task}() gets one stream, but entries {places[0] + 1} and {places[1] + 1} are both ost.Stream"
-        )
+        raise TypeError(f"{task}() must have one entry ost.Stream, got entries {places[0] + 1} and {places[1] + 1}")
     return StreamPlace(places[0], "") if places else None
 
 

@@ -11,6 +11,7 @@ from ostinato.graph.body import Acquire, Arrive, Await, Release
 from ostinato.graph.param import REQUIRED, Param, Step
 from ostinato.graph.recorder import Recorder
 from ostinato.integers import integer
+from ostinato.one_line import brief
 
 __all__ = ["acquire_body", "arrive_body", "release_body", "wait_body"]
 
@@ -56,18 +57,19 @@ def _barrier(recorder: Recorder, barrier: object, method: str) -> Barrier | Para
     if isinstance(barrier, Barrier):
         return barrier
     if not isinstance(barrier, Param):
-        raise TypeError(f"{method}() takes an ostinato.Barrier or a parameter, not {type(barrier).__name__}")
+        raise TypeError(f"barrier of {method}() must be an ostinato.Barrier or a parameter, got {brief(barrier)}")
     barrier = recorder.own_param(barrier, lambda _: f"barrier of {method}()", 0)
     if barrier.default is not REQUIRED and barrier.combine is None and not isinstance(barrier.default, Barrier):
         raise TypeError(
-            f"parameter {barrier.name!r} is a barrier of {method}(), but its default is {barrier.default!r}"
+            f"the default of {barrier.name!r}, the barrier of {method}(), must be an ostinato.Barrier, "
+            f"got {barrier.default!r}"
         )
     return barrier
 
 
 def _reservation(reservation: object, method: str) -> Reservation:
     if not isinstance(reservation, Reservation):
-        raise TypeError(f"{method}() takes an ostinato.Reservation, not {type(reservation).__name__}")
+        raise TypeError(f"reservation of {method}() must be an ostinato.Reservation, got {brief(reservation)}")
     return reservation
 
 

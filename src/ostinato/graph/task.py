@@ -26,6 +26,7 @@ from ostinato.graph.recordable import importable_name, refuse_placeholder
 from ostinato.graph.refusal import PLAIN, holding, is_constant, is_value, opaque_refusal, refusal_of
 from ostinato.graph.stream import stream_parameter
 from ostinato.graph.token import Token
+from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato.graph.calling import Calling
@@ -51,7 +52,7 @@ class Task(PythonTask, Generic[P, R]):
         pure: bool = True,
     ) -> None:
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise TypeError(f"{function!r} does not do its work when called; a task is a plain function")
+            raise TypeError(f"a task must be a plain function, which does its work when called, got {function!r}")
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         signature = signature_of(function)
@@ -349,7 +350,7 @@ def task(
     """
     if function is not None:
         if not callable(function):
-            raise TypeError(f"@task is for functions, not {type(function).__name__}; options are keywords")
+            raise TypeError(f"@task must decorate a function, got {brief(function)}; pass options by keyword")
         return Task(function, name, releases_gil, blocking, launch_only, sys._getframe(1).f_locals, access, pure)
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:

@@ -84,8 +84,11 @@ def _check_shapes(src: Operand, dst: Operand, indices: Operand | None = None, sc
             f"but src is {from_shape} and dst {to_shape}"
         )
     for name, operand in (("indices", indices), ("scatter", scatter)):
-        if operand is not None and (operand.arrays[0].ndim != 1 or operand.arrays[0].dtype.kind not in "iu"):
-            raise GraphError(f"{name}= of copy() is an array of integers in one dimension")
+        given = None if operand is None else operand.arrays[0]
+        if given is not None and (given.ndim != 1 or given.dtype.kind not in "iu"):
+            raise GraphError(
+                f"{name} of copy() must be an array of integers in one dimension, got {given.shape}, {given.dtype}"
+            )
     moved = from_shape[0] if indices is None else indices.arrays[0].shape[0]
     places = to_shape[0] if scatter is None else scatter.arrays[0].shape[0]
     if moved != places:

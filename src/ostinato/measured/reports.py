@@ -39,7 +39,9 @@ class Reports(dict[str, Report]):
         return self.table()
 
     def __missing__(self, label: str) -> Report:
-        raise KeyError(f"{label!r} is no case of these reports; there are {', '.join(map(repr, self)) or 'none'}")
+        raise KeyError(
+            f"the label must be that of a case, got {label!r}; there are {', '.join(map(repr, self)) or 'none'}"
+        )
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Write a picture of what was found: the variants of each case by what they take.

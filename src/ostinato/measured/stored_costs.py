@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ostinato.compile.costs import ESTIMATED, Costed, Costs, Elsewhere, estimate, median_and_spread
 from ostinato.compile.variants import with_variants
+from ostinato.counting import counted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import CPU, Variant, default_variant
 from ostinato.measured.cases.case import for_kind, grouped, key_of, kinds_for
@@ -105,8 +106,8 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     if kept:
         names = ", ".join(dict.fromkeys(ops[index].name for index in kept))
         notes.append(
-            f"{names}: {len(kept)} ops keep the task itself, since the faster variant was not compared with it under "
-            "their strides, overlaps and scalars; graph.tune does that"
+            f"{names}: {counted(len(kept), 'op')} left with the task itself, since the faster variant was not compared "
+            "with it under their strides, overlaps and scalars; graph.tune does that"
         )
     rtol = {index: cases[int(numbers[index])].record.rtol for index in chosen}
     changed = _with_variants(ops, chosen, rtol)

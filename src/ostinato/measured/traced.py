@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ostinato.compile.costs import ESTIMATED, Costed, Costing, Costs, estimate, median_and_spread
 from ostinato.compile.variants import with_variants
+from ostinato.counting import counted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant, variants_of
 
@@ -36,8 +37,8 @@ def costing_of_trace(trace: Trace) -> Costing:
         looks = [(op.name, str(op.call_site)) for op in ops]
         if looks != [(trace.op_names[place], trace.op_sites[place]) for place in traced]:
             raise ValueError(
-                f"costs= is a trace of another graph: of {len(traced)} ops, this one has {len(ops)}, or they "
-                "have other names or were recorded elsewhere"
+                f"costs must be a trace of this graph, of {counted(len(ops), 'op')}, got one of "
+                f"{counted(len(traced), 'op')}, or of ops with other names, or recorded elsewhere"
             )
         chosen = _variants(trace, ops, traced)
         ran = with_variants(ops, chosen, dict.fromkeys(chosen, math.inf))  # a trace does not say what they were held to
@@ -59,7 +60,9 @@ def _variants(trace: Trace, ops: tuple[Op, ...], traced: Sequence[int]) -> dict[
         if label := trace.op_variants[place]:
             variant = next((each for each in variants_of(ops[index].recorded) if each.label == label), None)
             if variant is None:
-                raise ValueError(f"costs= is a trace of {ops[index].name!r} as {label}, a variant that is not declared")
+                raise ValueError(
+                    f"costs must be a trace of variants that are declared, got {ops[index].name!r} as {label}"
+                )
             found[index] = variant
     return found
 

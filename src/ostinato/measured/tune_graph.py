@@ -24,6 +24,7 @@ from ostinato.measured.records.lookup import POLICY, Known
 from ostinato.measured.records.record import Record
 from ostinato.measured.records.unfinished import Keeping
 from ostinato.measured.reports import Reports
+from ostinato.one_line import brief
 from ostinato.tune import worker
 from ostinato.tune.limits import positive
 from ostinato.tune.policy import Budget
@@ -69,7 +70,7 @@ def tune_graph(
         raise TypeError(f"everything must be True or False, got {everything!r}")
     processors = _processors(machine)
     if store is not None and not isinstance(store, str | os.PathLike):
-        raise TypeError(f"store is the path of a file, not {store!r}")
+        raise TypeError(f"store must be the path of a file, got {store!r}")
     limit = _Limit(_budget(budget))
     rtol = _rtol(rtol)
     told = listener(progress)
@@ -255,7 +256,7 @@ def _processors(machine: object) -> list[str]:
     from ostinato.runtime.machine import Machine
 
     if not isinstance(machine, Machine):
-        raise TypeError(f"a graph is tuned for a Machine, not {type(machine).__name__}")
+        raise TypeError(f"machine must be an ostinato.Machine, got {brief(machine)}")
     machine._check_open()
     return [f"cpu:{index}" for index in range(min(len(machine._cpus), count))]
 
@@ -275,14 +276,14 @@ def _budget(budget: Any) -> Budget | None:
     if budget is None or isinstance(budget, Budget):
         return budget
     if isinstance(budget, bool) or not isinstance(budget, Real):
-        raise TypeError(f"budget is a number of seconds or a Budget, not {budget!r}")
+        raise TypeError(f"budget must be a number of seconds or a Budget, got {budget!r}")
     return Budget(seconds=positive("budget", budget))
 
 
 def _rtol(rtol: Any) -> float:
     if isinstance(rtol, bool) or not isinstance(rtol, Real):
-        raise TypeError(f"rtol is a number, not {rtol!r}")
+        raise TypeError(f"rtol must be a number, got {rtol!r}")
     value = float(rtol)
     if not 0 <= value < 1:
-        raise ValueError(f"rtol is at least 0 and less than 1, not {rtol!r}")
+        raise ValueError(f"rtol must be at least 0 and less than 1, got {rtol!r}")
     return value

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ostinato.integers import integer
+from ostinato.one_line import brief
 
 __all__ = ["MOST_STEPS", "NO_PARAMS", "checked_runs", "count", "merged", "stops", "threads_for"]
 
@@ -19,7 +20,7 @@ MOST_STEPS = 2**62  # so that step numbers stay far from the ends of 64 bits
 def checked_runs(runs: str) -> str:
     """Return how runs relate."""
     if runs not in _RUNS:
-        raise ValueError(f"runs= is one of {', '.join(map(repr, _RUNS))}, not {runs!r}")
+        raise ValueError(f"runs must be one of {', '.join(map(repr, _RUNS))}, got {runs!r}")
     return runs
 
 
@@ -35,7 +36,7 @@ def merged(params: Mapping[str, Any], more_params: Mapping[str, Any]) -> Mapping
     if not params:
         return more_params
     if not isinstance(params, Mapping):
-        raise TypeError(f"params= is a mapping from names to values, not {type(params).__name__}")
+        raise TypeError(f"params must be a mapping from names to values, got {brief(params)}")
     if twice := params.keys() & more_params.keys():
         raise TypeError(f"parameter {min(twice)!r} is given twice: in params= and as a keyword")
     return {**params, **more_params}
@@ -53,4 +54,4 @@ def stops(on_error: str) -> bool:
     try:
         return _STOP[on_error]
     except (KeyError, TypeError):
-        raise ValueError(f"on_error= is 'stop' or 'continue', not {on_error!r}") from None
+        raise ValueError(f"on_error must be 'stop' or 'continue', got {on_error!r}") from None

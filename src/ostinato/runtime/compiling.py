@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
+from ostinato.one_line import brief
 from ostinato.runtime.arguments import checked_runs, threads_for
 from ostinato.runtime.costing import CostsArgument, costing_of
 from ostinato.runtime.machine import Machine, default_machine
@@ -28,7 +29,7 @@ def compile_graph(
     if machine is None:
         machine = default_machine()
     if not isinstance(machine, Machine):
-        raise TypeError(f"a graph is compiled for a Machine, not {type(machine).__name__}")
+        raise TypeError(f"machine must be an ostinato.Machine, got {brief(machine)}")
     machine._check_open()
     threads = threads_for(machine._cpus, lanes)
     # As in captures: nearly all that is made stays, so Python's cycle collector would look through it in vain.

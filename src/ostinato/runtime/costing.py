@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from ostinato.compile.costs import Costing, given
+from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato.view.trace import Trace
@@ -49,6 +50,6 @@ def costing_of(costs: CostsArgument) -> Costing:
 
         return costing_of_trace(costs)
     raise TypeError(
-        "costs= is None, the path of a store, a mapping from ops or tasks to seconds, or a Trace, not "
-        f"{type(costs).__name__}"
+        "costs must be None, the path of a store, a mapping from ops or tasks to seconds, or a Trace, "
+        f"got {brief(costs)}"
     )

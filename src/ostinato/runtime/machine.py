@@ -70,7 +70,7 @@ class Machine:
         count = len(cores) if cpus is None else integer("cpus", cpus, 1, max(len(cores), _MOST_THREADS))
         gpus = None if gpus is None else integer("gpus", gpus, 0)
         if init is not None and not callable(init):
-            raise TypeError(f"init= is a function without arguments, not {init!r}")
+            raise TypeError(f"init must be a function without arguments, got {init!r}")
         crowded = count > len(cores)
         self._devices = None if gpus is None else tuple(map(processor_of, _devices(gpus)))
         # All cores but the first are pinned to: there the caller of replay() is at home, whose affinity is its own.
@@ -186,11 +186,11 @@ class Machine:
             of_kind = None if on.startswith("cpu:") else next((p for p in self.processors if p.kind == on), None)
             on = of_kind or self.processor(on)
         if not isinstance(on, Processor):
-            raise TypeError(f"on= is a processor, its name or a kind, not {on!r}")
+            raise TypeError(f"on must be a processor, its name or a kind, got {on!r}")
         if on.device is None and on in self._cpus:
             return self._cpus.index(on)
         if on.device is None or on not in self.processors:
-            raise ValueError(f"{on.name!r} is no processor of this machine")
+            raise ValueError(f"on must be a processor of this machine, got {on.name!r}")
         return on.device
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from ostinato.compile.completions import completions_of
+from ostinato.counting import counted
 from ostinato.graph.body import Inserted
 from ostinato.runtime.record import ready, records_of, start_when_ready
 from ostinato.runtime.totals import By, ProfileTotal, bytes_copied, kind_of, totals
@@ -142,7 +143,7 @@ class Profile(Sequence[ProfileRecord]):
         return [each._replace(nbytes=each.nbytes + self.written_back) for each in summed] if by == "run" else summed
 
     def __repr__(self) -> str:
-        return f"<Profile of {len(self)} records{f', {self.dropped} left out' if self.dropped else ''}>"
+        return f"<Profile of {counted(len(self), 'record')}{f', {self.dropped} left out' if self.dropped else ''}>"
 
     def _record(self, place: int) -> ProfileRecord:
         found = self._found[place]

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
 from ostinato.compile.schedule import schedule
+from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.events import Barrier
 from ostinato.events.event import limit
 from ostinato.graph.body import Arrive, Await
 from ostinato.graph.ring import Ring
 from ostinato.integers import integer, priority_of
+from ostinato.one_line import brief
 from ostinato.runtime import record
 from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, count, merged, stops
 from ostinato.runtime.detached import detached_schedule
@@ -171,7 +173,7 @@ class Program:
         array([8., 8.])
         """
         if not isinstance(ring, Ring):
-            raise TypeError(f"ring must be a ring, as ostinato.ring() makes them, got {type(ring).__name__}")
+            raise TypeError(f"ring must be a ring, as ostinato.ring() makes them, got {brief(ring)}")
         if ring not in self._rings:
             raise ValueError("ring must be one that the program uses; this one is not")
         value = ring.values[self.step % len(ring)]
@@ -578,7 +580,8 @@ class Program:
 
     def __repr__(self) -> str:
         lanes = len(self._scheduled.placement.home)
-        return f"<Program of {len(self._scheduled.ops)} ops on {lanes} lanes{', closed' if self._closed else ''}>"
+        closed = ", closed" if self._closed else ""
+        return f"<Program of {counted(len(self._scheduled.ops), 'op')} on {counted(lanes, 'lane')}{closed}>"
 
     def _number_from(self, step: int) -> bool:
         """Give the next step a number; False if a run is in flight."""

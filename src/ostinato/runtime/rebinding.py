@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array, as_ndarray, memory_of
 from ostinato.graph.op import Op
+from ostinato.one_line import brief
 from ostinato.runtime.memory import Extent, at_address, extent_of
 
 __all__ = ["Rebinding"]
@@ -111,7 +112,7 @@ class Rebinding:
             views = tuple(view for view in captured if meant.holds(view))
             if not views:
                 raise GraphError(
-                    f"rebind: the array of shape {old.shape} and dtype {old.dtype} is not one of the program's"
+                    f"rebind: old must be an array of the program, got one of shape {old.shape} and dtype {old.dtype}"
                 )
             if any(meant.meets(view) for view in captured if view not in views):
                 raise GraphError("rebind: the program uses memory across the bounds of this array; rebind its base")
@@ -151,5 +152,5 @@ class Rebinding:
 def _array(value: object) -> Array:
     array = as_ndarray(value)
     if array is None:
-        raise TypeError(f"rebind: {type(value).__name__} is no array")
+        raise TypeError(f"rebind: old and new must be arrays, got {brief(value)}")
     return array

@@ -13,6 +13,7 @@ import numpy as np
 from ostinato import _core
 from ostinato.compile.simulation import predicted
 from ostinato.compile.wording import duration
+from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.one_line import one_line
 from ostinato.runtime.bits import Bits
@@ -111,7 +112,7 @@ class Retuning:
     why: str
 
     def __str__(self) -> str:
-        lines = [f"retuned over {self.steps} steps: kept the {self.kept} schedule; {self.why}"]
+        lines = [f"retuned over {counted(self.steps, 'step')}: kept the {self.kept} schedule; {self.why}"]
         if self.before is not None and self.after is not None:
             lines.append(f"a step took {self.before}")
             if self.kept == "new":
@@ -119,7 +120,7 @@ class Retuning:
         for change in self.changed[:_SHOWN]:
             lines.append(f"  {change.name}: {duration(change.before)} was assumed, {duration(change.after)} measured")
         if len(self.changed) > _SHOWN:
-            lines.append(f"  and {len(self.changed) - _SHOWN} more ops")
+            lines.append(f"  and {counted(len(self.changed) - _SHOWN, 'more op')}")
         return "\n".join(map(one_line, lines))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, cast
 
+from ostinato.counting import counted
 from ostinato.events import Event
 from ostinato.events.awaiting import awaited
 from ostinato.events.event import limit
@@ -143,7 +144,7 @@ class Run:
     def add_done_callback(self, fn: Callable[[Run], object]) -> None:
         """Call ``fn(run)`` when the run has ended: on a thread of the machine's own, or at once if it has."""
         if not callable(fn):
-            raise TypeError(f"a callback is called with the run, but {fn!r} cannot be called")
+            raise TypeError(f"a callback must be callable with the run, got {fn!r}")
         with self._lock:
             if self._callbacks is not None:
                 self._callbacks.append(fn)
@@ -210,11 +211,11 @@ class Run:
 
     def __repr__(self) -> str:
         state = "ended" if self.done() else "running" if self.running() else "submitted"
-        return f"<Run {state}, {self.steps_done} steps done>"
+        return f"<Run {state}, {counted(self.steps_done, 'step')} done>"
 
     def _wait(self, timeout: float | None) -> int | BaseException:
         if not self._core.wait(limit(timeout)):
-            raise TimeoutError(f"the run has not ended in {timeout} s; it has done {self.steps_done} steps")
+            raise TimeoutError(f"the run has not ended in {timeout} s; it has done {counted(self.steps_done, 'step')}")
         end = self._ended()
         self._core.retrieve()
         return end

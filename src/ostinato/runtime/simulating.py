@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.compile.machine_model import MachineModel
 from ostinato.compile.simulation import Prediction, simulate
+from ostinato.one_line import brief
 from ostinato.runtime.machine_costs import measured
 
 if TYPE_CHECKING:
@@ -23,5 +24,5 @@ def simulated(scheduled: Scheduled, model: MachineModel | None, processors: int,
         The model is none, or the copies cannot share the machine evenly.
     """
     if model is not None and not isinstance(model, MachineModel):
-        raise TypeError(f"machine_model= is an ostinato.MachineModel, not {type(model).__name__}")
+        raise TypeError(f"machine_model must be an ostinato.MachineModel, got {brief(model)}")
     return simulate(scheduled, measured(processors) if model is None else model, copies=copies)

@@ -175,7 +175,7 @@ def spawn(
 ) -> SpawnedRun:
     """Spawn a task; see `Machine.spawn`."""
     if not isinstance(task, Recordable):
-        raise TypeError(f"what is spawned is a task: decorate the function with @ostinato.task; this is {task!r}")
+        raise TypeError(f"task must be a task, got {task!r}: decorate the function with @ostinato.task")
     for value in args:
         refuse_placeholder(value, task.name)
     if isinstance(task, Task):  # raises what a call with these arguments would

@@ -93,7 +93,7 @@ def barriers_of(lowered: Lowered, given: Mapping[str, Any]) -> tuple[_core.Barri
     barriers = [param.value_in(given) for param in lowered.barriers]
     for param, barrier in zip(lowered.barriers, barriers, strict=True):
         if not isinstance(barrier, Barrier):
-            raise TypeError(f"parameter {param.name!r} is a barrier, not {barrier!r}")
+            raise TypeError(f"parameter {param.name!r} must be an ostinato.Barrier, got {barrier!r}")
     return tuple(barrier._core for barrier in barriers)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compile.lower_scheduled import lower_scheduled
+from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, shown
@@ -139,7 +140,9 @@ def compare(
                 "that these use, or that what they depend on uses, is not declared, or changes from run to run"
             )
     if steps != wanted_steps:
-        raise ContractError(f"the replay ended after {steps} steps, sequential execution after {wanted_steps}")
+        raise ContractError(
+            f"the replay ended after {counted(steps, 'step')}, sequential execution after {wanted_steps}"
+        )
 
 
 def _restore(originals: Sequence[Allocation], saved: MemoryCopy) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.counting import counted
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.op import Op, shown
@@ -64,8 +65,8 @@ def verify_function(
         _check_kept(title, each, before, after_function, after_ops)
     if called != done:
         raise ContractError(
-            f"the program ends after {done} steps, but {title}() called eagerly after {called}: until() depends on "
-            "something that was recorded once"
+            f"the program ends after {counted(done, 'step')}, but {title}() called eagerly after {called}: "
+            "until() depends on something that was recorded once"
         )
     return outside
 

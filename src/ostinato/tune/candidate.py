@@ -141,7 +141,9 @@ class Candidate:
         configuration = _configuration(config)
         for keyword, function in (("prepared", prepare), ("inputs", setup)):
             if function is not None and keyword in configuration:
-                raise ValueError(f"config holds {keyword!r}, a keyword that the factory gets from {function!r}")
+                raise ValueError(
+                    f"config must not hold {keyword!r}, which the factory gets from another function, got {function!r}"
+                )
         return Call(
             config=configuration,
             factory=importable_name("factory", factory),
@@ -271,7 +273,7 @@ def _filled_in_braces(word: str, values: Mapping[str, Any]) -> str:
         if dollar:
             return found[0]  # a variable of the shell's
         raise ValueError(
-            f"{{{name}}} in {word!r} is no name of the configuration, which has {sorted(values)}; write {{{{{name}}}}} "
+            f"{{{name}}} in {word!r} must be a name in the configuration, {sorted(values)}; write {{{{{name}}}}} "
             "for braces around a word"
         )
 
@@ -282,13 +284,13 @@ def _text(what: str, value: object) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if not isinstance(value, str):
-        raise TypeError(f"{what} holds {value!r}, which is no str")
+        raise TypeError(f"{what} must hold str only, got {value!r}")
     if "\0" in value:
-        raise ValueError(f"{what} holds {value!r}, with a null character")
+        raise ValueError(f"{what} must not hold null characters, got {value!r}")
     try:
         os.fsencode(value)
     except UnicodeEncodeError:
-        raise ValueError(f"{what} holds {value!r}, which no system call can be given") from None
+        raise ValueError(f"{what} must be text that can be encoded for the system, got {value!r}") from None
     return value
 
 
@@ -296,13 +298,13 @@ def _configuration(config: Mapping[str, Any] | None) -> dict[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, Mapping):
-        raise TypeError(f"config is a mapping of names to values, not {config!r}")
+        raise TypeError(f"config must be a mapping of names to values, got {config!r}")
     return dict(plain(config, "config"))
 
 
 def _words(what: str, words: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     if isinstance(words, str | bytes) or not isinstance(words, Sequence):
-        raise TypeError(f"{what} is a list of the program and its arguments, not {words!r}; no shell splits it")
+        raise TypeError(f"{what} must be a list of the program and its arguments, got {words!r}; no shell splits it")
     if not words:
         raise ValueError(f"{what} is empty")
     return tuple(_text(what, word) for word in words)
@@ -312,10 +314,10 @@ def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
     if env is None:
         return {}
     if not isinstance(env, Mapping):
-        raise TypeError(f"env is a mapping of names to values, not {env!r}")
+        raise TypeError(f"env must be a mapping of names to values, got {env!r}")
     for name, value in env.items():
         if not _text("env", name) or "=" in name:
-            raise ValueError(f"env holds the name {name!r}, which no environment can")
+            raise ValueError(f"the names in env must be names of environment variables, got {name!r}")
         _text(f"env[{name!r}]", value)
     return dict(env)
 
@@ -324,16 +326,16 @@ def importable_name(what: str, function: str | Callable[..., Any]) -> str:
     if isinstance(function, str):
         name = function
         if not _FACTORY.fullmatch(name):
-            raise ValueError(f'{what} is "package.module:function", not {name!r}')
+            raise ValueError(f'{what} must be "package.module:function", got {name!r}')
     elif callable(function):
         module, qualified = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
         name = f"{module}:{qualified}"
         if module != "__main__" and not _found(function, module, qualified):
             raise ValueError(
-                f"{what} {function!r} cannot be imported by a worker: define it at the top level of a module"
+                f"{what} must be a function at the top level of a module, for workers to import it, got {function!r}"
             )
     else:
-        raise TypeError(f'{what} is "package.module:function" or a function, not {function!r}')
+        raise TypeError(f'{what} must be "package.module:function" or a function, got {function!r}')
     if name.startswith("__main__:"):
         raise ValueError(
             f"{what} {name!r} is defined in __main__, which a worker process cannot import without running your script "

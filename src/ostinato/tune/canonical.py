@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ostinato.one_line import brief
+
 __all__ = ["canonical", "digest", "hashed", "plain"]
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -37,12 +39,14 @@ def _plain(value: object, what: str) -> Any:
         return int.__index__(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{what} is {value!r}, which JSON has no form for; say None, or a word of your own")
+            raise ValueError(
+                f"{what} must be a value that JSON has a form for, got {value!r}; say None, or a word of your own"
+            )
         return float.__float__(value)
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise TypeError(f"{what}: the name {key!r} is no str")
+                raise TypeError(f"{what}: names must be str, got {key!r}")
         return {str.__str__(key): _plain(item, f"{what}[{key!r}]") for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return [_plain(item, f"{what}[{index}]") for index, item in enumerate(value)]
@@ -50,8 +54,8 @@ def _plain(value: object, what: str) -> Any:
     if scalar is not None and getattr(value, "shape", None) == ():
         return _plain(scalar(), what)
     raise TypeError(
-        f"{what} is a {type(value).__name__}; configurations and keys hold None, bool, int, float, str, lists and "
-        "dicts, so that they mean the same in every process"
+        f"{what} must be None, a bool, int, float, str, list or dict, got {brief(value)}: configurations and keys "
+        "must mean the same in every process"
     )
 
 

@@ -47,7 +47,7 @@ def checked(candidate: object) -> Candidate:
         If it is none.
     """
     if not isinstance(candidate, Candidate):
-        raise TypeError(f"candidates are Candidate.command(...) or Candidate.call(...), not {candidate!r}")
+        raise TypeError(f"candidates must be Candidate.command(...) or Candidate.call(...), got {candidate!r}")
     return candidate
 
 
@@ -64,10 +64,10 @@ def offers(candidates: Iterable[Candidate] | Strategy, default: Candidate | None
     if isinstance(candidates, Strategy):
         return candidates
     if isinstance(candidates, str | bytes | Candidate) or not isinstance(candidates, Iterable):
-        raise TypeError(f"candidates are several, or a strategy, not {candidates!r}")
+        raise TypeError(f"candidates must be several, or a strategy, got {candidates!r}")
     if isinstance(candidates, Sized):
         listed = list(map(checked, candidates))
         if default is not None and default not in listed:
-            raise ValueError(f"default {default!r} is not one of the candidates")
+            raise ValueError(f"default must be one of the candidates, got {default!r}")
         candidates = listed
     return Offered(candidates)

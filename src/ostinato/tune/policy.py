@@ -45,7 +45,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.cache not in ("cold", "warm"):
-            raise ValueError(f'cache is "cold" or "warm", not {self.cache!r}')
+            raise ValueError(f'cache must be "cold" or "warm", got {self.cache!r}')
         object.__setattr__(self, "rel_ci", positive("rel_ci", self.rel_ci))
         object.__setattr__(self, "min_samples", whole("min_samples", self.min_samples))
         object.__setattr__(self, "max_seconds", positive("max_seconds", self.max_seconds))

@@ -51,12 +51,12 @@ class Space:
         self.parameters: dict[str, tuple[Any, ...]] = {}  # what `repr` shows where this fails
         self._constraints: tuple[_Constraint, ...] = ()
         if not isinstance(parameters, Mapping):
-            raise TypeError(f"a space is made from a mapping of names to values, not {parameters!r}")
+            raise TypeError(f"a space must be made from a mapping of names to values, got {parameters!r}")
         self.parameters = {name: _values(name, values) for name, values in parameters.items()}
         constraints = () if where is None else (where,) if callable(where) else tuple(where)
         for constraint in constraints:
             if not callable(constraint):
-                raise TypeError(f"where is a function of a configuration, or a list of such, not {constraint!r}")
+                raise TypeError(f"where must be a function of a configuration, or a list of them, got {constraint!r}")
         self._constraints = constraints
         self._texts = {name: frozenset(map(canonical, values)) for name, values in self.parameters.items()}
         # Lists and dicts are handed out as copies, so that nobody changes the space.
@@ -130,16 +130,16 @@ class Space:
 
 def _values(name: object, values: Iterable[Any]) -> tuple[Any, ...]:
     if not isinstance(name, str):
-        raise TypeError(f"the name of a parameter is a str, not {name!r}")
+        raise TypeError(f"the name of a parameter must be a str, got {name!r}")
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"the values of {name!r} are a list, not {values!r}")
+        raise TypeError(f"the values of {name!r} must be a list, got {values!r}")
     found = tuple(plain(value, f"a value of {name!r}") for value in values)
     if not found:
-        raise ValueError(f"{name!r} has no values")
+        raise ValueError(f"{name!r} must have at least one value")
     texts = set()
     for value in found:
         text = canonical(value)
         if text in texts:
-            raise ValueError(f"{name!r} has the value {value!r} twice")
+            raise ValueError(f"the values of {name!r} must differ, got {value!r} twice")
         texts.add(text)
     return found

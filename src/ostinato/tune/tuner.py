@@ -109,11 +109,11 @@ class Tuner:
     ) -> None:
         self._timeout = positive("timeout", timeout)
         if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int)):
-            raise TypeError(f"memory is a number of bytes, not {memory!r}")
+            raise TypeError(f"memory must be a number of bytes, got {memory!r}")
         if memory is not None and memory < 1:
-            raise ValueError(f"memory is a positive number of bytes, not {memory}")
+            raise ValueError(f"memory must be positive, got {memory}")
         if policy is not None and not isinstance(policy, Policy):
-            raise TypeError(f"policy is a Policy, not {policy!r}")
+            raise TypeError(f"policy must be a Policy, got {policy!r}")
         allow = allowed_names(env_allow)
         self._memory = memory
         self._policy = policy or Policy()
@@ -182,18 +182,18 @@ class Tuner:
         """
         self._check()
         if not isinstance(op, str):
-            raise TypeError(f"op is a str, not {op!r}")
+            raise TypeError(f"op must be a str, got {op!r}")
         if not op:
-            raise ValueError("op is empty")
+            raise ValueError("op must not be empty")
         problem = plain({} if key is None else key, "key")
         if not isinstance(problem, dict):
-            raise TypeError(f"key is a mapping of names to values, not {key!r}")
+            raise TypeError(f"key must be a mapping of names to values, got {key!r}")
         if isinstance(budget, int | float) and not isinstance(budget, bool):
             budget = Budget(seconds=budget)
         if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(f"budget is a number of seconds or a Budget, not {budget!r}")
+            raise TypeError(f"budget must be a number of seconds or a Budget, got {budget!r}")
         if default is not None and not isinstance(default, Candidate):
-            raise TypeError(f"default is a Candidate, not {default!r}")
+            raise TypeError(f"default must be a Candidate, got {default!r}")
         check = None if verify is None else importable_name("verify", verify)
         strategy = offers(candidates, default)
         path = None if data is None else os.fspath(data)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ostinato.one_line import one_line
 
-__all__ = ["counted", "duration", "setting", "settings"]
+__all__ = ["duration", "setting", "settings"]
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 
@@ -42,12 +42,3 @@ def setting(value: object) -> str:
     if isinstance(value, str) and value:
         return one_line(value)
     return one_line(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number of things.
-
-    >>> counted(1, "candidate"), counted(2500, "candidate")
-    ('1 candidate', '2500 candidates')
-    """
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -13,11 +13,12 @@ from ostinato.compile.edges import Edges
 from ostinato.compile.schedule import Scheduled
 from ostinato.compile.staging import Staged
 from ostinato.compile.wording import duration
+from ostinato.counting import counted
 from ostinato.graph.body import Until
 from ostinato.one_line import one_line
 from ostinato.view.explain_captures import Stretch, captures
 from ostinato.view.explain_copies import copies
-from ostinato.view.listing import counted, listed, more
+from ostinato.view.listing import listed, more
 
 __all__ = ["explain"]
 
@@ -163,7 +164,7 @@ def _dependences(scheduled: Scheduled) -> list[str]:
         where = ("within a step", "on the step before")[distance] if distance < 2 else f"on {distance} steps before"
         lines.append(f"  {count} {where}")
     if len(scheduled.lane_ops) > 1:
-        lines.append(f"  besides, no lane gets {scheduled.core.window} steps ahead of another")
+        lines.append(f"  also, no lane gets {scheduled.core.window} steps ahead of another")
     return lines
 
 

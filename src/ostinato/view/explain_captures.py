@@ -6,10 +6,11 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ostinato.counting import counted
 from ostinato.graph.body import PythonCall
 from ostinato.graph.op import Op, shown
 from ostinato.graph.param import STEP
-from ostinato.view.listing import counted, listed, more
+from ostinato.view.listing import listed, more
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -84,8 +85,8 @@ def captures(ops: Sequence[Op], stretches: Iterable[Stretch]) -> list[str]:
 
 
 def _issued(stretch: Stretch, ops: Sequence[Op]) -> str:
-    anew = stretch.times - stretch.phases
-    changed = f", {counted(anew, 'time')} anew for other parameters" if anew > 0 else ""
+    again = stretch.times - stretch.phases
+    changed = f", {counted(again, 'time')} again for other parameters" if again > 0 else ""
     as_one = " as one" * (len(stretch.ops) > 1)
     return f"{stretch.device}: {counted(len(stretch.ops), 'op')} captured{as_one}{changed}: {_listed(stretch.ops, ops)}"
 

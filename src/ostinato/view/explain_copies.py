@@ -40,8 +40,8 @@ def copies(staged: Staged) -> list[str]:
         return ["Copies between memories: none"]
     moved = size(sum(copy.later for copy in told))
     once = sum(copy.first for copy in told)
-    besides = f", and {size(once)} once a run" if once else ""
-    return [f"Copies between memories: {moved} a step{besides}", *lines]
+    per_run = f", and {size(once)} once a run" if once else ""
+    return [f"Copies between memories: {moved} a step{per_run}", *lines]
 
 
 class _Copy:

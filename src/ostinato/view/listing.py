@@ -1,25 +1,15 @@
-"""Numbers of things and lists of names, for texts."""
+"""Lists of names, for texts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-__all__ = ["counted", "listed", "more"]
+from ostinato.counting import counted
+
+__all__ = ["listed", "more"]
 
 _MOST_NAMES = 6
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number of things.
-
-    Examples
-    --------
-    >>> counted(1, "op"), counted(2, "publish")
-    ('1 op', '2 publishes')
-    """
-    plural = "es" if what.endswith("sh") else "s"
-    return f"{number} {what}{plural * (number != 1)}"
 
 
 def more(number: int, what: str) -> Sequence[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.counting import counted
 from ostinato.one_line import one_line
 from ostinato.view.files import replacing
 from ostinato.view.trace import begins
@@ -134,7 +135,7 @@ def _bars(
     origin, own_span = begins(records).min(), _span(records)
     scale, unit = next((entry for entry in UNITS if span >= entry[0]), UNITS[-1])
     all_rows = len(_rows(trace, records))
-    left_out = f", the first {len(rows)} threads of {all_rows}" if len(rows) < all_rows else ""
+    left_out = f", {len(rows)} of {counted(all_rows, 'thread')}" if len(rows) < all_rows else ""
     row = _row_of(trace, records, rows)
     records, row = records[row >= 0], row[row >= 0]
     left = (records["start"] - origin) / scale

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.counting import counted
 from ostinato.integers import integer
 from ostinato.view.files import replacing
 
@@ -68,9 +69,9 @@ class Trace:
     def __repr__(self) -> str:
         steps, rows = len(np.unique(self.records["step"])), np.unique(self.records["thread"]).tolist()
         devices = [self.devices[row] for row in rows if row in self.devices]
-        where = ", ".join([f"{len(rows) - len(devices)} threads", *devices])
+        where = ", ".join([counted(len(rows) - len(devices), "thread"), *devices])
         dropped = f", {self.dropped} dropped" if self.dropped else ""
-        return f"<Trace: {len(self)} records of {steps} steps on {where}{dropped}>"
+        return f"<Trace: {counted(len(self), 'record')} of {counted(steps, 'step')} on {where}{dropped}>"
 
     def busy(self) -> dict[str, float]:
         """Return for how many seconds each thread, and each device, was at work, by its name.

@@ -11,9 +11,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ostinato.counting import counted
 from ostinato.one_line import one_line
 from ostinato.tune.progress import Progress
-from ostinato.tune.wording import counted, duration, settings
+from ostinato.tune.wording import duration, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.candidate import Candidate

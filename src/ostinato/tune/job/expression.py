@@ -26,7 +26,7 @@ def _checked(sign: str, apply: Callable[[Any, Any], Any], bits: Callable[[int, i
     def checked(one: Any, other: Any) -> Any:
         if not isinstance(one, int | float | complex) or not isinstance(other, int | float | complex):
             kinds = f"{type(one).__name__} and {type(other).__name__}"
-            raise TypeError(f"in a constraint, {sign} takes two numbers, got {kinds}")
+            raise TypeError(f"in a constraint, {sign} must have two numbers, got {kinds}")
         if isinstance(one, int) and isinstance(other, int) and bits(one, other) > _LONGEST:
             raise OverflowError(f"{_shown(one)} {sign} {_shown(other)} is a number of more than {_LONGEST} bits")
         return apply(one, other)
@@ -93,7 +93,7 @@ def constraint(text: str, names: Collection[str]) -> Callable[[Mapping[str, Any]
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise ValueError(f"{text!r} is no expression: {error}") from None
+        raise ValueError(f"a constraint must be an expression, got {text!r}: {error}") from None
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if not isinstance(node, _NODES):
@@ -103,7 +103,9 @@ def constraint(text: str, names: Collection[str]) -> Callable[[Mapping[str, Any]
         ):
             raise ValueError(f"{text!r}: functions in a constraint are {', '.join(_FUNCTIONS)}")
         if isinstance(node, ast.Name) and id(node) not in called and node.id not in names:
-            raise ValueError(f"{text!r}: {node.id!r} is no parameter; there are {', '.join(names)}")
+            raise ValueError(
+                f"{text!r}: names in a constraint must be parameters ({', '.join(names)}), got {node.id!r}"
+            )
     try:
         _check(tree)
         code = compile(tree, "<constraint>", "eval")

@@ -172,14 +172,14 @@ class _Table:
             return default
         value = self._values.pop(key)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.wrong(key, f"is {described}, not {value!r}")
+            raise self.wrong(key, f"must be {described}, got {value!r}")
         return value
 
     def words(self, key: str, default: Any = ...) -> Any:
         """Return a list of str."""
         found = self.take(key, list, "a list of strings", default)
         if isinstance(found, list) and not all(isinstance(word, str) for word in found):
-            raise self.wrong(key, f"is a list of strings, not {found!r}")
+            raise self.wrong(key, f"must be a list of strings, got {found!r}")
         return found
 
     def table(self, key: str) -> _Table:
@@ -275,7 +275,7 @@ def _values(value: Any) -> list[Any]:
             if ends[0] in found and ends[1] in found:
                 return [power for power in found if power >= ends[0]]
     raise ValueError(
-        "has the values [a, b, ...], { range = [start, stop, step] } or { powers = [8, 64] } (of two), not "
+        "must have the values [a, b, ...], { range = [start, stop, step] } or { powers = [8, 64] } (of two), got "
         f"{value!r}"
     )
 
@@ -332,7 +332,7 @@ def _strategy(
         if trials is None:
             raise top.wrong("trials", 'is missing: how many candidates strategy = "optuna" tries')
         return lambda: Optuna(space, make, trials, seed=seed)
-    raise top.wrong("strategy", f'is "exhaustive", "random" or "optuna", not {strategy!r}')
+    raise top.wrong("strategy", f'must be "exhaustive", "random" or "optuna", got {strategy!r}')
 
 
 def _default(top: _Table, space: Space, make: Callable[[dict[str, Any]], Candidate]) -> Candidate | None:
@@ -340,7 +340,7 @@ def _default(top: _Table, space: Space, make: Callable[[dict[str, Any]], Candida
     if config is None:
         return None
     if config not in space:
-        raise top.wrong("default", f"{config} is no configuration of [space]")
+        raise top.wrong("default", f"must be a configuration of [space], got {config}")
     return make({name: config[name] for name in space.parameters})
 
 
@@ -356,8 +356,8 @@ def _bytes(size: int | str) -> int:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
         unit = _BYTES.get(found[2]) if found else None
         if found is None or unit is None:
-            raise ValueError(f'is a number of bytes, such as 2147483648 or "2 GiB", not {size!r}')
+            raise ValueError(f'must be a number of bytes, as 2147483648 or "2 GiB", got {size!r}')
         size = int(float(found[1]) * unit)
     if size < 1:
-        raise ValueError(f"is at least 1 byte, not {size}")
+        raise ValueError(f"must be at least 1 byte, got {size}")
     return size

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ostinato.cores import usable_cores
+from ostinato.counting import counted
 from ostinato.errors import DeviceError
 from ostinato.tune.lease.device import Device
 
@@ -47,13 +48,13 @@ def cpu_device(name: str) -> Device:
         match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
-            raise ValueError(f"{name!r}: cores are cpu:0, cpu:0-3 or cpu:0,2")
+            raise ValueError(f"cores must be written as cpu:0, cpu:0-3 or cpu:0,2, got {name!r}")
         if last >= len(usable):
             names = "cpu:0 only" if len(usable) == 1 else f"cpu:0 to cpu:{len(usable) - 1}"
             raise DeviceError(f"{name!r}: there is no cpu:{last}; the cores that this process may use are {names}")
         indices += range(first, last + 1)
     if len(set(indices)) < len(indices):
-        raise ValueError(f"{name!r} names a core twice")
+        raise ValueError(f"a core must be named once, got {name!r}")
     return _device(name, [usable[index] for index in sorted(indices)])
 
 
@@ -72,7 +73,7 @@ def _model(cores: Iterable[int]) -> str:
     models = _models(CPUINFO, SYSTEM_DEVICES)
     found = [models.get(core, platform.machine()) for core in cores]
     text = " and ".join(sorted(set(found)))
-    return text if len(found) == 1 else f"{text}, {len(found)} cores"
+    return text if len(found) == 1 else f"{text}, {counted(len(found), 'core')}"
 
 
 @lru_cache

@@ -45,11 +45,11 @@ class Simulation:
         for name in ("latency", "noise", "drift"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
-                raise ValueError(f"{name} is finite and not negative, not {value!r}")
+                raise ValueError(f"{name} must be finite and not negative, got {value!r}")
         for name in ("crash", "hang"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
-                raise ValueError(f"{name} is a probability, from 0 to 1, not {value!r}")
+                raise ValueError(f"{name} must be a probability, from 0 to 1, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

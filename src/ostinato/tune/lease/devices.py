@@ -54,15 +54,15 @@ def devices(names: str | Sequence[str]) -> tuple[Device, ...]:
     ['sim:a?latency=0.01', 'sim:b']
     """
     if not isinstance(names, Iterable):
-        raise TypeError(f"devices are named by str, such as 'cpu:0', not {names!r}")
+        raise TypeError(f"devices must be named by str, as 'cpu:0', got {names!r}")
     # A comma within a name is followed by a number, one between names by a kind.
     listed = re.split(r"\s*,\s*(?=[A-Za-z])", names.strip()) if isinstance(names, str) else list(names)
     for name in listed:
         if not isinstance(name, str):
-            raise TypeError(f"devices are named by str, not {name!r}")
+            raise TypeError(f"devices must be named by str, got {name!r}")
     found = [device for name in listed for device in _named(name)]
     if not found:
-        raise ValueError("no device is named")
+        raise ValueError("at least one device must be named")
     owners: dict[str, Device] = {}
     for device in found:
         for identity in device.identities:
@@ -79,7 +79,7 @@ def _named(name: str) -> list[Device]:
     kind, colon, _ = name.partition(":")
     if kind not in _KINDS or not colon:
         raise ValueError(
-            f"{name!r} is no device: they are cpu:0, cpu:0-3, cpu:0,2, cuda:0, cuda:GPU-..., cuda:MIG-..., hip:0, "
-            "hip:GPU-..., opencl:0, sim:NAME and all"
+            "a device must be cpu:0, cpu:0-3, cpu:0,2, cuda:0, cuda:GPU-..., cuda:MIG-..., hip:0, "
+            f"hip:GPU-..., opencl:0, sim:NAME or all, got {name!r}"
         )
     return [_KINDS[kind](name)]

@@ -83,7 +83,7 @@ def pick(name: str, visible: Sequence[Gpu], nothing: str) -> Gpu:
     elif re.fullmatch(r"(GPU|MIG)-[\w/-]*", text, re.ASCII):
         found = [gpu for gpu in visible if gpu.uuid.startswith(text)]
     else:
-        raise ValueError(f"{name!r}: GPUs are {kind}:INDEX or {kind}:GPU-..., with the beginning of a UUID")
+        raise ValueError(f"a GPU must be {kind}:INDEX or {kind}:GPU-..., with the beginning of a UUID, got {name!r}")
     if len(found) == 1:
         return found[0]
     there = ", ".join(f"{kind}:{index} ({gpu.model}, {gpu.uuid or 'no UUID'})" for index, gpu in enumerate(visible))

@@ -42,7 +42,7 @@ def opencl_device(name: str) -> Device:
     """
     match = re.fullmatch(r"opencl:([0-9]{1,9})", name)
     if match is None:
-        raise ValueError(f"{name!r}: OpenCL devices are opencl:INDEX")
+        raise ValueError(f"an OpenCL device must be opencl:INDEX, got {name!r}")
     found, index = opencl_devices(), int(match[1])
     if index >= len(found):
         there = ", ".join(f"{device.name} ({device.model})" for device in found)

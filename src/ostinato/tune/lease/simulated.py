@@ -32,18 +32,22 @@ def simulated_device(name: str) -> Device:
     """
     identity, question, declared = name.partition("?")
     if not re.fullmatch(r"sim:[A-Za-z0-9_.-]+", identity):
-        raise ValueError(f"{name!r}: a simulated device is sim:NAME, of letters, digits, dots, dashes and underscores")
+        raise ValueError(
+            f"a simulated device must be sim:NAME, of letters, digits, dots, dashes and underscores, got {name!r}"
+        )
     values: dict[str, float] = {}
     for parameter in declared.split("&") if question else ():
         key, _, value = parameter.partition("=")
         if key not in _PARAMETERS:
-            raise ValueError(f"{name!r}: a simulated device has no parameter {key!r}, but {', '.join(_PARAMETERS)}")
+            raise ValueError(
+                f"{name!r}: a parameter of a simulated device must be one of {', '.join(_PARAMETERS)}, got {key!r}"
+            )
         if key in values:
-            raise ValueError(f"{name!r} says {key} twice")
+            raise ValueError(f"{name!r}: each parameter must be given once, got {key} twice")
         try:
             values[key] = float(value)
         except ValueError:
-            raise ValueError(f"{name!r}: {key} is a number, not {value!r}") from None
+            raise ValueError(f"{name!r}: {key} must be a number, got {value!r}") from None
     try:
         simulation = Simulation(**values)
     except ValueError as error:

@@ -230,13 +230,13 @@ class Reaper:
         if self._lost or self._socket.fileno() < 0:
             raise RuntimeError("the reaper is closed or was lost")
         if not argv:
-            raise ValueError("argv is empty: it needs a program at least")
+            raise ValueError("argv must hold a program at least")
         for name, limit in (("seconds", seconds), ("memory", memory)):
             if limit is not None and not limit > 0:
-                raise ValueError(f"{name} is positive, or None for no limit, not {limit!r}")
+                raise ValueError(f"{name} must be positive, or None for no limit, got {limit!r}")
         targets = fds or {}
         if len(targets) > _MOST_DESCRIPTORS:
-            raise ValueError(f"a command gets at most {_MOST_DESCRIPTORS} descriptors, not {len(targets)}")
+            raise ValueError(f"a command must have at most {_MOST_DESCRIPTORS} descriptors, got {len(targets)}")
         nanoseconds = 0 if seconds is None else min(max(1, int(min(seconds, 1e9) * 1e9)), 2**62)
         header = _SPAWN_HEADER.pack(_SPAWN, len(argv), len(env), len(targets), nanoseconds, min(memory or 0, 2**63))
         # A memory file, because arguments and environment may be longer than a message.
@@ -413,7 +413,7 @@ def _core_mask(cores: frozenset[int] | None) -> bytes:
     if cores is None:
         return b""
     if not cores:
-        raise ValueError("cores is empty: a command needs one at least, or None for no binding")
+        raise ValueError("cores must hold one core at least, or be None for no binding")
     mask = sum(1 << core for core in cores)
     return mask.to_bytes(-(-mask.bit_length() // 64) * 8, "little")
 
@@ -422,12 +422,12 @@ def _words(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> byte
     words = [os.fsencode(word) for word in argv]
     for name, value in env.items():
         if not name or "=" in name:
-            raise ValueError(f"not a name of an environment variable: {name!r}")
+            raise ValueError(f"env must hold names of environment variables, got {name!r}")
         words.append(os.fsencode(name) + b"=" + os.fsencode(value))
     words.append(_directory(cwd))
     for word in words:
         if b"\0" in word:
-            raise ValueError(f"a zero byte in {word!r}: a process cannot be given it")
+            raise ValueError(f"the words of a command must not hold null characters, got {word!r}")
     return b"\0".join(words) + b"\0"
 
 

@@ -58,9 +58,9 @@ class Backlog:
 
     def __init__(self, devices: Sequence[str | int] | None, timeout: float) -> None:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-            raise TypeError(f"timeout is a number of seconds, not {timeout!r}")
+            raise TypeError(f"timeout must be a number of seconds, got {timeout!r}")
         if not 0 < timeout < math.inf:
-            raise ValueError(f"timeout is positive and finite, not {timeout!r}")
+            raise ValueError(f"timeout must be positive and finite, got {timeout!r}")
         self._timeout = float(timeout)
         self._queue = CommandQueue(mask(None if devices is None else list(devices)))
         self._entries: deque[_Entry] = deque()
@@ -142,14 +142,14 @@ def words(command: Command) -> list[str]:
     if isinstance(command, str | os.PathLike):
         command = [command]
     if not isinstance(command, Sequence):
-        raise TypeError(f"a command is the path of a program, or a list of it and its arguments, not {command!r}")
+        raise TypeError(f"a command must be the path of a program, or a list of it and its arguments, got {command!r}")
     words = []
     for word in command:
         if not isinstance(word, str | os.PathLike):
-            raise TypeError(f"the command {command!r} holds {word!r}, which is no str")
+            raise TypeError(f"the words of a command must be str, got {word!r} in {command!r}")
         words.append(os.fspath(word))
     if not words or not words[0]:
-        raise ValueError(f"the command {command!r} has no program")
+        raise ValueError(f"a command must begin with a program, got {command!r}")
     if any("\0" in word for word in words):
-        raise ValueError(f"the command {command!r} holds a null character")
+        raise ValueError(f"a command must not hold null characters, got {command!r}")
     return words

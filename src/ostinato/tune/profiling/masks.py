@@ -37,7 +37,7 @@ def mask(ids: Sequence[int | str] | None = None) -> tuple[Device, ...]:
     ['cuda:0', 'cuda:1']
     """
     if isinstance(ids, str):
-        raise TypeError(f"ids is a list, not {ids!r}")
+        raise TypeError(f"ids must be a list, got {ids!r}")
     kind, variable, allowed, gpus = _parent()
     names = [_id(value) for value in ids or ()]
     if not names:
@@ -52,7 +52,7 @@ def mask(ids: Sequence[int | str] | None = None) -> tuple[Device, ...]:
         device = _device(kind, variable, name, gpu)
         other = devices.setdefault(device.identities[0], device)
         if other is not device:
-            raise ValueError(f"a GPU is there twice: {name!r} and {other.environment[variable]!r}")
+            raise ValueError(f"a GPU must be named once, got {name!r} and {other.environment[variable]!r}")
     return tuple(devices.values())
 
 
@@ -94,8 +94,8 @@ def _device(kind: str, variable: str, name: str, gpu: Gpu | None) -> Device:
 
 def _id(value: int | str) -> str:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f"a GPU's id is an index or a UUID, not {value!r}")
+        raise TypeError(f"a GPU's id must be an index or a UUID, got {value!r}")
     text = str(value)
     if not text or text != text.strip() or not text.isprintable() or "," in text or text.startswith("-"):
-        raise ValueError(f"{value!r} is no GPU's id: they are indices and UUIDs")
+        raise ValueError(f"a GPU's id must be an index or a UUID, got {value!r}")
     return text

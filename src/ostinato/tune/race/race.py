@@ -266,5 +266,5 @@ def _checked(samples: Sequence[float]) -> list[float]:
     if not ordered:
         raise ValueError("no samples; an entry without any has failed")
     if not all(map(math.isfinite, ordered)) or ordered[0] < 0:
-        raise ValueError(f"times are finite and not negative, not {list(samples)}")
+        raise ValueError(f"times must be finite and not negative, got {list(samples)}")
     return ordered if ordered[0] >= _SHORTEST else [max(sample, _SHORTEST) for sample in ordered]

@@ -14,6 +14,7 @@ from html import escape
 from importlib.resources import files
 from typing import IO, TYPE_CHECKING, Any
 
+from ostinato.counting import counted
 from ostinato.one_line import one_line
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.report.landscape import Parameter, landscape
@@ -22,7 +23,7 @@ from ostinato.tune.report.summary import half_width, named, ranked, sentences, s
 from ostinato.tune.report.table import marks, parameters
 from ostinato.tune.report.timeline import kind, time_line
 from ostinato.tune.status import Status
-from ostinato.tune.wording import counted, duration, setting, settings
+from ostinato.tune.wording import duration, setting, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report

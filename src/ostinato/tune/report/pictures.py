@@ -7,6 +7,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
+from ostinato.counting import counted
 from ostinato.one_line import one_line
 from ostinato.tune.report.landscape import Parameter
 from ostinato.tune.report.summary import named
@@ -49,7 +50,9 @@ def rank_picture(report: Report) -> str:
         groups[group if group in groups else "ok"].append(Dot(x, scale.place(time), partial(_title, report, result)))
     for css, found in groups.items():
         parts += dots(found, css, 4.5 if css in ("winner", "tie", "default") else 3.0)
-    parts.append(text(f"{len(timed)} results with a time, the fastest first", _LEFT, height - 10, css="label"))
+    parts.append(
+        text(f"{counted(len(timed), 'result')} with a time, the fastest first", _LEFT, height - 10, css="label")
+    )
     return picture(width, height, "time of every configuration, the fastest first", *parts)
 
 

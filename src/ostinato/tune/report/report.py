@@ -135,7 +135,7 @@ def writer(path: str | os.PathLike[str]) -> Callable[[Report, IO[str]], None]:
     suffix = Path(path).suffix.lower()
     writers = _writers()
     if suffix not in writers:
-        raise ValueError(f"cannot save a report as {os.fspath(path)!r}: its suffix is none of {', '.join(writers)}")
+        raise ValueError(f"the suffix of a report's file must be one of {', '.join(writers)}, got {os.fspath(path)!r}")
     return writers[suffix]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ostinato.counting import counted
 from ostinato.one_line import one_line
 from ostinato.tune.status import Status
-from ostinato.tune.wording import counted, duration, settings
+from ostinato.tune.wording import duration, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
@@ -184,7 +185,7 @@ def _ties(report: Report, best: Result) -> list[str]:
 def _all(report: Report) -> str:
     candidates = len({result.candidate.id for result in report.results})
     places = len({stretch.where for stretch in report.stretches if not stretch.where.startswith("build:")})
-    several = f" with {len(report.results)} results" if len(report.results) != candidates else ""
+    several = f" with {counted(len(report.results), 'result')}" if len(report.results) != candidates else ""
     cached = len({result.candidate.id for result in report.results if result.cached})
     said = f"{counted(candidates, 'candidate')}{several} in {duration(report.seconds * 1e9)}"
     said += f" on {counted(places, 'device')}" if places else ""

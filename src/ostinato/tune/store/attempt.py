@@ -145,7 +145,7 @@ def restored(value: object) -> tuple[Row, str, str]:
         If it is not such a dict.
     """
     if not isinstance(value, dict):
-        raise ValueError(f"an attempt is an object, not {value!r}")
+        raise ValueError(f"an attempt must be an object, got {value!r}")
     _check(value)
     fields = {**value, "device": value["model"]}
     row = Row(
@@ -175,15 +175,16 @@ def _check(value: dict[str, Any]) -> None:
         if name not in value:
             raise ValueError(f"{name!r} is missing")
         if not isinstance(value[name], kinds) or isinstance(value[name], bool):
-            raise ValueError(f"{name!r} is {value[name]!r}")
+            kind = " or ".join(each.__name__ for each in (kinds if isinstance(kinds, tuple) else (kinds,)))
+            raise ValueError(f"{name!r} must be of type {kind}, got {value[name]!r}")
     for name in ("run", "workspace", "contended"):
         if not 0 <= value[name] <= LARGEST:
-            raise ValueError(f"{name!r} is {value[name]!r}")
+            raise ValueError(f"{name!r} must be from 0 to {LARGEST}, got {value[name]!r}")
     for name in ("candidate", "source", "phase"):
         if not value[name].isascii():
-            raise ValueError(f"{name!r} is {value[name]!r}")
+            raise ValueError(f"{name!r} must be ASCII, got {value[name]!r}")
     if not all(isinstance(sample, int | float) and not isinstance(sample, bool) for sample in value["samples"]):
-        raise ValueError("'samples' holds something else than numbers")
+        raise ValueError("'samples' must hold numbers")
 
 
 def packed(samples: Sequence[float]) -> bytes:
@@ -195,7 +196,7 @@ def packed(samples: Sequence[float]) -> bytes:
 def _read(value: str, kind: type[_T]) -> _T:
     found = json.loads(value)
     if not isinstance(found, kind):
-        raise ValueError(f"{value[:80]!r} is no {kind.__name__}")
+        raise ValueError(f"a {kind.__name__} must be named, got {value[:80]!r}")
     return found
 
 

@@ -88,7 +88,7 @@ def _read(path: Path) -> Iterator[tuple[Row, str, str]]:
                 if number > 1:
                     yield restored(value)
                 elif value != _HEADER:
-                    raise ValueError(f"it begins with {_start(value)}, not with {json.dumps(_HEADER)}")
+                    raise ValueError(f"it must begin with {json.dumps(_HEADER)}, got {_start(value)}")
         except (ValueError, OverflowError, RecursionError) as error:
             raise TuningError(f"{path}, line {max(number, 1)}: {error}") from error
         if number == 0:

@@ -159,7 +159,7 @@ def _found(module: str) -> ModuleSpec | None:
 def _required(path: str, candidate: Call) -> str:
     found = _content(path)
     if found is None:
-        raise FileNotFoundError(f"source={path!r} of {candidate.factory} is no file")
+        raise FileNotFoundError(f"source of {candidate.factory} must be a file, got {path!r}")
     return found
 
 

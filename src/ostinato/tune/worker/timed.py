@@ -21,7 +21,7 @@ def before_sample(call: object, flush: Callable[[], None] | None = None) -> Call
     if own is None:
         return flush
     if not callable(own):
-        raise TypeError(f"before_sample is a function, not {own!r}")
+        raise TypeError(f"before_sample must be a function, got {own!r}")
     if flush is None:
         return own  # type: ignore[no-any-return]
 
@@ -42,5 +42,5 @@ def calls_per_sample(call: object) -> int:
     """
     said = getattr(call, "calls_per_sample", 1)
     if not hasattr(said, "__index__") or said < 1:
-        raise TypeError(f"calls_per_sample is a positive whole number, not {said!r}")
+        raise TypeError(f"calls_per_sample must be a positive integer, got {said!r}")
     return int(said)

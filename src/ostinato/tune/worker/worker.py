@@ -156,7 +156,7 @@ class Worker:
             inputs = arguments["inputs"] = self._set_up(request["setup"], request["key"], request.get("data"))
         call = found(request["factory"])(**arguments)
         if not callable(call):
-            raise TypeError(f"{request['factory']} returned {type(call).__name__}, which cannot be called")
+            raise TypeError(f"{request['factory']} must return a callable, got a {type(call).__name__}")
         return _Made(call, (inputs, arguments.get("prepared")))
 
     def _set_up(self, name: str, key: dict[str, Any], data: str | None) -> Any:
@@ -250,7 +250,7 @@ def _problem(request: dict[str, Any]) -> str:
 def _check_of(request: dict[str, Any]) -> Callable[..., Any]:
     check = found(request["verify"])
     if not callable(check):
-        raise TypeError(f"{request['verify']} is a {type(check).__name__}, which cannot be called")
+        raise TypeError(f"{request['verify']} must be callable, got a {type(check).__name__}")
     return check  # type: ignore[no-any-return]
 
 
@@ -274,7 +274,7 @@ def _called(made: _Made) -> Any:
 def _judge(check: Callable[..., Any], outputs: object, key: dict[str, Any]) -> None:
     said = check(outputs, key)
     if hasattr(said, "__await__") or hasattr(said, "__next__"):  # it is true, whatever it would say
-        raise TypeError(f"{check.__name__} returned a {type(said).__name__}: a check is a plain function")
+        raise TypeError(f"{check.__name__} must be a plain function, got one that returns a {type(said).__name__}")
     if said is not None and not said:
         raise AssertionError(f"{check.__name__} returned {said!r}")
 
@@ -300,5 +300,5 @@ def _workspace(call: object) -> int:
     if said is None or callable(said):
         return 0
     if not hasattr(said, "__index__") or said < 0:
-        raise TypeError(f"workspace is a number of bytes, not {said!r}")
+        raise TypeError(f"workspace must be a number of bytes, got {said!r}")
     return int(said)
