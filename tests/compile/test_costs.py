@@ -86,7 +86,7 @@ def test_a_cost_is_a_finite_number_of_seconds(cost: float) -> None:
 def test_what_is_not_in_the_graph_has_no_cost() -> None:
     with pytest.raises(ValueError, match="'claer'"):
         costs_of(two_ops(), given({"claer": 1.0, halve: 1.0}))
-    with pytest.raises(ValueError, match="no op"):
+    with pytest.raises(ValueError, match="must name ops"):
         costs_of(two_ops(), given({two_ops().ops[0]: 1.0}))
 
 
@@ -96,7 +96,7 @@ def test_an_empty_graph() -> None:
 
 @pytest.mark.parametrize("cost", ["fast", [1.0]])
 def test_a_cost_is_a_number(cost: object) -> None:
-    with pytest.raises(TypeError, match=f"'halve'. is a {type(cost).__name__}; a cost is a number"):
+    with pytest.raises(TypeError, match="'halve'. must be a number of seconds, got"):
         given({"halve": cost})  # type: ignore[dict-item]
 
 

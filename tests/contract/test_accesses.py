@@ -101,7 +101,7 @@ def test_annotated_that_only_checkers_can_resolve_declares_an_access():
 def test_two_accesses_of_one_parameter_are_refused():
     def f(x: Annotated[np.ndarray, ost.Read, ost.Write]): ...
 
-    with pytest.raises(TypeError, match="an annotation names one access"):
+    with pytest.raises(TypeError, match="an annotation must name one access"):
         ost.task(f)
 
 

@@ -61,7 +61,7 @@ def test_names(graph, op, call):
 
     refused("not be empty", declare, "")
     for name in (3, None, b"x"):
-        with pytest.raises(TypeError, match=r"name of a .* is a str"):
+        with pytest.raises(TypeError, match=r"name of a .* must be a str"):
             declare(name)
     assert len(graph) == 1
     declare("x")

@@ -64,7 +64,7 @@ def test_ops_of_other_graphs_are_refused(graph):
             graph.fill(np.zeros(1), 0, after=after)
     with pytest.raises(GraphError, match="another graph"):
         graph.edge(own, other)
-    with pytest.raises(TypeError, match="an edge joins ops"):
+    with pytest.raises(TypeError, match="an edge must join ops"):
         graph.fill(np.zeros(1), 0, after=["own"])
     with pytest.raises(TypeError):
         graph.fill(np.zeros(1), 0, after=3)

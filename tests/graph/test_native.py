@@ -207,7 +207,7 @@ def test_recording(library):
         op = task(A, B, factor, ost.step)
         explicit = graph.task(task, B, A, 1.0, 2)
         for wrong in ((A, B, ost.step, 1), (A, B, 1.0, ost.param("other", 0.5))):
-            with pytest.raises(TypeError, match="must be a float"):
+            with pytest.raises(TypeError, match=r"must be a(n int| float)"):
                 task(*wrong)
     assert isinstance(op.body, NativeCall)
     assert op.body.task is task

@@ -49,7 +49,7 @@ def test_different_defaults_are_refused(one, other):
 def test_different_combines_are_refused():
     graph = ost.Graph()
     graph.param("p", 1, combine=max)
-    with pytest.raises(GraphError, match="combine of"):
+    with pytest.raises(GraphError, match="combine="):
         graph.param("p", combine=min)
     with pytest.raises(TypeError, match="combine of"):
         graph.param("q", combine=3)

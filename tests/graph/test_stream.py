@@ -136,7 +136,7 @@ def test_wrong_calls_are_those_of_python():
 
 
 def test_wrong_declarations():
-    with pytest.raises(TypeError, match=r"one stream, but 'a' and 'b'"):
+    with pytest.raises(TypeError, match=r"one parameter annotated ost.Stream, got 'a' and 'b'"):
 
         @ost.task
         def two(a: ost.Stream, b: ost.Stream):

@@ -196,7 +196,7 @@ def test_names_and_kinds_that_cannot_be_declared(scale):
             scale.variant(on)
     with pytest.raises(TypeError, match="name of a variant"):
         scale.variant(name=3)
-    with pytest.raises(ValueError, match="not empty"):
+    with pytest.raises(ValueError, match="not be empty"):
         scale.variant(name="")
     for what in (3, None, "other"):
         with pytest.raises(TypeError, match="a variant must be a function or a task"):

@@ -17,5 +17,5 @@ def test_a_prompt_shows_the_table() -> None:
 
 def test_a_label_that_is_not_there_is_told_with_those_that_are() -> None:
     report = Report(op="a", key={}, policy=Policy(), best=None, ties=(), results=())
-    with pytest.raises(KeyError, match=r"'smooth' is no case .* 'smooth\[4 float64\]', 'smooth\[8 float64\]'"):
+    with pytest.raises(KeyError, match=r"must be that of a case, got .*'smooth\[4 float64\]', 'smooth\[8 float64\]'"):
         Reports({"smooth[4 float64]": report, "smooth[8 float64]": report})["smooth"]

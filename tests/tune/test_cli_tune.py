@@ -125,7 +125,7 @@ def test_what_cannot_begin_ends_with_2_and_says_why(job, arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("op = 1", "op: is the name of what is tuned, not 1"), (JOB + "[x]", "x: means nothing")]
+    ("text", "message"), [("op = 1", "op: must be the name of what is tuned, got 1"), (JOB + "[x]", "x: means nothing")]
 )
 def test_a_wrong_file_ends_with_2_and_names_the_key(job, text, message):
     job.write_text(text)

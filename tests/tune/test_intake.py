@@ -82,16 +82,16 @@ def test_what_offers_no_candidates_is_refused(wrong: object) -> None:
 
 
 def test_what_is_no_candidate_is_refused_where_it_comes() -> None:
-    with pytest.raises(TypeError, match="not 7"):
+    with pytest.raises(TypeError, match="got 7"):
         offers([*candidates(1), 7], None)  # type: ignore[list-item]
     intake = Intake(offers(iter([*candidates(1), 7]), None), None, None)  # type: ignore[list-item]
     intake.next()
-    with pytest.raises(TypeError, match="not 7"):
+    with pytest.raises(TypeError, match="got 7"):
         intake.next()
 
 
 def test_a_default_is_one_of_the_candidates() -> None:
-    with pytest.raises(ValueError, match="not one of the candidates"):
+    with pytest.raises(ValueError, match="must be one of the candidates"):
         offers(candidates(1, 2), candidates(3)[0])
 
 
@@ -99,7 +99,7 @@ def test_a_default_is_one_of_the_candidates() -> None:
 def test_what_is_no_candidate_is_refused_when_it_is_offered(what: object) -> None:
     intake = Intake(offers(iter([*candidates(1), what, *candidates(2)]), None), None, None)  # type: ignore[list-item]
     assert intake.next() is not None
-    with pytest.raises(TypeError, match="candidates are"):
+    with pytest.raises(TypeError, match="candidates must be"):
         intake.next()
 
 
@@ -114,7 +114,7 @@ class Strange:
 
 
 def test_what_a_strategy_offers_is_looked_at_too() -> None:
-    with pytest.raises(TypeError, match="candidates are"):
+    with pytest.raises(TypeError, match="candidates must be"):
         Intake(Strange(), None, None).next()
 
 

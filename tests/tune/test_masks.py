@@ -66,7 +66,7 @@ def test_ids_that_are_there_twice(
 
 def test_an_index_and_a_uuid_of_one_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     host(monkeypatch, tmp_path, nvidia=TWO)
-    with pytest.raises(ValueError, match="twice: 'GPU-bb' and '1'"):
+    with pytest.raises(ValueError, match="twice, got 'GPU-bb' and '1'"):
         mask([1, "GPU-bb"])
 
 

@@ -147,7 +147,7 @@ def test_source_files_belong_to_it(modules: Path, tmp_path: Path) -> None:
     extra.write_text("two")
     assert of(call(source=[extra])) != before
     extra.unlink()
-    with pytest.raises(FileNotFoundError, match=r"source='.*kernel\.cu' of one:f is no file"):
+    with pytest.raises(FileNotFoundError, match=r"source of one:f must be a file, got '.*kernel\.cu'"):
         of(call(source=[extra]))
 
 

@@ -111,7 +111,7 @@ def test_a_number_of_candidates_is_positive(n):
 
 @pytest.mark.parametrize("n", [1.5, True, "3"])
 def test_a_number_of_candidates_is_whole(n):
-    with pytest.raises(TypeError, match="whole number"):
+    with pytest.raises(TypeError, match="must be an integer"):
         Random(ost.Space({"p": [1]}), made, n)
 
 

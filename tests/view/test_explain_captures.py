@@ -53,7 +53,7 @@ def test_parameters_that_change(x: Any) -> None:
     with ost.Machine(cpus=1) as machine, graph.compile(machine) as program:
         for by in range(5):
             program.replay(2, by=by)
-        assert said(program) == ["fake:0: 1 op captured, 4 times anew for other parameters: add"]
+        assert said(program) == ["fake:0: 1 op captured, 4 times again for other parameters: add"]
 
 
 def test_rings_are_no_change(x: Any) -> None:

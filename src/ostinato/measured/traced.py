@@ -37,8 +37,8 @@ def costing_of_trace(trace: Trace) -> Costing:
         looks = [(op.name, str(op.call_site)) for op in ops]
         if looks != [(trace.op_names[place], trace.op_sites[place]) for place in traced]:
             raise ValueError(
-                f"costs must be a trace of this graph, of {counted(len(ops), 'op')}, got one of "
-                f"{counted(len(traced), 'op')}, or of ops with other names, or recorded elsewhere"
+                f"costs must be a trace of this graph, of {counted(len(ops), 'op')}, got one of another graph, of "
+                f"{counted(len(traced), 'op')}, or with other names or lines"
             )
         chosen = _variants(trace, ops, traced)
         ran = with_variants(ops, chosen, dict.fromkeys(chosen, math.inf))  # a trace does not say what they were held to

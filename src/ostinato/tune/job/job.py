@@ -289,7 +289,7 @@ def _maker(top: _Table, directory: Path, space: Space) -> tuple[Callable[[dict[s
         argv, build = table.words("argv"), table.words("build", None)
         env = table.take("env", dict, "a table of strings", {})
         cwd = directory / table.take("cwd", str, "a path", ".")
-        iterations = table.take("iterations", int, "a whole number", 1)
+        iterations = table.take("iterations", int, "an integer", 1)
         path = [os.fspath(directory)]
 
         def make(config: dict[str, Any]) -> Candidate:
@@ -318,8 +318,8 @@ def _strategy(
     top: _Table, space: Space, make: Callable[[dict[str, Any]], Candidate]
 ) -> Callable[[], Iterable[Candidate] | Strategy]:
     strategy = top.take("strategy", str, '"exhaustive", "random" or "optuna"', "exhaustive")
-    trials = top.take("trials", int, "a whole number", None)
-    seed = top.take("seed", int, "a whole number", 0)
+    trials = top.take("trials", int, "an integer", None)
+    seed = top.take("seed", int, "an integer", 0)
     if strategy == "exhaustive":
         if trials is not None:
             raise top.wrong("trials", 'is for strategy = "random" or "optuna"; [budget] candidates limits any')

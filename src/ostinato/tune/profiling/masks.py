@@ -52,7 +52,7 @@ def mask(ids: Sequence[int | str] | None = None) -> tuple[Device, ...]:
         device = _device(kind, variable, name, gpu)
         other = devices.setdefault(device.identities[0], device)
         if other is not device:
-            raise ValueError(f"a GPU must be named once, got {name!r} and {other.environment[variable]!r}")
+            raise ValueError(f"a GPU must not be named twice, got {name!r} and {other.environment[variable]!r}")
     return tuple(devices.values())
 
 
