@@ -96,7 +96,7 @@ def test_an_empty_graph() -> None:
 
 @pytest.mark.parametrize("cost", ["fast", [1.0]])
 def test_a_cost_is_a_number(cost: object) -> None:
-    with pytest.raises(TypeError, match="'halve'. must be a number of seconds, got"):
+    with pytest.raises(TypeError, match=r"'halve'. must be a number of seconds, got"):
         given({"halve": cost})  # type: ignore[dict-item]
 
 

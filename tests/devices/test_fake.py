@@ -357,7 +357,7 @@ def test_launch_refuses_other_streams_and_other_memory() -> None:
         stream = first.stream(first.core.open())
         with pytest.raises(ValueError, match="lies in other memory than that of fake:0"):
             fake.launch(stream, print, empty(second, 3))
-        with pytest.raises(TypeError, match="streams of fake devices"):
+        with pytest.raises(TypeError, match="stream of a fake device"):
             fake.launch(7, print)  # type: ignore[arg-type]
         first.core.lose()
         with pytest.raises(DeviceError, match="fake:0: the device is lost"):

@@ -183,7 +183,7 @@ MISTAKES = [
     ("strategy = 'best'\n" + CALL, 'strategy: must be "exhaustive", "random" or "optuna", got \'best\''),
     ("strategy = 'optuna'\n" + CALL, 'trials: is missing: how many candidates strategy = "optuna" tries'),
     ("trials = 5\n" + CALL, 'trials: is for strategy = "random" or "optuna"'),
-    ("memory = '2 gigs'\n" + CALL, "memory: must be a number of bytes, as 2147483648 or \"2 GiB\", not '2 gigs'"),
+    ("memory = '2 gigs'\n" + CALL, "memory: must be a number of bytes, as 2147483648 or \"2 GiB\", got '2 gigs'"),
     ("memory = 0\n" + CALL, "memory: must be at least 1 byte, got 0"),
     ("timeout = -1\n" + CALL, "timeout: it must be positive and finite, got -1"),
     ("verify = 'check'\n" + CALL, "verify: it must be \"package.module:function\", got 'check'"),

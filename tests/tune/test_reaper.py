@@ -216,7 +216,7 @@ def test_wrong_arguments(reaper: Reaper) -> None:
         reaper.spawn(["true"], env={"A=B": "c"})
     with pytest.raises(ValueError, match="seconds must be positive"):
         reaper.spawn(["true"], env={}, seconds=0)
-    with pytest.raises(ValueError, match="memory is positive"):
+    with pytest.raises(ValueError, match="memory must be positive"):
         reaper.spawn(["true"], env={}, memory=-1)
     with pytest.raises(OSError, match="Bad file descriptor"):
         reaper.spawn(["true"], env={}, fds={1: 10**6})
