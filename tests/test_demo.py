@@ -37,7 +37,7 @@ def test_strips_cover_every_row_once(count):
 
 def denoised(method, noisy: np.ndarray, count: int, steps: int) -> np.ndarray:
     scene = Scene(noisy, count, [method])
-    with scene.capture().compile(costs={}) as program:
+    with ost.compile(scene.step, costs={}) as program:
         program.replay(steps)
     return scene.result(steps)
 
@@ -63,7 +63,7 @@ def test_one_variant_gives_other_bits_that_nobody_can_see(noisy):
 
 def test_the_frame_stays_as_it_is(noisy):
     scene = Scene(noisy, 4, [NATIVE, BLUR])
-    with scene.capture().compile(costs={}) as program:
+    with ost.compile(scene.step, costs={}) as program:
         program.replay(3)
     for _, diffusion in scene.parts:
         for field in diffusion.fields:
@@ -74,7 +74,7 @@ def test_the_frame_stays_as_it_is(noisy):
 def test_a_scene_is_what_its_methods_make_of_it_apart(noisy):
     scene = Scene(noisy, 4, [NATIVE, BLUR])
     assert scene.tasks == 8
-    with scene.capture().compile(costs={}) as program:
+    with ost.compile(scene.step, costs={}) as program:
         program.replay(5)
     apart = [denoised(method, noisy, 4, 5) for method in (NATIVE, BLUR)]
     assert np.array_equal(scene.result(5), np.concatenate(apart, axis=1))

@@ -20,7 +20,7 @@ __all__ = ["BLUR", "NATIVE", "Diffusion", "Method", "Scene", "method_of", "strip
 
 
 class Method(NamedTuple):
-    """A way to take a step: the task that is captured, what a plain loop does best to call, and what both are given."""
+    """A way to take a step: the task that a step calls, what a plain loop does best to call, and what both are given."""
 
     name: str
     task: Callable[..., Any]
@@ -65,11 +65,11 @@ class Diffusion:
         self.fields = self.noisy.copy(), self.noisy.copy()
 
     def calls(self, source: Any, target: Any) -> list[tuple[Any, Any, Any]]:
-        """List the arguments of one step, strip by strip: arrays, or inside a capture elements of a ring."""
+        """List the arguments of one step, strip by strip: arrays, or elements of a ring."""
         return [(source[strip.halo], self.noisy[strip.inner], target[strip.inner]) for strip in self.strips]
 
-    def record(self, method: Method) -> None:
-        """Record one step into the graph that is being captured."""
+    def step(self, method: Method) -> None:
+        """Take one step, in a function that is being compiled."""
         field = ost.ring(*self.fields)
         for arguments in self.calls(field[0], field[1]):
             method.task(*arguments, **method.passed)
@@ -90,16 +90,10 @@ class Scene:
         """How many strips a step has."""
         return sum(len(diffusion.strips) for _, diffusion in self.parts)
 
-    def record(self) -> None:
-        """Record one step into the graph that is being captured."""
+    def step(self) -> None:
+        """Take one step, in a function that is being compiled."""
         for method, diffusion in self.parts:
-            diffusion.record(method)
-
-    def capture(self) -> ost.Graph:
-        """Record one step."""
-        with ost.capture() as graph:
-            self.record()
-        return graph
+            diffusion.step(method)
 
     def calls(self, step: int) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """List what a plain loop calls in a step: functions with their arguments."""

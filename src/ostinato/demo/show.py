@@ -80,7 +80,7 @@ def _race(
 
         def replayed(method: Method, kernel: Method, known: str, costs: dict[object, float] | None) -> Contestant:
             scene = make([method])
-            program = programs.enter_context(scene.capture().compile(machine, costs=costs))
+            program = programs.enter_context(ost.compile(scene.step, machine=machine, costs=costs))
             return replay(scene, steps, program, kernel.name, known, retuned=known == "retuned")
 
         plain = one_by_one(make([NATIVE]), steps)
@@ -106,18 +106,19 @@ def _race(
                 f"costs gains: {gains[0]} with the kernel as it is, {gains[1]} with the chosen one, {gains[2]} retuned."
             )
         if output is not None:
-            _timelines(console, make([NATIVE]).capture(), machine, output)
+            _timelines(console, make([NATIVE]), machine, output)
     return plain.picture
 
 
-def _timelines(console: Console, graph: ost.Graph, machine: ost.Machine, output: Path) -> None:
+def _timelines(console: Console, scene: Scene, machine: ost.Machine, output: Path) -> None:
     """Draw what the threads did, and beside it what a simulation of the schedule says that they do.
 
     The simulation knows what tasks take next to each other, from a trace: while tuned, their arrays were in the cache.
     """
-    with graph.compile(machine) as program:
+    with ost.compile(scene.step, machine=machine) as program:
         program.replay(20)
         costs = program.trace(100)
+        graph = program.graph
     with graph.compile(machine, costs=costs) as program:
         trace = _quietest(program.trace(10) for _ in range(10))
         simulation = program.simulate()

@@ -21,7 +21,7 @@ def tune(console: Console, scenes: Sequence[Scene], machine: ost.Machine) -> Rep
     """Measure the variants of the kernels, unless the store knows them, and say which."""
     with ost.capture() as graph:
         for scene in scenes:
-            scene.record()
+            scene.step()
     begin = time.perf_counter()
     reports = graph.tune(machine, progress=True)
     seconds = time.perf_counter() - begin
