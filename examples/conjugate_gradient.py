@@ -66,7 +66,7 @@ class System:
         self.partial, self.history, self.flag = np.zeros(BLOCKS), np.zeros(most), np.zeros(1, dtype=bool)
 
     def iterate(self, tolerance: float, k: Any) -> None:
-        """One iteration: runs at once, and is recorded inside a capture."""
+        """One iteration: runs at once, and is recorded while a step is compiled."""
         cuts = np.linspace(0, len(self.x), BLOCKS + 1).astype(int).tolist()
         blocks = [(i, slice(cuts[i], cuts[i + 1]), slice(cuts[i] + 1, cuts[i + 1] + 1)) for i in range(BLOCKS)]
         for i, rows, _ in blocks:
@@ -78,6 +78,11 @@ class System:
         for _, rows, inner in blocks:
             turn(self.r[rows], self.beta, self.p[inner, 1:-1])
 
+    def step(self, tolerance: float) -> None:
+        """One iteration of the program, which ends with the one in which the flag is set."""
+        self.iterate(tolerance, ost.step)
+        ost.until(self.flag)
+
 
 def plain_loop(system: System, tolerance: float) -> int:
     for k in range(len(system.history)):
@@ -88,10 +93,7 @@ def plain_loop(system: System, tolerance: float) -> int:
 
 
 def replayed(system: System, tolerance: float) -> int:
-    with ost.capture() as graph:
-        system.iterate(tolerance, ost.step)
-        ost.until(system.flag)
-    with ost.Machine() as machine, graph.compile(machine) as program:
+    with ost.Machine() as machine, ost.compile(system.step, tolerance, machine=machine) as program:
         return program.replay(len(system.history), progress=True)
 
 

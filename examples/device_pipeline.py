@@ -69,7 +69,7 @@ def encode(clean: ost.Read, k: int, results: ost.ReadWrite) -> None:
 
 
 def pipeline(photographs: list[bytes], k: Any, noisy: Any, clean: Any, results: list[bytes]) -> None:
-    """One photograph: runs on arrays, and is recorded inside a capture."""
+    """One photograph: runs on arrays, and is recorded while a step is compiled."""
     decode(photographs, k, noisy)
     smooth(noisy, clean)
     encode(clean, k, results)
@@ -88,11 +88,12 @@ def plain_loop(photographs: list[bytes], size: int) -> list[bytes]:
     return results
 
 
-def recorded(photographs: list[bytes], size: int, results: list[bytes]) -> ost.Graph:
-    with ost.capture() as graph:
-        noisy, clean = (ost.ring(*each) for each in zip(*(buffers(size) for _ in range(BUFFERS)), strict=True))
+def compiled(photographs: list[bytes], size: int, results: list[bytes], machine: ost.Machine) -> ost.Program:
+    def step(noisy: Any, clean: Any) -> None:
         pipeline(photographs, ost.step, noisy[0], clean[0], results)
-    return graph
+
+    rings = (ost.ring(*each) for each in zip(*(buffers(size) for _ in range(BUFFERS)), strict=True))
+    return ost.compile(step, *rings, machine=machine)
 
 
 def take(count: int, size: int) -> list[bytes]:
@@ -125,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
         if len(machine.processors) == 1:
             print('There is no device. One that runs on CPUs: pip install "ostinato[opencl]" pocl-binary-distribution')
             return 0 if importlib.util.find_spec("pyopencl") is None else 1
-        with recorded(photographs, options.size, results).compile(machine) as program:
+        with compiled(photographs, options.size, results, machine) as program:
             expected, plain = plain_loop(photographs, options.size), []
             program.replay(options.count)  # the kernel is compiled
             traces = []

@@ -20,7 +20,7 @@ __all__ = ["BLUR", "NATIVE", "Diffusion", "Method", "Scene", "method_of", "strip
 
 
 class Method(NamedTuple):
-    """A way to take a step: the task that a step calls, what a plain loop does best to call, and what both are given."""
+    """A way to take a step: the task that a step calls, what a plain loop calls, and what both are given."""
 
     name: str
     task: Callable[..., Any]
