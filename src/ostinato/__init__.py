@@ -172,4 +172,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PARTS})
+    return sorted(__all__)  # for completion: nothing that is not public

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
+from ostinato.counting import counted
+
 if TYPE_CHECKING:
     from ostinato.runtime.machine import Machine
 
@@ -82,6 +84,10 @@ class MachineModel:
                 raise ValueError(f"{name} must be a number, finite and not negative, got {value!r}")
         if self.link_bandwidth == 0:
             raise ValueError(f"link_bandwidth must be positive, got {self.link_bandwidth!r}")
+
+    def __repr__(self) -> str:
+        of_each = f"{counted(self.nodes, 'node')} of {counted(self.cores, 'core')}"
+        return f"<MachineModel of {of_each}, {self.source}>"
 
     @classmethod
     def of(cls, machine: Machine | None = None) -> MachineModel:

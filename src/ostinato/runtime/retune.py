@@ -111,6 +111,9 @@ class Retuning:
     changed: tuple[CostChange, ...]
     why: str
 
+    def __repr__(self) -> str:
+        return f"<Retuning over {counted(self.steps, 'step')}: kept the {self.kept} schedule>"
+
     def __str__(self) -> str:
         lines = [f"retuned over {counted(self.steps, 'step')}: kept the {self.kept} schedule; {self.why}"]
         if self.before is not None and self.after is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ostinato.one_line import one_line
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.race.stopping import interval, median
 from ostinato.tune.status import Status
+from ostinato.tune.wording import duration
 
 __all__ = ["Result", "outcome_of", "result_of"]
 
@@ -61,6 +63,10 @@ class Result:
     miss: str | None = None
     contended: int = 0
     overhead_ns: float = 0.0
+
+    def __repr__(self) -> str:
+        time = "" if self.time_ns is None else f", {duration(self.time_ns)}"
+        return f"<Result of {one_line(self.op)[:60]}: {self.status}{time}>"
 
 
 def result_of(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from ostinato.counting import counted
 from ostinato.tune.policy import Policy
 from ostinato.tune.result import Result
 from ostinato.tune.stretch import Stretch
@@ -78,6 +79,9 @@ class Report:
     seconds: float = 0.0
     stretches: tuple[Stretch, ...] = field(default=(), repr=False)
     environment: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Report of {counted(len(self.results), 'result')}, best {self.best!r}>"
 
     def why(self) -> str:
         """Return in a few sentences what was found, and how sure it is."""
