@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import math
 import threading
 from typing import NamedTuple
@@ -819,3 +820,10 @@ def test_what_a_run_writes_meanwhile_is_no_mistake():
             program.submit().result()
             add(x, y)
         assert len(other) == 1
+
+
+def test_a_task_that_is_the_step_is_placed_at_the_line_that_compiles_it():
+    line = inspect.currentframe().f_lineno + 1
+    with ost.compile(put, np.ones(2), np.zeros(2)) as program:
+        (op,) = program.graph.ops
+    assert str(op.call_site) == f"test_compile_function.py:{line} in {inspect.currentframe().f_code.co_name}"

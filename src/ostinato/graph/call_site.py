@@ -13,10 +13,11 @@ from ostinato.one_line import one_line
 __all__ = ["CallSite", "is_of_libraries", "statement_frame", "user_frame"]
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_RUNTIME = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "runtime") + os.sep
+_RECORDING = (_HERE, _RUNTIME)  # a task that is given to `ostinato.compile` is called from these
 _LIBRARIES = (
-    _HERE,
+    *_RECORDING,
     os.path.join(os.path.dirname(os.path.dirname(_HERE)), "devices") + os.sep,
-    os.path.join(os.path.dirname(os.path.dirname(_HERE)), "runtime") + os.sep,
     os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
 )
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -56,10 +57,10 @@ class CallSite:
         return f"<CallSite {self}>"
 
 
-def user_frame() -> FrameType:
-    """Return the innermost frame that is not of this package."""
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+def user_frame(frame: FrameType | None = None) -> FrameType:
+    """Return the innermost frame, from a given one on, that does not belong to the recording."""
+    frame = frame or sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_RECORDING) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 

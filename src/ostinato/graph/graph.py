@@ -461,7 +461,7 @@ class Graph(Usable):
         place = (id(frame.f_code), frame.f_lasti)
         site = self._sites.get(place)
         if site is None:
-            site = self._sites[place] = CallSite(frame)  # keeps the code, and so its id
+            site = self._sites[place] = CallSite(user_frame(frame))  # keeps the code of users, and so its id
         if on is not None and not isinstance(on, str) and not hasattr(on, "name"):
             raise TypeError(f"on must be a processor, its name or a kind, got {brief(on)}")
         if type(priority) is not int or priority:
