@@ -61,9 +61,10 @@ def test_explain_and_what_is_measured(evil, machine):
     check(text)
     assert "variant red" in text
     run = program.submit(after={EVIL + " before": (event := ost.UserEvent())})
-    check(run.stuck())
+    stuck = run.stuck()
     event.trigger()
     run.result()
+    check(stuck)
     check(repr(graph.ops[0]))
 
 
