@@ -17,13 +17,13 @@ SOURCE = ROOT / "src" / "ostinato"
 CORE = ROOT / "core"
 
 MAY_NOT_IMPORT = {
-    "devices": {"events", "graph", "compile", "runtime", "measured", "tune", "view", "cli", "demo"},
-    "events": {"devices", "graph", "compile", "runtime", "measured", "tune", "view", "cli", "demo"},
-    "graph": {"compile", "runtime", "measured", "tune", "view", "cli", "demo"},
-    "compile": {"runtime", "measured", "tune", "view", "cli", "demo"},
+    "devices": {"events", "graph", "compiler", "runtime", "measured", "tune", "view", "cli", "demo"},
+    "events": {"devices", "graph", "compiler", "runtime", "measured", "tune", "view", "cli", "demo"},
+    "graph": {"compiler", "runtime", "measured", "tune", "view", "cli", "demo"},
+    "compiler": {"runtime", "measured", "tune", "view", "cli", "demo"},
     "runtime": {"measured", "tune", "view", "cli", "demo"},
     "measured": {"view", "cli", "demo", "profiler_runner"},
-    "tune": {"events", "graph", "compile", "runtime", "measured", "view", "cli", "demo", "profiler_runner"},
+    "tune": {"events", "graph", "compiler", "runtime", "measured", "view", "cli", "demo", "profiler_runner"},
     "view": {"cli", "demo"},
 }
 

@@ -7,7 +7,7 @@
 
 namespace ostinato::passes {
 
-// The accesses of a step's ops, in program order, as flat arrays (see compile/regions.py).
+// The accesses of a step's ops, in program order, as flat arrays (see compiler/regions.py).
 struct Accesses {
     std::span<const int32_t> op;
     std::span<const uint8_t> mode;

@@ -40,7 +40,7 @@ struct Operands {
     std::vector<Access> accesses;  // in program order
 };
 
-// The flat arrays of compile/regions.py.
+// The flat arrays of compiler/regions.py.
 struct Regions {
     std::vector<int32_t> op;
     std::vector<uint8_t> mode;

@@ -23,7 +23,7 @@ struct Replayed {
     std::span<const int32_t> home;        // by lane, ascending
     std::span<const uint8_t> pinned;      // by lane
     std::span<const double> seconds;      // by op
-    std::span<const double> spread;       // by op: how much its time differs from step to step, as in compile/costs.py
+    std::span<const double> spread;       // by op: how much its time differs from step to step, as in compiler/costs.py
     std::span<const uint8_t> manner;      // by op
     std::span<const int64_t> wait_begin;  // ops + 1: into the next three
     std::span<const int32_t> wait_op;     // the op waited for

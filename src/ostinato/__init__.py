@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 
 TYPE_CHECKING = False  # typing's own would take as long to import as a tuner's worker takes to start
 
 if TYPE_CHECKING:
-    from ostinato.compile.machine_model import MachineModel
+    from ostinato.compiler.machine_model import MachineModel
     from ostinato.devices.stream import Stream
     from ostinato.errors import (
         ContractError,
@@ -97,7 +96,7 @@ __all__ = [
 
 # Names are fetched when they are first used: a tuner's worker starts in a fifth of the time that importing all takes.
 _HOMES = {
-    "ostinato.compile.machine_model": ["MachineModel"],
+    "ostinato.compiler.machine_model": ["MachineModel"],
     "ostinato.devices.stream": ["Stream"],
     "ostinato.errors": [
         "ContractError",
@@ -146,16 +145,6 @@ _HOMES = {
 import_module("ostinato.interpreters").refuse_others()
 import_module("ostinato.ending")
 
-
-class _Package(type(sys)):  # type: ignore[misc]
-    """This package, in which `compile` is a function although there is a subpackage of that name."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name != "compile" or not isinstance(value, type(sys)):  # the import of the subpackage sets it
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 _PARTS = ("errors", "events", "graph", "measured", "profiler_runner", "runtime", "tune", "view")

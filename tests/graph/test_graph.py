@@ -140,7 +140,7 @@ def test_an_empty_graph(graph):
 
 
 def test_edges_come_from_accesses(graph):
-    pytest.importorskip("ostinato.compile.dependences")
+    pytest.importorskip("ostinato.compiler.dependences")
     a = np.zeros(3)
     first, second = graph.task(work, a), graph.task(work, a)
     assert (first, second, 0) in graph.edges

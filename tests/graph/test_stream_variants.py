@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.compile.variants import as_recorded, with_variants
+from ostinato.compiler.variants import as_recorded, with_variants
 from ostinato.graph.stream import STREAM
 from ostinato.graph.variant import default_variant, variants_of
 

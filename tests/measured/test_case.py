@@ -12,7 +12,7 @@ import pytest
 
 import ostinato as ost
 from measured.tasks import add, relax
-from ostinato.compile.flatten import flatten
+from ostinato.compiler.flatten import flatten
 from ostinato.measured.cases.case import Case, cases_of, grouped, kind_of
 from ostinato.measured.cases.circumstance import Checked, Circumstance, Circumstances, representatives
 

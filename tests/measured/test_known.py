@@ -17,8 +17,8 @@ import pytest
 import ostinato as ost
 from measured.faking import Fake, tune
 from measured.tasks import add, graph_of, relax
-from ostinato.compile.costs import Costed, estimate
-from ostinato.compile.flatten import flatten
+from ostinato.compiler.costs import Costed, estimate
+from ostinato.compiler.flatten import flatten
 from ostinato.measured.known import costing
 from ostinato.measured.records import lookup as lookup_module
 from ostinato.measured.records import memory

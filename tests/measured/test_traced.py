@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.compile.costs import estimate
+from ostinato.compiler.costs import estimate
 from ostinato.measured.traced import costing_of_trace, durations
 from ostinato.view.trace import RECORD, Trace
 

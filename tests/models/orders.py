@@ -1,5 +1,5 @@
 """Lanes run their ops in their order, step after step, and wait for those of others. Mirrors the ordering pass
-(`compile/order.py`): one order for the whole step, of which each lane's is a part.
+(`compiler/order.py`): one order for the whole step, of which each lane's is a part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two lanes of a program use one reservation, and so does another program. Mirrors `compile/reservations.py`, which
+"""Two lanes of a program use one reservation, and so does another program. Mirrors `compiler/reservations.py`, which
 orders a program's acquires and releases as they were recorded, step after step, and `Reservation::acquire` and
 `release`: first come, first served.
 

@@ -10,7 +10,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import _core
-from ostinato.compile.machine_model import MachineModel
+from ostinato.compiler.machine_model import MachineModel
 from ostinato.runtime import machine_costs
 from ostinato.runtime.machine_costs import measured, remembered
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 import programs
-from ostinato.compile.costs import Costs
+from ostinato.compiler.costs import Costs
 from ostinato.runtime.bits import Bits
 from ostinato.runtime.forms import Forms
 from ostinato.runtime.retune import retune

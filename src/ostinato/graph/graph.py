@@ -111,7 +111,7 @@ class Graph(Usable):
     @property
     def edges(self) -> list[tuple[Op, Op, int]]:
         """All dependences, given and inferred: an op, the op that comes after it, the distance in steps."""
-        from ostinato.compile.dependences import outer_edges
+        from ostinato.compiler.dependences import outer_edges
 
         found = outer_edges(self)
         triples = zip(found.src.tolist(), found.dst.tolist(), found.distance.tolist(), strict=True)

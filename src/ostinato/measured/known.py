@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ostinato.cache_directory import cache_directory
-from ostinato.compile.costs import Costed, Costing, estimated
+from ostinato.compiler.costs import Costed, Costing, estimated
 from ostinato.errors import TuningError
 from ostinato.graph.op import Op
 

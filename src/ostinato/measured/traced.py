@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compile.costs import ESTIMATED, Costed, Costing, Costs, estimate, median_and_spread
-from ostinato.compile.variants import with_variants
+from ostinato.compiler.costs import ESTIMATED, Costed, Costing, Costs, estimate, median_and_spread
+from ostinato.compiler.variants import with_variants
 from ostinato.counting import counted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant, variants_of

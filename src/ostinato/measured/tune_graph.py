@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ostinato.compile.flatten import flatten
+from ostinato.compiler.flatten import flatten
 from ostinato.cores import usable_cores
 from ostinato.devices.discovery import usable
 from ostinato.errors import ContractError, DeviceError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compile.variants import as_recorded
+from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, NativeCall, PythonCall
@@ -24,7 +24,7 @@ from ostinato.runtime.memory import Bytes, at_address, extent_of, raw_bytes, val
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
 if TYPE_CHECKING:
-    from ostinato.compile.lower import Substitution
+    from ostinato.compiler.lower import Substitution
 
 __all__ = [
     "CheckedRun",

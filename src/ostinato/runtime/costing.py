@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from ostinato.compile.costs import Costing, given
+from ostinato.compiler.costs import Costing, given
 from ostinato.one_line import brief
 
 if TYPE_CHECKING:

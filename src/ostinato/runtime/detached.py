@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ostinato.compile.coherent_ops import Transferred
+from ostinato.compiler.coherent_ops import Transferred
 from ostinato.devices.array import DeviceArray
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
@@ -17,7 +17,7 @@ from ostinato.graph.ring import RingElement
 from ostinato.runtime.memory import at_address
 
 if TYPE_CHECKING:
-    from ostinato.compile.schedule import Scheduled
+    from ostinato.compiler.schedule import Scheduled
     from ostinato.graph.variant import Variant
 
 __all__ = ["DetachedOp", "detached_schedule"]

@@ -14,7 +14,7 @@ import numpy as np
 
 import ostinato
 from ostinato.cache_directory import cache_directory
-from ostinato.compile.device_model import DeviceModel
+from ostinato.compiler.device_model import DeviceModel
 from ostinato.devices.array import empty
 from ostinato.devices.transfers import move, planned
 

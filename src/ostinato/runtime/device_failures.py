@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ostinato.compile.completions import completions_of
+from ostinato.compiler.completions import completions_of
 from ostinato.devices.discovery import lose
 from ostinato.errors import DeviceError, TaskError
 from ostinato.runtime.outcome import outcome
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compile.schedule import Scheduled
+    from ostinato.compiler.schedule import Scheduled
     from ostinato.graph.op import Op
 
 __all__ = ["ended"]

@@ -19,7 +19,7 @@ from ostinato.runtime.sequential import AsCaptured, ends_run, face, on_device, o
 from ostinato.runtime.waiting import wait_for_all
 
 if TYPE_CHECKING:
-    from ostinato.compile.lower import Substitution
+    from ostinato.compiler.lower import Substitution
     from ostinato.events import Reservation
     from ostinato.runtime.program import Program
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostinato.compile.flatten import flatten
+from ostinato.compiler.flatten import flatten
 from ostinato.graph.body import Body, Nested
 from ostinato.graph.context import Recording, recording
 from ostinato.graph.graph import Graph
@@ -25,7 +25,7 @@ from ostinato.runtime.sequential import run_op
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ostinato.compile.lower import Substitution
+    from ostinato.compiler.lower import Substitution
 
 __all__ = ["call_step_function"]
 

@@ -6,14 +6,14 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
-from ostinato.compile.lower_scheduled import lower_scheduled
+from ostinato.compiler.lower_scheduled import lower_scheduled
 from ostinato.runtime.statistics import ProgramStatistics, counted
 
 if TYPE_CHECKING:
-    from ostinato.compile.costs import Costs
-    from ostinato.compile.lower import Lowered
-    from ostinato.compile.schedule import Scheduled
-    from ostinato.compile.staging import Staged
+    from ostinato.compiler.costs import Costs
+    from ostinato.compiler.lower import Lowered
+    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.staging import Staged
     from ostinato.graph.op import Op
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program

@@ -10,7 +10,7 @@ from ostinato import _core
 from ostinato.runtime.statistics import ProgramStatistics, counted
 
 if TYPE_CHECKING:
-    from ostinato.compile.lower import Lowered
+    from ostinato.compiler.lower import Lowered
 
 __all__ = ["Instances"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
-from ostinato.compile.derived_op import DerivedOp
+from ostinato.compiler.derived_op import DerivedOp
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.native import NativeTask
 from ostinato.graph.op import Op
@@ -17,8 +17,8 @@ from ostinato.graph.operand import WRITE
 from ostinato.graph.python_task import PythonTask
 
 if TYPE_CHECKING:
-    from ostinato.compile.edges import Edges
-    from ostinato.compile.schedule import Scheduled
+    from ostinato.compiler.edges import Edges
+    from ostinato.compiler.schedule import Scheduled
     from ostinato.graph.arrays import Array
 
 __all__ = ["LeftOut", "left_out"]

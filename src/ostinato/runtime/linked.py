@@ -9,8 +9,8 @@ from ostinato.runtime.instances import Instances
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compile.lower import Lowered
-    from ostinato.compile.schedule import Scheduled
+    from ostinato.compiler.lower import Lowered
+    from ostinato.compiler.schedule import Scheduled
 
 __all__ = ["LinkedRuns", "linked_runs"]
 

@@ -20,7 +20,7 @@ from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_fai
 from ostinato.runtime.waiting import wait_for_all
 
 if TYPE_CHECKING:
-    from ostinato.compile.schedule import Scheduled
+    from ostinato.compiler.schedule import Scheduled
     from ostinato.devices.device import Device
     from ostinato.events import Event
     from ostinato.runtime.program import Program

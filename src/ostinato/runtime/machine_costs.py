@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import ostinato
 from ostinato import _core
 from ostinato.cache_directory import cache_directory
-from ostinato.compile.machine_model import MachineModel
+from ostinato.compiler.machine_model import MachineModel
 from ostinato.cores import usable_cores
 from ostinato.graph.graph import Graph
 from ostinato.graph.native import native

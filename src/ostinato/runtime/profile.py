@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from ostinato.compile.completions import completions_of
+from ostinato.compiler.completions import completions_of
 from ostinato.counting import counted
 from ostinato.graph.body import Inserted
 from ostinato.runtime.record import ready, records_of, start_when_ready
@@ -15,7 +15,7 @@ from ostinato.runtime.totals import By, ProfileTotal, bytes_copied, kind_of, tot
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compile.schedule import Scheduled
+    from ostinato.compiler.schedule import Scheduled
     from ostinato.graph.op import Op
     from ostinato.runtime.processors import Processor
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
-from ostinato.compile.schedule import schedule
+from ostinato.compiler.schedule import schedule
 from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.events import Barrier
@@ -39,11 +39,11 @@ from ostinato.runtime.waiting import wait_for_all
 from ostinato.runtime.watched import watched
 
 if TYPE_CHECKING:
-    from ostinato.compile.costs import Costing
-    from ostinato.compile.lower import Lowered
-    from ostinato.compile.machine_model import MachineModel
-    from ostinato.compile.schedule import Scheduled
-    from ostinato.compile.simulation import Prediction
+    from ostinato.compiler.costs import Costing
+    from ostinato.compiler.lower import Lowered
+    from ostinato.compiler.machine_model import MachineModel
+    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.simulation import Prediction
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
     from ostinato.graph.step_function import StepFunction

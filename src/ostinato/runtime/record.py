@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato import _core
-from ostinato.compile.coherent_ops import Transferred
-from ostinato.compile.completions import completions_of
+from ostinato.compiler.coherent_ops import Transferred
+from ostinato.compiler.completions import completions_of
 from ostinato.graph.body import Copy, Inserted
 
 if TYPE_CHECKING:
-    from ostinato.compile.schedule import Scheduled
+    from ostinato.compiler.schedule import Scheduled
     from ostinato.runtime.program import Program
     from ostinato.view.trace import Trace
 

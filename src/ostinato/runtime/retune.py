@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ostinato import _core
-from ostinato.compile.simulation import predicted
-from ostinato.compile.wording import duration
+from ostinato.compiler.simulation import predicted
+from ostinato.compiler.wording import duration
 from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.one_line import one_line
@@ -23,8 +23,8 @@ from ostinato.runtime.forms import Form, Forms
 from ostinato.runtime.machine_costs import measured
 
 if TYPE_CHECKING:
-    from ostinato.compile.costs import Costs
-    from ostinato.compile.schedule import Scheduled
+    from ostinato.compiler.costs import Costs
+    from ostinato.compiler.schedule import Scheduled
     from ostinato.runtime.outside import After
     from ostinato.runtime.program import Program
 

@@ -23,7 +23,7 @@ from ostinato.runtime.memory import assign, contents
 from ostinato.runtime.outcome import failure_message
 
 if TYPE_CHECKING:
-    from ostinato.compile.lower import Substitution
+    from ostinato.compiler.lower import Substitution
 
 __all__ = [
     "AsCaptured",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ostinato.compile.machine_model import MachineModel
-from ostinato.compile.simulation import Prediction, simulate
+from ostinato.compiler.machine_model import MachineModel
+from ostinato.compiler.simulation import Prediction, simulate
 from ostinato.one_line import brief
 from ostinato.runtime.machine_costs import measured
 
 if TYPE_CHECKING:
-    from ostinato.compile.schedule import Scheduled
+    from ostinato.compiler.schedule import Scheduled
 
 __all__ = ["simulated"]
 

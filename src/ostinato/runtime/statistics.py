@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compile.lower import Lowered
+    from ostinato.compiler.lower import Lowered
 
 __all__ = ["DeviceStatistics", "ProgramStatistics", "counted"]
 

@@ -14,7 +14,7 @@ from ostinato.integers import integer
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compile.lower import Lowered
+    from ostinato.compiler.lower import Lowered
 
 __all__ = ["Values", "barriers_of"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
-from ostinato.compile.lower_scheduled import lower_scheduled
+from ostinato.compiler.lower_scheduled import lower_scheduled
 from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compile.variants import as_recorded
+from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.eager import noted_writes
@@ -24,7 +24,7 @@ from ostinato.runtime.verified import Verified
 from ostinato.runtime.verify import compare, replayed, verified
 
 if TYPE_CHECKING:
-    from ostinato.compile.lower import Substitution
+    from ostinato.compiler.lower import Substitution
     from ostinato.runtime.program import Program
 
 __all__ = ["verify_on_devices"]

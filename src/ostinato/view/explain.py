@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compile.completions import Completion
-from ostinato.compile.edges import Edges
-from ostinato.compile.schedule import Scheduled
-from ostinato.compile.staging import Staged
-from ostinato.compile.wording import duration
+from ostinato.compiler.completions import Completion
+from ostinato.compiler.edges import Edges
+from ostinato.compiler.schedule import Scheduled
+from ostinato.compiler.staging import Staged
+from ostinato.compiler.wording import duration
 from ostinato.counting import counted
 from ostinato.graph.body import Until
 from ostinato.one_line import one_line

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ostinato.compile.coherence import Activity, Coherent
-from ostinato.compile.coherent_ops import Transferred
-from ostinato.compile.homes import HOST
-from ostinato.compile.staging import Staged
-from ostinato.compile.wording import size
+from ostinato.compiler.coherence import Activity, Coherent
+from ostinato.compiler.coherent_ops import Transferred
+from ostinato.compiler.homes import HOST
+from ostinato.compiler.staging import Staged
+from ostinato.compiler.wording import size
 from ostinato.graph.op import Op
 
 __all__ = ["copies"]

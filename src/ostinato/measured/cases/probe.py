@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ostinato.compile.bound import with_values
-from ostinato.compile.flatten import FlatOp
+from ostinato.compiler.bound import with_values
+from ostinato.compiler.flatten import FlatOp
 from ostinato.errors import GraphError
 from ostinato.graph.op import Op
 from ostinato.graph.param import Param

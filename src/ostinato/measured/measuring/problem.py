@@ -6,7 +6,7 @@ import copy
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from ostinato.compile.flatten import FlatOp
+from ostinato.compiler.flatten import FlatOp
 from ostinato.devices.registry import any_allocations
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
-from ostinato.compile.bound import with_values
-from ostinato.compile.flatten import FlatOp
-from ostinato.compile.lower import kinds_of, lower
+from ostinato.compiler.bound import with_values
+from ostinato.compiler.flatten import FlatOp
+from ostinato.compiler.lower import kinds_of, lower
 from ostinato.graph.body import Fill, NativeCall, PythonCall
 from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.scalar import as_scalar

@@ -1,0 +1,351 @@
+"""A schedule as the model of the replay core is given it: on one machine, on several, or several times over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato import _core
+from ostinato.compiler.completions import Completion
+from ostinato.compiler.dependences import step_barrier
+from ostinato.compiler.edges import Edges, FloatArray, IntArray, edges_of
+from ostinato.compiler.lower import EXTERNAL, POSTCONDITION, PRECONDITION
+from ostinato.compiler.machine_model import MachineModel
+from ostinato.compiler.order import order
+from ostinato.compiler.passed import passed_bytes
+from ostinato.compiler.placement import Placement, place
+from ostinato.compiler.schedule import Scheduled
+from ostinato.graph.body import PythonCall, Until
+
+__all__ = ["GIL", "Arrangement", "arranged", "as_compiled", "copied"]
+
+THREAD, GIL, AWAY = range(3)
+"""How ops are run, as in core/passes/replay_model.h."""
+
+MOST_LANES = 512
+"""Of more lanes, each runs its ops in program order: to compare orders takes as many looks at as many lanes."""
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Lanes with their ops, and what these wait for; the lanes of a thread follow each other."""
+
+    lane_begin: Int64Array
+    lane_ops: IntArray
+    home: IntArray
+    pinned: npt.NDArray[np.uint8]
+    seconds: FloatArray
+    spread: FloatArray
+    manner: npt.NDArray[np.uint8]
+    wait_begin: Int64Array
+    wait_op: IntArray
+    wait_distance: IntArray
+    wait_delay: FloatArray
+    """From the end of what is waited for until it is seen elsewhere: a transfer, or a message."""
+    until_op: int
+    until_every: int
+    window_period: int
+    threads: int
+    threads_a_node: int
+    number: IntArray
+    """By lane, its number in the schedule that this came from, or in its order here."""
+
+    @property
+    def ops(self) -> int:
+        """How many operations there are."""
+        return len(self.seconds)
+
+    @property
+    def work(self) -> float:
+        """What its operations take of threads, in seconds: nothing, where these go on meanwhile."""
+        return float(self.seconds[self.manner != AWAY].sum())
+
+    @property
+    def lane_of(self) -> IntArray:
+        """The lane of each op."""
+        lane = np.empty(self.ops, np.int32)
+        lane[self.lane_ops] = np.repeat(np.arange(len(self.home), dtype=np.int32), np.diff(self.lane_begin))
+        return lane
+
+    @property
+    def positions(self) -> Int64Array:
+        """The place of each op in its lane."""
+        place = np.empty(self.ops, np.int64)
+        place[self.lane_ops] = np.arange(self.ops) - np.repeat(self.lane_begin[:-1], np.diff(self.lane_begin))
+        return place
+
+    def replayed(self, model: MachineModel, steps: int, shown: int, seed: int) -> dict[str, Any]:
+        """Return what the model of the core says: see core/passes/replay_model.h."""
+        return _core.passes.replay(
+            lane_begin=self.lane_begin,
+            lane_ops=self.lane_ops,
+            home=self.home,
+            pinned=self.pinned,
+            seconds=self.seconds,
+            spread=self.spread,
+            manner=self.manner,
+            wait_begin=self.wait_begin,
+            wait_op=self.wait_op,
+            wait_distance=self.wait_distance,
+            wait_delay=self.wait_delay,
+            until_op=self.until_op,
+            until_every=self.until_every,
+            window_period=self.window_period,
+            threads=self.threads,
+            threads_a_node=self.threads_a_node,
+            transfer=model.transfer,
+            look=model.look,
+            take_up=model.take_up,
+            wake=model.wake,
+            ring=model.ring,
+            link_latency=model.link_latency,
+            steps=steps,
+            shown=shown,
+            seed=seed,
+        )
+
+
+def as_compiled(scheduled: Scheduled, model: MachineModel) -> Arrangement:
+    """Return a schedule as it is."""
+    lengths = [len(ops) for ops in scheduled.lane_ops]
+    placement = scheduled.placement
+    number = np.argsort(placement.home, kind="stable").astype(np.int32)
+    waits = scheduled.waits
+    threads = max(model.cores, int(placement.home.max()) + 1)
+    return Arrangement(
+        lane_begin=np.concatenate([[0], np.cumsum(np.array(lengths)[number])]).astype(np.int64),
+        lane_ops=np.concatenate([scheduled.lane_ops[lane] for lane in number]).astype(np.int32),
+        home=placement.home[number],
+        pinned=placement.pinned[number].view(np.uint8),
+        **_ops_of(scheduled),
+        wait_begin=waits.start,
+        wait_op=waits.op,
+        wait_distance=waits.distance,
+        wait_delay=np.full(len(waits.op), model.transfer),
+        window_period=scheduled.core.window // 2,
+        threads=threads,
+        threads_a_node=threads,
+        number=number,
+    )
+
+
+def _ops_of(scheduled: Scheduled) -> dict[str, Any]:
+    """What ops are, whatever lane they are on."""
+    slots, ops = scheduled.slots, scheduled.ops
+    seconds, spread = np.zeros(slots), np.zeros(slots)
+    seconds[: len(ops)] = scheduled.costs.seconds
+    spread[: len(ops)] = scheduled.costs.spread
+    seconds[(scheduled.kinds == PRECONDITION) | (scheduled.kinds == POSTCONDITION)] = 0.0  # but in two steps of a run
+    manner = np.where(scheduled.gil_bound, GIL, THREAD).astype(np.uint8)
+    for op in np.flatnonzero(scheduled.kinds == EXTERNAL).tolist():
+        if isinstance(ops[op].body, PythonCall | Completion):  # devices work elsewhere, too
+            manner[op] = AWAY
+    until, every = next(((op.index, op.body.every) for op in ops if isinstance(op.body, Until)), (-1, 1))
+    return {"seconds": seconds, "spread": spread, "manner": manner, "until_op": until, "until_every": every}
+
+
+def arranged(scheduled: Scheduled, model: MachineModel) -> Arrangement:
+    """Return the ops of a schedule placed anew, for a machine with other cores, or for several.
+
+    Ops are dealt to nodes in blocks of equal cost: of those that the same number of ops lead to, what was recorded side
+    by side stays together. Then each node's ops are placed on its cores.
+    """
+    if model.nodes == 1:
+        bound = int(scheduled.placement.home.max(initial=0)) + 1
+        anew = scheduled.anew(scheduled.costs, max(model.cores, bound), model.cores, model)
+        return as_compiled(anew, model)
+    ops = _ops_of(scheduled)
+    edges = _barred(scheduled)
+    node = _dealt(edges, ops["seconds"], model.nodes)
+    placement = _placed(scheduled, edges, ops["seconds"], node, model)
+    in_order = _order(scheduled, edges, ops["seconds"], placement, model)
+    by_lane = np.argsort(placement.lane[in_order], kind="stable")
+    lane_ops = in_order[by_lane]
+    places = np.arange(len(placement.home) + 1)
+    place_of = np.empty(len(in_order), np.int64)
+    place_of[in_order] = np.arange(len(in_order))
+    crossing = placement.lane[edges.src] != placement.lane[edges.dst]
+    begin, op, distance, number = _latest(edges, placement.lane, place_of, crossing)
+    passed = _passed(scheduled, edges, node[edges.src] != node[edges.dst])
+    message = np.bincount(number[crossing], passed[crossing], len(op)) / model.link_bandwidth
+    waiting = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
+    near = node[op] == node[waiting]
+    return Arrangement(
+        lane_begin=np.searchsorted(placement.lane[lane_ops], places).astype(np.int64),
+        lane_ops=lane_ops,
+        home=placement.home,
+        pinned=placement.pinned.view(np.uint8),
+        **ops,
+        wait_begin=begin,
+        wait_op=op,
+        wait_distance=distance,
+        wait_delay=np.where(near, model.transfer, model.link_latency + message),
+        window_period=scheduled.core.window // 2,
+        threads=model.cores * model.nodes,
+        threads_a_node=model.cores,
+        number=np.arange(len(placement.home), dtype=np.int32),
+    )
+
+
+def copied(scheduled: Scheduled, model: MachineModel, copies: int) -> Arrangement:
+    """Return copies of a schedule side by side, each on its own share of a machine.
+
+    What an op takes from the step before, it takes from the same op of the two copies beside its own, too.
+
+    Raises
+    ------
+    ValueError
+        The copies cannot share the machine evenly.
+    """
+    if model.nodes % copies == 0:
+        one = arranged(scheduled, replace(model, nodes=model.nodes // copies))
+        first = np.arange(copies, dtype=np.int32) * np.int32(one.threads)
+    elif copies % model.nodes == 0 and copies // model.nodes <= model.cores:
+        a_node = copies // model.nodes
+        one = arranged(scheduled, replace(model, nodes=1, cores=model.cores // a_node))
+        first = np.arange(copies, dtype=np.int32)
+        first = first // a_node * model.cores + first % a_node * (model.cores // a_node)
+    else:
+        raise ValueError(
+            "copies must divide the number of nodes, or be a multiple of it with a core for each copy, got "
+            f"{copies} for {model.nodes} nodes of {model.cores} cores"
+        )
+    edges = _barred(scheduled)
+    edges = Edges(*(column[edges.distance > 0] for column in edges))
+    all_edges = np.ones(len(edges.src), np.bool_)
+    begin, op, distance, number = _latest(edges, one.lane_of, one.positions, all_edges)
+    passed = np.bincount(number, _passed(scheduled, edges, all_edges), len(op))
+    target, node, ops = np.repeat(np.arange(one.ops), np.diff(begin)), first // model.cores, one.ops
+    numbers = np.arange(copies)[:, None]
+    waits = [
+        (
+            numbers * ops + np.repeat(np.arange(ops), np.diff(one.wait_begin)),
+            numbers * ops + one.wait_op,
+            np.broadcast_to(one.wait_distance, (copies, len(one.wait_op))),
+            np.broadcast_to(one.wait_delay, (copies, len(one.wait_op))),
+        )
+    ]
+    for here, there in ((numbers[1:], numbers[:-1]), (numbers[:-1], numbers[1:])):
+        message = model.link_latency + passed / model.link_bandwidth
+        delay = np.where(node[here] == node[there], model.transfer, message)
+        waits.append((here * ops + target, there * ops + op, np.broadcast_to(distance, delay.shape), delay))
+    waiting, op, distance, delay = (
+        np.concatenate([part.ravel() for part in parts]) for parts in zip(*waits, strict=True)
+    )
+    by_op = np.argsort(waiting, kind="stable")
+    return replace(
+        one,
+        lane_begin=np.append((numbers * ops + one.lane_begin[:-1]).ravel(), copies * ops).astype(np.int64),
+        lane_ops=(numbers * ops + one.lane_ops).ravel().astype(np.int32),
+        home=(first[:, None] + one.home).ravel().astype(np.int32),
+        pinned=np.tile(one.pinned, copies),
+        seconds=np.tile(one.seconds, copies),
+        spread=np.tile(one.spread, copies),
+        manner=np.tile(one.manner, copies),
+        wait_begin=np.searchsorted(waiting[by_op], np.arange(copies * ops + 1)).astype(np.int64),
+        wait_op=op[by_op].astype(np.int32),
+        wait_distance=distance[by_op].astype(np.int32),
+        wait_delay=delay[by_op],
+        threads=model.cores * model.nodes,
+        threads_a_node=model.cores,
+        number=np.arange(copies * len(one.home), dtype=np.int32),
+    )
+
+
+def _barred(scheduled: Scheduled) -> Edges:
+    """What orders the operations that the core has."""
+    if scheduled.slots == len(scheduled.ops):
+        return scheduled.ordering
+    return step_barrier(scheduled.ordering, len(scheduled.ops))
+
+
+def _passed(scheduled: Scheduled, edges: Edges, kept: npt.NDArray[np.bool_]) -> FloatArray:
+    """The bytes that pass along each edge that is kept; 0 along others."""
+    passed = np.zeros(len(edges.src))
+    kept = kept & (edges.src < len(scheduled.ops)) & (edges.dst < len(scheduled.ops))
+    passed[kept] = passed_bytes(scheduled.ops, Edges(*(column[kept] for column in edges)))
+    return passed
+
+
+def _dealt(edges: Edges, seconds: FloatArray, nodes: int) -> IntArray:
+    """Return the node of each op."""
+    level = _core.passes.levels(len(seconds), *edges)
+    weight = seconds + max(float(seconds.mean()) * 1e-6, 1e-12)  # ops that take nothing are dealt, too
+    in_levels = np.argsort(level, kind="stable")
+    starts = np.searchsorted(level[in_levels], np.arange(level.max(initial=0) + 2))
+    passed = np.concatenate([[0.0], np.cumsum(weight[in_levels])])
+    total = np.diff(passed[starts])[level[in_levels]]
+    middle = passed[:-1] - passed[starts[level[in_levels]]] + weight[in_levels] / 2
+    node = np.empty(len(seconds), np.int32)
+    node[in_levels] = np.minimum(middle / total * nodes, nodes - 1)
+    return node
+
+
+def _placed(scheduled: Scheduled, edges: Edges, seconds: FloatArray, node: IntArray, model: MachineModel) -> Placement:
+    """Place each node's ops on its cores."""
+    lane = np.empty(len(seconds), np.int32)
+    homes, pins = [], []
+    by_node = np.argsort(node, kind="stable").astype(np.int32)
+    begin = np.searchsorted(node[by_node], np.arange(model.nodes + 1))
+    local = np.empty(len(seconds), np.int32)
+    local[by_node] = np.arange(len(seconds)) - begin[node[by_node]]
+    inside = np.flatnonzero(node[edges.src] == node[edges.dst])
+    inside = inside[np.argsort(node[edges.dst[inside]], kind="stable")]
+    edge_begin = np.searchsorted(node[edges.dst[inside]], np.arange(model.nodes + 1))
+    lanes = 0
+    for each in range(model.nodes):
+        own = by_node[begin[each] : begin[each + 1]]
+        if not len(own):
+            continue
+        kept = inside[edge_begin[each] : edge_begin[each + 1]]
+        found = place(
+            edges_of(len(own), local[edges.src[kept]], local[edges.dst[kept]], edges.distance[kept]),
+            seconds[own],
+            threads=model.cores,
+            thread_of=np.full(len(own), -1, np.int32),
+            gil_bound=scheduled.gil_bound[own],
+            varied=scheduled.costs.varied,
+            known=scheduled.costs.known,
+            steady=scheduled.costs.steady,
+            model=model,
+        )
+        lane[own] = found.lane + lanes
+        homes.append(found.home + each * model.cores)
+        pins.append(found.pinned)
+        lanes += len(found.home)
+    return Placement(lane, np.concatenate(homes).astype(np.int32), np.concatenate(pins), 0.0)
+
+
+def _order(
+    scheduled: Scheduled, edges: Edges, seconds: FloatArray, placement: Placement, model: MachineModel
+) -> IntArray:
+    none = np.zeros(len(seconds), np.int32)
+    if len(placement.home) > MOST_LANES:
+        one = Placement(none, np.zeros(1, np.int32), np.zeros(1, np.bool_), 0.0)
+        return order(edges, seconds, one, none, none.astype(np.bool_), model=model)
+    return order(edges, seconds, placement, none, scheduled.gil_bound, model=model)
+
+
+def _latest(
+    edges: Edges, lane: IntArray, place: Int64Array, kept: npt.NDArray[np.bool_]
+) -> tuple[Int64Array, IntArray, IntArray, Int64Array]:
+    """Return what each op waits for along the edges that are kept: of each lane, the last op.
+
+    `compiler/waits.py` also leaves out what follows from other waits, which takes as many numbers for each op as there
+    are lanes. Besides, the wait that each edge became, or -1.
+    """
+    number = np.full(len(edges.src), -1, np.int64)
+    chosen = np.flatnonzero(kept)
+    src, dst, distance = (column[chosen] for column in edges)
+    ranked = np.lexsort((place[src], -distance, lane[src], dst))
+    src, dst, distance = src[ranked], dst[ranked], distance[ranked]
+    ends = np.ones(len(src), np.bool_)
+    ends[:-1] = (dst[1:] != dst[:-1]) | (lane[src[1:]] != lane[src[:-1]])
+    number[chosen[ranked]] = np.cumsum(ends) - ends
+    begin = np.searchsorted(dst[ends], np.arange(len(lane) + 1))
+    return begin.astype(np.int64), src[ends], distance[ends], number

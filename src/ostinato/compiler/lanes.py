@@ -1,0 +1,225 @@
+"""Which lanes must be several, so that nothing stands behind a wait for something outside that it does not need."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.compiler.edges import Edges, IntArray
+from ostinato.compiler.lags import Lags, lags_of
+from ostinato.compiler.placement import Placement
+
+__all__ = ["settle", "split"]
+
+
+def settle(
+    edges: Edges,
+    placement: Placement,
+    order: IntArray,
+    idle: npt.NDArray[np.bool_],
+    tells: npt.NDArray[np.bool_],
+) -> tuple[Placement, IntArray]:
+    """Return the placement and the order with ops that only wait, or only tell, next to those that they are for.
+
+    What only waits (for an event, for a phase of a barrier) goes right before the first op that comes after it: there
+    it holds up nothing else. What only tells that others are done goes right after the last of these.
+    """
+    waits = np.flatnonzero(idle)
+    if not len(waits) and not tells.any():
+        return placement, order
+    place = np.empty(len(order))
+    place[order] = np.arange(len(order))
+    lane = placement.lane.copy()
+    src, dst, _ = (column[edges.distance == 0] for column in edges)
+    begin = np.searchsorted(dst, np.arange(len(order) + 1)).tolist()
+    for tell in np.flatnonzero(tells).tolist():
+        before = src[begin[tell] : begin[tell + 1]]
+        if len(before):  # else it tells of a step before
+            last = before[np.argmax(place[before])]
+            place[tell] = np.nextafter(place[last], len(order))
+            lane[tell] = lane[last]
+    by_source = np.argsort(src, kind="stable")
+    src, dst = src[by_source], dst[by_source]
+    begin = np.searchsorted(src, np.arange(len(order) + 1)).tolist()
+    for wait in sorted(waits.tolist(), key=lambda op: -place[op]):  # the last first: one may come after another
+        after = dst[begin[wait] : begin[wait + 1]]
+        if len(after):
+            first = after[np.argmin(place[after])]
+            place[wait] = np.nextafter(place[first], -1)
+            lane[wait] = lane[first]
+    left, renumbered = np.unique(lane, return_inverse=True)  # a lane that nothing is left on is none
+    lanes = placement._replace(
+        lane=renumbered.reshape(-1).astype(np.int32), home=placement.home[left], pinned=placement.pinned[left]
+    )
+    return lanes, np.argsort(place, kind="stable").astype(np.int32)
+
+
+def split(
+    edges: Edges,
+    placement: Placement,
+    order: IntArray,
+    outside: npt.NDArray[np.bool_],
+    idle: npt.NDArray[np.bool_],
+    serial: bool = False,
+) -> Placement:
+    """Return the placement with lanes split where their order would add dependences on what is outside.
+
+    A lane runs its ops in order, step after step. If one of them waits for something outside (an event, a phase of a
+    barrier, a reservation, a task that may block) and another, later on the lane, does not depend on that, then the
+    second could not run before the first: two programs that each wait for such a second op of the other would wait
+    forever, though neither asked for that.
+
+    So let ``lag(x, e)`` be the least number of steps back that op x depends on wait e along the edges, infinite if it
+    does not. Op x of a lane may come before op y of the same lane if, for all e,
+    ``lag(y, e) <= lag(x, e) <= lag(y, e) + 1``: then y depends on what x waits for, and x in the next step on what y
+    waits for, anyway. Waits for the same thing hold in the order of steps. An idle wait itself may be held up by
+    whatever all that directly comes after it is held up by: its lags count as the greatest of theirs, less the
+    distance.
+
+    Parameters
+    ----------
+    edges
+        All dependences that order ops.
+    placement, order
+        Lanes of ops, and the order of the step.
+    outside
+        The ops that wait for something outside.
+    idle
+        Those of them that do nothing else.
+    serial
+        Whether each step begins when the one before has ended, by a barrier that is the last op.
+    """
+    if not outside.any():
+        return placement
+    if serial:  # every op depends on all waits of the step before, so lags are 0 or 1: only those of 0 tell ops apart
+        edges = edges.within_a_step()
+    lags = lags_of(len(outside), edges, outside)
+    lags.held_up_as_what_follows(edges, idle)
+    split_lanes = _by_waits_in_the_step if serial else _by_lags
+    lane, old = split_lanes(lags, placement.lane.tolist(), order.tolist())
+    return placement._replace(lane=lane, home=placement.home[old], pinned=placement.pinned[old])
+
+
+def _by_lags(lags: Lags, before: list[int], order: list[int]) -> tuple[IntArray, list[int]]:
+    """Return the lane of each op, and for each lane the one that it grew out of."""
+    kinds = lags.kinds()
+    old: list[int] = []
+    groups: dict[tuple[int, bytes], _Group] = {}
+    lane = np.empty(len(order), np.int32)
+    for op in order:
+        waits, lag = lags.rows[op]
+        key = before[op], waits.tobytes()
+        if key not in groups:
+            groups[key] = _Group(len(waits))
+        group = groups[key]
+        place = group.place_for(kinds[op], lag)
+        if place == len(group.lanes):
+            group.lanes.append(len(old))
+            old.append(before[op])
+        group.put(place, lag)
+        lane[op] = group.lanes[place]
+    return lane, old
+
+
+def _by_waits_in_the_step(lags: Lags, before: list[int], order: list[int]) -> tuple[IntArray, list[int]]:
+    """Return what `_by_lags` does where all lags are 0, or 1 if there is none.
+
+    Then op x may come before op y if y depends on all that x waits for. So the last op of a lane stands for all of it.
+    """
+    kinds = lags.kinds()
+    waits_of = {kind: frozenset(lags.rows[op][0].tolist()) for op, kind in enumerate(kinds)}
+    uses = Counter(wait for waits in waits_of.values() for wait in waits)
+    groups: dict[int, _Nested] = {}
+    old: list[int] = []
+    lane = np.empty(len(order), np.int32)
+    for op in order:
+        kind = kinds[op]
+        group = groups.setdefault(before[op], _Nested(waits_of, uses))
+        place = group.place_for(kind)
+        if place is None:
+            place = len(old)
+            old.append(before[op])
+        group.put(place, kind)
+        lane[op] = place
+    return lane, old
+
+
+class _Nested:
+    """Lanes that grow out of one lane, each with the kind of its last op: that waits for all that those before it do.
+
+    A lane is listed under the one of these waits that fewest kinds of ops have, so that few ops look at it in vain.
+    """
+
+    def __init__(self, waits_of: Mapping[int, frozenset[int]], uses: Mapping[int, int]) -> None:
+        self._waits_of = waits_of
+        self._uses = uses
+        self._last: dict[int, int] = {}  # by lane, the kind of its last op
+        self._listed: dict[int, set[int]] = defaultdict(set)  # by wait, lanes
+        self._first: dict[int, int] = {}  # by kind of op, the first lane that may take it: a lane takes ever less
+
+    def place_for(self, kind: int) -> int | None:
+        """Return the first lane at whose end an op may be put; None if there is none."""
+        first = self._first.get(kind, -1)
+        if first >= 0 and self._takes(first, kind):
+            return first
+        under = (_NO_WAIT, *self._waits_of[kind])
+        found = (lane for wait in under for lane in self._listed.get(wait, ()) if lane > first)
+        return min((lane for lane in found if self._takes(lane, kind)), default=None)
+
+    def put(self, place: int, kind: int) -> None:
+        """Put an op at the end of a lane."""
+        self._first[kind] = place
+        last = self._last.get(place)
+        if last == kind:
+            return
+        if last is not None:
+            self._listed[self._rarest(last)].remove(place)
+        self._last[place] = kind
+        self._listed[self._rarest(kind)].add(place)
+
+    def _takes(self, place: int, kind: int) -> bool:
+        last = self._last[place]
+        return last == kind or self._waits_of[last] <= self._waits_of[kind]
+
+    def _rarest(self, kind: int) -> int:
+        return min(self._waits_of[kind], key=self._uses.__getitem__, default=_NO_WAIT)
+
+
+_NO_WAIT = -1
+_NEVER = 2**31 - 2
+
+
+class _Group:
+    """Lanes that grow out of one lane, of ops that depend on the same waits: those that do not never share a lane."""
+
+    def __init__(self, waits: int) -> None:
+        self.lanes: list[int] = []
+        self._least = np.full((waits, 1), _NEVER, np.int32)  # by wait and lane, the least lag of the lane's ops
+        self._greatest = np.zeros((waits, 1), np.int32)
+        self._first: dict[int, int] = {}  # by kind of op, the first lane that may take it: a lane takes ever less
+
+    def place_for(self, kind: int, lag: IntArray) -> int:
+        """Return the first lane at whose end an op may be put; if none, how many lanes there are."""
+        first, count = self._first.get(kind, 0), len(self.lanes)
+        if len(lag):
+            near, far = int(lag.argmin()), int(lag.argmax())  # the lags that most lanes differ in
+            likely = self._greatest[near, first:count] <= lag[near] + 1
+            likely &= self._least[far, first:count] >= lag[far]
+            places = (first + np.flatnonzero(likely)).tolist()
+            first = next((place for place in places if self._takes(place, lag)), count)
+        self._first[kind] = first
+        return first
+
+    def put(self, place: int, lag: IntArray) -> None:
+        """Put an op at the end of a lane."""
+        if place == self._least.shape[1]:
+            self._least = np.hstack([self._least, np.full(self._least.shape, _NEVER, np.int32)])
+            self._greatest = np.hstack([self._greatest, np.zeros(self._greatest.shape, np.int32)])
+        self._least[:, place] = np.minimum(self._least[:, place], lag)
+        self._greatest[:, place] = np.maximum(self._greatest[:, place], lag)
+
+    def _takes(self, place: int, lag: IntArray) -> bool:
+        return bool((lag <= self._least[:, place]).all() and (self._greatest[:, place] <= lag + 1).all())

@@ -1,0 +1,152 @@
+"""What the core is to run in each step, as the passes that make lanes ask for it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.compiler.dependences import step_barrier
+from ostinato.compiler.edges import Edges, FloatArray, IntArray
+from ostinato.compiler.lower import DEVICE, EXTERNAL, NOTHING, POSTCONDITION, PYTHON, kinds_of, needs_gil
+from ostinato.compiler.outside import waits_outside
+from ostinato.compiler.streams import Streams
+from ostinato.errors import GraphError
+from ostinato.graph.body import Await, Precondition
+
+if TYPE_CHECKING:
+    from ostinato.compiler.completions import Completion
+    from ostinato.compiler.staging import Staged
+    from ostinato.graph.op import Op
+
+__all__ = ["Operations", "operations"]
+
+_MOST_URGENT = 2**31 - 1  # whoever waits for a postcondition shall hear of it at once
+
+
+class Operations(NamedTuple):
+    """The ops of a flat graph; and last, where each step begins when the one before has ended, the barrier between."""
+
+    ordering: Edges
+    """All that orders them."""
+    kinds: npt.NDArray[np.uint8]
+    """How the core runs each."""
+    seconds: FloatArray
+    """What each takes of a thread's time."""
+    gil_bound: npt.NDArray[np.bool_]
+    thread_of: IntArray
+    """The thread that each is bound to, or -1."""
+    priority: IntArray
+    outside: npt.NDArray[np.bool_]
+    """Which wait for something outside."""
+    idle: npt.NDArray[np.bool_]
+    """Which of these do nothing else."""
+    tells: npt.NDArray[np.bool_]
+    """Which tell somebody outside that others are done."""
+    streams: Streams
+    completions: Sequence[tuple[int, Completion]]
+    serial: bool = False
+    """Whether each step begins when the one before has ended."""
+
+
+def operations(
+    ops: tuple[Op, ...],
+    ordering: Edges,
+    serial: bool,
+    seconds: FloatArray,
+    staged: Staged | None,
+    processors: int,
+) -> Operations:
+    """Return what the core is to run in each step.
+
+    Parameters
+    ----------
+    ops, ordering
+        The ops of a flat graph, and all edges that order them.
+    serial
+        Whether each step begins when the one before has ended.
+    seconds
+        What each op takes.
+    staged
+        Where they use devices.
+    processors
+        How many CPUs there are.
+
+    Raises
+    ------
+    GraphError
+        An op is bound to a CPU that there is not.
+    """
+    n = len(ops)
+    on_cpu: Sequence[Op] = ops
+    if staged is None:
+        kinds, streams, completions = kinds_of(ops), Streams.none(n), []
+    else:
+        kinds, streams, completions = staged.kinds, staged.streams, staged.completions
+        on_cpu, seconds = staged.on_cpu, staged.seconds_on_threads(seconds)
+    thread_of = np.full(n, -1, np.int32)
+    for op in on_cpu:
+        thread_of[op.index] = _thread_of(op, processors)
+    tells = kinds == POSTCONDITION
+    priority = np.array([op.priority for op in ops], np.int32)
+    priority[tells] = _MOST_URGENT
+    outside, idle = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    for index in np.flatnonzero((kinds >= EXTERNAL) & (kinds != DEVICE)):
+        outside[index] = waits_outside(ops[index].body)
+        idle[index] = isinstance(ops[index].body, Precondition | Await)
+    found = Operations(
+        ordering,
+        kinds,
+        seconds,
+        _gil_bound(ops, kinds),
+        thread_of,
+        priority,
+        outside,
+        idle,
+        tells,
+        streams,
+        completions,
+    )
+    return _with_barrier(found) if serial or not ops else found  # a run of nothing has an end, too
+
+
+def _with_barrier(found: Operations) -> Operations:
+    n = len(found.kinds)
+    return found._replace(
+        ordering=step_barrier(found.ordering, n),
+        kinds=np.append(found.kinds, np.uint8(NOTHING)),
+        seconds=np.append(found.seconds, 0.0),
+        gil_bound=np.append(found.gil_bound, np.False_),
+        thread_of=np.append(found.thread_of, np.int32(-1)),
+        priority=np.append(found.priority, np.int32(0)),
+        outside=np.append(found.outside, np.False_),
+        idle=np.append(found.idle, np.False_),
+        tells=np.append(found.tells, np.False_),
+        streams=found.streams.over(n + 1),
+        serial=True,
+    )
+
+
+def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    bound = np.zeros(len(ops), np.bool_)
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        for index in np.flatnonzero((kinds == PYTHON) | (kinds == EXTERNAL) | (kinds == DEVICE)):
+            bound[index] = needs_gil(ops[index].body, int(kinds[index]))
+    return bound
+
+
+def _thread_of(op: Op, processors: int) -> int:
+    on = getattr(op.on, "name", op.on)
+    if on is None or on == "cpu":
+        return -1
+    match = re.fullmatch(r"cpu:(\d+)", on) if isinstance(on, str) else None
+    if match is None or int(match[1]) >= processors:
+        raise GraphError(
+            f"{op.name!r} at {op.call_site} is bound to {on!r}, but this machine has only "
+            f"{', '.join(f'cpu:{i}' for i in range(processors))}"
+        )
+    return int(match[1])

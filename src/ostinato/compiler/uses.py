@@ -1,0 +1,266 @@
+"""What ops use, in which memory, and what that does to each unit in a step."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.compiler.assignment import Assignment
+from ostinato.compiler.device_ops import keeps_stream_order
+from ostinato.compiler.edges import Edges, IntArray
+from ostinato.compiler.homes import HOST, Homes
+from ostinato.compiler.units import Box, Units, elements, elements_within, units
+from ostinato.compiler.validity import Event
+from ostinato.graph.arrays import Array
+from ostinato.graph.body import Copy, Fill
+from ostinato.graph.operand import READ, WRITE
+
+if TYPE_CHECKING:
+    from ostinato.graph.op import Op
+    from ostinato.graph.operand import Operand
+
+__all__ = ["Uses", "sequence"]
+
+
+class Uses:
+    """What ops use, where.
+
+    Parameters
+    ----------
+    ops
+        The ops of a flat graph.
+    assignment
+        Where they run.
+    homes
+        Where arrays are.
+    sequence
+        The ops in an order that agrees with what comes after what.
+
+    Attributes
+    ----------
+    units
+        Those of allocations that are used away from home.
+    memories
+        By op, the memory in which it looks for each of its operands.
+    home_of
+        By allocation.
+    """
+
+    def __init__(self, ops: Sequence[Op], assignment: Assignment, homes: Homes, sequence: Sequence[int]) -> None:
+        self._ops = ops
+        self.sequence = sequence
+        self._device: list[int] = assignment.device.tolist()
+        self._first_view: dict[int, int] = {}  # by id of an operand
+        self._known: dict[int, int] = {}  # by id of an array, its allocation
+        views: list[Array] = []
+        users: list[Op] = []
+        for op in ops:
+            for operand in op.operands:
+                if id(operand) not in self._first_view:
+                    self._first_view[id(operand)] = len(views)
+                    views += operand.arrays
+                    users += [op] * len(operand.arrays)
+        rings = {id(each.ring.ring): each.ring.ring for op in ops for each in op.operands if each.ring is not None}
+        # Elements of a ring are elements elsewhere, too, so all of its arrays have their place there.
+        self._views = views + [array for ring in rings.values() for array in ring.arrays]
+        self._allocation: IntArray = _core.passes.boxes(self._views, np.ndarray)["allocation"]
+        self.home_of = [HOST] * (int(self._allocation.max(initial=-1)) + 1)
+        numbers, firsts = np.unique(self._allocation[: len(views)], return_index=True)
+        for number, view in zip(numbers.tolist(), firsts.tolist(), strict=True):
+            if number >= 0:
+                self.home_of[number] = homes.of(views[view], users[view])
+        self._users = self._users_of() if any(isinstance(op.body, Copy | Fill) for op in ops) else {}
+        self.memories = [self._memories_of(op) for op in ops]
+        self.units = self._units()
+
+    def allocation_of(self, array: Array) -> int:
+        """Return the allocation of one of the arrays; -1 for one without elements."""
+        if not self._known:
+            self._known = {id(view): a for view, a in zip(self._views, self._allocation.tolist(), strict=True)}
+        return self._known[id(array)]
+
+    def events(self) -> dict[int, list[Event]]:
+        """Return what happens to each unit in a step."""
+        events: dict[int, list[Event]] = {}
+        touched, covered = self.units.touched, self.units.covered.tolist()
+        for index in self.sequence:
+            op = self._ops[index]
+            in_stream = self._device[index] != HOST and keeps_stream_order(op.body)
+            written: list[tuple[int, Event]] = []
+            for place, (operand, memory) in enumerate(zip(op.operands, self.memories[index], strict=True)):
+                views = self._views_of(operand)
+                offset = operand.ring.offset if operand.ring is not None else 0
+                for k, view in enumerate(views):
+                    writes, covers = bool(operand.mode & WRITE), covered[view]
+                    needs = bool(operand.mode & READ) or not covers
+                    phase, period = (k - offset) % len(views), len(views)
+                    for unit in touched[view]:
+                        if needs:
+                            event = Event(index, place, phase, period, memory, True, False, covers, in_stream)
+                            events.setdefault(unit, []).append(event)
+                        if writes:
+                            event = Event(index, place, phase, period, memory, False, True, covers, in_stream)
+                            written.append((unit, event))
+            for unit, event in written:
+                events.setdefault(unit, []).append(event)
+        return events
+
+    def extents(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Return what is used of each allocation in each memory: addresses of the first byte, and behind the last.
+
+        What goes from device to device is on the host meanwhile. Of a ring, all of each array is used.
+        """
+        every = self.units.all
+        of_unit = [self.units.extent(unit) for unit in every]
+        home = self._home_of_view()
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+
+        def use(allocation: int, memory: int, low: int, high: int) -> None:
+            known = found.get((allocation, memory), (low, high))
+            found[allocation, memory] = min(low, known[0]), max(high, known[1])
+
+        for op, memories in zip(self._ops, self.memories, strict=True):
+            for operand, memory in zip(op.operands, memories, strict=True):
+                for k, view in enumerate(self._views_of(operand)):
+                    if home[view] == memory:
+                        continue
+                    for place in {memory, HOST} - {home[view]}:
+                        for unit in self.units.touched[view]:
+                            use(every[unit].allocation, place, *of_unit[unit])
+                        if operand.ring is not None and self.units.touched[view]:
+                            use(int(self._allocation[view]), place, *_core.passes.extent(operand.ring.ring.arrays[k]))
+        return found
+
+    def arrays(self, members: Sequence[int], target: int) -> list[Array]:
+        """Return what is copied of units, all of one allocation, to a memory, as arrays of bytes.
+
+        What goes home is what was written elsewhere: others may have changed what lies between the elements of views
+        with steps.
+        """
+        found = self.units
+        allocation = found.all[members[0]].allocation
+        boxes_of_all = [box for unit in members for box in found.all[unit].boxes]
+        if target != self.home_of[allocation]:
+            return found.arrays(boxes_of_all, allocation)
+        together = frozenset(members)
+        whole: list[Box] = []
+        parts: list[Array] = []
+        stepped: dict[int, Array | None] = {}  # views all of whose units are members
+        for unit in members:
+            views = self._written_with_steps.get(unit)
+            if not views:
+                whole += found.all[unit].boxes
+            elif all(together.issuperset(found.touched[view]) for view in views):
+                stepped |= {view: elements(self._views[view]) for view in views if view not in stepped}
+            else:
+                low, strides, boxes = found.low[allocation], found.strides[allocation], found.all[unit].boxes
+                within = [elements_within(self._views[view], low, strides, boxes) for view in views]
+                if any(each is None for each in within):
+                    whole += boxes
+                else:
+                    parts += [part for each in within for part in each or ()]
+        nothing = not (whole or parts or stepped)  # all of it lies between elements; yet a copy is of something
+        if nothing or any(part is None for part in stepped.values()):
+            return found.arrays(boxes_of_all, allocation)
+        parts += [part for part in stepped.values() if part is not None]
+        alike = {(_core.passes.extent(part), part.shape, part.strides): part for part in parts}
+        return found.arrays(whole, allocation) + list(alike.values())
+
+    @cached_property
+    def _written_with_steps(self) -> dict[int, dict[int, None]]:
+        """By unit of which only parts are written away from home: by which views."""
+        touched, covered, home = self.units.touched, self.units.covered.tolist(), self._home_of_view()
+        found: dict[int, dict[int, None]] = {}
+        whole: set[int] = set()
+        for op, memories in zip(self._ops, self.memories, strict=True):
+            for operand, memory in zip(op.operands, memories, strict=True):
+                if not operand.mode & WRITE:
+                    continue
+                for view in self._views_of(operand):
+                    if home[view] == memory:
+                        continue
+                    if covered[view]:
+                        whole.update(touched[view])
+                    else:
+                        for unit in touched[view]:
+                            found.setdefault(unit, {})[view] = None
+        return {unit: views for unit, views in found.items() if unit not in whole}
+
+    def _home_of_view(self) -> list[int]:
+        home: list[int] = np.array([*self.home_of, HOST], np.int64)[self._allocation].tolist()
+        return home
+
+    def _memories_of(self, op: Op) -> tuple[int, ...]:
+        device = self._device[op.index]
+        if device == HOST or not isinstance(op.body, Copy | Fill):
+            return (device,) * len(op.operands)
+        # Copies move between memories themselves: one side is on their device, the other there, too, or on the host.
+        homes = [self._home(operand) for operand in op.operands]
+        if device not in homes:
+            return (device,) * len(homes)
+        return tuple(
+            device if home == device or self._only(operand, device) else HOST
+            for operand, home in zip(op.operands, homes, strict=True)
+        )
+
+    def _only(self, operand: Operand, device: int) -> bool:
+        """Whether all else that reads what a copy writes, or that writes what it reads, does so on a device."""
+        table = self._users[READ if operand.mode & WRITE else WRITE]
+        return table.get(self._allocation[self._views_of(operand)[0]]) == {device} if operand.arrays else False
+
+    def _users_of(self) -> dict[int, dict[int, set[int]]]:
+        """By mode, by allocation: where ops other than copies and fills use it so."""
+        found: dict[int, dict[int, set[int]]] = {READ: {}, WRITE: {}}
+        for op in self._ops:
+            if isinstance(op.body, Copy | Fill) and self._device[op.index] != HOST:
+                continue
+            for operand in op.operands:
+                for mode in (READ, WRITE):
+                    if operand.mode & mode:
+                        for view in self._views_of(operand):
+                            found[mode].setdefault(int(self._allocation[view]), set()).add(self._device[op.index])
+        return found
+
+    def _home(self, operand: Operand) -> int:
+        views = self._views_of(operand)
+        allocation = self._allocation[views[0]] if views else -1
+        return self.home_of[allocation] if allocation >= 0 else HOST
+
+    def _views_of(self, operand: Operand) -> range:
+        begin = self._first_view[id(operand)]
+        return range(begin, begin + len(operand.arrays))
+
+    def _units(self) -> Units:
+        away = np.zeros(len(self._views), np.bool_)
+        home = self._home_of_view()
+        for op, memories in zip(self._ops, self.memories, strict=True):
+            for operand, memory in zip(op.operands, memories, strict=True):
+                for view in self._views_of(operand):
+                    away[view] |= home[view] != memory
+        return units(self._views, away)
+
+
+def sequence(n: int, ordering: Edges) -> Sequence[int]:
+    """Return so many ops in an order that agrees with the edges within a step; in program order where it can be."""
+    inside = ordering.distance == 0
+    src, dst = ordering.src[inside], ordering.dst[inside]
+    if (src < dst).all():
+        return range(n)
+    missing = np.bincount(dst, minlength=n).tolist()
+    followers: list[list[int]] = [[] for _ in range(n)]
+    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
+        followers[a].append(b)
+    ready = [op for op in range(n) if not missing[op]]
+    found = []
+    while ready:
+        found.append(heapq.heappop(ready))
+        for follower in followers[found[-1]]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, follower)
+    return found
