@@ -128,6 +128,37 @@ def test_containers_of_arrays_are_replaced_at_any_depth():
     assert state.x is arrays[2]
 
 
+def swap(state):
+    add(state.x, state.more["y"])
+    state.x, state.more["y"] = state.more["y"], state.x
+
+
+def count(state):
+    add(state.x, state.more["y"])
+    state.more["n"] = state.more.get("n", 0) + 1
+
+
+def swap_twice(state):
+    for _ in range(2):
+        swap(state)
+
+
+def test_a_change_of_a_container_of_arrays_would_be_lost():
+    state = State(np.zeros(2), {"y": np.zeros(2)})
+    for step in (swap, count):
+        with pytest.raises(
+            ost.GraphError, match=rf"{step.__name__}\(\) changed a .* that holds arrays.*ostinato\.ring"
+        ):
+            ost.compile(step, state)
+    with pytest.raises(ost.GraphError, match=r"changed a list"):
+        ost.compile(lambda pair: (add(*pair), pair.reverse()), [np.zeros(2), np.zeros(2)])
+    seen = []
+    ost.compile(lambda x, ops: ops.append(ost.fill(x, 1)), state.x, seen).close()  # without arrays: passed as it is
+    assert len(seen) == 1
+    with ost.compile(swap_twice, state) as program:  # which leaves the container as it was
+        assert program.verify(2)
+
+
 def test_what_holds_no_arrays_is_passed_as_it_is():
     log, table = [], {"a": (1, "b")}
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ostinato.errors import GraphError
 from ostinato.graph.capture import Capture
 from ostinato.graph.python_task import name_of
 from ostinato.graph.tracing import Traced
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
 
 __all__ = ["StepFunction", "record_function"]
+
+_CHANGED = (
+    "{0}() changed a {1} that holds arrays, and is among its arguments. The function is called once, with a copy of "
+    "the {1}, so the change would be lost. Pass ostinato.ring(...) for arrays that take turns, and an array or an "
+    "ostinato.param(...) for a number that changes; read a cached property once before compiling"
+)
 
 
 class StepFunction(NamedTuple):
@@ -48,6 +55,9 @@ def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
             recording.guard.hold(array)
         capture.remember(("", array) for array in traced.arrays)
         function(*passed, **named)
+        changed = traced.changed()
+        if changed is not None:
+            raise GraphError(_CHANGED.format(title, changed.__name__))
     return StepFunction(function, args, dict(kwargs), names, graph)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ostinato.graph.arrays import as_ndarray, is_array
-from ostinato.graph.containers import Container, can_be_made, taken_apart
+from ostinato.graph.containers import Container, can_be_made, is_container, taken_apart
 from ostinato.graph.context import Recording
 from ostinato.graph.refusal import PLAIN
 from ostinato.graph.ring import Ring, RingElement
@@ -52,6 +52,20 @@ class Traced:
     def value(self, value: Any, name: str) -> Any:
         """Return an argument, with tracers in place of the arrays in it."""
         return rebuilt(value, (name,), self._leaf, self._made)
+
+    def changed(self) -> type | None:
+        """Return the class of a container that the function changed; None if it changed none of those with tracers.
+
+        The function gets a copy of such a container, once. A change, such as a swap of two arrays, would be lost.
+        """
+        for given, copied in self._made.values():
+            container = None if copied is given or not is_container(copied) else taken_apart(given)
+            if container is None:
+                continue
+            parts = [self._made.get(id(part), (part, part))[1] for part in container.parts]
+            if not container.is_unchanged(copied, parts):
+                return container.kind
+        return None
 
     def _leaf(self, value: Any, path: Path) -> Any:
         if type(value) is np.ndarray:

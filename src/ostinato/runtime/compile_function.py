@@ -54,7 +54,8 @@ def compile(
     TracerError
         The function needs elements of an array.
     GraphError
-        The function recorded nothing, wrote to an array of its arguments, or `Graph.compile` raises this.
+        The function recorded nothing, wrote to an array of its arguments or changed a container of arrays among them,
+        or `Graph.compile` raises this.
 
     Examples
     --------
