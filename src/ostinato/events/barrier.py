@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ostinato import _core
+from ostinato.choices import ReductionName
 from ostinato.counting import counted
 from ostinato.events.event import Event, Happening, event_of
 from ostinato.integers import integer
@@ -53,7 +54,7 @@ class Barrier:
     __slots__ = ("__weakref__", "_core", "_reduction")
 
     def __init__(
-        self, arrivals: int, reduce: str | Callable[[Any, Any], Any] | None = None, initial: object = None
+        self, arrivals: int, reduce: ReductionName | Callable[[Any, Any], Any] | None = None, initial: object = None
     ) -> None:
         count = _count(arrivals, "arrivals")
         if reduce is None and initial is not None:
@@ -176,7 +177,7 @@ class Barrier:
 class _Reduction:
     """What the values of each phase have come to so far. The core calls `combine`; it must not know the barrier."""
 
-    def __init__(self, reduce: str | Callable[[Any, Any], Any], initial: object) -> None:
+    def __init__(self, reduce: ReductionName | Callable[[Any, Any], Any], initial: object) -> None:
         if isinstance(reduce, str):
             if reduce not in _NAMED:
                 raise ValueError(f"reduce must be a function or one of {', '.join(map(repr, _NAMED))}, got {reduce!r}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from ostinato.choices import ReductionName
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array
 from ostinato.graph.formal import ACCESS
@@ -19,7 +20,7 @@ from ostinato.one_line import one_line
 
 __all__ = ["ReduceArgument", "Reduction", "reduction_of"]
 
-ReduceArgument: TypeAlias = Literal["+", "*", "min", "max"] | Callable[..., Any]
+ReduceArgument: TypeAlias = ReductionName | Callable[..., Any]
 """What ``reduce=`` takes."""
 
 

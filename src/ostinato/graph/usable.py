@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, cast
 
+from ostinato.choices import Runs
 from ostinato.errors import GraphError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Usable:
         raise NotImplementedError
 
     def compile(
-        self, machine: Any = None, *, runs: str = "pipelined", lanes: int | None = None, costs: Any = None
+        self, machine: Any = None, *, runs: Runs = "pipelined", lanes: int | None = None, costs: Any = None
     ) -> Program:
         """Compile to a program for a machine.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from ostinato.choices import OnError, Runs
 from ostinato.integers import integer
 from ostinato.one_line import brief
 
@@ -12,12 +13,12 @@ __all__ = ["MOST_STEPS", "NO_PARAMS", "checked_runs", "count", "merged", "stops"
 
 NO_PARAMS: Mapping[str, Any] = {}
 
-_RUNS = ("pipelined", "serial", "concurrent", "once")
-_STOP = {"stop": True, "continue": False}
+_RUNS: tuple[Runs, ...] = get_args(Runs)
+_STOP: dict[OnError, bool] = {"stop": True, "continue": False}
 MOST_STEPS = 2**62  # so that step numbers stay far from the ends of 64 bits
 
 
-def checked_runs(runs: str) -> str:
+def checked_runs(runs: Runs) -> Runs:
     """Return how runs relate."""
     if runs not in _RUNS:
         raise ValueError(f"runs must be one of {', '.join(map(repr, _RUNS))}, got {runs!r}")
@@ -49,7 +50,7 @@ def count(steps: int) -> int:
     return integer("steps", steps, 0, MOST_STEPS)
 
 
-def stops(on_error: str) -> bool:
+def stops(on_error: OnError) -> bool:
     """Return whether a run begins no further steps after a failure."""
     try:
         return _STOP[on_error]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ostinato.choices import Runs
 from ostinato.graph.step_function import record_function
 from ostinato.runtime.compiling import compile_graph
 
@@ -20,7 +21,7 @@ def compile(
     /,
     *args: Any,
     machine: Machine | None = None,
-    runs: str = "pipelined",
+    runs: Runs = "pipelined",
     lanes: int | None = None,
     costs: Any = None,
     **kwargs: Any,

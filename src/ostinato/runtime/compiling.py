@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
+from ostinato.choices import Runs
 from ostinato.one_line import brief
 from ostinato.runtime.arguments import checked_runs, threads_for
 from ostinato.runtime.costing import CostsArgument, costing_of
@@ -21,7 +22,7 @@ def compile_graph(
     graph: Graph,
     machine: Machine | None = None,
     *,
-    runs: str = "pipelined",
+    runs: Runs = "pipelined",
     lanes: int | None = None,
     costs: CostsArgument = None,
 ) -> Program:

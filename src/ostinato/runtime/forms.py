@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
+from ostinato.choices import Runs
 from ostinato.compiler.lower_scheduled import lower_scheduled
 from ostinato.runtime.statistics import ProgramStatistics, counted
 
@@ -42,7 +43,7 @@ class Form:
     __slots__ = ("_last", "_processors", "core", "lowered", "scheduled")
 
     def __init__(
-        self, machine: Machine, scheduled: Scheduled, binding: Rebinding | None, runs: str, other: Form | None
+        self, machine: Machine, scheduled: Scheduled, binding: Rebinding | None, runs: Runs, other: Form | None
     ) -> None:
         outside = None if other is None else other.lowered.outside
         self.scheduled: Scheduled = scheduled

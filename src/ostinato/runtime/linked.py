@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ostinato.choices import Runs
 from ostinato.runtime.instances import Instances
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ Conditions: TypeAlias = "tuple[_core.Event | None, tuple[_core.Event | None, ...
 
 
 def linked_runs(
-    core: _core.Program, machine: _core.Machine, scheduled: Scheduled, lowered: Lowered, runs: str, processors: int
+    core: _core.Program, machine: _core.Machine, scheduled: Scheduled, lowered: Lowered, runs: Runs, processors: int
 ) -> LinkedRuns | None:
     """Return what submits the runs of a program, if it must know of its earlier ones."""
     if runs not in ("concurrent", "once"):

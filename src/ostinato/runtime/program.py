@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
+from ostinato.choices import OnError, Runs
 from ostinato.compiler.schedule import schedule
 from ostinato.counting import counted
 from ostinato.errors import ContractError
@@ -81,7 +82,7 @@ class Program:
     _lowered: Lowered
     _param_values: Values
 
-    def __init__(self, graph: Graph, machine: Machine, threads: int, costing: Costing, runs: str) -> None:
+    def __init__(self, graph: Graph, machine: Machine, threads: int, costing: Costing, runs: Runs) -> None:
         processors = len(machine._cpus)
         self._machine, self._threads, self._runs = machine, threads, runs
         self._unretrieved = Unretrieved()
@@ -229,7 +230,7 @@ class Program:
         *,
         after: After = None,
         priority: int = 0,
-        on_error: str = "stop",
+        on_error: OnError = "stop",
         progress: bool = False,
         timeout: float | None = None,
         params: Mapping[str, Any] = NO_PARAMS,
@@ -344,7 +345,7 @@ class Program:
         *,
         after: After = None,
         priority: int = 0,
-        on_error: str = "stop",
+        on_error: OnError = "stop",
         profile: bool = False,
         params: Mapping[str, Any] = NO_PARAMS,
         **more_params: Any,
@@ -668,7 +669,7 @@ class Program:
         steps: int,
         after: After,
         priority: int,
-        on_error: str,
+        on_error: OnError,
         progress: bool,
         timeout: float | None,
         params: Mapping[str, Any],
