@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -160,6 +161,58 @@ def test_a_closed_over_array_that_is_only_read_is_fine():
     with ost.compile(lambda x: weigh(x), np.ones(3)) as program:
         report = program.verify(2)
     assert report.closed_over == ("array 'weights', which weigh() uses without receiving it",)
+
+
+class Tank:
+    """A simulation as people write it: arrays are attributes, a step is a method."""
+
+    def __init__(self):
+        self.level, self.drained, self.more = np.ones(3), np.zeros(3), [np.zeros(3)]
+        self.again = self.step  # a cycle
+
+    def step(self):
+        self.drained += 1  # once only: no task does it
+        double(self.level, self.more[0])
+
+    def __call__(self):
+        self.step()
+
+    def steady(self):
+        double(self.level, self.more[0])
+
+
+def step_of(tank):
+    tank.step()
+
+
+def step_beside(field, tank):
+    field += 1
+    double(tank.level, tank.more[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda tank: (tank.step,), "self.drained"),
+        (lambda tank: (tank,), "self.drained"),
+        (lambda tank: (functools.partial(tank),), "self.drained"),
+        (lambda tank: (functools.partial(step_of, tank),), r"args\[0\].drained"),
+        (lambda tank: (functools.partial(step_beside, tank.drained, tank=tank),), r"args\[0\]"),
+        (lambda tank: (lambda: tank.step(),), "tank.drained"),
+        (lambda tank: (step_of, tank), "tank.drained"),
+    ],
+    ids=["method", "callable", "partial of a callable", "partial", "array of a partial", "closure", "argument"],
+)
+def test_arrays_that_are_attributes_are_compared_and_restored(make, name):
+    tank = Tank()
+    with ost.compile(*make(tank)) as program:
+        recorded = tank.drained.tolist()
+        with pytest.raises(ost.ContractError, match=f"{name}'"):
+            program.verify(2)
+    assert tank.drained.tolist() == recorded
+    with ost.compile(Tank().steady) as program:
+        report = program.verify(2)
+    assert report.closed_over == ("array 'self.drained', which steady() uses without receiving it",)
 
 
 def test_what_changes_from_call_to_call_is_found():

@@ -1,11 +1,12 @@
-"""Arrays that functions use without receiving them: from closures, and from globals that their code names."""
+"""Arrays that functions use without receiving them: from closures, globals and objects that they are bound to."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,12 @@ from ostinato.graph.op import Op
 from ostinato.graph.python_task import PythonTask, name_of
 from ostinato.graph.ring import Ring
 
-__all__ = ["ClosedOver", "closed_over", "closed_over_by_tasks"]
+__all__ = ["ClosedOver", "closed_over", "closed_over_by_tasks", "parts_within"]
 
-_MOST_PARTS = 1000  # of a container
-_DEPTH = 3  # of containers in containers
+_MOST_PARTS = 1000  # of a container or an object
+_MOST_OBJECTS = 10_000  # looked into, within one value
+_DEPTH = 3  # of containers and objects in each other
+_OTHERS = sys.stdlib_module_names | {"numpy", "ostinato"}  # objects of their classes are not looked into
 
 
 class ClosedOver(NamedTuple):
@@ -44,45 +47,53 @@ def closed_over_by_tasks(ops: Iterable[Op]) -> list[ClosedOver]:
 def closed_over(functions: Iterable[object]) -> list[ClosedOver]:
     """Return the writable arrays that functions close over, each array once.
 
-    Functions and tasks that these use are looked at as well where they are of the same module, and arrays in lists,
-    tuples and dicts are found.
+    Functions and tasks that these use are looked at as well where they are of the same module. Arrays in lists, tuples
+    and dicts are found, and attributes of objects.
     """
     found: dict[int, ClosedOver] = {}
-    seen: set[int] = set()
+    seen: dict[int, object] = {}  # kept, so that each id stays that of one object
     waiting: list[tuple[object, str | None]] = [(function, None) for function in functions]
     while waiting:
         given, module = waiting.pop()
-        function = _plain_function(given)
-        if function is None or id(function) in seen or module not in (None, function.__module__):
+        function, bound = _plain_function(given)
+        if function is None or id(given) in seen or module not in (None, function.__module__):
             continue
-        seen.add(id(function))
-        for name, value in _outer_values(function):
-            for part in _parts(value, _DEPTH):
+        outer = bound if id(function) in seen else [*bound, *_outer_values(function)]
+        seen |= {id(given): given, id(function): function}
+        for name, value in outer:
+            for path, part in parts_within(value):
                 if isinstance(part, np.ndarray):
                     if part.flags.writeable and not part.dtype.hasobject and part.size:
-                        label = f"array {name!r}, which {name_of(function)}() uses without receiving it"
+                        label = f"array {name + path!r}, which {name_of(function)}() uses without receiving it"
                         found.setdefault(id(part), ClosedOver(part.view(np.ndarray), label))
                 elif callable(part):
                     waiting.append((part, function.__module__))
     return list(found.values())
 
 
-def _plain_function(given: object) -> FunctionType | None:
-    """Return the function that a task, a method or a partial application calls."""
+def _plain_function(given: object) -> tuple[FunctionType | None, list[tuple[str, object]]]:
+    """Return the function that a task, a method or a partial application calls, and what is bound to it, by name."""
+    bound: list[tuple[str, object]] = []
     while True:
         if isinstance(given, PythonTask):
             given = given.function
         elif isinstance(given, functools.partial):
+            bound += [(f"args[{place}]", value) for place, value in enumerate(given.args)]
+            bound += given.keywords.items()
             given = given.func
         elif isinstance(given, MethodType):
+            bound.append(("self", given.__self__))
             given = given.__func__
+        elif callable(given) and _has_attributes(given):
+            bound.append(("self", given))
+            given = type(given).__call__
         else:
             break
     try:
         given = inspect.unwrap(given)  # type: ignore[arg-type]
     except ValueError:
-        return None
-    return given if isinstance(given, FunctionType) else None
+        return None, bound
+    return (given if isinstance(given, FunctionType) else None), bound
 
 
 def _outer_values(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -112,12 +123,38 @@ def _global_names(code: CodeType) -> set[str]:
     return names
 
 
-def _parts(value: Any, depth: int) -> Iterator[Any]:
-    """Yield a value, or the parts of a container."""
-    if isinstance(value, Ring):
-        yield from (each for each in value.values if isinstance(each, np.ndarray))
-    elif isinstance(value, list | tuple | dict) and depth and len(value) <= _MOST_PARTS:
-        for part in list(value.values()) if isinstance(value, dict) else list(value):
-            yield from _parts(part, depth - 1)
-    else:
-        yield value
+def parts_within(value: object) -> Iterator[tuple[str, Any]]:
+    """Yield a value, or the parts of a container or an object, each after the attributes that lead to it."""
+    seen: set[int] = set()
+
+    def visit(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, Ring):
+            yield from ((path, each) for each in value.values if isinstance(each, np.ndarray))
+            return
+        inside = _inside(value, path)
+        if not inside or callable(value):
+            yield path, value
+        if inside and depth and id(value) not in seen and len(seen) < _MOST_OBJECTS:
+            seen.add(id(value))
+            for where, part in inside:
+                yield from visit(part, where, depth - 1)
+
+    return visit(value, "", _DEPTH)
+
+
+def _inside(value: Any, path: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    if _has_attributes(value):
+        found += [(f"{path}.{name}", part) for name, part in list(vars(value).items())]
+    if isinstance(value, list | tuple | dict):
+        found += [(path, part) for part in (list(value.values()) if isinstance(value, dict) else list(value))]
+    return found if len(found) <= _MOST_PARTS else []
+
+
+def _has_attributes(value: object) -> bool:
+    """Whether an object is of a class of a user, and its attributes can be looked at."""
+    if isinstance(value, SimpleNamespace):
+        return True
+    if isinstance(value, type | np.ndarray) or str(type(value).__module__).partition(".")[0] in _OTHERS:
+        return False
+    return type(getattr(value, "__dict__", None)) is dict

@@ -18,7 +18,7 @@ from ostinato.runtime.checked import CheckedRun, argument, first_index, writers
 from ostinato.runtime.closures import ClosedOver, closed_over_by_tasks
 from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations
 from ostinato.runtime.left_out import LeftOut, left_out
-from ostinato.runtime.memory import contents, value_bytes, writable
+from ostinato.runtime.memory import contents, root_of, value_bytes, writable
 from ostinato.runtime.outcome import delivered, outcome
 from ostinato.runtime.sequential import AsCaptured
 from ostinato.runtime.verified import Verified
@@ -88,7 +88,8 @@ def verified(
         function = name_of(program._step_function.function)
         recorded = program._scheduled.recorded
         closed = [*closed, *verify_function(program._step_function, recorded, steps, params, omitted)]
-    labels = tuple(dict.fromkeys(each.label for each in closed))
+    named = {id(root_of(array)) for op in ops for operand in op.operands for array in operand.arrays}
+    labels = tuple(dict.fromkeys(each.label for each in closed if id(root_of(each.array)) not in named))
     compared = sum(not omitted.has(op) for op in ops)
     return Verified(ended, compared, omitted.impure, omitted.dependent, function, labels)
 

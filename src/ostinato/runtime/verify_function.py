@@ -19,7 +19,7 @@ from ostinato.graph.step_function import StepFunction
 from ostinato.graph.tracer import path_name
 from ostinato.graph.tracing import rebuilt
 from ostinato.runtime.checked import argument, first_index, writers
-from ostinato.runtime.closures import ClosedOver, closed_over
+from ostinato.runtime.closures import ClosedOver, closed_over, parts_within
 from ostinato.runtime.copies import Allocation, MemoryCopy, allocations
 from ostinato.runtime.eager_step import call_step_function
 from ostinato.runtime.left_out import LeftOut
@@ -147,6 +147,10 @@ def _arguments(step_function: StepFunction) -> list[ClosedOver]:
             array = as_ndarray(each) if isinstance(each, np.ndarray) else None
             if array is not None and array.size and not array.dtype.hasobject:
                 found.setdefault(id(each), ClosedOver(array, f"argument {path_name(path)!r}"))
+        for attributes, part in parts_within(value):
+            if isinstance(part, np.ndarray) and part.flags.writeable and part.size and not part.dtype.hasobject:
+                label = f"argument {path_name(path) + attributes!r}"
+                found.setdefault(id(part), ClosedOver(part.view(np.ndarray), label))
         return value
 
     for name, value in (*zip(step_function.names, step_function.args, strict=True), *step_function.kwargs.items()):
