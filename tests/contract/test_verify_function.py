@@ -215,6 +215,27 @@ def test_arrays_that_are_attributes_are_compared_and_restored(make, name):
     assert report.closed_over == ("array 'self.drained', which steady() uses without receiving it",)
 
 
+class Meter:
+    def __init__(self):
+        self.total = np.zeros(3)
+
+    @ost.task
+    def read(self, x: ost.Read):
+        self.total += x
+
+
+def test_a_task_that_writes_to_an_attribute_of_a_plain_argument_is_found():
+    meter, x = Meter(), np.ones(3)
+    with ost.capture() as graph:
+        meter.read(x)
+    with (
+        graph.compile() as program,
+        pytest.raises(ost.ContractError, match=r"'read' wrote to array 'Meter.total', which read\(\) reaches"),
+    ):
+        program.verify()
+    assert meter.total.tolist() == [0, 0, 0]
+
+
 def test_what_changes_from_call_to_call_is_found():
     numbers = itertools.count()
 

@@ -17,7 +17,7 @@ from ostinato.graph.op import Op
 from ostinato.graph.python_task import PythonTask, name_of
 from ostinato.graph.ring import Ring
 
-__all__ = ["ClosedOver", "closed_over", "closed_over_by_tasks", "parts_within"]
+__all__ = ["ClosedOver", "closed_over", "closed_over_by_tasks", "is_comparable", "parts_within"]
 
 _MOST_PARTS = 1000  # of a container or an object
 _MOST_OBJECTS = 10_000  # looked into, within one value
@@ -34,14 +34,23 @@ class ClosedOver(NamedTuple):
 
 
 def closed_over_by_tasks(ops: Iterable[Op]) -> list[ClosedOver]:
-    """Return the arrays that the functions of tasks close over, each function looked at once."""
-    functions = {
-        id(body.task.function): body.task.function
-        for op in ops
-        for body in (op.body, op.recorded)
-        if isinstance(body, PythonCall)
-    }
-    return closed_over(functions.values())
+    """Return the arrays that tasks close over, or reach by attributes of plain arguments; each looked at once."""
+    functions: dict[int, Any] = {}
+    arguments: dict[int, tuple[Any, str]] = {}
+    for op in ops:
+        for body in (op.body, op.recorded):
+            if isinstance(body, PythonCall):
+                functions[id(body.task.function)] = body.task.function
+                arguments |= {id(each): (each, op.name) for each in body.args if _has_attributes(each)}
+    found = closed_over(functions.values())
+    for argument, task in arguments.values():
+        name, ending = type(argument).__name__, f"which {task}() reaches by a plain argument"
+        found += [
+            ClosedOver(part.view(np.ndarray), f"array {name + path!r}, {ending}")
+            for path, part in parts_within(argument)
+            if is_comparable(part)
+        ]
+    return found
 
 
 def closed_over(functions: Iterable[object]) -> list[ClosedOver]:
@@ -62,10 +71,9 @@ def closed_over(functions: Iterable[object]) -> list[ClosedOver]:
         seen |= {id(given): given, id(function): function}
         for name, value in outer:
             for path, part in parts_within(value):
-                if isinstance(part, np.ndarray):
-                    if part.flags.writeable and not part.dtype.hasobject and part.size:
-                        label = f"array {name + path!r}, which {name_of(function)}() uses without receiving it"
-                        found.setdefault(id(part), ClosedOver(part.view(np.ndarray), label))
+                if is_comparable(part):
+                    label = f"array {name + path!r}, which {name_of(function)}() uses without receiving it"
+                    found.setdefault(id(part), ClosedOver(part.view(np.ndarray), label))
                 elif callable(part):
                     waiting.append((part, function.__module__))
     return list(found.values())
@@ -121,6 +129,11 @@ def _global_names(code: CodeType) -> set[str]:
         if isinstance(constant, CodeType):
             names |= _global_names(constant)
     return names
+
+
+def is_comparable(value: Any) -> bool:
+    """Whether what is found is an array that a task may write to, and whose elements are bits."""
+    return isinstance(value, np.ndarray) and bool(value.flags.writeable and value.size and not value.dtype.hasobject)
 
 
 def parts_within(value: object) -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,7 @@ from ostinato.graph.step_function import StepFunction
 from ostinato.graph.tracer import path_name
 from ostinato.graph.tracing import rebuilt
 from ostinato.runtime.checked import argument, first_index, writers
-from ostinato.runtime.closures import ClosedOver, closed_over, parts_within
+from ostinato.runtime.closures import ClosedOver, closed_over, is_comparable, parts_within
 from ostinato.runtime.copies import Allocation, MemoryCopy, allocations
 from ostinato.runtime.eager_step import call_step_function
 from ostinato.runtime.left_out import LeftOut
@@ -148,7 +148,7 @@ def _arguments(step_function: StepFunction) -> list[ClosedOver]:
             if array is not None and array.size and not array.dtype.hasobject:
                 found.setdefault(id(each), ClosedOver(array, f"argument {path_name(path)!r}"))
         for attributes, part in parts_within(value):
-            if isinstance(part, np.ndarray) and part.flags.writeable and part.size and not part.dtype.hasobject:
+            if is_comparable(part):
                 label = f"argument {path_name(path) + attributes!r}"
                 found.setdefault(id(part), ClosedOver(part.view(np.ndarray), label))
         return value
