@@ -57,3 +57,19 @@ def test_one_of_something_is_singular() -> None:
 
 def test_completion_offers_what_is_documented() -> None:
     assert dir(ost) == sorted(ost.__all__)
+
+
+@ost.task
+def _add(x: ost.ReadWrite):
+    x += 1
+
+
+def test_tasks_and_graphs_complete_to_public_names_only():
+    def offered(thing):
+        return {name for name in dir(thing) if not name.startswith("_")}
+
+    assert offered(_add) == {"blocking", "launch_only", "name", "pure", "releases_gil", "variant", "variants"}
+    methods = (
+        "acquire arrive compile copy edge fill postcondition precondition release ring subgraph task tune until wait"
+    )
+    assert offered(ost.Graph()) == {*methods.split(), "until", "wait", "edges", "infer", "ops", "params"}

@@ -96,7 +96,7 @@ def test_an_op_whose_circumstances_were_not_compared_keeps_its_task(path: Path) 
     assert [op.variant and op.variant.label for op in found.ops] == ["at_once", None, None, None]
     assert found.costs.seconds == pytest.approx([200e-9, 1e-6, 1e-6, 1e-6])
     (note,) = found.costs.notes
-    assert note.startswith("relax: 3 ops keep the task itself")
+    assert note.startswith("relax: 3 ops left with the task itself")
     tune(graph, Fake(TIMES), path)
     assert variants(graph, path) == ["at_once"] * 4
     assert variants(graph_of(1.0), path) == ["at_once"]

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph"]
 
+_OF_RECORDING = {"discard", "has", "is_recording", "nested", "record", "start_recording", "stop", "stop_recording"}
+_OF_RECORDING |= {"explicit_edges", "given_edges", "port_edges", "postconditions", "preconditions"}
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed
 
@@ -116,6 +118,9 @@ class Graph(Usable):
         found = outer_edges(self)
         triples = zip(found.src.tolist(), found.dst.tolist(), found.distance.tolist(), strict=True)
         return [(self._ops[src], self._ops[dst], distance) for src, dst, distance in triples]
+
+    def __dir__(self) -> list[str]:  # for completion: what recording uses is not for users
+        return [name for name in super().__dir__() if name not in _OF_RECORDING]
 
     def __len__(self) -> int:
         return len(self._ops)

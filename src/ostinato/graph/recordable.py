@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Recordable", "importable_name", "refuse_placeholder"]
 
+_PUBLIC = frozenset(("blocking", "launch_only", "name", "pure", "releases_gil", "variant", "variants"))
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -139,6 +141,9 @@ class Recordable:
             return function
 
         return decorate
+
+    def __dir__(self) -> list[str]:  # for completion: what recording uses is not for users
+        return [name for name in super().__dir__() if name.startswith("_") or name in _PUBLIC]
 
     def __copy__(self) -> Recordable:
         return self  # like functions
