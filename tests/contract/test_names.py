@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -61,7 +63,9 @@ def test_explain_and_what_is_measured(evil, machine):
     check(text)
     assert "variant red" in text
     run = program.submit(after={EVIL + " before": (event := ost.UserEvent())})
-    stuck = run.stuck()
+    end = time.monotonic() + 60
+    while "red" not in (stuck := run.stuck()) and time.monotonic() < end:
+        time.sleep(0.001)  # until a lane has come to the wait
     event.trigger()
     run.result()
     check(stuck)

@@ -108,7 +108,7 @@ def test_nothing_is_ok(job):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--report", "report.txt"], "its suffix is none of .json, .csv, .html"),
+        (["--report", "report.txt"], "must be one of .json, .csv, .html"),
         (["--report", "nowhere/report.csv"], "its directory does not exist"),
         (["--devices", "gpu:0"], "gpu:0"),
         (["--devices", "sim:a,sim:a"], "sim:a"),
