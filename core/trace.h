@@ -24,7 +24,7 @@ struct TraceBuffers {
         std::uint64_t dropped = 0;
     };
     std::vector<Lane> lanes;
-    std::int64_t submitted = 0;     // when the run was
+    std::int64_t submitted = 0;      // when the run was
     std::uint64_t written_back = 0;  // bytes that its end copied from devices to the host; the last lane's
 };
 
