@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ostinato import _core
 from ostinato.errors import PoisonError, TaskError, told
@@ -23,6 +24,7 @@ _log = logging.getLogger("ostinato")
 _FEW = 64
 
 _Dropped: TypeAlias = "tuple[_core.Run | _core.Spawned, SpawnedOp | None]"
+_Entry = TypeVar("_Entry")
 
 
 class Unretrieved:
@@ -30,14 +32,17 @@ class Unretrieved:
 
     Runs that the user still holds are known by weak references, so that dropping one is noticed. A run that is dropped
     before it ends leaves its core's side here.
+
+    Any thread adds runs, without a lock: `list.append` is atomic, and the lists stay the same objects.
     """
 
-    __slots__ = ("_dropped", "_enough", "_held")
+    __slots__ = ("_dropped", "_enough", "_held", "_pruning")
 
     def __init__(self) -> None:
         self._held: list[weakref.ref[Run]] = []
         self._dropped: list[_Dropped] = []
         self._enough = _FEW
+        self._pruning = threading.Lock()
 
     def add(self, run: Run) -> None:
         """Watch a run that was just submitted."""
@@ -63,9 +68,20 @@ class Unretrieved:
 
     def _prune(self) -> None:
         """Forget the runs that ended well, or of which the user knows how they ended."""
-        self._held = [ref for ref in self._held if _matters(ref())]
-        self._dropped = [entry for entry in self._dropped if not entry[0].done or entry[0].unretrieved]
-        self._enough = max(_FEW, 2 * len(self._held), 2 * len(self._dropped))
+        if not self._pruning.acquire(blocking=False):
+            return  # another thread prunes; or this one, and a run was dropped meanwhile
+        try:
+            _keep(self._held, lambda ref: _matters(ref()))
+            _keep(self._dropped, lambda entry: not entry[0].done or entry[0].unretrieved)
+            self._enough = max(_FEW, 2 * len(self._held), 2 * len(self._dropped))
+        finally:
+            self._pruning.release()
+
+
+def _keep(entries: list[_Entry], matters: Callable[[_Entry], bool]) -> None:
+    """Remove the entries that do not matter; those that are appended meanwhile stay."""
+    count = len(entries)
+    entries[:count] = [entry for entry in entries[:count] if matters(entry)]
 
 
 def _matters(run: Run | None) -> bool:
