@@ -185,6 +185,18 @@ def test_the_second_ctrl_c_is_raised_inside_a_task(where):
     assert (out, status, err) == ("interrupted\nraised\n1\n", 0, "")
 
 
+@pytest.mark.parametrize("watch", ["timeout=1000.0", "progress=True"])
+def test_the_second_ctrl_c_is_raised_inside_a_task_of_a_replay_that_is_watched(watch):
+    code = f"""
+    try:
+        program_of(forever).replay(3, {watch})
+    except KeyboardInterrupt:
+        print("raised", flush=True)
+    """
+    out, err, status = interrupt_twice(start(FOREVER + textwrap.dedent(code)))
+    assert (out, status, err) == ("interrupted\nraised\n", 0, "")
+
+
 def test_the_second_ctrl_c_is_raised_inside_tasks_on_all_threads_of_the_run():
     code = """
     graph, begun, told = ost.Graph(), threading.Barrier(3), []

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ostinato import _core
     from ostinato.runtime.run import Run
 
 __all__ = ["watched"]
@@ -30,17 +31,29 @@ def watched(run: Run, steps: int, progress: bool, limit: float) -> int:
     TimeoutError
         The run took longer, and was cancelled.
     """
+    core = run._core
     try:
-        ended = _watch(run, steps, limit) if progress else run._core.wait(limit)
-    except KeyboardInterrupt:
+        ended = _watch(run, steps, limit) if progress else core.wait(limit)
+        late = not ended and run.cancel()
+        core.wait(-1.0)
+    except BaseException:  # of a signal handler: Ctrl-C, as a rule
         run.cancel()
-        run._core.wait(-1.0)
-        run._core.retrieve()
+        _wait_for_cancelled(core)
+        core.retrieve()
         raise
-    late = not ended and run.cancel()
-    if late and run._core.wait(-1.0) and run.cancelled():
+    if late and run.cancelled():
         raise TimeoutError(f"the run did not end within {limit} s and was cancelled after {run.steps_done} steps")
     return run.result()
+
+
+def _wait_for_cancelled(core: _core.Run) -> None:
+    """Wait for the end of a run; raise each further Ctrl-C inside its Python tasks that are running."""
+    while True:
+        try:
+            core.wait(-1.0)
+            return
+        except KeyboardInterrupt:
+            core.interrupt()
 
 
 def _watch(run: Run, steps: int, limit: float) -> bool:
