@@ -160,3 +160,20 @@ def test_rebound_arrays_are_used():
         program.rebind([(x, y)])
         program.replay_eagerly()
     assert (x[0], y[0]) == (0, 11)
+
+
+def test_init_of_the_machine_is_called_in_the_calling_thread_first():
+    here = threading.local()
+
+    @ost.task
+    def use(x: ost.ReadWrite):
+        x += here.value
+
+    def init():
+        here.value = 2
+
+    x, graph = np.zeros(1), ost.Graph()
+    graph.task(use, x)
+    with ost.Machine(cpus=1, init=init) as machine, graph.compile(machine) as program:
+        assert program.replay_eagerly() == 1
+    assert x == 2

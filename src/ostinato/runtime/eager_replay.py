@@ -35,6 +35,7 @@ def replay_eagerly(program: Program, steps: int, params: Mapping[str, Any]) -> i
         raise ContractError("replay_eagerly inside a task: a task on a lane must not wait, the lane would stand still")
     program._values(params)  # raises what a replay with these would
     conditions(program._scheduled.preconditions, None)
+    program._machine._prepare_caller()
     wait_for_all(program._in_flight(), False)
     replay = _EagerReplay(program, params)
     first, done = program.step, 0
