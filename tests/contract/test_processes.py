@@ -276,6 +276,28 @@ def test_fork_while_a_run_is_in_flight():
     run(code)
 
 
+@pytest.mark.forks
+@pytest.mark.parametrize("submit", ["program.submit(10**12)", "program.machine.spawn(wait)"])
+def test_a_child_drops_runs_of_its_parent_without_a_word(submit):
+    code = f"""
+    import warnings; warnings.simplefilter("ignore")
+    over = threading.Event()
+    @ost.task(blocking=True)
+    def wait(): over.wait()
+    program = program_of(np.zeros(4))
+    run = {submit}
+    pid = os.fork()
+    if pid == 0:
+        del run
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    run.cancel()
+    over.set()
+    program.close()
+    """
+    assert run(code)[1] == ""
+
+
 # exits
 
 

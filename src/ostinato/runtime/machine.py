@@ -241,6 +241,8 @@ class Machine:
 
     def _drop(self, core: _core.Spawned, op: SpawnedOp) -> None:
         """Nobody holds a spawned task any more: its failure is raised at the end of a block, or logged."""
+        if self._core.forked:
+            return  # the task is the parent's
         if self._in_block:
             self._unretrieved.drop(core, op)
         elif not core.done:

@@ -647,6 +647,8 @@ class Program:
 
     def _drop(self, run: _core.Run) -> None:
         """Nobody holds a run any more: its failure is raised at the end of a block, or logged."""
+        if self._machine._core.forked:
+            return  # the run is the parent's
         if self._in_block or self._machine._in_block:
             self._unretrieved.drop(run)
         elif not run.done:
