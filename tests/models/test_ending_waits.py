@@ -1,4 +1,4 @@
-"""A task's wait ends with its event, or when its run is aborted; the run ends after the task, and tells how it ended."""
+"""A wait inside a task ends with its event or an abort. The run ends after the task, and tells how the task ended."""
 
 import pytest
 
