@@ -81,6 +81,7 @@ print("all ended", counts)
 
 
 @pytest.mark.forks
+@pytest.mark.skipif("OSTINATO_STRESS_SECONDS" not in os.environ, reason="for long runs: make soak")
 def test_children_of_a_process_that_replays_end():
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", CODE, str(SECONDS)],
