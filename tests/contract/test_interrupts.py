@@ -238,7 +238,8 @@ def test_ctrl_c_ends_the_wait_for_a_task_when_a_block_is_left(spawned):
         print("left", flush=True)
     """
     out, err, status = interrupt_twice(start(FOREVER + textwrap.dedent(code)))
-    assert (sorted(out.split()), status, err) == (["interrupted", "left"], 0, "")
+    # Two threads print, perhaps within one line.
+    assert ("interrupted" in out, "left" in out, status, err) == (True, True, 0, "")
 
 
 @pytest.mark.parametrize("spawned", [False, True])

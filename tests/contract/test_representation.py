@@ -72,4 +72,4 @@ def test_tasks_and_graphs_complete_to_public_names_only():
     methods = (
         "acquire arrive compile copy edge fill postcondition precondition release ring subgraph task tune until wait"
     )
-    assert offered(ost.Graph()) == {*methods.split(), "until", "wait", "edges", "infer", "ops", "params"}
+    assert offered(ost.Graph()) == {*methods.split(), "until", "wait", "edges", "infer", "ops", "param", "params"}
