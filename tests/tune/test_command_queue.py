@@ -22,9 +22,9 @@ from profilers import children, descriptors, line, pid_in, runs, says, sh, until
 
 @pytest.fixture(autouse=True)
 def nothing_stays():
-    threads, processes, files = threading.active_count(), children(), descriptors()
+    threads, processes, files = set(threading.enumerate()), children(), descriptors()
     yield
-    until(lambda: threading.active_count() == threads, "the threads ended")
+    until(lambda: set(threading.enumerate()) <= threads, "the threads ended")
     assert children() <= processes
     assert descriptors() <= files
 
