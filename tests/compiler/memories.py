@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ostinato.compiler.assignment import Assignment
-from ostinato.compiler.coherence import Coherent, coherent
-from ostinato.compiler.coherent_ops import Noted, Transferred
+from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
+from ostinato.compiler.coherence.insert_copies import Coherent, coherent
+from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.costs import estimate
 from ostinato.compiler.dependences import dependences
 from ostinato.compiler.edges import Edges
 from ostinato.compiler.flatten import flatten
-from ostinato.compiler.homes import HOST, Homes
 from ostinato.compiler.ordering import ordered
 from ostinato.graph.body import Copy, Fill, PythonCall
 from ostinato.graph.graph import Graph

@@ -10,7 +10,7 @@ import pytest
 
 from compiler.memories import DEVICES, bounds
 from ostinato.compiler.assignment import assigned
-from ostinato.compiler.homes import HOST, Homes
+from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.variants import with_variants
 from ostinato.devices.stream import Stream
 from ostinato.errors import GraphError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from compiler.memories import Bench, Interpreter, bounds
-from ostinato.compiler.coherent_ops import Noted, PlacedOp, Transferred
-from ostinato.compiler.homes import HOST
+from ostinato.compiler.coherence.coherent_ops import Noted, PlacedOp, Transferred
+from ostinato.compiler.coherence.memories import HOST
 from ostinato.errors import GraphError
 from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.graph import Graph

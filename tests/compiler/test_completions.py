@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 
 from compiler.device_graphs import cases, op, reached
-from ostinato.compiler.completions import Completion, completed
 from ostinato.compiler.edges import Edges, edges_of
-from ostinato.compiler.streams import streams_of, with_joins
+from ostinato.compiler.streams.assign_streams import streams_of, with_joins
+from ostinato.compiler.streams.fences import Completion, completed
 
 
 def made(case):

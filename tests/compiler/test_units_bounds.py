@@ -9,7 +9,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import _core
-from ostinato.compiler.units import units
+from ostinato.compiler.coherence.equivalence_sets import units
 from ostinato.devices import fake
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.completions import Completion
 from ostinato.compiler.dependences import step_barrier
 from ostinato.compiler.edges import Edges, FloatArray, IntArray, edges_of
 from ostinato.compiler.lower import EXTERNAL, POSTCONDITION, PRECONDITION
@@ -18,6 +17,7 @@ from ostinato.compiler.order import order
 from ostinato.compiler.passed import passed_bytes
 from ostinato.compiler.placement import Placement, place
 from ostinato.compiler.schedule import Scheduled
+from ostinato.compiler.streams.fences import Completion
 from ostinato.graph.body import PythonCall, Until
 
 __all__ = ["GIL", "Arrangement", "arranged", "as_compiled", "copied"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.edges import IntArray
-from ostinato.compiler.homes import HOST, Homes
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.discovery import told_reasons
 from ostinato.devices.transfers import overlapping

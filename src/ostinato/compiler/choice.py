@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato.compiler.assignment import assigned
+from ostinato.compiler.coherence.memories import HOST
 from ostinato.compiler.costs import Costed, Elsewhere
 from ostinato.compiler.device_model import DeviceModel
 from ostinato.compiler.device_ops import uses_devices
-from ostinato.compiler.homes import HOST
 from ostinato.compiler.trips import Trip, Trips
 from ostinato.compiler.variants import with_variants
 from ostinato.compiler.wording import duration

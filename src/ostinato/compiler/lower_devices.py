@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.coherent_ops import Noted, Transferred
-from ostinato.compiler.completions import Completion, completions_of
+from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
 from ostinato.compiler.edges import Edges, IntArray
 from ostinato.compiler.lower import Lowered, Outside, Substitution, Tables
 from ostinato.compiler.plan_arrays import PlanArrays
-from ostinato.compiler.streams import OUT
+from ostinato.compiler.streams.assign_streams import OUT
+from ostinato.compiler.streams.fences import Completion, completions_of
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.failures import failures_told
 from ostinato.devices.registry import address_of, allocation_at, allocation_under
@@ -31,7 +31,7 @@ from ostinato.graph.stream import STREAM
 
 if TYPE_CHECKING:
     from ostinato.compiler.schedule import Scheduled
-    from ostinato.compiler.staging import Staged
+    from ostinato.compiler.streams.staging import Staged
     from ostinato.devices.array import Allocation
     from ostinato.devices.device import Device
 

@@ -14,13 +14,13 @@ from ostinato.compiler.dependences import step_barrier
 from ostinato.compiler.edges import Edges, FloatArray, IntArray
 from ostinato.compiler.lower import DEVICE, EXTERNAL, NOTHING, POSTCONDITION, PYTHON, kinds_of, needs_gil
 from ostinato.compiler.outside import waits_outside
-from ostinato.compiler.streams import Streams
+from ostinato.compiler.streams.assign_streams import Streams
 from ostinato.errors import GraphError
 from ostinato.graph.body import Await, Precondition
 
 if TYPE_CHECKING:
-    from ostinato.compiler.completions import Completion
-    from ostinato.compiler.staging import Staged
+    from ostinato.compiler.streams.fences import Completion
+    from ostinato.compiler.streams.staging import Staged
     from ostinato.graph.op import Op
 
 __all__ = ["Operations", "operations"]

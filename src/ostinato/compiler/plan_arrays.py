@@ -15,9 +15,9 @@ from ostinato.errors import DeviceError
 from ostinato.graph.arrays import Array
 
 if TYPE_CHECKING:
+    from ostinato.compiler.coherence.mirrors import Mirror
     from ostinato.compiler.lower import Substitution
-    from ostinato.compiler.mirrors import Mirror
-    from ostinato.compiler.staging import Staged
+    from ostinato.compiler.streams.staging import Staged
     from ostinato.devices.device import Device
 
 __all__ = ["PlanArrays"]

@@ -23,12 +23,12 @@ from ostinato.compiler.operations import Operations, operations
 from ostinato.compiler.order import order
 from ostinato.compiler.ordering import ordered
 from ostinato.compiler.placement import COMMON, Placement, place
-from ostinato.compiler.streams import alone, host_lanes, laned, told_at_once
+from ostinato.compiler.streams.assign_streams import alone, host_lanes, laned, told_at_once
 from ostinato.compiler.waits import Waits, waits
 from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, Until
 
 if TYPE_CHECKING:
-    from ostinato.compiler.staging import Staged
+    from ostinato.compiler.streams.staging import Staged
     from ostinato.devices.device import Device
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
@@ -119,7 +119,7 @@ def schedule(
     threads = processors if threads is None else threads
     params, found = dict(flat.params), None
     if on_devices:
-        from ostinato.compiler.staging import staged
+        from ostinato.compiler.streams.staging import staged
 
         found = staged(ops, edges, ordering, serial, costs, devices(), processors)
         ops, edges, ordering, costs, serial = found.ops, found.edges, found.ordering, found.costs, found.serial

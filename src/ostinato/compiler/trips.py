@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ostinato.compiler.coherence.equivalence_sets import units
+from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.edges import Edges, FloatArray, IntArray
-from ostinato.compiler.homes import HOST, Homes
-from ostinato.compiler.units import units
 from ostinato.graph.body import PythonCall
 from ostinato.graph.operand import READ, WRITE
 

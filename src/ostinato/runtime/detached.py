@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ostinato.compiler.coherent_ops import Transferred
+from ostinato.compiler.coherence.coherent_ops import Transferred
 from ostinato.devices.array import DeviceArray
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ostinato.compiler.completions import completions_of
+from ostinato.compiler.streams.fences import completions_of
 from ostinato.devices.discovery import lose
 from ostinato.errors import DeviceError, TaskError
 from ostinato.runtime.outcome import outcome

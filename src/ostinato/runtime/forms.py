@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
     from ostinato.compiler.lower import Lowered
     from ostinato.compiler.schedule import Scheduled
-    from ostinato.compiler.staging import Staged
+    from ostinato.compiler.streams.staging import Staged
     from ostinato.graph.op import Op
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program

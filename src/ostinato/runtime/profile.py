@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from ostinato.compiler.completions import completions_of
+from ostinato.compiler.streams.fences import completions_of
 from ostinato.counting import counted
 from ostinato.graph.body import Inserted
 from ostinato.runtime.record import ready, records_of, start_when_ready

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.coherent_ops import Transferred
-from ostinato.compiler.completions import completions_of
+from ostinato.compiler.coherence.coherent_ops import Transferred
+from ostinato.compiler.streams.fences import completions_of
 from ostinato.graph.body import Copy, Inserted
 
 if TYPE_CHECKING:

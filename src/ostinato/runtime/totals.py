@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.coherent_ops import Transferred
+from ostinato.compiler.coherence.coherent_ops import Transferred
 from ostinato.graph.body import Body, Copy, NativeCall, PythonCall
 from ostinato.graph.op import Op
 

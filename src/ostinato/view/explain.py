@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.completions import Completion
 from ostinato.compiler.edges import Edges
 from ostinato.compiler.schedule import Scheduled
-from ostinato.compiler.staging import Staged
+from ostinato.compiler.streams.fences import Completion
+from ostinato.compiler.streams.staging import Staged
 from ostinato.compiler.wording import duration
 from ostinato.counting import counted
 from ostinato.graph.body import Until

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ostinato.compiler.coherence import Activity, Coherent
-from ostinato.compiler.coherent_ops import Transferred
-from ostinato.compiler.homes import HOST
-from ostinato.compiler.staging import Staged
+from ostinato.compiler.coherence.coherent_ops import Transferred
+from ostinato.compiler.coherence.insert_copies import Activity, Coherent
+from ostinato.compiler.coherence.memories import HOST
+from ostinato.compiler.streams.staging import Staged
 from ostinato.compiler.wording import size
 from ostinato.graph.op import Op
 

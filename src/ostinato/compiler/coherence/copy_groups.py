@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.validity import CopyKey, OfUnit
+from ostinato.compiler.coherence.validity import CopyKey, OfUnit
 
 __all__ = ["Activity", "CopyGroup", "copy_groups"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.coherent_ops import Transferred
+from ostinato.compiler.coherence.coherent_ops import Transferred
+from ostinato.compiler.coherence.memories import HOST
 from ostinato.compiler.edges import Edges, IntArray, edges_of
-from ostinato.compiler.homes import HOST
 from ostinato.compiler.lags import lags_of
 from ostinato.compiler.lanes import split
 from ostinato.compiler.placement import Placement
@@ -20,7 +20,7 @@ from ostinato.graph.arrays import memory_of
 from ostinato.graph.body import Copy, Join
 
 if TYPE_CHECKING:
-    from ostinato.compiler.completions import Completion
+    from ostinato.compiler.streams.fences import Completion
     from ostinato.graph.op import Op
 
 __all__ = ["INTO", "OUT", "WORK", "Streams", "alone", "host_lanes", "laned", "streams_of", "told_at_once", "with_joins"]

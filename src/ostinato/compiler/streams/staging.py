@@ -11,21 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.compiler.assignment import assigned
-from ostinato.compiler.coherence import coherent
-from ostinato.compiler.completions import completed, completions_of
+from ostinato.compiler.coherence.insert_copies import coherent
 from ostinato.compiler.device_ops import keeps_stream_order
 from ostinato.compiler.edges import Edges, FloatArray, IntArray, edges_of
 from ostinato.compiler.gate import gated
 from ostinato.compiler.lower import DEVICE, EXTERNAL, NOTHING, kinds_of
 from ostinato.compiler.outside import waits_outside
-from ostinato.compiler.streams import Streams, streams_of, with_joins
+from ostinato.compiler.streams.assign_streams import Streams, streams_of, with_joins
+from ostinato.compiler.streams.fences import completed, completions_of
 from ostinato.errors import GraphError
 from ostinato.graph.body import NativeCall, PythonCall
 
 if TYPE_CHECKING:
-    from ostinato.compiler.coherence import Coherent
-    from ostinato.compiler.completions import Completion
+    from ostinato.compiler.coherence.insert_copies import Coherent
     from ostinato.compiler.costs import Costs
+    from ostinato.compiler.streams.fences import Completion
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
 

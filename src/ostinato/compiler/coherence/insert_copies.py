@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.compiler.assignment import Assignment
-from ostinato.compiler.coherent_ops import AddedOp, Noted, Transferred
-from ostinato.compiler.copy_groups import Activity, CopyGroup, copy_groups
+from ostinato.compiler.coherence.coherent_ops import AddedOp, Noted, Transferred
+from ostinato.compiler.coherence.copy_groups import Activity, CopyGroup, copy_groups
+from ostinato.compiler.coherence.memories import HOST, Homes
+from ostinato.compiler.coherence.mirrors import Mirror, Mirrors
+from ostinato.compiler.coherence.rewriting import Rewriting
+from ostinato.compiler.coherence.uses import Uses, sequence
+from ostinato.compiler.coherence.validity import Followed, NoteKey, OfUnit, follow_all
 from ostinato.compiler.costs import Costs
 from ostinato.compiler.edges import Edges, edges_of
-from ostinato.compiler.homes import HOST, Homes
-from ostinato.compiler.mirrors import Mirror, Mirrors
-from ostinato.compiler.rewriting import Rewriting
-from ostinato.compiler.uses import Uses, sequence
-from ostinato.compiler.validity import Followed, NoteKey, OfUnit, follow_all
 from ostinato.graph.arrays import HOST as HOST_NAME
 from ostinato.graph.arrays import Array
 

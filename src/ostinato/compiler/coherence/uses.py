@@ -11,11 +11,11 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.assignment import Assignment
+from ostinato.compiler.coherence.equivalence_sets import Box, Units, elements, elements_within, units
+from ostinato.compiler.coherence.memories import HOST, Homes
+from ostinato.compiler.coherence.validity import Event
 from ostinato.compiler.device_ops import keeps_stream_order
 from ostinato.compiler.edges import Edges, IntArray
-from ostinato.compiler.homes import HOST, Homes
-from ostinato.compiler.units import Box, Units, elements, elements_within, units
-from ostinato.compiler.validity import Event
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill
 from ostinato.graph.operand import READ, WRITE
