@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import ostinato as ost
-from ostinato.measured import tune_graph
-from ostinato.measured.records import book, lookup
+from ostinato.tune.graphs import tune_graph
+from ostinato.tune.graphs.records import book, lookup
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,13 +17,13 @@ SOURCE = ROOT / "src" / "ostinato"
 CORE = ROOT / "core"
 
 MAY_NOT_IMPORT = {
-    "devices": {"events", "graph", "compiler", "runtime", "measured", "tune", "view", "cli", "demo"},
-    "events": {"devices", "graph", "compiler", "runtime", "measured", "tune", "view", "cli", "demo"},
-    "graph": {"compiler", "runtime", "measured", "tune", "view", "cli", "demo"},
-    "compiler": {"runtime", "measured", "tune", "view", "cli", "demo"},
-    "runtime": {"measured", "tune", "view", "cli", "demo"},
-    "measured": {"view", "cli", "demo", "profiler_runner"},
-    "tune": {"events", "graph", "compiler", "runtime", "measured", "view", "cli", "demo", "profiler_runner"},
+    "devices": {"events", "graph", "compiler", "runtime", "tune", "view", "cli", "demo"},
+    "events": {"devices", "graph", "compiler", "runtime", "tune", "view", "cli", "demo"},
+    "graph": {"compiler", "runtime", "tune", "view", "cli", "demo"},
+    "compiler": {"runtime", "tune", "view", "cli", "demo"},
+    "runtime": {"tune", "view", "cli", "demo"},
+    "tune/graphs": {"view", "cli", "demo", "profiler_runner"},
+    "tune": {"events", "graph", "compiler", "runtime", "view", "cli", "demo", "profiler_runner"},
     "view": {"cli", "demo"},
 }
 
@@ -64,6 +64,8 @@ def imported_at_once(path: Path, inside: str = "ostinato.") -> set[str]:
 @pytest.mark.parametrize("part", MAY_NOT_IMPORT)
 def test_imports_go_along_the_arrows(part: str) -> None:
     for path in (SOURCE / part).rglob("*.py"):
+        if part == "tune" and "graphs" in path.parts:
+            continue  # it joins the tuner with graphs
         wrong = imported_at_once(path) & MAY_NOT_IMPORT[part]
         assert not wrong, f"{path.relative_to(ROOT)} imports {', '.join(sorted(wrong))}"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import ostinato as ost
-from ostinato.measured.cases.case import Case
-from ostinato.measured.records.book import candidate_of
-from ostinato.measured.records.lookup import POLICY
-from ostinato.measured.records.unfinished import Keeping
-from ostinato.measured.reports import Reports
-from ostinato.measured.tune_graph import Measuring, tune_graph
+from ostinato.tune.graphs.cases.case import Case
+from ostinato.tune.graphs.records.book import candidate_of
+from ostinato.tune.graphs.records.lookup import POLICY
+from ostinato.tune.graphs.records.unfinished import Keeping
+from ostinato.tune.graphs.reports import Reports
+from ostinato.tune.graphs.tune_graph import Measuring, tune_graph
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.result import result_of
 

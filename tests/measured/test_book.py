@@ -15,11 +15,11 @@ import ostinato as ost
 from leases import in_child
 from measured.faking import Fake, tune
 from measured.tasks import graph_of
-from ostinato.measured.cases.case import Case, cases_of
-from ostinato.measured.records import lookup as lookup_module
-from ostinato.measured.records.book import Book, recorded, remembered
-from ostinato.measured.records.lookup import Known, Lookup
-from ostinato.measured.records.shelf import Shelf, shelf_of
+from ostinato.tune.graphs.cases.case import Case, cases_of
+from ostinato.tune.graphs.records import lookup as lookup_module
+from ostinato.tune.graphs.records.book import Book, recorded, remembered
+from ostinato.tune.graphs.records.lookup import Known, Lookup
+from ostinato.tune.graphs.records.shelf import Shelf, shelf_of
 from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.store.exchange import export, load
 from ostinato.tune.store.store import Store, StoreError

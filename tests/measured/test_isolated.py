@@ -16,10 +16,10 @@ import pytest
 
 import ostinato as ost
 from measured import misbehaving, tasks
-from ostinato.measured.cases.case import Case, cases_of
-from ostinato.measured.measuring import shipment
-from ostinato.measured.measuring.measure import Session, measure
-from ostinato.measured.measuring.problem import Problem
+from ostinato.tune.graphs.cases.case import Case, cases_of
+from ostinato.tune.graphs.measuring import shipment
+from ostinato.tune.graphs.measuring.measure import Session, measure
+from ostinato.tune.graphs.measuring.problem import Problem
 from ostinato.tune.lease.devices import devices
 from ostinato.tune.lease.foreign import descendants
 from ostinato.tune.lease.lease import Lease
@@ -346,8 +346,8 @@ def test_what_another_process_would_import_otherwise_is_measured_here(
 
 SCRIPT = """
 import numpy as np, ostinato as ost
-from ostinato.measured.cases.case import cases_of
-from ostinato.measured.measuring.measure import Session, measure
+from ostinato.tune.graphs.cases.case import cases_of
+from ostinato.tune.graphs.measuring.measure import Session, measure
 from measured.tasks import relax
 
 @ost.task

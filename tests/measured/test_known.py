@@ -19,9 +19,9 @@ from measured.faking import Fake, tune
 from measured.tasks import add, graph_of, relax
 from ostinato.compiler.costs import Costed, estimate
 from ostinato.compiler.flatten import flatten
-from ostinato.measured.known import costing
-from ostinato.measured.records import lookup as lookup_module
-from ostinato.measured.records import memory
+from ostinato.tune.graphs.known import costing
+from ostinato.tune.graphs.records import lookup as lookup_module
+from ostinato.tune.graphs.records import memory
 from ostinato.tune.store.database import default_path
 
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (150.0, 200.0, 350.0)}

@@ -13,9 +13,9 @@ import pytest
 import ostinato as ost
 from ostinato.devices import fake
 from ostinato.devices.array import empty
-from ostinato.measured import tune_graph
-from ostinato.measured.records import memory
 from ostinato.runtime import device_costs, process_trace
+from ostinato.tune.graphs import tune_graph
+from ostinato.tune.graphs.records import memory
 from ostinato.tune.lease.lock_file import holders
 from ostinato.tune.progress import Progress
 from ostinato.tune.worker.preemption import Preemption

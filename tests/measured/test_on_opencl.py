@@ -12,7 +12,7 @@ import pytest
 import ostinato as ost
 from ostinato.cores import usable_cores
 from ostinato.devices.discovery import usable
-from ostinato.measured import tune_graph
+from ostinato.tune.graphs import tune_graph
 from ostinato.tune.lease.lock_file import holders
 from ostinato.tune.progress import Progress
 from ostinato.tune.worker.preemption import Preemption

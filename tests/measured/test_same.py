@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ostinato.measured.measuring import same
-from ostinato.measured.measuring.pattern import filled, pattern_of
-from ostinato.measured.measuring.same import array_difference, same_value
 from ostinato.runtime.memory import raw_bytes
+from ostinato.tune.graphs.measuring import same
+from ostinato.tune.graphs.measuring.pattern import filled, pattern_of
+from ostinato.tune.graphs.measuring.same import array_difference, same_value
 
 NAN, INF = np.nan, np.inf
 OTHER_NAN = np.array([0x7FF8000000000001], np.uint64).view(float)[0]

@@ -11,9 +11,9 @@ import pytest
 
 import ostinato as ost
 from ostinato.graph.variant import variants_of
-from ostinato.measured.measuring.problem import Problem, Unmeasurable
-from ostinato.measured.measuring.subject import Failure, Subject
 from ostinato.runtime.memory import extent_of
+from ostinato.tune.graphs.measuring.problem import Problem, Unmeasurable
+from ostinato.tune.graphs.measuring.subject import Failure, Subject
 
 Record = Callable[[], object]
 

@@ -18,9 +18,9 @@ import ostinato as ost
 from measured.faking import Fake, tune
 from measured.tasks import add, relax
 from ostinato.graph.variant import Variant
-from ostinato.measured.cases.case import Case
-from ostinato.measured.records import book as book_module
-from ostinato.measured.records.unfinished import Keeping
+from ostinato.tune.graphs.cases.case import Case
+from ostinato.tune.graphs.records import book as book_module
+from ostinato.tune.graphs.records.unfinished import Keeping
 from ostinato.tune.store.store import Store
 
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (190.0, 200.0, 210.0)}

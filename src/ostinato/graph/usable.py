@@ -10,9 +10,9 @@ from ostinato.errors import GraphError
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
-    from ostinato.measured.reports import Reports
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
+    from ostinato.tune.graphs.reports import Reports
     from ostinato.tune.policy import Budget
     from ostinato.tune.progress import Progress
 
@@ -142,7 +142,7 @@ class Usable:
         """
         if self.is_recording:
             raise GraphError("this graph is still being captured; tune it after the block")
-        from ostinato.measured.tune_graph import tune_graph
+        from ostinato.tune.graphs.tune_graph import tune_graph
 
         return tune_graph(
             cast("Graph", self),

@@ -32,7 +32,7 @@ def costing_of(costs: CostsArgument) -> Costing:
         There is no store at the path.
     """
     if isinstance(costs, Mapping):
-        reports = sys.modules.get("ostinato.measured.reports")
+        reports = sys.modules.get("ostinato.tune.graphs.reports")
         if reports is not None and isinstance(costs, reports.Reports):
             raise TypeError(
                 "costs= is what graph.tune returned; that is in the store, which compile asks by default: leave costs= "
@@ -40,13 +40,13 @@ def costing_of(costs: CostsArgument) -> Costing:
             )
         return given(costs)
     if costs is None or isinstance(costs, str | os.PathLike):
-        from ostinato.measured.known import costing
+        from ostinato.tune.graphs.known import costing
 
         return costing(costs)
     from ostinato.view.trace import Trace
 
     if isinstance(costs, Trace):
-        from ostinato.measured.traced import costing_of_trace
+        from ostinato.tune.graphs.traced import costing_of_trace
 
         return costing_of_trace(costs)
     raise TypeError(

@@ -177,7 +177,7 @@ class _Retuner:
         if trace is None:
             why = "the steps were too few to learn from"
         else:
-            from ostinato.measured.traced import durations
+            from ostinato.tune.graphs.traced import durations
 
             costs = durations(trace, old.scheduled.costs, "traced")
             if old.scheduled.staged is not None:

@@ -13,7 +13,7 @@ import ostinato as ost
 from devices.cuda.driver import kernels
 from devices.cuda.faked import fake_devices, library
 from ostinato.devices import discovery
-from ostinato.measured import tune_graph
+from ostinato.tune.graphs import tune_graph
 from ostinato.tune.lease.lock_file import holders
 from ostinato.tune.progress import Progress
 from ostinato.tune.worker.preemption import Preemption

@@ -17,8 +17,8 @@ from ostinato.compiler.lower import kinds_of, lower
 from ostinato.graph.body import Fill, NativeCall, PythonCall
 from ostinato.graph.param import REQUIRED, Param
 from ostinato.graph.scalar import as_scalar
-from ostinato.measured.measuring.problem import Unmeasurable, copied_object
 from ostinato.runtime.outcome import outcome
+from ostinato.tune.graphs.measuring.problem import Unmeasurable, copied_object
 from ostinato.tune.worker.forked import end_if_forked
 from ostinato.tune.worker.functions import described
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ostinato.graph.body import Body
     from ostinato.graph.op import Op
     from ostinato.graph.variant import Variant
-    from ostinato.measured.cases.case import Case
-    from ostinato.measured.measuring.problem import Problem
     from ostinato.runtime.copies import StandIns
     from ostinato.runtime.machine import Machine
+    from ostinato.tune.graphs.cases.case import Case
+    from ostinato.tune.graphs.measuring.problem import Problem
 
 __all__ = ["Failure", "MemoryFailure", "Subject", "failure_of", "variants_in"]
 

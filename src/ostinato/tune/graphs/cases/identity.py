@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.native import NativeTask
-from ostinato.measured.cases.code import Unknown, content_of, described
-from ostinato.measured.cases.library import in_library
 from ostinato.tune.canonical import digest, plain
+from ostinato.tune.graphs.cases.code import Unknown, content_of, described
+from ostinato.tune.graphs.cases.library import in_library
 
 if TYPE_CHECKING:
     from ostinato.graph.recordable import Recordable

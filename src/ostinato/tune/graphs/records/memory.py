@@ -8,12 +8,12 @@ from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ostinato.measured.cases.identity import source_of
 from ostinato.tune.canonical import canonical
+from ostinato.tune.graphs.cases.identity import source_of
 
 if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
-    from ostinato.measured.records.record import Record
+    from ostinato.tune.graphs.records.record import Record
 
 __all__ = ["knows", "recall", "remember"]
 

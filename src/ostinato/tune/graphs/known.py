@@ -37,7 +37,7 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
             if named:
                 raise TuningError(f"costs= names the store {path}, but there is no such file; graph.tune makes one")
             return estimated(ops)
-        from ostinato.measured.stored_costs import stored_costs
+        from ostinato.tune.graphs.stored_costs import stored_costs
 
         return stored_costs(ops, path, named)
 
@@ -48,5 +48,5 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
 
 def _remembered(path: Path) -> bool:
     """Whether this process has tuned something that is in no file."""
-    memory = sys.modules.get("ostinato.measured.records.memory")
+    memory = sys.modules.get("ostinato.tune.graphs.records.memory")
     return memory is not None and bool(memory.knows(path))

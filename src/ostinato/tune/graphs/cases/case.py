@@ -24,9 +24,9 @@ from ostinato.graph.recordable import Recordable
 from ostinato.graph.ring import RingElement
 from ostinato.graph.task import Task
 from ostinato.graph.variant import CPU, Variant, default_variant, variants_of
-from ostinato.measured.cases.circumstance import Circumstances, representatives
-from ostinato.measured.cases.identity import task_name
-from ostinato.measured.cases.probe import probe
+from ostinato.tune.graphs.cases.circumstance import Circumstances, representatives
+from ostinato.tune.graphs.cases.identity import task_name
+from ostinato.tune.graphs.cases.probe import probe
 
 __all__ = ["Case", "Grouped", "cases_of", "for_kind", "grouped", "key_of", "kind_of", "kinds_for"]
 

@@ -12,13 +12,13 @@ from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import Param, Step
 from ostinato.graph.refusal import PLAIN
-from ostinato.measured.measuring.hosted import hosted
-from ostinato.measured.measuring.pattern import filled, pattern_of
-from ostinato.measured.measuring.same import array_difference, same_value
 from ostinato.runtime.checked import argument
 from ostinato.runtime.copies import StandIns, allocations
 from ostinato.runtime.memory import raw_bytes
 from ostinato.runtime.sequential import AsCaptured
+from ostinato.tune.graphs.measuring.hosted import hosted
+from ostinato.tune.graphs.measuring.pattern import filled, pattern_of
+from ostinato.tune.graphs.measuring.same import array_difference, same_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ostinato.measured.measuring.comparison import Incomparable
-from ostinato.measured.measuring.problem import Unmeasurable
-from ostinato.measured.measuring.shipment import Shipment, Stale, Unshippable
-from ostinato.measured.measuring.subject import Failure, MemoryFailure
-from ostinato.measured.measuring.worker import write_passed
 from ostinato.tune.candidate import Candidate
+from ostinato.tune.graphs.measuring.comparison import Incomparable
+from ostinato.tune.graphs.measuring.problem import Unmeasurable
+from ostinato.tune.graphs.measuring.shipment import Shipment, Stale, Unshippable
+from ostinato.tune.graphs.measuring.subject import Failure, MemoryFailure
+from ostinato.tune.graphs.measuring.worker import write_passed
 from ostinato.tune.process.scratch import Scratch
 from ostinato.tune.status import Status
 from ostinato.tune.trial import Trial
@@ -17,15 +17,15 @@ from ostinato.tune.trial import Trial
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ostinato.measured.cases.case import Case
-    from ostinato.measured.records.unfinished import Keeping
+    from ostinato.tune.graphs.cases.case import Case
+    from ostinato.tune.graphs.records.unfinished import Keeping
     from ostinato.tune.policy import Budget
     from ostinato.tune.report.report import Report
     from ostinato.tune.tuner import Tuner
 
 __all__ = ["measure_isolated"]
 
-_WORKER = "ostinato.measured.measuring.worker"
+_WORKER = "ostinato.tune.graphs.measuring.worker"
 _SAID = {
     AssertionError.__name__: Status.WRONG_RESULT,
     Incomparable.__name__: Status.INVALID,

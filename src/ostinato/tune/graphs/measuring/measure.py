@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Self
 
 from ostinato import _core
 from ostinato.errors import ContractError
-from ostinato.measured.measuring.in_process import measure_in_process
-from ostinato.measured.measuring.isolated import measure_isolated
-from ostinato.measured.measuring.leased import leased
-from ostinato.measured.measuring.shipment import Unshippable
-from ostinato.measured.measuring.spare import spare_memory
 from ostinato.tune.candidate import Candidate
+from ostinato.tune.graphs.measuring.in_process import measure_in_process
+from ostinato.tune.graphs.measuring.isolated import measure_isolated
+from ostinato.tune.graphs.measuring.leased import leased
+from ostinato.tune.graphs.measuring.shipment import Unshippable
+from ostinato.tune.graphs.measuring.spare import spare_memory
 from ostinato.tune.lease.devices import devices as devices_named
 from ostinato.tune.lease.lease import Lease
 from ostinato.tune.policy import Budget, Policy
@@ -24,8 +24,8 @@ from ostinato.tune.tuner import Tuner
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice
-    from ostinato.measured.cases.case import Case
-    from ostinato.measured.records.unfinished import Keeping
+    from ostinato.tune.graphs.cases.case import Case
+    from ostinato.tune.graphs.records.unfinished import Keeping
     from ostinato.tune.lease.device import Device
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
@@ -35,7 +35,7 @@ __all__ = ["Session", "candidates_of", "measure"]
 _OF_SPARE_MEMORY = 0.75
 """That a variant may take: one that takes more ends in its worker, and not whatever the kernel would choose to end."""
 
-FACTORY = "ostinato.measured.measuring.worker:subject"
+FACTORY = "ostinato.tune.graphs.measuring.worker:subject"
 
 
 class Session:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 
-from ostinato.measured.cases.code import Unknown
 from ostinato.tune.candidate import Candidate
+from ostinato.tune.graphs.cases.code import Unknown
 from ostinato.tune.store.source import Sources
 
 __all__ = ["in_library"]

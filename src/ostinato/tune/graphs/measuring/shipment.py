@@ -24,17 +24,17 @@ from ostinato.graph.python_task import PythonTask
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import Task
 from ostinato.graph.variant import Variant
-from ostinato.measured.cases.identity import importable, source_of
-from ostinato.measured.measuring.problem import at_step_0
 from ostinato.runtime.copies import Allocation, allocations
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.sequential import AsCaptured
+from ostinato.tune.graphs.cases.identity import importable, source_of
+from ostinato.tune.graphs.measuring.problem import at_step_0
 from ostinato.tune.worker.functions import found
 
 if TYPE_CHECKING:
     from ostinato.graph.arrays import Array
     from ostinato.graph.call_site import CallSite
-    from ostinato.measured.cases.case import Case
+    from ostinato.tune.graphs.cases.case import Case
 
 __all__ = ["Received", "Shipment", "Stale", "Unshippable", "receive"]
 

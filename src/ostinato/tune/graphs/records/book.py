@@ -15,14 +15,14 @@ from typing import Any
 
 from ostinato.cache_directory import cache_directory
 from ostinato.graph.variant import CPU
-from ostinato.measured.cases.case import Case
-from ostinato.measured.cases.circumstance import Checked, Circumstances
-from ostinato.measured.records.lookup import POLICY, Known, Lookup
-from ostinato.measured.records.memory import remember
-from ostinato.measured.records.record import Record, operation_of
-from ostinato.measured.records.unfinished import Keeping, Kept, operation_of_variants
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import digest, plain
+from ostinato.tune.graphs.cases.case import Case
+from ostinato.tune.graphs.cases.circumstance import Checked, Circumstances
+from ostinato.tune.graphs.records.lookup import POLICY, Known, Lookup
+from ostinato.tune.graphs.records.memory import remember
+from ostinato.tune.graphs.records.record import Record, operation_of
+from ostinato.tune.graphs.records.unfinished import Keeping, Kept, operation_of_variants
 from ostinato.tune.lease.device import Device
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import outcome_of, result_of

@@ -17,20 +17,20 @@ from ostinato.graph.graph import Graph
 from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
 from ostinato.graph.variant import CPU
-from ostinato.measured.measuring.problem import Unmeasurable
-from ostinato.measured.measuring.subject import Failure, Subject, failure_of
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.process_trace import untraced
+from ostinato.tune.graphs.measuring.problem import Unmeasurable
+from ostinato.tune.graphs.measuring.subject import Failure, Subject, failure_of
 from ostinato.tune.worker.forked import end_if_forked
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.arrays import Array
     from ostinato.graph.variant import Variant
-    from ostinato.measured.measuring.problem import Problem
     from ostinato.runtime.copies import StandIns
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
+    from ostinato.tune.graphs.measuring.problem import Problem
 
 __all__ = ["DeviceSubject", "subject_of"]
 

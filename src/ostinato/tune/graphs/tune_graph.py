@@ -17,15 +17,15 @@ from ostinato.cores import usable_cores
 from ostinato.devices.discovery import usable
 from ostinato.errors import ContractError, DeviceError
 from ostinato.graph.variant import CPU
-from ostinato.measured.cases.case import Case, cases_of, kinds_for
-from ostinato.measured.measuring.leased import on_record
-from ostinato.measured.records.book import Book, candidate_of, checked_of, recorded
-from ostinato.measured.records.lookup import POLICY, Known
-from ostinato.measured.records.record import Record
-from ostinato.measured.records.unfinished import Keeping
-from ostinato.measured.reports import Reports
 from ostinato.one_line import brief
 from ostinato.tune import worker
+from ostinato.tune.graphs.cases.case import Case, cases_of, kinds_for
+from ostinato.tune.graphs.measuring.leased import on_record
+from ostinato.tune.graphs.records.book import Book, candidate_of, checked_of, recorded
+from ostinato.tune.graphs.records.lookup import POLICY, Known
+from ostinato.tune.graphs.records.record import Record
+from ostinato.tune.graphs.records.unfinished import Keeping
+from ostinato.tune.graphs.reports import Reports
 from ostinato.tune.limits import positive
 from ostinato.tune.policy import Budget
 from ostinato.tune.progress import Progress, listener
@@ -227,9 +227,9 @@ def _unmeasured(case: Case, status: Status, message: str) -> Report:
 def _session(
     processors: list[str], progress: Progress, init: Callable[[], object] | None, devices: Mapping[str, Device]
 ) -> Iterator[Measuring]:
-    from ostinato.measured.measuring.measure import Session, measure
     from ostinato.runtime.device_costs import measured as measure_device
     from ostinato.runtime.machine_costs import measured as measure_machine
+    from ostinato.tune.graphs.measuring.measure import Session, measure
 
     measure_machine(len(processors))  # what compile weighs the times of ops against
     for device in devices.values():

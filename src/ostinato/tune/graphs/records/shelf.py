@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ostinato.measured.records.record import Record, operation_of
 from ostinato.tune.canonical import canonical
+from ostinato.tune.graphs.records.record import Record, operation_of
 from ostinato.tune.store import database
 from ostinato.tune.store.attempt import is_sound, text
 from ostinato.tune.store.damage import Damaged, name_damaged

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ostinato.graph.variant import Variant
-from ostinato.measured.measuring.comparison import Comparison, Incomparable
-from ostinato.measured.measuring.problem import Problem
-from ostinato.measured.measuring.shipment import Received, receive
-from ostinato.measured.measuring.subject import Subject
 from ostinato.runtime.machine import Machine
+from ostinato.tune.graphs.measuring.comparison import Comparison, Incomparable
+from ostinato.tune.graphs.measuring.problem import Problem
+from ostinato.tune.graphs.measuring.shipment import Received, receive
+from ostinato.tune.graphs.measuring.subject import Subject
 
 __all__ = ["Inputs", "check", "setup", "subject", "write_passed"]
 

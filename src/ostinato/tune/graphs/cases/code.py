@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ostinato.graph.recordable import Recordable
-from ostinato.measured.cases.names import attributes, global_names, imports, written
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import hashed
+from ostinato.tune.graphs.cases.names import attributes, global_names, imports, written
 from ostinato.tune.store.source import Sources
 
 __all__ = ["Unknown", "content_of", "described"]

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ostinato.graph.variant import Variant
-from ostinato.measured.cases.identity import source_of
-from ostinato.measured.records.memory import recall
-from ostinato.measured.records.record import Record, operation_of
-from ostinato.measured.records.shelf import Shelf, Stored, shelf_of
 from ostinato.tune.canonical import digest
+from ostinato.tune.graphs.cases.identity import source_of
+from ostinato.tune.graphs.records.memory import recall
+from ostinato.tune.graphs.records.record import Record, operation_of
+from ostinato.tune.graphs.records.shelf import Shelf, Stored, shelf_of
 from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.lease.device import Device
 from ostinato.tune.policy import Policy

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostinato.measured.measuring.on_device import subject_of
-from ostinato.measured.measuring.problem import Problem
-from ostinato.measured.measuring.subject import Failure
+from ostinato.tune.graphs.measuring.on_device import subject_of
+from ostinato.tune.graphs.measuring.problem import Problem
+from ostinato.tune.graphs.measuring.subject import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ostinato.measured.cases.circumstance import Checked, Circumstance
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import canonical
+from ostinato.tune.graphs.cases.circumstance import Checked, Circumstance
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.status import Status
 from ostinato.tune.store.attempt import attempt

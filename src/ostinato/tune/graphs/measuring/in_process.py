@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ostinato.measured.measuring.comparison import Comparison, Incomparable
-from ostinato.measured.measuring.on_device import subject_of
-from ostinato.measured.measuring.problem import Problem, Unmeasurable
-from ostinato.measured.measuring.subject import Failure, Subject, variants_in
 from ostinato.runtime.machine import Machine
+from ostinato.tune.graphs.measuring.comparison import Comparison, Incomparable
+from ostinato.tune.graphs.measuring.on_device import subject_of
+from ostinato.tune.graphs.measuring.problem import Problem, Unmeasurable
+from ostinato.tune.graphs.measuring.subject import Failure, Subject, variants_in
 from ostinato.tune.lease.lease import Lease
 from ostinato.tune.ledger import Ledger
 from ostinato.tune.outcome import OpOutcome, Outcome
@@ -34,9 +34,9 @@ from ostinato.tune.worker.timers import CpuTimer
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice
     from ostinato.graph.variant import Variant
-    from ostinato.measured.cases.case import Case
-    from ostinato.measured.records.unfinished import Keeping, Kept
     from ostinato.tune.candidate import Candidate
+    from ostinato.tune.graphs.cases.case import Case
+    from ostinato.tune.graphs.records.unfinished import Keeping, Kept
     from ostinato.tune.lease.device import Device
     from ostinato.tune.policy import Budget, Policy
     from ostinato.tune.progress import Progress
