@@ -1,4 +1,4 @@
-// How runs end, and who is told: core/DESIGN.md, "Completion".
+// How runs end, and who is told: core/DESIGN.md, "The end of a run".
 #include <utility>
 
 #include "machine.h"
