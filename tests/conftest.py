@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import ostinato as ost
-from ostinato.tune.graphs import tune_graph
-from ostinato.tune.graphs.records import book, lookup
+from ostinato.tune.graphs import cost_store, tune_graph
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,5 +60,5 @@ def mypy() -> Callable[[Path], str]:
 def measures_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what tunes graphs take few samples."""
     little = ost.Policy(rel_ci=0.5, min_samples=3, max_seconds=0.05)
-    for module in (book, lookup, tune_graph):
+    for module in (cost_store, tune_graph):
         monkeypatch.setattr(module, "POLICY", little)

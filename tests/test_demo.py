@@ -12,7 +12,7 @@ from ostinato.demo.diffusion import BLUR, NATIVE, Scene, method_of, strips  # no
 from ostinato.demo.kernels import diffuse  # noqa: E402
 from ostinato.demo.race import Contestant, check, contest, one_by_one  # noqa: E402
 from ostinato.demo.tuned import chosen, costs_as_written  # noqa: E402
-from ostinato.tune.graphs.reports import Reports  # noqa: E402
+from ostinato.tune.graphs.tune_graph import Reports  # noqa: E402
 
 METHODS = [NATIVE, *map(method_of, diffuse.variants)]
 EXACT = [method for method in METHODS if "quotient=1" not in method.name]

@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import ostinato as ost
-from ostinato.tune.graphs.cases.case import Case
-from ostinato.tune.graphs.records.book import candidate_of
-from ostinato.tune.graphs.records.lookup import POLICY
-from ostinato.tune.graphs.records.unfinished import Keeping
-from ostinato.tune.graphs.reports import Reports
-from ostinato.tune.graphs.tune_graph import Measuring, tune_graph
+from ostinato.tune.graphs.cost_store import POLICY, Keeping, candidate_of
+from ostinato.tune.graphs.signature import Case
+from ostinato.tune.graphs.tune_graph import Measuring, Reports, tune_graph
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.result import result_of
 

@@ -15,11 +15,10 @@ import ostinato as ost
 from leases import in_child
 from measured.faking import Fake, tune
 from measured.tasks import graph_of
-from ostinato.tune.graphs.cases.case import Case, cases_of
-from ostinato.tune.graphs.records import lookup as lookup_module
-from ostinato.tune.graphs.records.book import Book, recorded, remembered
-from ostinato.tune.graphs.records.lookup import Known, Lookup
-from ostinato.tune.graphs.records.shelf import Shelf, shelf_of
+from ostinato.tune.graphs import cost_store
+from ostinato.tune.graphs.cost_store import Book, Found, Lookup, recorded, remembered
+from ostinato.tune.graphs.record import Shelf, shelf_of
+from ostinato.tune.graphs.signature import Case, cases_of
 from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.store.exchange import export, load
 from ostinato.tune.store.store import Store, StoreError
@@ -34,7 +33,7 @@ def case_of(graph: ost.Graph | None = None) -> Case:
     return cases_of((graph or graph_of()).ops)[0]
 
 
-def known(path: Path, case: Case | None = None) -> Known:
+def known(path: Path, case: Case | None = None) -> Found:
     case = case or case_of()
     return Lookup(path).known(case.key, case.declared)
 
@@ -75,7 +74,7 @@ def test_ties_with_the_default_are_won_by_the_default() -> None:
 def test_where_the_task_itself_fails_there_is_no_record(path: Path, status: str) -> None:
     fake = Fake({"relax": status})
     tune(graph_of(), fake, path)
-    assert known(path) == Known()
+    assert known(path) == Found()
     tune(graph_of(), fake, path)
     assert len(fake.measured) == 2
 
@@ -97,7 +96,7 @@ def test_where_time_ran_out_compile_has_what_there_is_and_tune_measures_again(pa
 
 
 def test_nothing_is_known_where_there_is_no_file(path: Path) -> None:
-    assert known(path) == Known()
+    assert known(path) == Found()
     assert shelf_of(path) is None
     assert not path.exists()
 
@@ -139,24 +138,24 @@ def test_one_lookup_reads_once_until_it_is_told(path: Path) -> None:
 
 def test_other_code_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    monkeypatch.setattr(lookup_module, "source_of", lambda variant: "other")
-    monkeypatch.setattr(lookup_module, "recall", lambda *key: None)
+    monkeypatch.setattr(cost_store, "source_of", lambda variant: "other")
+    monkeypatch.setattr(cost_store, "recall", lambda *key: None)
     found = known(path)
     assert (found.records, found.differs) == ((), "source")
     assert found.why.startswith("the store's results are for another source")
-    monkeypatch.setattr(lookup_module, "source_of", lambda variant: None)
-    assert known(path) == Known()  # what cannot be told is not stored, and not found
+    monkeypatch.setattr(cost_store, "source_of", lambda variant: None)
+    assert known(path) == Found()  # what cannot be told is not stored, and not found
 
 
 def test_another_processor_is_refused_by_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    there = lookup_module.environment
+    there = cost_store.environment
 
     def elsewhere(devices: Any) -> dict[str, Any]:
         found = there(devices)
         return {**found, "devices": {name: {"model": "Z80", "driver": ""} for name in found["devices"]}}
 
-    monkeypatch.setattr(lookup_module, "environment", elsewhere)
+    monkeypatch.setattr(cost_store, "environment", elsewhere)
     found = known(path)
     assert found.differs == "device"
     assert found.why.startswith("the store's results are for another device (")
@@ -165,9 +164,9 @@ def test_another_processor_is_refused_by_name(path: Path, monkeypatch: pytest.Mo
 
 def test_other_versions_are_refused_by_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    there = lookup_module.environment
+    there = cost_store.environment
     monkeypatch.setattr(
-        lookup_module,
+        cost_store,
         "environment",
         lambda devices: {**there(devices), "versions": {**versions(), "numpy": "0.1", "scipy": "9"}},
     )
@@ -179,7 +178,7 @@ def test_other_versions_are_refused_by_name(path: Path, monkeypatch: pytest.Monk
 
 def test_another_policy_is_refused_by_what_differs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    monkeypatch.setattr(lookup_module, "POLICY", ost.Policy(cache="cold", min_samples=9))
+    monkeypatch.setattr(cost_store, "POLICY", ost.Policy(cache="cold", min_samples=9))
     found = known(path)
     assert found.differs == "policy"
     assert found.why == (
@@ -207,13 +206,13 @@ def test_a_store_of_another_machine_that_was_brought_here_is_refused(path: Path,
 
 def test_other_shapes_are_another_case(path: Path) -> None:
     tune(graph_of(size=8), Fake(TIMES), path)
-    assert known(path, case=case_of(graph_of(size=9))) == Known()
+    assert known(path, case=case_of(graph_of(size=9))) == Found()
 
 
 def test_a_store_of_searches_only_says_nothing(path: Path) -> None:
     with Store(path):
         pass
-    assert known(path) == Known()
+    assert known(path) == Found()
 
 
 @pytest.mark.parametrize("what", ["garbage", "database", "directory"])

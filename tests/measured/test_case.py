@@ -13,8 +13,8 @@ import pytest
 import ostinato as ost
 from measured.tasks import add, relax
 from ostinato.compiler.flatten import flatten
-from ostinato.tune.graphs.cases.case import Case, cases_of, grouped, kind_of
-from ostinato.tune.graphs.cases.circumstance import Checked, Circumstance, Circumstances, representatives
+from ostinato.tune.graphs.call_context import Checked, Circumstance, Circumstances, representatives
+from ostinato.tune.graphs.signature import Case, cases_of, grouped, kind_of
 
 
 def cases(graph: ost.Graph, kinds: tuple[str, ...] = ("cpu",)) -> list[Case]:

@@ -20,7 +20,7 @@ from measured import tasks
 from native import load
 from ostinato.graph.python_task import PythonTask
 from ostinato.graph.variant import Variant, variants_of
-from ostinato.tune.graphs.cases.identity import importable, source_of, task_name
+from ostinato.tune.graphs.identity import importable, source_of, task_name
 
 
 def as_variant(function: Any, **others: Any) -> Variant:
@@ -48,7 +48,7 @@ SCRIPT = """
     import ostinato as ost
     from ostinato.graph.python_task import PythonTask
     from ostinato.graph.variant import Variant
-    from ostinato.tune.graphs.cases.identity import source_of
+    from ostinato.tune.graphs.identity import source_of
     import helpers
 
     NAMES = {"b", "a", "c"}
@@ -328,7 +328,7 @@ def test_names_in_main_are_no_names(tmp_path: Path) -> None:
     script = """
         import ostinato as ost, types, sys
         from ostinato.graph.variant import Variant
-        from ostinato.tune.graphs.cases.identity import importable
+        from ostinato.tune.graphs.identity import importable
         @ost.task
         def f(x: ost.Read): ...
         print(importable(Variant(f, "f")))
@@ -385,7 +385,7 @@ IN_PROJECT = f"""
     import sys; sys.path.insert(0, sys.argv[0].rpartition("/")[0] + "/FOLDER")
     from ostinato.graph.python_task import PythonTask
     from ostinato.graph.variant import Variant
-    from ostinato.tune.graphs.cases.identity import source_of
+    from ostinato.tune.graphs.identity import source_of
     import pk.tasks
     for name in {NAMES}:
         print(source_of(Variant(PythonTask(getattr(pk.tasks, name), (), "f"), "f")))

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.tune.graphs.cases.case import Case, cases_of
-from ostinato.tune.graphs.measuring.measure import Session, measure
+from ostinato.tune.graphs.executor import Session, measure
+from ostinato.tune.graphs.signature import Case, cases_of
 from ostinato.tune.lease.devices import devices
 from ostinato.tune.lease.lease import Lease
 from ostinato.tune.progress import Progress

@@ -16,10 +16,10 @@ import pytest
 
 import ostinato as ost
 from measured import misbehaving, tasks
-from ostinato.tune.graphs.cases.case import Case, cases_of
-from ostinato.tune.graphs.measuring import shipment
-from ostinato.tune.graphs.measuring.measure import Session, measure
-from ostinato.tune.graphs.measuring.problem import Problem
+from ostinato.tune.graphs import payload
+from ostinato.tune.graphs.executor import Session, measure
+from ostinato.tune.graphs.signature import Case, cases_of
+from ostinato.tune.graphs.workload import Problem
 from ostinato.tune.lease.devices import devices
 from ostinato.tune.lease.foreign import descendants
 from ostinato.tune.lease.lease import Lease
@@ -194,11 +194,11 @@ class Token:
         self.array = array
 
 
-def sent(case: Case, path: Path, rtol: float = 0.0) -> shipment.Received:
+def sent(case: Case, path: Path, rtol: float = 0.0) -> payload.Received:
     """Send a case to this process."""
     path.mkdir()
-    shipment.Shipment(case, rtol).write(str(path))
-    received = shipment.receive(str(path))
+    payload.Shipment(case, rtol).write(str(path))
+    received = payload.receive(str(path))
     for file in path.iterdir():
         file.unlink()
     return received
@@ -287,8 +287,8 @@ def test_of_a_ring_it_is_the_element_of_step_0(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_sent_is_told(record: Callable[[], object], why: str, tmp_path: Path) -> None:
-    with pytest.raises(shipment.Unshippable, match=why):
-        shipment.Shipment(case_of(record), 0.0).write(str(tmp_path))
+    with pytest.raises(payload.Unshippable, match=why):
+        payload.Shipment(case_of(record), 0.0).write(str(tmp_path))
 
 
 def _inside() -> ost.Task[[np.ndarray], None]:
@@ -303,9 +303,9 @@ in_this_test = _inside()
 
 
 def test_too_much_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipment, "_MOST_BYTES", 1000)
-    with pytest.raises(shipment.Unshippable, match="its arrays take 1600 bytes, more than"):
-        shipment.Shipment(case_of(lambda: tasks.add(np.zeros(100), np.zeros(100))), 0.0)
+    monkeypatch.setattr(payload, "_MOST_BYTES", 1000)
+    with pytest.raises(payload.Unshippable, match="its arrays take 1600 bytes, more than"):
+        payload.Shipment(case_of(lambda: tasks.add(np.zeros(100), np.zeros(100))), 0.0)
 
 
 MODULE = """
@@ -346,8 +346,8 @@ def test_what_another_process_would_import_otherwise_is_measured_here(
 
 SCRIPT = """
 import numpy as np, ostinato as ost
-from ostinato.tune.graphs.cases.case import cases_of
-from ostinato.tune.graphs.measuring.measure import Session, measure
+from ostinato.tune.graphs.signature import cases_of
+from ostinato.tune.graphs.executor import Session, measure
 from measured.tasks import relax
 
 @ost.task

@@ -19,9 +19,7 @@ from measured.faking import Fake, tune
 from measured.tasks import add, graph_of, relax
 from ostinato.compiler.costs import Costed, estimate
 from ostinato.compiler.flatten import flatten
-from ostinato.tune.graphs.known import costing
-from ostinato.tune.graphs.records import lookup as lookup_module
-from ostinato.tune.graphs.records import memory
+from ostinato.tune.graphs import cost_store, costing
 from ostinato.tune.store.database import default_path
 
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (150.0, 200.0, 350.0)}
@@ -129,9 +127,9 @@ def test_tolerances_are_said(path: Path) -> None:
 
 def test_why_there_is_no_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
-    there = lookup_module.environment
+    there = cost_store.environment
     monkeypatch.setattr(
-        lookup_module,
+        cost_store,
         "environment",
         lambda devices: {**there(devices), "devices": {"cpu:0": {"model": "Z80", "driver": ""}}},
     )
@@ -319,10 +317,10 @@ def test_what_is_gone_is_forgotten() -> None:
 
     path = default_path()
     kept = graph()
-    assert memory.knows(path)
+    assert cost_store.knows(path)
     del kept
     gc.collect()
-    assert not memory.knows(path)
+    assert not cost_store.knows(path)
 
 
 def test_many_ops_of_few_cases(path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 import ostinato as ost
 from measured import tasks
 from ostinato.errors import ContractError, TaskError
-from ostinato.tune.graphs.cases.case import Case, cases_of
-from ostinato.tune.graphs.measuring.measure import Session, measure
+from ostinato.tune.graphs.executor import Session, measure
+from ostinato.tune.graphs.signature import Case, cases_of
 from ostinato.tune.lease.devices import devices
 from ostinato.tune.lease.foreign import descendants
 from ostinato.tune.lease.lease import Lease
@@ -151,7 +151,7 @@ def test_who_wins_is_faster_than_the_default_ever_was(
             op=case.label, key={}, policy=QUICK, best=best, ties=(best,), results=tuple(results), default=default
         )
 
-    monkeypatch.setattr("ostinato.tune.graphs.measuring.measure.measure_isolated", told)
+    monkeypatch.setattr("ostinato.tune.graphs.executor.measure_isolated", told)
     report = measure(case, session=session)
     assert (report.best is report.results[1], len(report.ties)) == (stays, stays)
 

@@ -14,8 +14,7 @@ import ostinato as ost
 from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.runtime import device_costs, process_trace
-from ostinato.tune.graphs import tune_graph
-from ostinato.tune.graphs.records import memory
+from ostinato.tune.graphs import cost_store, tune_graph
 from ostinato.tune.lease.lock_file import holders
 from ostinato.tune.progress import Progress
 from ostinato.tune.worker.preemption import Preemption
@@ -242,7 +241,7 @@ def test_of_variants_that_are_all_wrong_none_is_taken(on: str, broken: Any, mach
         report = graph.tune(machine, progress=False)["double on fake"]
         assert [(str(each.status), each.cached) for each in report.results] == [("wrong_result", 0), ("crash", 0)]
         assert report.best is None
-        memory._records.clear()  # the store knows it as well
+        cost_store._records.clear()  # the store knows it as well
     with pytest.raises(ost.GraphError) as raised:
         graph.compile(machine)
     told = str(raised.value)

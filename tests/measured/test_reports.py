@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.tune.graphs.reports import Reports
+from ostinato.tune.graphs.tune_graph import Reports
 from ostinato.tune.policy import Policy
 from ostinato.tune.report.report import Report
 

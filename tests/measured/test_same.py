@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ostinato.runtime.memory import raw_bytes
-from ostinato.tune.graphs.measuring import same
-from ostinato.tune.graphs.measuring.pattern import filled, pattern_of
-from ostinato.tune.graphs.measuring.same import array_difference, same_value
+from ostinato.tune.graphs import same
+from ostinato.tune.graphs.same import array_difference, same_value
+from ostinato.tune.graphs.workload import filled, pattern_of
 
 NAN, INF = np.nan, np.inf
 OTHER_NAN = np.array([0x7FF8000000000001], np.uint64).view(float)[0]

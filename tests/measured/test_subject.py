@@ -12,8 +12,8 @@ import pytest
 import ostinato as ost
 from ostinato.graph.variant import variants_of
 from ostinato.runtime.memory import extent_of
-from ostinato.tune.graphs.measuring.problem import Problem, Unmeasurable
-from ostinato.tune.graphs.measuring.subject import Failure, Subject
+from ostinato.tune.graphs.benchmark import Failure, Subject
+from ostinato.tune.graphs.workload import Problem, Unmeasurable
 
 Record = Callable[[], object]
 

@@ -18,9 +18,9 @@ import ostinato as ost
 from measured.faking import Fake, tune
 from measured.tasks import add, relax
 from ostinato.graph.variant import Variant
-from ostinato.tune.graphs.cases.case import Case
-from ostinato.tune.graphs.records import book as book_module
-from ostinato.tune.graphs.records.unfinished import Keeping
+from ostinato.tune.graphs import cost_store
+from ostinato.tune.graphs.cost_store import Keeping
+from ostinato.tune.graphs.signature import Case
 from ostinato.tune.store.store import Store
 
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (190.0, 200.0, 210.0)}
@@ -296,7 +296,7 @@ def test_a_disk_that_is_full_costs_no_report(
             (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
             self._connection.execute(f"PRAGMA max_page_count = {pages}")
 
-    monkeypatch.setattr(book_module, "Store", Full)
+    monkeypatch.setattr(cost_store, "Store", Full)
     fake = Fake({"relax": tuple(float(n) for n in range(1, 9000)), "at_once": (0.5,)})
     with caplog.at_level(logging.WARNING, logger="ostinato"):
         reports = tune(three_cases(), fake, path)

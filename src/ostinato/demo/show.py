@@ -21,7 +21,7 @@ from ostinato.demo.photograph import Picture
 from ostinato.demo.race import Contestant, by_pool, check, contest, one_by_one, replay
 from ostinato.demo.tuned import chosen, costs_as_written, tune
 from ostinato.demo.words import duration
-from ostinato.tune.graphs.reports import Reports
+from ostinato.tune.graphs.tune_graph import Reports
 from ostinato.view.trace import Trace
 
 STRIPS = 128

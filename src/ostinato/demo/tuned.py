@@ -12,7 +12,7 @@ import ostinato as ost
 from ostinato.demo.diffusion import NATIVE, Diffusion, Method, Scene, method_of
 from ostinato.demo.kernels import diffuse
 from ostinato.demo.words import duration
-from ostinato.tune.graphs.reports import Reports
+from ostinato.tune.graphs.tune_graph import Reports
 
 __all__ = ["chosen", "costs_as_written", "tune"]
 

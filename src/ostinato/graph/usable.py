@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
-    from ostinato.tune.graphs.reports import Reports
+    from ostinato.tune.graphs.tune_graph import Reports
     from ostinato.tune.policy import Budget
     from ostinato.tune.progress import Progress
 

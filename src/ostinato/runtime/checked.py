@@ -191,7 +191,7 @@ def is_to_be_as_recorded(op: Op) -> bool:
 
 def check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
     """A variant gives what the task itself gives."""
-    from ostinato.tune.graphs.measuring.same import array_difference
+    from ostinato.tune.graphs.same import array_difference
 
     difference = array_difference(wanted, got, op.rtol)
     if difference:

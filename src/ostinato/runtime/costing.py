@@ -32,7 +32,7 @@ def costing_of(costs: CostsArgument) -> Costing:
         There is no store at the path.
     """
     if isinstance(costs, Mapping):
-        reports = sys.modules.get("ostinato.tune.graphs.reports")
+        reports = sys.modules.get("ostinato.tune.graphs.tune_graph")
         if reports is not None and isinstance(costs, reports.Reports):
             raise TypeError(
                 "costs= is what graph.tune returned; that is in the store, which compile asks by default: leave costs= "
@@ -40,7 +40,7 @@ def costing_of(costs: CostsArgument) -> Costing:
             )
         return given(costs)
     if costs is None or isinstance(costs, str | os.PathLike):
-        from ostinato.tune.graphs.known import costing
+        from ostinato.tune.graphs import costing
 
         return costing(costs)
     from ostinato.view.trace import Trace

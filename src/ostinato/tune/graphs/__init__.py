@@ -1,0 +1,55 @@
+"""Tuning the tasks of graphs, and what compile asks of the store.
+
+This module imports next to nothing: compile asks it even where nothing was ever tuned.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ostinato.cache_directory import cache_directory
+from ostinato.compiler.costs import Costed, Costing, estimated
+from ostinato.errors import TuningError
+from ostinato.graph.op import Op
+
+__all__ = ["costing"]
+
+
+def costing(store: str | os.PathLike[str] | None) -> Costing:
+    """Return the costing that knows what a store knows.
+
+    Where there is no default store nothing is imported, and no file is made.
+
+    Parameters
+    ----------
+    store
+        The file; None for the default one, which need not exist.
+
+    Raises
+    ------
+    TuningError
+        If there is no such file. The costing itself raises it where a file that was named cannot be read.
+    """
+    named = store is not None
+    path = Path(os.path.abspath(store) if store is not None else os.path.join(cache_directory(), "tune.db"))
+
+    def costed(ops: tuple[Op, ...]) -> Costed:
+        if not os.path.isfile(path) and not _remembered(path):
+            if named:
+                raise TuningError(f"costs= names the store {path}, but there is no such file; graph.tune makes one")
+            return estimated(ops)
+        from ostinato.tune.graphs.stored_costs import stored_costs
+
+        return stored_costs(ops, path, named)
+
+    if named and not os.path.isfile(path):
+        costed(())
+    return costed
+
+
+def _remembered(path: Path) -> bool:
+    """Whether this process has tuned something that is in no file."""
+    memory = sys.modules.get("ostinato.tune.graphs.cost_store")
+    return memory is not None and bool(memory.knows(path))

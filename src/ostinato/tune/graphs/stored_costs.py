@@ -18,11 +18,10 @@ from ostinato.counting import counted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import CPU, Variant, default_variant
 from ostinato.runtime.device_costs import remembered
-from ostinato.tune.graphs.cases.case import for_kind, grouped, key_of, kinds_for
-from ostinato.tune.graphs.cases.circumstance import Circumstance, Circumstances
-from ostinato.tune.graphs.measuring.leased import on_record
-from ostinato.tune.graphs.records.lookup import Lookup
-from ostinato.tune.graphs.records.record import Record
+from ostinato.tune.graphs.call_context import Circumstance, Circumstances
+from ostinato.tune.graphs.cost_store import Lookup, on_record
+from ostinato.tune.graphs.record import Record
+from ostinato.tune.graphs.signature import for_kind, grouped, key_of, kinds_for
 from ostinato.tune.store.store import StoreError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tuning a graph: each case measured once, unless the store knows it."""
+"""Tuning a graph: each signature measured once, unless the store knows it; and what was found."""
 
 from __future__ import annotations
 
@@ -17,28 +17,114 @@ from ostinato.cores import usable_cores
 from ostinato.devices.discovery import usable
 from ostinato.errors import ContractError, DeviceError
 from ostinato.graph.variant import CPU
-from ostinato.one_line import brief
+from ostinato.one_line import brief, one_line
 from ostinato.tune import worker
-from ostinato.tune.graphs.cases.case import Case, cases_of, kinds_for
-from ostinato.tune.graphs.measuring.leased import on_record
-from ostinato.tune.graphs.records.book import Book, candidate_of, checked_of, recorded
-from ostinato.tune.graphs.records.lookup import POLICY, Known
-from ostinato.tune.graphs.records.record import Record
-from ostinato.tune.graphs.records.unfinished import Keeping
-from ostinato.tune.graphs.reports import Reports
+from ostinato.tune.graphs.cost_store import POLICY, Book, Found, Keeping, candidate_of, checked_of, on_record, recorded
+from ostinato.tune.graphs.record import Record
+from ostinato.tune.graphs.signature import Case, cases_of, kinds_for
 from ostinato.tune.limits import positive
 from ostinato.tune.policy import Budget
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import Result
 from ostinato.tune.status import Status
+from ostinato.tune.wording import duration
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.graph import Graph
     from ostinato.runtime.machine import Machine
 
-__all__ = ["Measuring", "tune_graph"]
+__all__ = ["Measuring", "Reports", "tune_graph"]
+
+_LONGEST = 60
+
+
+class Reports(dict[str, Report]):
+    """What `Graph.tune` found: a `Report` for each case, by its label.
+
+    Examples
+    --------
+    >>> print(Reports().table())
+    case  time  default  gain  variants
+    """
+
+    def table(self) -> str:
+        """Return a table with a line for each case: what won, how fast it is, and how much that gains."""
+        rows = [("case", "winner", "time", "default", "gain", "variants", "message")]
+        rows += [_row(label, report) for label, report in self.items()]
+        columns = [column for column in zip(*rows, strict=True) if any(column[1:]) or column[0] not in _OPTIONAL]
+        lines = [""] * len(rows)
+        for column in columns:
+            adjust = str.rjust if column[0] in _NUMBERS else str.ljust
+            width = max(map(len, column))
+            lines = [f"{line}{adjust(cell, width)}  " for line, cell in zip(lines, column, strict=True)]
+        return "\n".join(line.rstrip() for line in lines)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def __missing__(self, label: str) -> Report:
+        raise KeyError(
+            f"the label must be that of a case, got {label!r}; there are {', '.join(map(repr, self)) or 'none'}"
+        )
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Write a picture of what was found: the variants of each case by what they take.
+
+        Needs Matplotlib: ``pip install ostinato[plot]``.
+
+        Parameters
+        ----------
+        path
+            Where; the suffix says what, such as ``.svg`` or ``.png``.
+        """
+        from ostinato.view.graph_landscape import plot
+
+        plot(self, path)
+
+
+_NUMBERS = frozenset({"time", "default", "gain"})
+_OPTIONAL = frozenset({"winner", "message"})
+
+
+def _row(label: str, report: Report) -> tuple[str, str, str, str, str, str, str]:
+    best, default = report.best, report.default
+    if default is not None and default in report.ties:
+        best = default
+    right = sum(result.status in (Status.OK, Status.RACED) for result in report.results)
+    gain = ""
+    if best is not None and default is not None and best.time_ns and default.time_ns:
+        gain = f"{default.time_ns / best.time_ns:.2f}"
+    wrong = [
+        f"{_winner(result.candidate.config)}: {result.status}" for result in report.results if not _fine(result.status)
+    ]
+    message = report.results[0].message if best is None and report.results else "; ".join(wrong)
+    message = one_line(message)
+    return (
+        one_line(label),
+        "" if best is None else _winner(best.candidate.config),
+        "" if best is None or best.time_ns is None else duration(best.time_ns),
+        "" if default is None or default.time_ns is None else duration(default.time_ns),
+        gain,
+        f"{right} of {len(report.results)} ok" + (", from the store" if _cached(report) else ""),
+        message if len(message) <= _LONGEST else f"{message[: _LONGEST - 3]}...",
+    )
+
+
+def _fine(status: Status) -> bool:
+    return status in (Status.OK, Status.RACED)
+
+
+def _cached(report: Report) -> bool:
+    return bool(report.results) and all(result.cached for result in report.results)
+
+
+def _winner(config: object) -> str:
+    if not isinstance(config, dict) or "variant" not in config:
+        return ""
+    rest = ", ".join(f"{name}={value}" for name, value in config.items() if name != "variant")
+    return one_line(f"{config['variant']}({rest})" if rest else str(config["variant"]))
 
 
 class Measuring(Protocol):
@@ -154,7 +240,7 @@ class _Tuning:
             self._book.add(case, _widened(record, known.record))
         return report
 
-    def _record(self, case: Case, known: Known) -> Record | None:
+    def _record(self, case: Case, known: Found) -> Record | None:
         if not known.records:
             return None
         checked = checked_of(case)
@@ -229,7 +315,7 @@ def _session(
 ) -> Iterator[Measuring]:
     from ostinato.runtime.device_costs import measured as measure_device
     from ostinato.runtime.machine_costs import measured as measure_machine
-    from ostinato.tune.graphs.measuring.measure import Session, measure
+    from ostinato.tune.graphs.executor import Session, measure
 
     measure_machine(len(processors))  # what compile weighs the times of ops against
     for device in devices.values():

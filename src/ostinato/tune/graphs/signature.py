@@ -24,9 +24,8 @@ from ostinato.graph.recordable import Recordable
 from ostinato.graph.ring import RingElement
 from ostinato.graph.task import Task
 from ostinato.graph.variant import CPU, Variant, default_variant, variants_of
-from ostinato.tune.graphs.cases.circumstance import Circumstances, representatives
-from ostinato.tune.graphs.cases.identity import task_name
-from ostinato.tune.graphs.cases.probe import probe
+from ostinato.tune.graphs.call_context import Circumstances, probe, representatives
+from ostinato.tune.graphs.identity import task_name
 
 __all__ = ["Case", "Grouped", "cases_of", "for_kind", "grouped", "key_of", "kind_of", "kinds_for"]
 

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import copy
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from ostinato.compiler.flatten import FlatOp
-from ostinato.devices.registry import any_allocations
+from ostinato.devices.registry import address_of, allocation_under, any_allocations
+from ostinato.devices.shadow import view_of
+from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import Param, Step
 from ostinato.graph.refusal import PLAIN
 from ostinato.runtime.checked import argument
 from ostinato.runtime.copies import StandIns, allocations
-from ostinato.runtime.memory import raw_bytes
+from ostinato.runtime.memory import extent_of, raw_bytes
 from ostinato.runtime.sequential import AsCaptured
-from ostinato.tune.graphs.measuring.hosted import hosted
-from ostinato.tune.graphs.measuring.pattern import filled, pattern_of
-from ostinato.tune.graphs.measuring.same import array_difference, same_value
+from ostinato.tune.graphs.same import array_difference, same_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ostinato.graph.arrays import Array
+    from ostinato.devices.array import Allocation
     from ostinato.graph.op import Op
 
-__all__ = ["Problem", "Unmeasurable", "at_step_0", "copied_object"]
+__all__ = ["Problem", "Unmeasurable", "at_step_0", "copied_object", "filled", "hosted", "pattern_of"]
 
 _GUARD = 4096
 _AS_CAPTURED = AsCaptured()
@@ -226,3 +228,88 @@ def _element(operand: Operand) -> Operand:
         return operand
     array = operand.ring.views[operand.ring.offset % len(operand.ring.views)]
     return Operand(array, array, None, operand.mode)
+
+
+_BYTE = 0xA5
+_NAN = {2: 0x7EA5, 4: 0x7FE5A5A5, 8: 0x7FF8A5A5A5A5A5A5}
+"""NaNs by their size, which no arithmetic comes to by itself."""
+_LOW = 6
+"""Bytes of a larger number that are not of its exponent, wherever that is kept last."""
+
+
+def pattern_of(dtype: np.dtype[Any]) -> Array:
+    """Return an element that is hardly a result: NaN in floating-point numbers, since whatever reads one is one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pattern_of(np.dtype(float)), hex(int(pattern_of(np.dtype(np.uint32))))
+    (array(nan), '0xa5a5a5a5')
+    """
+    memory = np.full(dtype.itemsize, _BYTE, np.uint8)
+    _fill(memory, 0, dtype)
+    return np.ndarray((), dtype, memory)
+
+
+def filled(array: Array) -> None:
+    """Fill an array with the pattern, padding and all."""
+    raw_bytes(array)[...] = raw_bytes(pattern_of(array.dtype))
+
+
+def _fill(memory: Array, begin: int, dtype: np.dtype[Any]) -> None:
+    if dtype.fields is not None:
+        for field, place, *_ in dtype.fields.values():
+            _fill(memory, begin + place, field)
+    elif dtype.subdtype is not None:
+        inner = dtype.subdtype[0]
+        for place in range(0, dtype.itemsize, inner.itemsize or 1):
+            _fill(memory, begin + place, inner)
+    elif dtype.kind == "U":
+        text = np.array("\ufffd" * (dtype.itemsize // 4), dtype)  # bits that are no text raise where they are looked at
+        memory[begin : begin + dtype.itemsize] = raw_bytes(text)
+    elif dtype.kind in "fc":
+        size = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+        for place in range(begin, begin + dtype.itemsize, size):
+            if size in _NAN:
+                number = np.array(_NAN[size], np.dtype(f"u{size}").newbyteorder(dtype.byteorder))
+            else:
+                number = np.array(np.nan, np.longdouble)
+                raw_bytes(number)[:_LOW] = _BYTE
+            memory[place : place + size] = raw_bytes(number)
+
+
+def hosted(operands: Iterable[Operand]) -> dict[int, Operand]:
+    """Return operands by the ids of those given: of arrays of devices, copies that overlap as they do.
+
+    Rings are none of theirs. Others stand for themselves.
+    """
+    given = list(operands)
+    extents: dict[int, tuple[Allocation, int, int]] = {}
+    lying: dict[int, Allocation] = {}
+    for operand in given:
+        allocation = None if operand.array is None else allocation_under(operand.array)
+        if allocation is None or operand.array is None:
+            continue
+        lying[id(operand)] = allocation
+        if operand.array.size:
+            low, high = extent_of(operand.array)
+            _, least, most = extents.get(id(allocation), (allocation, low, high))
+            extents[id(allocation)] = allocation, min(low, least), max(high, most)
+    copies = {
+        key: (low, allocation.array(high - low, np.uint8, low - allocation.shadow).get())
+        for key, (allocation, low, high) in extents.items()
+    }
+    found = {}
+    for operand in given:
+        found[id(operand)] = operand
+        array = operand.array
+        if array is None or id(operand) not in lying:
+            continue
+        if array.size:
+            low, copied = copies[id(lying[id(operand)])]
+            view = view_of(copied, address_of(array) - low, array.shape, array.dtype, array.strides)
+        else:
+            view = np.empty(array.shape, array.dtype)
+        view.flags.writeable = array.flags.writeable
+        found[id(operand)] = Operand(view, view, None, operand.mode)
+    return found

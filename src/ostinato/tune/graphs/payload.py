@@ -27,14 +27,14 @@ from ostinato.graph.variant import Variant
 from ostinato.runtime.copies import Allocation, allocations
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.sequential import AsCaptured
-from ostinato.tune.graphs.cases.identity import importable, source_of
-from ostinato.tune.graphs.measuring.problem import at_step_0
+from ostinato.tune.graphs.identity import importable, source_of
+from ostinato.tune.graphs.workload import at_step_0
 from ostinato.tune.worker.functions import found
 
 if TYPE_CHECKING:
     from ostinato.graph.arrays import Array
     from ostinato.graph.call_site import CallSite
-    from ostinato.tune.graphs.cases.case import Case
+    from ostinato.tune.graphs.signature import Case
 
 __all__ = ["Received", "Shipment", "Stale", "Unshippable", "receive"]
 

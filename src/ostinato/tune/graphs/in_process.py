@@ -10,10 +10,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ostinato.runtime.machine import Machine
-from ostinato.tune.graphs.measuring.comparison import Comparison, Incomparable
-from ostinato.tune.graphs.measuring.on_device import subject_of
-from ostinato.tune.graphs.measuring.problem import Problem, Unmeasurable
-from ostinato.tune.graphs.measuring.subject import Failure, Subject, variants_in
+from ostinato.tune.graphs.benchmark import Comparison, Failure, Incomparable, Subject, subject_of, variants_in
+from ostinato.tune.graphs.workload import Problem, Unmeasurable
 from ostinato.tune.lease.lease import Lease
 from ostinato.tune.ledger import Ledger
 from ostinato.tune.outcome import OpOutcome, Outcome
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice
     from ostinato.graph.variant import Variant
     from ostinato.tune.candidate import Candidate
-    from ostinato.tune.graphs.cases.case import Case
-    from ostinato.tune.graphs.records.unfinished import Keeping, Kept
+    from ostinato.tune.graphs.cost_store import Keeping, Kept
+    from ostinato.tune.graphs.signature import Case
     from ostinato.tune.lease.device import Device
     from ostinato.tune.policy import Budget, Policy
     from ostinato.tune.progress import Progress

@@ -1,24 +1,145 @@
-"""Functions and plain values described so that equal descriptions mean equal behaviour, in any process."""
+"""What a variant is: the name under which another process finds it, and a digest that changes when it does.
+
+Functions and plain values are described so that equal descriptions mean equal behaviour, in any process.
+"""
 
 from __future__ import annotations
 
 import builtins
+import ctypes
+import dis
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.util import resolve_name
 from types import BuiltinFunctionType, BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostinato.graph.kernel import Kernel
+from ostinato.graph.native import NativeTask
 from ostinato.graph.recordable import Recordable
 from ostinato.tune.candidate import Candidate
-from ostinato.tune.canonical import hashed
-from ostinato.tune.graphs.cases.names import attributes, global_names, imports, written
+from ostinato.tune.canonical import digest, hashed, plain
 from ostinato.tune.store.source import Sources
 
-__all__ = ["Unknown", "content_of", "described"]
+if TYPE_CHECKING:
+    from ostinato.graph.variant import Variant
+
+__all__ = [
+    "Unknown",
+    "attributes",
+    "content_of",
+    "described",
+    "global_names",
+    "importable",
+    "imports",
+    "in_library",
+    "source_of",
+    "task_name",
+    "written",
+]
+
+
+def task_name(task: Recordable) -> str:
+    """Return what a task is called in the store: ``"package.module:function"``, or ``"native:name"``."""
+    if isinstance(task, NativeTask):
+        return f"native:{task.name}"
+    function = getattr(task, "function", task)
+    for named in (function, type(function)):
+        name = getattr(named, "__qualname__", None) or getattr(named, "__name__", None)
+        if isinstance(name, str):
+            return f"{getattr(named, '__module__', None) or 'builtins'}:{name}"
+    raise AssertionError("types have names")
+
+
+def importable(variant: Variant) -> str | None:
+    """Return the ``"package.module:name"`` under which a worker process finds a variant's task, or its function.
+
+    None for what is defined in ``__main__``, inside a function, or in a module that has no file.
+
+    Examples
+    --------
+    >>> from ostinato.graph.python_task import PythonTask
+    >>> from ostinato.graph.variant import Variant
+    >>> import json
+    >>> importable(Variant(PythonTask(json.dumps, (), "dumps"), "dumps"))
+    'json:dumps'
+    >>> importable(Variant(PythonTask(lambda: None, (), "lambda"), "lambda")) is None
+    True
+    """
+    task = variant.task
+    if isinstance(task, NativeTask):
+        return _global_name(task)
+    function = getattr(task, "function", None)
+    module, qualified = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(qualified, str) or module == "__main__":
+        return None
+    found: object = sys.modules.get(module)
+    for name in qualified.split("."):
+        found = getattr(found, name, None)
+    if (found is not task and found is not function) or content_of(module) is None:
+        return None
+    return f"{module}:{qualified}"
+
+
+def source_of(variant: Variant, here: bool = False) -> str | None:
+    """Return a digest of what a variant is; None if it cannot be told from others.
+
+    Parameters
+    ----------
+    variant
+        The variant.
+    here
+        Whether the digest is for this process only: then objects and addresses are what they are, for as long as they
+        live. If not, equal ones are equal in every process.
+
+    Examples
+    --------
+    >>> from ostinato.graph.python_task import PythonTask
+    >>> from ostinato.graph.variant import Variant
+    >>> def adding(n, here=False):
+    ...     return source_of(Variant(PythonTask(lambda x: x + n, (0,), "add"), "add"), here)
+    >>> adding(1) == adding(1), adding(1) == adding(2), adding(object())
+    (True, False, None)
+    >>> adding(None, here=True) == adding(None, here=True), adding(object(), here=True) is None
+    (True, False)
+    """
+    try:
+        source = _source(variant.task, here)
+        return digest([variant.name, variant.on, plain(dict(variant.config), "config"), source])
+    except (Unknown, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _source(task: Recordable, here: bool) -> list[Any]:
+    if not isinstance(task, NativeTask):
+        kind = "kernel" if isinstance(task, Kernel) else "python"
+        return [kind, described(getattr(task, "function", None), here)]
+    given = task._keep[0] if task._keep else None
+    python = getattr(given, "_pyfunc", None)  # what a CFunc of Numba was compiled from
+    if python is not None:
+        return ["compiled", described(python, here)]
+    try:
+        return ["library", *in_library(task.address)]
+    except Unknown:
+        if here:
+            return ["address", task.address, task.user_address]
+        raise
+
+
+def _global_name(value: object) -> str | None:
+    """Return the ``"package.module:name"`` of a value that is a global of a module which others can import."""
+    for module in list(sys.modules.values()):
+        if not isinstance(module, ModuleType) or module.__name__ == "__main__":
+            continue
+        for name, found in list(vars(module).items()):
+            if found is value and name.isidentifier() and content_of(module.__name__) is not None:
+                return f"{module.__name__}:{name}"
+    return None
+
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 _CHANGING = (list, dict, set, np.ndarray)
@@ -268,3 +389,120 @@ def _is_plain(value: object) -> bool:
 def _sources(module: str, origin: object) -> Sources:
     """Look a module up once for each file that it was loaded from; the file itself is looked at each time."""
     return Sources()
+
+
+@functools.lru_cache(maxsize=4096)
+def global_names(code: CodeType) -> tuple[str, ...]:
+    """Return the globals that code reads, that of functions inside included.
+
+    Examples
+    --------
+    >>> global_names((lambda x: len(x) + sum(y for y in x.parts if y)).__code__)
+    ('len', 'sum')
+    """
+    return tuple(dict.fromkeys(name for name, _ in _found(code, ("LOAD_GLOBAL", "LOAD_NAME"))))
+
+
+@functools.lru_cache(maxsize=4096)
+def written(code: CodeType) -> frozenset[str]:
+    """Return the globals and the variables of functions outside that code assigns to."""
+    found = _found(code, ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF"))
+    return frozenset(name for name, inside in found if name not in inside.co_cellvars)
+
+
+@functools.lru_cache(maxsize=4096)
+def attributes(code: CodeType) -> frozenset[str]:
+    """Return the names that may be attributes which code reads: those that it does not assign to."""
+    names = {name for each in _codes(code) for name in each.co_names}
+    return frozenset(names - {name for name, _ in _found(code, ("STORE_ATTR", "DELETE_ATTR"))})
+
+
+@functools.lru_cache(maxsize=4096)
+def imports(code: CodeType, package: str) -> tuple[str, ...]:
+    """Return the modules that code imports when it runs, in a module of this package.
+
+    Examples
+    --------
+    >>> def function():
+    ...     import os.path
+    >>> imports(function.__code__, "")
+    ('os.path',)
+    """
+    found = []
+    for each in _codes(code):
+        if not _has(each, ("IMPORT_NAME",)):
+            continue
+        level = 0
+        before: object = 0
+        for instruction in dis.get_instructions(each):
+            if instruction.opname == "IMPORT_NAME":
+                name = str(instruction.argval)
+                found.append(resolve_name("." * level + name, package) if level and package else name)
+            elif instruction.opcode in dis.hasconst:  # the level, and then the names
+                level = before if type(before) is int else 0
+                before = instruction.argval
+            elif instruction.opname == "LOAD_SMALL_INT":
+                before = instruction.arg
+    return tuple(dict.fromkeys(found))
+
+
+def _found(code: CodeType, operations: tuple[str, ...]) -> Iterator[tuple[str, CodeType]]:
+    for each in _codes(code):
+        if _has(each, operations):  # to go through instructions takes long
+            for instruction in dis.get_instructions(each):
+                if instruction.opname in operations:
+                    yield str(instruction.argval), each
+
+
+def _has(code: CodeType, operations: tuple[str, ...]) -> bool:
+    used = set(code.co_code[::2])
+    return any(dis.opmap.get(operation) in used for operation in operations)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield code and that of functions inside."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+class _Info(ctypes.Structure):
+    """What ``dladdr`` says."""
+
+    _fields_ = (
+        ("path", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def in_library(address: int) -> tuple[str, int]:
+    """Return the digest of the file of the shared library that holds an address, and the offset in the library.
+
+    Raises
+    ------
+    Unknown
+        It is in none, or that has been changed since it was loaded.
+    """
+    info = _Info()
+    found = ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(info))
+    if not found or not info.path or info.base is None:
+        raise Unknown(f"no library is at {address:#x}")
+    path = _loaded_from(address)
+    if path is None or os.path.samefile(path, "/proc/self/exe"):
+        raise Unknown(f"the library at {address:#x} is there no more")
+    return Sources().imported(Candidate.call("builtins:_", source=[path]))[f"file {path}"], address - info.base
+
+
+def _loaded_from(address: int) -> str | None:
+    """Return the file that is mapped at an address; None if it has been replaced since."""
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            where, _, _, _, _, *path = line.rstrip(b"\n").split(maxsplit=5)
+            begin, end = (int(bound, 16) for bound in where.split(b"-"))
+            if begin <= address < end:
+                found = os.fsdecode(path[0]) if path else ""
+                return found if os.path.isfile(found) else None  # "FILE (deleted)" is no file
+    return None

@@ -1,22 +1,25 @@
-"""Measuring the variants of one case: in worker processes where they can be had there, or else in this one."""
+"""Measuring the variants of one signature: in worker processes where they can be had there, or else in this one."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ostinato import _core
 from ostinato.errors import ContractError
 from ostinato.tune.candidate import Candidate
-from ostinato.tune.graphs.measuring.in_process import measure_in_process
-from ostinato.tune.graphs.measuring.isolated import measure_isolated
-from ostinato.tune.graphs.measuring.leased import leased
-from ostinato.tune.graphs.measuring.shipment import Unshippable
-from ostinato.tune.graphs.measuring.spare import spare_memory
+from ostinato.tune.graphs.cost_store import on_record
+from ostinato.tune.graphs.in_process import measure_in_process
+from ostinato.tune.graphs.in_worker import measure_isolated
+from ostinato.tune.graphs.payload import Unshippable
+from ostinato.tune.lease.device import Device
 from ostinato.tune.lease.devices import devices as devices_named
 from ostinato.tune.lease.lease import Lease
+from ostinato.tune.lease.opencl import opencl_device
 from ostinato.tune.policy import Budget, Policy
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.status import Status
@@ -24,18 +27,17 @@ from ostinato.tune.tuner import Tuner
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice
-    from ostinato.tune.graphs.cases.case import Case
-    from ostinato.tune.graphs.records.unfinished import Keeping
-    from ostinato.tune.lease.device import Device
+    from ostinato.tune.graphs.cost_store import Keeping
+    from ostinato.tune.graphs.signature import Case
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
-__all__ = ["Session", "candidates_of", "measure"]
+__all__ = ["Session", "candidates_of", "leased", "measure", "spare_memory"]
 
 _OF_SPARE_MEMORY = 0.75
 """That a variant may take: one that takes more ends in its worker, and not whatever the kernel would choose to end."""
 
-FACTORY = "ostinato.tune.graphs.measuring.worker:subject"
+FACTORY = "ostinato.tune.graphs.in_worker:subject"
 
 
 class Session:
@@ -215,3 +217,48 @@ def _say_where(report: Report, where: str) -> None:
     for result in report.results:
         if result.device is not None:
             result.message = f"{result.message} ({where})" if result.message else where
+
+
+def leased(device: UsableDevice, processor: Device) -> Device:
+    """Return what is leased while a device is measured: itself, and the processor whose thread gives it work.
+
+    An OpenCL device that is the processor is leased with all the cores that it computes on.
+    """
+    found = opencl_device(device.name) if device.kind == "opencl" else on_record(device)
+    identities = dict.fromkeys((*found.identities, *processor.identities))
+    return dataclasses.replace(on_record(device), identities=tuple(identities))
+
+
+def spare_memory(root: Path = Path("/")) -> int | None:
+    """Return how many bytes are to be had, as the kernel and the control group have it; None if nobody can tell.
+
+    Examples
+    --------
+    >>> spare_memory() > 0
+    True
+    """
+    said = _available(root / "proc/meminfo"), _in_group(root / "sys/fs/cgroup")
+    return min((each for each in said if each is not None), default=None)
+
+
+def _available(path: Path) -> int | None:
+    try:
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == "MemAvailable":
+                return int(value.split()[0]) << 10
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _in_group(directory: Path) -> int | None:
+    for most, taken in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            return max(0, int((directory / most).read_text()) - int((directory / taken).read_text()))
+        except (OSError, ValueError):  # there is no such group, or its limit is "max"
+            continue
+    return None

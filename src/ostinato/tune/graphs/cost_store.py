@@ -1,0 +1,591 @@
+"""What the store, and this process, know of signatures and are told of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from types import MappingProxyType, MethodType
+from typing import Any, NamedTuple, TypeAlias
+
+from ostinato.cache_directory import cache_directory
+from ostinato.devices.device import Device as UsableDevice
+from ostinato.graph.variant import CPU, Variant
+from ostinato.tune.candidate import Candidate
+from ostinato.tune.canonical import canonical, digest, plain
+from ostinato.tune.graphs.call_context import Checked, Circumstances
+from ostinato.tune.graphs.identity import source_of
+from ostinato.tune.graphs.record import Record, Shelf, Stored, operation_of, shelf_of
+from ostinato.tune.graphs.signature import Case
+from ostinato.tune.known import Known
+from ostinato.tune.lease.cpu import cpu_device
+from ostinato.tune.lease.device import Device
+from ostinato.tune.outcome import OpOutcome, Outcome
+from ostinato.tune.policy import Policy
+from ostinato.tune.report.report import Report
+from ostinato.tune.result import outcome_of, result_of
+from ostinato.tune.status import Status
+from ostinato.tune.store.key import Context, contexts, differing, environment
+from ostinato.tune.store.source import Sources
+from ostinato.tune.store.store import Search, Store, StoreError
+from ostinato.tune.trial import Trial
+
+__all__ = [
+    "DEVICE",
+    "POLICY",
+    "Book",
+    "Found",
+    "Keeping",
+    "Kept",
+    "Lookup",
+    "VariantCandidate",
+    "candidate_of",
+    "checked_of",
+    "knows",
+    "on_record",
+    "operation_of_variants",
+    "recall",
+    "recorded",
+    "remember",
+    "remembered",
+]
+
+_Digests = tuple[str, ...]
+
+
+class _Remembered(NamedTuple):
+    record: Record
+    stored: bool  # in the file, too
+    kept: tuple[object, ...]  # what it is of, and must not go before it
+
+
+_records: dict[Path, dict[str, dict[_Digests, _Remembered]]] = {}
+"""By the store that they are of, the key of the case, and the digests of its variants."""
+
+
+def remember(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], record: Record, stored: bool) -> None:
+    """Remember the record of a case for as long as its variants live.
+
+    Parameters
+    ----------
+    path
+        The file of the store that it is of.
+    key
+        The case's key.
+    variants
+        Its variants.
+    record
+        The record.
+    stored
+        Whether it was written to the file.
+    """
+    digests = _digests(variants)
+    if digests is None:
+        return
+    alike = _records.setdefault(path, {}).setdefault(canonical(key), {})
+    # Digests may be of identities, which other objects have once these are gone.
+    kept = [each for variant in variants for each in _parts(variant) if not _forgets(each, alike, digests)]
+    alike[digests] = _Remembered(record, stored, tuple(kept))
+
+
+def _parts(variant: Variant) -> tuple[object, ...]:
+    """Return what holds all that a variant is made of."""
+    function = getattr(variant.task, "function", variant.task)
+    return (function.__func__, function.__self__) if isinstance(function, MethodType) else (function,)
+
+
+def _forgets(value: object, alike: dict[_Digests, _Remembered], digests: _Digests) -> bool:
+    """Have a record forgotten with a value; false if nobody can tell when that is gone."""
+    try:
+        weakref.finalize(value, alike.pop, digests, None).atexit = False
+    except TypeError:
+        return False
+    return True
+
+
+def recall(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], changed: bool) -> Record | None:
+    """Return the record of a case; None if there is none.
+
+    Parameters
+    ----------
+    path, key, variants
+        As for `remember`.
+    changed
+        Whether the store has the case, but of variants that are not told to be these: then what was stored counts, too,
+        since the contents of a list that a function closes over may have changed.
+    """
+    alike = _records.get(path, {}).get(canonical(key))
+    digests = _digests(variants) if alike else None
+    if not alike or digests is None or digests not in alike:
+        return None
+    found = alike[digests]
+    return found.record if changed or not found.stored else None
+
+
+def knows(path: Path) -> bool:
+    """Whether anything is remembered that is not in the file."""
+    return any(not each.stored for alike in _records.get(path, {}).values() for each in alike.values())
+
+
+def _digests(variants: Sequence[Variant]) -> _Digests | None:
+    found = [source_of(variant, here=True) for variant in variants]
+    known = tuple(digest for digest in found if digest is not None)
+    return known if len(known) == len(found) else None
+
+
+POLICY = Policy()
+"""How variants are measured."""
+
+DEVICE = "cpu:0"
+
+_FIELDS = ("source", "device", "driver", "versions", "policy")
+"""What may keep a record of the same case from answering; the first of several that differ is named."""
+
+
+def on_record(device: UsableDevice) -> Device:
+    """Return a device with what results on it hold for.
+
+    Examples
+    --------
+    >>> from ostinato.devices import fake
+    >>> with fake.install() as (device,):
+    ...     on_record(device).identities, on_record(device).driver
+    (('fake:0',), '1')
+    """
+    return Device(
+        name=device.name, kind=device.kind, identities=(device.identity,), model=device.model, driver=device.driver
+    )
+
+
+class Found(NamedTuple):
+    """What the store says of a case."""
+
+    records: tuple[Record, ...] = ()
+    """Those that hold for this code on this machine, the one that counts first."""
+    differs: str | None = None
+    """If there are none: which field of the key differs from the most similar record."""
+    why: str = ""
+    """The same in words."""
+    here: bool = False
+    """Whether only this process knows."""
+
+    @property
+    def record(self) -> Record | None:
+        """The one that counts: the latest one, of those for which no time ran out if there are any."""
+        return self.records[0] if self.records else None
+
+
+class Lookup:
+    """Looks cases up in a store, for one tuning or one compilation.
+
+    What code is, is found out once, and the store is read as it was at first, until `refresh`.
+
+    Parameters
+    ----------
+    path
+        The store's file, which need not exist.
+    device
+        What records are to hold for; None: this host's processor.
+    """
+
+    def __init__(self, path: Path, device: Device | None = None) -> None:
+        self.path = path
+        self._device = device
+        self._sources: dict[Variant, str | None] = {}
+        self._shelf: Shelf | None = None
+
+    def refresh(self) -> None:
+        """See what was written since."""
+        self._shelf = None
+
+    def source(self, variants: Sequence[Variant]) -> str | None:
+        """Return the digest of what all variants of a case were when first asked; None if that of one is not known."""
+        found = self._sources
+        for variant in variants:
+            if variant not in found:
+                found[variant] = source_of(variant)
+        sources = [found[variant] for variant in variants]
+        return None if None in sources else digest(sources)
+
+    def known(self, key: Mapping[str, Any], variants: Sequence[Variant]) -> Found:
+        """Return what the store says of a case, or if it says nothing, what this process remembers.
+
+        Parameters
+        ----------
+        key
+            The case's key.
+        variants
+            Its variants.
+
+        Raises
+        ------
+        StoreError
+            If the file cannot be read, or is no store.
+        """
+        found = self._stored(key, variants)
+        return found if found.records else self.remembered(key, variants, found)
+
+    def remembered(self, key: Mapping[str, Any], variants: Sequence[Variant], found: Found | None = None) -> Found:
+        """Return what this process remembers of a case; if it does not, what the store was `found` to say."""
+        found = found or Found()
+        record = recall(self.path, key, variants, found.differs == "source")
+        return found if record is None else Found((record,), here=True)
+
+    def _stored(self, key: Mapping[str, Any], variants: Sequence[Variant]) -> Found:
+        if self._shelf is None:
+            self._shelf = shelf_of(self.path)
+        alike = [] if self._shelf is None else self._shelf.of(key)
+        source = self.source(variants) if alike else None
+        if source is None:
+            return Found()
+        asked = self.context(key)
+        held = [each for each in alike if each.source == source and not differing(each.context, asked)]
+        # A place is one of the variants' that the record is of, or the record is damaged.
+        count = max(len(variants), 1)
+        records = [
+            each.record for each in held if each.record is not None and max(each.record.places, default=0) < count
+        ]
+        if records:
+            return Found(tuple(sorted(records, key=lambda record: (record.complete, record.time), reverse=True)))
+        return _refused(alike, asked, source)
+
+    def context(self, key: Mapping[str, Any]) -> Context:
+        """Return what a record of a case must be of to hold here."""
+        return contexts(operation_of(key["task"]), key, self.environment, dataclasses.asdict(POLICY))[self.device.name]
+
+    @cached_property
+    def device(self) -> Device:
+        """The device that records are of."""
+        return self._device or cpu_device(DEVICE)
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """The device and the versions that records are of."""
+        return environment([self.device])
+
+
+def _refused(alike: list[Stored], asked: Context, source: str) -> Found:
+    """Say what keeps the most similar record from answering."""
+
+    def difference(each: Stored) -> list[str]:
+        fields = differing(each.context, asked) | ({"source"} if each.source != source else set())
+        return [name for name in _FIELDS if name in fields]
+
+    several = [pair for pair in ((difference(each), each) for each in alike) if pair[0]]
+    if not several:
+        return Found()
+    fields, nearest = min(
+        several, key=lambda pair: (len(pair[0]), [_FIELDS.index(name) for name in pair[0]], -pair[1].time)
+    )
+    return Found((), fields[0], _words(fields[0], nearest.context, asked))
+
+
+def _words(field: str, stored: Context, asked: Context) -> str:
+    if field == "source":
+        return "the store's results are for another source: the task or a variant of it has changed since, or was added"
+    before, now = json.loads(getattr(stored, field)), json.loads(getattr(asked, field))
+    if field in ("versions", "policy"):
+        names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        changes = [f"{name} {before.get(name, 'missing')} instead of {now.get(name, 'missing')}" for name in names]
+        what = "other versions" if field == "versions" else "another policy"
+        return f"the store's results are for {what} ({', '.join(changes)})"
+    return f"the store's results are for another {field} ({before or 'none'} instead of {now or 'none'})"
+
+
+_GOOD = (Status.OK, Status.RACED)
+_KEPT = (*_GOOD, Status.WRONG_RESULT, Status.CRASH, Status.HANG_KILLED)
+
+
+def operation_of_variants(task: str) -> str:
+    """Return the operation under which the store has the variants of a task's cases, each for itself."""
+    return f"graph variants: {task}"
+
+
+class Kept(Known):
+    """The variants of one case, as they are measured, in the store.
+
+    Only what was compared with a default that works says anything about a variant. So nothing is kept of a default
+    that failed, nor of variants that could not be compared with it. Where the default is not measured, variants that
+    failed are measured again: there may be no other.
+
+    Parameters
+    ----------
+    label
+        What the case is called in the report that is being made.
+    stored
+        The store's view of the case.
+    source
+        Digest of all that an outcome depends on: the code of the variants, and how and where they are compared.
+    device
+        The device that `stored` is for.
+    default
+        Id of the default among the candidates; None if it is not measured.
+    said
+        What becomes of a variant whose message begins with one of these and a colon, whatever its status says.
+    verify
+        As for a search.
+    seconds, memory
+        The limits that variants run under.
+    note
+        Is told what the user should know.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        stored: Search,
+        source: str,
+        device: str,
+        *,
+        default: str | None,
+        said: Mapping[str, Status] = MappingProxyType({}),
+        verify: str | None = None,
+        seconds: float,
+        memory: int | None = None,
+        note: Callable[[str], None],
+    ) -> None:
+        sources = _CaseSources(source, verify)
+        super().__init__(label, stored, sources, answers=True, seconds=seconds, memory=memory, note=note)
+        self._label = label
+        self._device = device
+        self._default = default
+        self._said = said
+
+    def find(self, trial: Trial) -> tuple[str | None, Outcome] | None:
+        found = super().find(trial)
+        if found is None:
+            return None
+        device, outcome = found
+        # Another graph may have called the case something else.
+        return device, replace(outcome, ops=tuple(replace(op, op=self._label) for op in outcome.ops))
+
+    def add(self, trial: Trial, outcome: Outcome, device: str | None, *, first: str | None = None) -> None:
+        ops = outcome.ops or (OpOutcome(self._label, outcome.status, message=outcome.message),)
+        statuses = {self._said.get(op.message.partition(": ")[0], op.status) for op in ops}
+        if device is not None and statuses.issubset(self._allowed(trial)):
+            super().add(trial, outcome, self._device, first=first or device)
+
+    def _allowed(self, trial: Trial) -> tuple[Status, ...]:
+        """Return the statuses with which a variant is kept."""
+        if trial.candidate.id == self._default:
+            return (Status.OK,)
+        return _KEPT if self._default is not None else _GOOD
+
+
+class _CaseSources(Sources):
+    """What a worker imports is found as for any candidate, but what an outcome depends on is the case's."""
+
+    def __init__(self, source: str, verify: str | None) -> None:
+        super().__init__(verify)
+        self._source = source
+
+    def of(self, candidate: Candidate) -> str:
+        return self._source
+
+
+Keeping: TypeAlias = Callable[..., Kept]
+"""Makes what keeps the variants of a case, given the arguments of `Kept` from `default` on, but for `note`."""
+
+
+@dataclass(frozen=True, eq=False)
+class VariantCandidate(Candidate):
+    """A variant of a task, as what was measured."""
+
+    task: str
+
+    def shared(self) -> dict[str, Any]:
+        return {"kind": "variant", "task": self.task}
+
+
+def checked_of(case: Case) -> Checked:
+    """Return the circumstances in which the variants of a case are compared."""
+    circumstances = Circumstances()
+    return Checked(circumstances.of(op) for op in case.checked) if len(case.compared) > 1 else Checked(())
+
+
+def recorded(case: Case, report: Report, rtol: float) -> Record | None:
+    """Return the record of what was measured; None where nothing was that could be remembered."""
+    places = [case.declared.index(variant) for variant in case.variants] or [0]
+    pairs = list(zip(places, report.results, strict=True))
+    final = [(place, result) for place, result in pairs if result.status.final]
+    right = {place for place, result in final if result.status in (Status.OK, Status.RACED) and result.samples}
+    by_identity = {id(result): place for place, result in pairs}
+    best = None if report.best is None else by_identity.get(id(report.best))
+    # The default's outputs were there to compare with.
+    compared = not case.has_default or 0 in right or report.results[0].status is Status.CONTENDED
+    if (best is not None and best not in right) or not compared or not final:
+        return None
+    if best is None and (case.has_default or right or all(result.status is Status.INVALID for _, result in final)):
+        return None
+    ties = tuple(place for place in (by_identity.get(id(result)) for result in report.ties) if place in right)
+    return Record(
+        places=tuple(place for place, _ in final),
+        outcomes=tuple(
+            replace(
+                outcome_of(result),
+                op=_label(case, place),
+                samples=result.samples if place in right else (),
+            )
+            for place, result in final
+        ),
+        winner=0 if case.has_default and 0 in ties else best,
+        ties=ties,
+        rtol=rtol,
+        complete=len(final) == len(pairs),
+        checked=checked_of(case),
+        time=time.time(),
+    )
+
+
+def remembered(case: Case, record: Record, device: Device) -> Report:
+    """Return the report that a record was made from, on a device."""
+    results = {
+        place: result_of(candidate_of(case, place), replace(outcome, op=case.label), device.name, cached=True)
+        for place, outcome in zip(record.places, record.outcomes, strict=True)
+    }
+    best = None if record.winner is None else results[record.winner]
+    return Report(
+        op=case.label,
+        key=case.key,
+        policy=POLICY,
+        best=best,
+        ties=tuple(sorted((results[place] for place in record.ties), key=lambda each: each is not best)),
+        results=tuple(results.values()),
+        default=results.get(0) if case.has_default else None,
+        environment=environment([device]),
+    )
+
+
+def candidate_of(case: Case, place: int) -> VariantCandidate:
+    """Return what was measured: a declared variant of a case by its place; of a copy or a fill itself."""
+    task = case.key["task"]
+    if not case.declared:
+        return VariantCandidate({}, task)
+    variant = case.declared[place]
+    return VariantCandidate({"variant": variant.name, **plain(dict(variant.config), "config")}, task)
+
+
+def _label(case: Case, place: int) -> str:
+    return case.declared[place].label if case.declared else case.label
+
+
+class Book:
+    """The store that tuning reads and writes.
+
+    One that cannot be written any more is left alone from then on: what was measured is in the reports.
+
+    Parameters
+    ----------
+    path
+        The file; None for the default one.
+    note
+        Is told what the user should know.
+    devices
+        What records of each kind of processors but CPUs are of.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        note: Callable[[str], None],
+        devices: Mapping[str, Device] = MappingProxyType({}),
+    ) -> None:
+        self._asked_for = path is not None
+        self.path = Path(os.path.abspath(path) if path is not None else os.path.join(cache_directory(), "tune.db"))
+        self._note = note
+        self._lookups = {CPU: Lookup(self.path)}
+        self._lookups |= {kind: Lookup(self.path, device) for kind, device in devices.items()}
+        self._store: Store | None = None
+        self._given_up = False
+
+    def find(self, case: Case) -> Found:
+        """Return what is known of a case."""
+        if not self._given_up:
+            try:
+                return self._lookups[case.kind].known(case.key, case.compared)
+            except StoreError as error:
+                self._fail(error, self._asked_for)
+        return self._lookups[case.kind].remembered(case.key, case.compared)
+
+    def remembered(self, case: Case, record: Record) -> Report:
+        """Return the report that a record of a case was made from."""
+        return remembered(case, record, self._lookups[case.kind].device)
+
+    def refresh(self) -> None:
+        """See what others wrote since."""
+        for lookup in self._lookups.values():
+            lookup.refresh()
+
+    def tells(self, case: Case) -> bool:
+        """Whether another process can tell what the variants of a case are."""
+        return self._lookups[case.kind].source(case.compared) is not None
+
+    def keeping(self, case: Case, rtol: float) -> Keeping | None:
+        """Return what makes a `Kept` for a case; None where the store cannot know its variants, or is not open."""
+        lookup = self._lookups[case.kind]
+        source = lookup.source(case.compared)
+        if self._store is None or source is None or len(case.compared) < 2:
+            return None
+        operation, policy = operation_of_variants(case.key["task"]), dataclasses.asdict(POLICY)
+        try:
+            stored = self._store.search(operation, case.key, lookup.environment, policy)
+        except StoreError as error:
+            self._fail(error, False)
+            return None
+        compared = digest([source, rtol, checked_of(case).plain()])
+        return partial(Kept, case.label, stored, compared, lookup.device.name, note=self._note)
+
+    def open(self) -> None:
+        """Open the store to be written, and make it where there is none.
+
+        Raises
+        ------
+        StoreError
+            If the store was asked for by name and cannot be written.
+        """
+        if self._store is None and not self._given_up:
+            try:
+                self._store = Store(self.path if self._asked_for else None)
+            except StoreError as error:
+                self._fail(error, self._asked_for)
+
+    def add(self, case: Case, record: Record) -> None:
+        """Write down what was found of a case."""
+        remember(self.path, case.key, case.compared, record, self._write(case, record))
+
+    def _write(self, case: Case, record: Record) -> bool:
+        self.open()
+        lookup = self._lookups[case.kind]
+        source = lookup.source(case.compared)
+        if self._store is None or source is None:
+            return False
+        operation, policy = operation_of(case.key["task"]), dataclasses.asdict(POLICY)
+        try:
+            with self._store.search(operation, case.key, lookup.environment, policy) as search:
+                search.add(record.entry(), source, lookup.device.name, record.outcomes)
+        except StoreError as error:
+            self._fail(error, False)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the store; once more does nothing."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _fail(self, error: StoreError, raised: bool) -> None:
+        if raised:
+            raise error
+        self._given_up = True
+        self.close()
+        text = f"{error}; tuning goes on, and what it measures from here on is in its reports only"
+        logging.getLogger("ostinato").warning("%s", text)
+        self._note(text)

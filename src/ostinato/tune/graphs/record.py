@@ -1,0 +1,294 @@
+"""What tuning found of one case, as it is remembered: one run in the store, one attempt for each variant."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ostinato.tune.candidate import Candidate
+from ostinato.tune.canonical import canonical
+from ostinato.tune.graphs.call_context import Checked, Circumstance
+from ostinato.tune.outcome import OpOutcome
+from ostinato.tune.status import Status
+from ostinato.tune.store import database
+from ostinato.tune.store.attempt import attempt, is_sound, text
+from ostinato.tune.store.damage import Damaged, name_damaged
+from ostinato.tune.store.database import Row, StoreError
+from ostinato.tune.store.key import Context
+
+__all__ = ["Entry", "Record", "Shelf", "Stored", "operation_of", "shelf_of"]
+
+_SHARED = {"kind": "case"}
+_DESCRIPTION = canonical(_SHARED)
+
+
+def operation_of(task: str) -> str:
+    """Return the operation under which the store has the cases of a task."""
+    return f"graph: {task}"
+
+
+@dataclass(frozen=True, eq=False)
+class Entry(Candidate):
+    """What the store has in place of a candidate: its configuration says what was found."""
+
+    def shared(self) -> dict[str, Any]:
+        return _SHARED
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record:
+    """What tuning found of one case.
+
+    Attributes
+    ----------
+    places
+        Of each outcome, which of the case's declared variants it is of.
+    outcomes
+        What these came to.
+    winner
+        The place of the fastest correct variant; the default's, 0, unless another is faster beyond the noise. None
+        where none is correct: that is remembered so that none is run, but answers no tuning.
+    ties
+        The places of those that cannot be told from the fastest.
+    rtol
+        How much the outputs of a variant may differ from the default's.
+    complete
+        Whether time was left for all variants.
+    checked
+        The circumstances in which outputs were compared.
+    time
+        Seconds since 1970.
+    """
+
+    places: tuple[int, ...]
+    outcomes: tuple[OpOutcome, ...]
+    winner: int | None
+    ties: tuple[int, ...]
+    rtol: float
+    complete: bool
+    checked: Checked
+    time: float
+
+    def entry(self) -> Entry:
+        """Return what the store has of it besides the outcomes."""
+        return Entry(
+            {
+                "places": list(self.places),
+                "winner": self.winner,
+                "ties": list(self.ties),
+                "rtol": self.rtol,
+                "complete": self.complete,
+                "checked": self.checked.plain(),
+            }
+        )
+
+    @classmethod
+    def read(cls, rows: Sequence[Row], config: str, description: str) -> Record | None:
+        """Return the record that a run of the store is; None if it is something else.
+
+        Raises
+        ------
+        Damaged
+            It was a record, and changed since.
+        """
+        if description != _DESCRIPTION:
+            return None
+        try:
+            entry: Mapping[str, Any] = json.loads(config)
+            record = cls(
+                places=tuple(map(int, entry["places"])),
+                outcomes=tuple(map(attempt, rows)),
+                winner=None if entry["winner"] is None else int(entry["winner"]),
+                ties=tuple(map(int, entry["ties"])),
+                rtol=float(entry["rtol"]),
+                complete=bool(entry["complete"]),
+                checked=Checked(Circumstance(layout, scalars) for layout, scalars in entry["checked"]),
+                time=rows[0].time,
+            )
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Damaged(f"it is no record: {error}") from error
+        known = set(record.places)
+        best = {*record.ties} if record.winner is None else {record.winner, *record.ties}
+        whole = len(record.places) == len(known) == len(record.outcomes) and best <= known
+        if not whole or min(known, default=0) < 0 or not 0 <= record.rtol < 1:
+            raise Damaged("it is no record: its parts contradict each other")
+        if record.winner is not None and not record.samples(record.winner):
+            raise Damaged("it is no record: its winner has no samples")
+        return record
+
+    @property
+    def right(self) -> set[int]:
+        """The places of the variants whose outputs were the default's."""
+        pairs = zip(self.places, self.outcomes, strict=True)
+        return {place for place, outcome in pairs if outcome.status in (Status.OK, Status.RACED)}
+
+    @property
+    def out(self) -> dict[int, OpOutcome]:
+        """What became of the variants that are known not to do what the default does, by place.
+
+        Not of those that could not be compared with it.
+        """
+        pairs = zip(self.places, self.outcomes, strict=True)
+        others = (Status.OK, Status.RACED, Status.INVALID)
+        return {place: outcome for place, outcome in pairs if outcome.status not in others}
+
+    def samples(self, place: int) -> tuple[float, ...]:
+        """Return the times of a variant in ns; none if it was not measured, or is wrong."""
+        return self.outcomes[self.places.index(place)].samples if place in self.right else ()
+
+    def answers(self, rtol: float, checked: Checked) -> bool:
+        """Whether tuning once more would find the same."""
+        if self.winner is None or not self.complete or not self.checked.includes(checked):
+            return False
+        wrong = any(outcome.status is Status.WRONG_RESULT for outcome in self.outcomes)
+        return self.rtol == rtol or (self.rtol < rtol and not wrong)
+
+
+class _Signature(NamedTuple):
+    device: int
+    file: int
+    size: int
+    changed: int  # ns since 1970
+    log_size: int
+    logged: int
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A run that is in a store."""
+
+    path: Path
+    context: Context
+    source: str
+    rows: list[Row]
+    config: str
+    description: str
+
+    @property
+    def time(self) -> float:
+        """When it was stored, in seconds since 1970."""
+        return self.rows[0].time
+
+    @cached_property
+    def record(self) -> Record | None:
+        """The record that it is; None if it is none."""
+        try:
+            return Record.read(self.rows, self.config, self.description)
+        except Damaged as error:
+            name_damaged(self.path, self.rows[0].run, str(error))
+            return None
+
+
+class Shelf:
+    """The records of a store as it was at one moment.
+
+    Parameters
+    ----------
+    path
+        The file. It is neither made nor changed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._by_task: dict[str, dict[str, list[Stored]]] = {}
+
+    def of(self, key: Mapping[str, Any]) -> list[Stored]:
+        """Return the records of a case, those for other processors, versions and code included, oldest first.
+
+        Raises
+        ------
+        StoreError
+            If the file cannot be read, or is no store.
+        """
+        task = key["task"]
+        found = self._by_task.get(task)
+        if found is None:
+            found = self._by_task[task] = self._read(text(operation_of(task)))
+        return found.get(canonical(key), [])
+
+    def _read(self, operation: str) -> dict[str, list[Stored]]:
+        runs: defaultdict[int, list[Row]] = defaultdict(list)
+        codes: dict[int, tuple[str, str]] = {}
+        with database.naming(self._path), closing(_reader(self._path)) as connection:
+            for each in database.rows(connection, self._path, operation):
+                runs[each.row.run].append(each.row)
+                codes[each.row.run] = each.config, each.description
+        found: defaultdict[str, list[Stored]] = defaultdict(list)
+        sound = functools.cache(is_sound)
+        for run, rows in runs.items():
+            context = rows[0].context
+            if len({(row.context, row.code) for row in rows}) > 1 or not sound(context):
+                name_damaged(self._path, run, "it is of several cases, or of none")
+                continue
+            found[context.key].append(Stored(self._path, context, rows[0].code.source, rows, *codes[run]))
+        return found
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    connection = database.reader(path)
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal"):
+            raise
+        # Nobody can be writing to it, and SQLite cannot make the file that it would keep its locks in.
+        connection = database.reader_of_unchanging(path)
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    if application != database.APPLICATION:
+        connection.close()
+        raise StoreError(f"{path} is no store of Ostinato")
+    return connection
+
+
+_SETTLED = 100_000_000  # ns: a file changed less than this ago may change again without its times telling
+
+_shelves: dict[Path, tuple[_Signature, Shelf]] = {}
+
+
+def shelf_of(path: Path) -> Shelf | None:
+    """Return the records of a store; None if there is no file, or nothing was ever written to it."""
+    signature = _signature(path)
+    if signature is None:
+        _shelves.pop(path, None)
+        return None
+    known = _shelves.get(path)
+    if known is not None and known[0] == signature:
+        return known[1]
+    shelf = Shelf(path)
+    if time.time_ns() - max(signature.changed, signature.logged) > _SETTLED:
+        _shelves[path] = signature, shelf
+    return shelf
+
+
+def _signature(path: Path) -> _Signature | None:
+    """What changes when the store does: the file, or the log that it is written to first."""
+    try:
+        file = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(f"the store {path} cannot be read: {error.strerror}") from error
+    try:
+        log = os.stat(f"{path}-wal")
+        size, logged = log.st_size, log.st_mtime_ns
+    except OSError:
+        size, logged = 0, 0
+    if not size:
+        logged = 0  # who only reads makes an empty one
+        if not file.st_size:
+            return None
+    return _Signature(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, size, logged)
