@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from ostinato.devices.registry import any_allocations
 from ostinato.graph.arrays import HOST, memory_of
-from ostinato.graph.body import Copy, Fill, Inserted, NativeCall, PythonCall
+from ostinato.graph.body import NativeCall, PythonCall
 
 if TYPE_CHECKING:
-    from ostinato.graph.body import Body
     from ostinato.graph.op import Op
 
-__all__ = ["keeps_stream_order", "uses_devices"]
+__all__ = ["uses_devices"]
 
 
 def uses_devices(ops: Sequence[Op]) -> bool:
@@ -27,8 +26,3 @@ def uses_devices(ops: Sequence[Op]) -> bool:
     return any_allocations() and any(
         memory_of(array) != HOST for op in ops for each in op.operands for array in each.arrays
     )
-
-
-def keeps_stream_order(body: Body) -> bool:
-    """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
-    return isinstance(body, Copy | Fill | Inserted) or (isinstance(body, PythonCall | NativeCall) and body.takes_stream)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from ostinato.graph.operand import Operand
 from ostinato.graph.packing import Packing, pack
 from ostinato.graph.stream import split
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
     from ostinato.graph.graph import Graph
     from ostinato.graph.native import NativeTask
-    from ostinato.graph.operand import Operand
     from ostinato.graph.param import Param
     from ostinato.graph.python_task import PythonTask
     from ostinato.graph.reduction import Reduction
@@ -37,7 +37,41 @@ __all__ = [
 ]
 
 
-class PythonCall:
+class Action:
+    """What every body says of itself; base of them all."""
+
+    __slots__ = ()
+
+    @property
+    def keeps_stream_order(self) -> bool:
+        """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
+        return False
+
+    def map_operands(self, new: Callable[[Operand], Operand]) -> Self:
+        """Return the same on the operands that `new` gives for its own."""
+        return self
+
+
+class _Call(Action):
+    """A call of a task."""
+
+    __slots__ = ("args", "task")
+
+    task: PythonTask | NativeTask
+    args: tuple[object, ...]
+
+    @property
+    def takes_stream(self) -> bool:
+        """Whether it puts its work on the stream of a device."""
+        return self.task.stream is not None
+
+    @property
+    def keeps_stream_order(self) -> bool:
+        """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
+        return self.takes_stream
+
+
+class PythonCall(_Call):
     """A call of a Python function, that of `task`.
 
     `args` are the positional, then the keyword values, in the order of a vectorcall; `keywords` names the latter.
@@ -45,7 +79,9 @@ class PythonCall:
     containers, `args` are what these hold, `packing` says how the arguments are made of it, and `keywords` is empty.
     """
 
-    __slots__ = ("args", "keywords", "packing", "task")
+    __slots__ = ("keywords", "packing")
+
+    task: PythonTask
 
     def __init__(
         self,
@@ -69,6 +105,10 @@ class PythonCall:
         """Return the same call with other `args`."""
         return PythonCall(self.task, tuple(args), self.keywords, self.packing)
 
+    def map_operands(self, new: Callable[[Operand], Operand]) -> PythonCall:
+        """Return the same on the operands that `new` gives for its own."""
+        return self.with_args(_mapped(self.args, new))
+
     @property
     def function(self) -> Callable[..., Any]:
         """What is called with `args`: the task's function, or what makes containers of them and calls that."""
@@ -87,11 +127,6 @@ class PythonCall:
         return self.task.blocking
 
     @property
-    def takes_stream(self) -> bool:
-        """Whether it puts its work on the stream of a device."""
-        return self.task.stream is not None
-
-    @property
     def launch_only(self) -> bool:
         """Whether it does nothing but start what its arguments say, on a stream."""
         return self.task.launch_only and self.task.stream is not None
@@ -107,29 +142,30 @@ class PythonCall:
         return self.packing.arguments(self.args), self.packing.keywords
 
 
-class NativeCall:
+class NativeCall(_Call):
     """A call of a C function.
 
     Each of `args` is an `Operand`, or for a scalar a float, an int, a `Param`, `STEP`, or `STREAM` for its handle.
     """
 
-    __slots__ = ("args", "task")
+    __slots__ = ()
+
+    task: NativeTask
 
     def __init__(self, task: NativeTask, args: tuple[object, ...]) -> None:
         self.task = task
         self.args = args
 
-    @property
-    def takes_stream(self) -> bool:
-        """Whether it puts its work on the stream of a device."""
-        return self.task.stream is not None
+    def map_operands(self, new: Callable[[Operand], Operand]) -> NativeCall:
+        """Return the same on the operands that `new` gives for its own."""
+        return NativeCall(self.task, tuple(_mapped(self.args, new)))
 
     def given(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the values as the call gave them, without the stream; there are no keywords."""
         return split(self.args, ())
 
 
-class Copy:
+class Copy(Action):
     """A copy of `source` into `target`, combined by `reduce`, gathered by `indices`, scattered by `scatter`."""
 
     __slots__ = ("indices", "reduce", "scatter", "source", "target")
@@ -148,8 +184,18 @@ class Copy:
         self.indices = indices
         self.scatter = scatter
 
+    @property
+    def keeps_stream_order(self) -> bool:
+        """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
+        return True
 
-class Fill:
+    def map_operands(self, new: Callable[[Operand], Operand]) -> Copy:
+        """Return the same on the operands that `new` gives for its own."""
+        indices, scatter = (each and new(each) for each in (self.indices, self.scatter))
+        return Copy(new(self.source), new(self.target), self.reduce, indices, scatter)
+
+
+class Fill(Action):
     """An assignment to all of `target`: of a `Param`, or of an array of its dtype that broadcasts to its shape."""
 
     __slots__ = ("target", "value")
@@ -158,8 +204,17 @@ class Fill:
         self.target = target
         self.value = value
 
+    @property
+    def keeps_stream_order(self) -> bool:
+        """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
+        return True
 
-class Until:
+    def map_operands(self, new: Callable[[Operand], Operand]) -> Fill:
+        """Return the same on the operands that `new` gives for its own."""
+        return Fill(new(self.target), self.value)
+
+
+class Until(Action):
     """A look at `flag` in every `every`-th step: where it is nonzero, that step is the run's last."""
 
     __slots__ = ("every", "flag")
@@ -168,8 +223,12 @@ class Until:
         self.flag = flag
         self.every = every
 
+    def map_operands(self, new: Callable[[Operand], Operand]) -> Until:
+        """Return the same on the operands that `new` gives for its own."""
+        return Until(new(self.flag), self.every)
 
-class Precondition:
+
+class Precondition(Action):
     """Something outside that must have happened before what comes after this, in a run's first step."""
 
     __slots__ = ("name",)
@@ -178,7 +237,7 @@ class Precondition:
         self.name = name
 
 
-class Postcondition:
+class Postcondition(Action):
     """An event that each run gives: what comes before this is done, in its last step."""
 
     __slots__ = ("name",)
@@ -187,7 +246,7 @@ class Postcondition:
         self.name = name
 
 
-class Arrive:
+class Arrive(Action):
     """`count` arrivals at `barrier`, with `value` for its reduction; each may be a `Param`. No value: `NO_VALUE`."""
 
     __slots__ = ("barrier", "count", "value")
@@ -200,7 +259,7 @@ class Arrive:
         self.value = value
 
 
-class Await:
+class Await(Action):
     """A wait for the phase of `barrier` that belongs to the step."""
 
     __slots__ = ("barrier",)
@@ -209,7 +268,7 @@ class Await:
         self.barrier = barrier
 
 
-class Acquire:
+class Acquire(Action):
     """A request for `reservation`, done when it is granted."""
 
     __slots__ = ("exclusive", "reservation")
@@ -219,7 +278,7 @@ class Acquire:
         self.exclusive = exclusive
 
 
-class Release:
+class Release(Action):
     """Gives `reservation` back."""
 
     __slots__ = ("reservation",)
@@ -228,7 +287,7 @@ class Release:
         self.reservation = reservation
 
 
-class Nested:
+class Nested(Action):
     """All of another graph, as one op.
 
     `params` gives values, or parameters of the outer graph, for the inner graph's; `preconditions` says, for each name
@@ -243,16 +302,21 @@ class Nested:
         self.preconditions = preconditions
 
 
-class Join:
+class Join(Action):
     """Nothing but a place in the order: comes after some ops, and before others."""
 
     __slots__ = ()
 
 
-class Inserted:
+class Inserted(Action):
     """What a pass of the compiler adds to the ops of a graph; base of the classes that say what."""
 
     __slots__ = ()
+
+    @property
+    def keeps_stream_order(self) -> bool:
+        """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
+        return True
 
     @property
     def period(self) -> int:
@@ -276,3 +340,7 @@ Body: TypeAlias = (
     | Join
     | Inserted
 )
+
+
+def _mapped(args: Iterable[object], new: Callable[[Operand], Operand]) -> Iterator[object]:
+    return (new(arg) if isinstance(arg, Operand) else arg for arg in args)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ostinato.compiler.coherence.coherent_ops import Transferred
 from ostinato.devices.array import DeviceArray
 from ostinato.graph.arrays import Array
-from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
+from ostinato.graph.body import Body
 from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
 from ostinato.graph.ring import RingElement
@@ -98,22 +98,9 @@ class _Copies:
         return tuple(self._operand(operand) for operand in operands)
 
     def body(self, body: Body) -> Body:
-        if isinstance(body, PythonCall):
-            return body.with_args(self._args(body.args))
-        if isinstance(body, NativeCall):
-            return NativeCall(body.task, self._args(body.args))
-        if isinstance(body, Copy):
-            indices = None if body.indices is None else self._operand(body.indices)
-            scatter = None if body.scatter is None else self._operand(body.scatter)
-            return Copy(self._operand(body.source), self._operand(body.target), body.reduce, indices, scatter)
-        if isinstance(body, Fill):
-            return Fill(self._operand(body.target), body.value)
         if isinstance(body, Transferred):
             return Transferred(body.source, body.target, tuple(map(_pairs, body.pairs)))
-        return Until(self._operand(body.flag), body.every) if isinstance(body, Until) else body
-
-    def _args(self, args: tuple[object, ...]) -> tuple[object, ...]:
-        return tuple(self._operand(arg) if isinstance(arg, Operand) else arg for arg in args)
+        return body.map_operands(self._operand)
 
     def _operand(self, operand: Operand) -> Operand:
         copy = self._operands.get(id(operand))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from ostinato.compiler.coherence.coherent_ops import PlacedOp
 from ostinato.graph.arrays import Array
-from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall, Until
 from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
 from ostinato.graph.ring import Ring, RingElement
@@ -34,7 +33,7 @@ class Rewriting:
         if index == op.index and all(new is old for new, old in zip(operands, op.operands, strict=True)):
             return op
         instead = {id(old): new for old, new in zip(op.operands, operands, strict=True)}
-        return PlacedOp(op, index, _body(op.body, instead), operands)
+        return PlacedOp(op, index, op.body.map_operands(lambda each: instead.get(id(each), each)), operands)
 
     def _operand(self, operand: Operand, memory: int) -> Operand:
         known = self._operands.get((id(operand), memory))
@@ -60,24 +59,3 @@ class Rewriting:
             known = Ring(tuple(self._stands_for(array, memory) for array in ring.arrays))
             self._rings[id(ring), memory] = known
         return known
-
-
-def _body(body: Body, instead: dict[int, Operand]) -> Body:
-    def new(value: object) -> object:
-        return instead.get(id(value), value)
-
-    def moved(operand: Operand) -> Operand:
-        return instead.get(id(operand), operand)
-
-    if isinstance(body, PythonCall):
-        return body.with_args(map(new, body.args))
-    if isinstance(body, NativeCall):
-        return NativeCall(body.task, tuple(map(new, body.args)))
-    if isinstance(body, Until):
-        return Until(moved(body.flag), body.every)
-    if isinstance(body, Fill):
-        return Fill(moved(body.target), body.value)
-    if isinstance(body, Copy):
-        indices, scatter = (None if each is None else moved(each) for each in (body.indices, body.scatter))
-        return Copy(moved(body.source), moved(body.target), body.reduce, indices, scatter)
-    return body

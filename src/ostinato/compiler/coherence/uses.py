@@ -14,7 +14,6 @@ from ostinato.compiler.assignment import Assignment
 from ostinato.compiler.coherence.equivalence_sets import Box, Units, elements, elements_within, units
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.coherence.validity import Event
-from ostinato.compiler.device_ops import keeps_stream_order
 from ostinato.compiler.edges import Edges, IntArray
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill
@@ -90,7 +89,7 @@ class Uses:
         touched, covered = self.units.touched, self.units.covered.tolist()
         for index in self.sequence:
             op = self._ops[index]
-            in_stream = self._device[index] != HOST and keeps_stream_order(op.body)
+            in_stream = self._device[index] != HOST and op.body.keeps_stream_order
             written: list[tuple[int, Event]] = []
             for place, (operand, memory) in enumerate(zip(op.operands, self.memories[index], strict=True)):
                 views = self._views_of(operand)

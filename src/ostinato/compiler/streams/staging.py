@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from ostinato.compiler.assignment import assigned
 from ostinato.compiler.coherence.insert_copies import coherent
-from ostinato.compiler.device_ops import keeps_stream_order
 from ostinato.compiler.edges import Edges, FloatArray, IntArray, edges_of
 from ostinato.compiler.gate import gated
 from ostinato.compiler.lower import DEVICE, EXTERNAL, NOTHING, kinds_of
@@ -125,7 +124,7 @@ def staged(
     if serial:
         ordering, serial = _steps_apart(ordering, len(ops))
     ordering = gated(ops, ordering, device >= 0)
-    in_order = np.array([keeps_stream_order(op.body) for op in ops], np.bool_)
+    in_order = np.array([op.body.keeps_stream_order for op in ops], np.bool_)
     outside = np.array([waits_outside(op.body) for op in ops], np.bool_)
     device = with_joins(ops, ordering, np.where(in_order, device, -1).astype(np.int32))
     streams = streams_of(ops, ordering, device, outside, [each.device for each in found.write_backs])
