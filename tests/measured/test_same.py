@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ostinato.checking import comparison as same
+from ostinato.checking.comparison import array_difference, same_value
 from ostinato.runtime.memory import raw_bytes
-from ostinato.tune.graphs import same
-from ostinato.tune.graphs.same import array_difference, same_value
 from ostinato.tune.graphs.workload import filled, pattern_of
 
 NAN, INF = np.nan, np.inf

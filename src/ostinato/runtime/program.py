@@ -485,7 +485,7 @@ class Program:
             Naming the task and the array.
         """
         self._check_open()
-        from ostinato.runtime.verify import verify
+        from ostinato.checking.verify import verify
 
         conditions(self._scheduled.preconditions, after)
         return verify(self, count(steps), merged(params, more_params))

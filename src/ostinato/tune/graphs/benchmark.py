@@ -36,11 +36,11 @@ from ostinato.tune.worker.functions import described
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ostinato.checking.copies import StandIns
     from ostinato.devices.device import Device
     from ostinato.graph.arrays import Array
     from ostinato.graph.body import Body
     from ostinato.graph.variant import Variant
-    from ostinato.runtime.copies import StandIns
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
     from ostinato.tune.graphs.signature import Case

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
+from ostinato.checking.copies import Allocation, allocations
 from ostinato.errors import told
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.converted import Converted
@@ -24,7 +25,6 @@ from ostinato.graph.python_task import PythonTask
 from ostinato.graph.recordable import Recordable
 from ostinato.graph.task import Task
 from ostinato.graph.variant import Variant
-from ostinato.runtime.copies import Allocation, allocations
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.sequential import AsCaptured
 from ostinato.tune.graphs.identity import importable, source_of

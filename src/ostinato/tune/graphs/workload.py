@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ostinato.checking.checked_run import argument
+from ostinato.checking.comparison import array_difference, same_value
+from ostinato.checking.copies import StandIns, allocations
 from ostinato.compiler.flatten import FlatOp
 from ostinato.devices.registry import address_of, allocation_under, any_allocations
 from ostinato.devices.shadow import view_of
@@ -16,11 +19,8 @@ from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
 from ostinato.graph.param import Param, Step
 from ostinato.graph.refusal import PLAIN
-from ostinato.runtime.checked import argument
-from ostinato.runtime.copies import StandIns, allocations
 from ostinato.runtime.memory import extent_of, raw_bytes
 from ostinato.runtime.sequential import AsCaptured
-from ostinato.tune.graphs.same import array_difference, same_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

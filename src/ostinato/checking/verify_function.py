@@ -9,6 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.checking.checked_run import argument, first_index, writers
+from ostinato.checking.closures import ClosedOver, closed_over, is_comparable, parts_within
+from ostinato.checking.copies import Allocation, MemoryCopy, allocations
+from ostinato.checking.eager_step import call_step_function
+from ostinato.checking.left_out import LeftOut
 from ostinato.counting import counted
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.arrays import Array, as_ndarray
@@ -18,11 +23,6 @@ from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.step_function import StepFunction
 from ostinato.graph.tracer import path_name
 from ostinato.graph.tracing import rebuilt
-from ostinato.runtime.checked import argument, first_index, writers
-from ostinato.runtime.closures import ClosedOver, closed_over, is_comparable, parts_within
-from ostinato.runtime.copies import Allocation, MemoryCopy, allocations
-from ostinato.runtime.eager_step import call_step_function
-from ostinato.runtime.left_out import LeftOut
 from ostinato.runtime.memory import assign, contents, value_bytes, writable
 from ostinato.runtime.sequential import AsCaptured, run_op, run_sequentially
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.checking.closures import ClosedOver
+from ostinato.checking.copies import Allocation, MemoryCopy, StandIns
+from ostinato.checking.left_out import LeftOut
 from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, NativeCall, PythonCall
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE, Operand
-from ostinato.runtime.closures import ClosedOver
-from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns
-from ostinato.runtime.left_out import LeftOut
 from ostinato.runtime.memory import Bytes, at_address, extent_of, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
@@ -191,7 +191,7 @@ def is_to_be_as_recorded(op: Op) -> bool:
 
 def check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
     """A variant gives what the task itself gives."""
-    from ostinato.tune.graphs.same import array_difference
+    from ostinato.checking.comparison import array_difference
 
     difference = array_difference(wanted, got, op.rtol)
     if difference:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.checking.checked_run import argument, check_as_recorded, is_to_be_as_recorded, left_unwritten, name_at
+from ostinato.checking.closures import closed_over_by_tasks
+from ostinato.checking.copies import Allocation, StandIns, allocations
+from ostinato.checking.left_out import LeftOut
+from ostinato.checking.verify import compare, replayed, verified
 from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.eager import noted_writes
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE
-from ostinato.runtime.checked import argument, check_as_recorded, is_to_be_as_recorded, left_unwritten, name_at
-from ostinato.runtime.closures import closed_over_by_tasks
-from ostinato.runtime.copies import Allocation, StandIns, allocations
-from ostinato.runtime.left_out import LeftOut
 from ostinato.runtime.memory import Bytes, assign, contents, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 from ostinato.runtime.verified import Verified
-from ostinato.runtime.verify import compare, replayed, verified
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower import Substitution

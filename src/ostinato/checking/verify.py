@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
+from ostinato.checking.checked_run import CheckedRun, argument, first_index, writers
+from ostinato.checking.closures import ClosedOver, closed_over_by_tasks
+from ostinato.checking.copies import Allocation, MemoryCopy, StandIns, allocations
+from ostinato.checking.left_out import LeftOut, left_out
 from ostinato.compiler.lower_scheduled import lower_scheduled
 from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, shown
 from ostinato.graph.python_task import name_of
-from ostinato.runtime.checked import CheckedRun, argument, first_index, writers
-from ostinato.runtime.closures import ClosedOver, closed_over_by_tasks
-from ostinato.runtime.copies import Allocation, MemoryCopy, StandIns, allocations
-from ostinato.runtime.left_out import LeftOut, left_out
 from ostinato.runtime.memory import contents, root_of, value_bytes, writable
 from ostinato.runtime.outcome import delivered, outcome
 from ostinato.runtime.sequential import AsCaptured
@@ -43,7 +43,7 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
     wait_for_all(program._in_flight(), False)
     omitted = left_out(program._scheduled)
     if program._scheduled.staged is not None:
-        from ostinato.runtime.verify_devices import verify_on_devices
+        from ostinato.checking.verify_devices import verify_on_devices
 
         return verify_on_devices(program, steps, params, values, objects, omitted)
     ops, binding = program._scheduled.ops, program._binding or AsCaptured()
@@ -83,7 +83,7 @@ def verified(
     """
     function = None
     if program._step_function is not None:
-        from ostinato.runtime.verify_function import verify_function
+        from ostinato.checking.verify_function import verify_function
 
         function = name_of(program._step_function.function)
         recorded = program._scheduled.recorded
