@@ -10,8 +10,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
 BIN := .venv/bin
-SOURCES := pyproject.toml CMakeLists.txt $(shell find core -name '*.cpp' -o -name '*.h')
-CXX_FILES := $(shell find core benchmarks examples tests -name '*.cpp' -o -name '*.h' -o -name '*.c')
+SOURCES := pyproject.toml CMakeLists.txt $(shell find core src -name '*.cpp' -o -name '*.h')
+CXX_FILES := $(shell find core src benchmarks examples tests -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # A comma in an argument of call would end the argument.
 COMMA := ,
 # $(call install,VENV,EXTRA,OPTIONS): builds in place; the build tree stays, so that the next one compiles only what changed.

@@ -10,7 +10,7 @@ import numpy as np
 from ostinato import _core
 
 NOTHING, NATIVE, PYTHON, EXTERNAL, DEVICE = 0, 1, 2, 4, 7
-"""As in core/schedule.h."""
+"""As in core/program/schedule.h."""
 
 Edges = dict[int, list[tuple[int, int]]]
 """By operation: what it comes after, and how many steps before."""

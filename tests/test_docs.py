@@ -142,7 +142,7 @@ def test_messages_that_are_explained_exist(message: str) -> None:
     if message in ("TaskError", "PoisonError", "TimeoutError"):
         return
     source = "".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
-    source += "".join(path.read_text() for path in sorted((ROOT / "core").glob("*.cpp")))
+    source += "".join(path.read_text() for path in sorted((ROOT / "core").rglob("*.cpp")))
     source = re.sub(r"\"\n\s*f?\"", "", source)  # a string that goes on in the next line
     for part in re.split(
         r"'\w'|\.\.\.|\d+(?:\.\d+)?|\{.*|(?:pre|post)conditions?=?|param(?:eter|s=)|triggered", message

@@ -1,4 +1,4 @@
-"""The rules of core/passes/replay_model.cpp once more, as plainly as possible: for small schedules, in no hurry."""
+"""The rules of src/ostinato/compiler/native/replay/replay_model.cpp once more, as plainly as possible: for small schedules, in no hurry."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A task that may block waits for an event while its run is aborted. Mirrors `BlockingTaskOp::advance`
-(python_external.cpp), `EndingWaits` and `PythonThread::check` (python_thread.cpp), `wait_until_done` (caller.cpp),
+(python/external.cpp), `EndingWaits` and `PythonThread::check` (python/thread.cpp), `wait_until_done` (caller.cpp),
 `Place::happened` and `Program::abort`. The lane passes through two runs of one step, in each of which the same task
 waits; in run r its signal is to reach r. One thread runs both tasks.
 

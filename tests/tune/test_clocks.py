@@ -39,7 +39,7 @@ def test_only_dates_are_taken_from_the_clock_of_the_day() -> None:
     }
     assert found <= set(OF_THE_DAY)
     cpp = re.compile(r"system_clock|CLOCK_REALTIME|gettimeofday|\btime\((?:nullptr|NULL|0)\)|timed_wait|clock_t\b")
-    files = [path for kind in ("*.cpp", "*.h") for path in (ROOT / "core").rglob(kind)]
+    files = [path for kind in ("*.cpp", "*.h") for root in ("core", "src") for path in (ROOT / root).rglob(kind)]
     assert files
     assert [path.name for path in files if cpp.search(path.read_text())] == []
 

@@ -23,7 +23,7 @@ from ostinato.graph.body import PythonCall, Until
 __all__ = ["GIL", "Arrangement", "arranged", "as_compiled", "copied"]
 
 THREAD, GIL, AWAY = range(3)
-"""How ops are run, as in core/passes/replay_model.h."""
+"""How ops are run, as in src/ostinato/compiler/native/replay/replay_model.h."""
 
 MOST_LANES = 512
 """Of more lanes, each runs its ops in program order: to compare orders takes as many looks at as many lanes."""
@@ -80,7 +80,7 @@ class Arrangement:
         return place
 
     def replayed(self, model: MachineModel, steps: int, shown: int, seed: int) -> dict[str, Any]:
-        """Return what the model of the core says: see core/passes/replay_model.h."""
+        """Return what the model of the core says: see src/ostinato/compiler/native/replay/replay_model.h."""
         return _core.passes.replay(
             lane_begin=self.lane_begin,
             lane_ops=self.lane_ops,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Profile", "ProfileRecord", "ProfileTotal", "profile_of"]
 
-STATUSES = ("ok", "failed", "poisoned", "cancelled")  # as in core/trace.h
+STATUSES = ("ok", "failed", "poisoned", "cancelled")  # as in core/program/trace.h
 
 
 class ProfileRecord(NamedTuple):

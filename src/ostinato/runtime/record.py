@@ -29,7 +29,7 @@ _CORE_RECORD = np.dtype(
         ("status", np.uint64),
         ("issued", np.int64),
     ]
-)  # as in core/trace.h
+)  # as in core/program/trace.h
 
 
 _SKIPPED = 2  # the least status of what was not run

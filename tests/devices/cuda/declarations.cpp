@@ -1,11 +1,11 @@
-// Whether what core/devices/cuda_api.h declares is what CUDA's own headers do. Compiled by a test where they are there.
+// Whether what core/devices/cuda/api.h declares is what CUDA's own headers do. Compiled by a test where they are there.
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
 #include <cstddef>
 #include <type_traits>
 
-#include "devices/cuda_api.h"
+#include "devices/cuda/api.h"
 
 namespace ours = ostinato::cuda;
 using ours::Api;

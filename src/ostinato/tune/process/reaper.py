@@ -1,6 +1,6 @@
 """A small process that runs one command at a time and lets nothing of it remain.
 
-The reaper (`core/reaper/`) is the parent of the command and, as a child subreaper, of every process that the command
+The reaper (`src/ostinato/tune/native/`) is the parent of the command and, as a child subreaper, of every process that the command
 leaves behind. What it promises:
 
 * `Exited` is said only when the command and all its descendants are gone: whatever they held is free.
@@ -93,7 +93,7 @@ class Swept(NamedTuple):
 
 Event = Started | NotStarted | Exited | Stuck | Swept | Lost
 
-# The messages of core/reaper/messages.h. A message starts with its kind.
+# The messages of src/ostinato/tune/native/messages.h. A message starts with its kind.
 _SETUP, _LEASES, _SPAWN, _KILL, _SWEEP, _CLOSE = range(1, 7)
 _STARTED, _NOT_STARTED, _EXITED, _STUCK, _SWEPT = range(1, 6)
 _SETUP_HEADER = struct.Struct("=II")

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "devices/cuda_api.h"
+#include "devices/cuda/api.h"
 
 namespace fake {
 

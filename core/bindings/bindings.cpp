@@ -1,0 +1,17 @@
+#include "bindings/bindings.h"
+
+NB_MODULE(_core, module) {
+    module.doc() = "The replay core. Private: its names change without notice.";
+    nanobind::set_leak_warnings(false);  // a program kept in a global lives until the interpreter ends; that is fine
+    bind_passes(module);
+    bind_schedule(module);
+    bind_native(module);
+    bind_eager(module);
+    bind_plan(module);
+    bind_events(module);
+    bind_run(module);
+    bind_runtime(module);
+    bind_spawn(module);
+    bind_machine_costs(module);
+    bind_devices(module);
+}

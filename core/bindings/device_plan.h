@@ -1,0 +1,25 @@
+// From what Python says of device operations to the device side of a plan.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "bindings/slots.h"
+#include "devices/device_ops.h"
+
+namespace ostinato {
+
+// Null where there is nothing for devices. `plan` has its native and Python sides already.
+std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& slots, Plan& plan,
+                                         const nanobind::list& operations, const nanobind::list& write_backs,
+                                         bool fenced, const nanobind::list& memory);
+
+// What can be captured: device, operations, how often, how often it was, why it was not, of which that is told (-1: of
+// none).
+nanobind::list stretches_of(const Plan& plan);
+
+// What a completion of the device operation number `op` waits for.
+std::uint32_t device_op_of(const DevicePlan& devices, std::uint32_t op);
+
+}  // namespace ostinato

@@ -1,0 +1,217 @@
+// The protocol of devices for Python: plans of transfers, streams, and each method by itself, for the conformance
+// tests.
+#include "devices/device.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+#include <pthread.h>
+
+#include <atomic>
+
+#include "bindings/devices/bindings.h"
+
+namespace nb = nanobind;
+
+namespace ostinato {
+
+namespace {
+
+Bytes bytes_of(const std::tuple<std::uint64_t, std::int64_t, bool>& place) {
+    return {std::get<0>(place), std::get<1>(place), std::get<2>(place)};
+}
+
+std::vector<Block> blocks_of(const std::vector<std::vector<std::int64_t>>& rows) {
+    std::vector<Block> blocks;
+    for (const auto& row : rows) {
+        if (row.size() != 9)
+            throw nb::value_error(
+                "a block is nine numbers: width, rows, slices, source offset, row and slice pitch, "
+                "target offset, row and slice pitch");
+        blocks.push_back({row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8]});
+    }
+    return blocks;
+}
+
+// A token as Python holds it.
+struct HeldToken {
+    std::unique_ptr<Token> token;
+};
+
+const Token& recorded(const HeldToken& held) {
+    if (!held.token)
+        throw nb::value_error("this token stands for nothing: it was never recorded");
+    return *held.token;
+}
+
+// Python functions that devices are yet to call, or are calling: the interpreter must not end before. In a forked
+// child, nobody will.
+std::atomic<std::uint32_t> notices{0};
+std::atomic<bool> ended{false};  // from now on the interpreter may be gone
+
+void call_done(void* with, std::int32_t code) {
+    if (!ended.load(std::memory_order_acquire)) {
+        const nb::gil_scoped_acquire gil;
+        const auto function = nb::steal<nb::object>(static_cast<PyObject*>(with));
+        try {
+            function(code);
+        } catch (nb::python_error& error) {
+            error.discard_as_unraisable("a function called when a device is done");
+        }
+    }
+    notices.fetch_sub(1, std::memory_order_release);
+    notices.notify_all();
+}
+
+void end_notices() {
+    while (const std::uint32_t left = notices.load(std::memory_order_acquire))
+        notices.wait(left, std::memory_order_acquire);
+    ended.store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+void bind_device(nb::module_& devices) {
+    pthread_atfork(nullptr, nullptr, [] { notices.store(0, std::memory_order_relaxed); });
+    devices.def("end", end_notices, nb::call_guard<nb::gil_scoped_release>(),
+                "Before the interpreter ends: waits until devices have called all functions that they were given.");
+    using Place = std::tuple<std::uint64_t, std::int64_t, bool>;
+    using Rows = std::vector<std::vector<std::int64_t>>;
+    nb::class_<Transfer>(devices, "Transfer", "A copy, planned once: places (base, offset, on_device) and blocks.")
+        .def(
+            "__init__",
+            [](Transfer* self, const Place& source, const Place& target, const Rows& blocks) {
+                new (self) Transfer{bytes_of(source), bytes_of(target), blocks_of(blocks), 0};
+                for (const Block& block : self->blocks)
+                    self->bytes += block.width * block.rows * block.slices;
+            },
+            nb::arg("source"), nb::arg("target"), nb::arg("blocks"))
+        .def_ro("bytes", &Transfer::bytes, "The bytes that move.");
+    nb::class_<Pattern>(devices, "Pattern", "A fill, planned once.")
+        .def(
+            "__init__",
+            [](Pattern* self, const Place& target, const Rows& blocks, nb::bytes pattern) {
+                const auto* begin = static_cast<const std::uint8_t*>(pattern.data());
+                new (self) Pattern{bytes_of(target), blocks_of(blocks), {begin, begin + pattern.size()}};
+            },
+            nb::arg("target"), nb::arg("blocks"), nb::arg("pattern"));
+    nb::class_<HeldToken>(devices, "Token", "What was enqueued on a stream when it was recorded.").def(nb::init<>());
+    nb::class_<Sequence>(devices, "Sequence", "Work that was captured once, and is enqueued as one.");
+    nb::class_<DeviceHandle>(devices, "Device", "What the core asks of a device. Methods raise Failure.")
+        .def(
+            "open",
+            [](const DeviceHandle& self) {
+                StreamHandle stream = 0;
+                nb::gil_scoped_release nogil;
+                const std::int32_t code = self.device->open(stream);
+                throw_if(*self.device, code);
+                return stream;
+            },
+            "Open a stream.")
+        .def(
+            "close", [](const DeviceHandle& self, StreamHandle stream) { self.device->close(stream); },
+            nb::arg("stream"), nb::call_guard<nb::gil_scoped_release>(), "Close a stream.")
+        .def(
+            "copy",
+            [](const DeviceHandle& self, StreamHandle stream, const Transfer& transfer) {
+                nb::gil_scoped_release nogil;
+                throw_if(*self.device, self.device->copy(stream, transfer));
+            },
+            nb::arg("stream"), nb::arg("transfer"))
+        .def(
+            "fill",
+            [](const DeviceHandle& self, StreamHandle stream, const Pattern& pattern) {
+                nb::gil_scoped_release nogil;
+                throw_if(*self.device, self.device->fill(stream, pattern));
+            },
+            nb::arg("stream"), nb::arg("pattern"))
+        .def(
+            "record",
+            [](const DeviceHandle& self, StreamHandle stream, HeldToken& token) {
+                nb::gil_scoped_release nogil;
+                throw_if(*self.device, self.device->record(stream, token.token));
+            },
+            nb::arg("stream"), nb::arg("token"))
+        .def(
+            "wait",
+            [](const DeviceHandle& self, StreamHandle stream, const HeldToken& token) {
+                const Token& known = recorded(token);
+                nb::gil_scoped_release nogil;
+                throw_if(*self.device, self.device->wait(stream, known));
+            },
+            nb::arg("stream"), nb::arg("token"))
+        .def(
+            "finish_stream",
+            [](const DeviceHandle& self, StreamHandle stream) {
+                nb::gil_scoped_release nogil;
+                throw_if(*self.device, self.device->finish(stream));
+            },
+            nb::arg("stream"), "Wait for all that was enqueued on a stream.")
+        .def(
+            "notify",
+            [](const DeviceHandle& self, const HeldToken& token, nb::callable done) {
+                const Token& known = recorded(token);
+                PyObject* const with = nb::object(done).release().ptr();
+                notices.fetch_add(1, std::memory_order_relaxed);
+                nb::gil_scoped_release nogil;
+                self.device->notify(known, call_done, with);
+            },
+            nb::arg("token"), nb::arg("done"), "Call done(code) when the token's work has ended.")
+        .def(
+            "capture",
+            [](const DeviceHandle& self, StreamHandle stream, nb::callable enqueue,
+               const std::vector<std::vector<std::uint32_t>>& after) -> std::unique_ptr<Sequence> {
+                std::int32_t code = 0;
+                std::unique_ptr<Sequence> sequence;
+                nb::python_error* raised = nullptr;
+                const std::vector<std::vector<std::uint32_t>> one(1);
+                const auto enqueue_part = [&](std::uint32_t part, StreamHandle recording) -> std::int32_t {
+                    const nb::gil_scoped_acquire gil;
+                    try {
+                        after.empty() ? enqueue(recording) : enqueue(recording, part);
+                        return 0;
+                    } catch (nb::python_error& error) {
+                        raised = new nb::python_error(std::move(error));
+                        return -1;
+                    }
+                };
+                for (std::uint32_t part = 0; part < after.size(); ++part)
+                    for (const std::uint32_t before : after[part])
+                        if (before >= part)
+                            throw nb::value_error("a part comes after earlier ones");
+                {
+                    nb::gil_scoped_release nogil;
+                    sequence = self.device->capture(stream, {after.empty() ? one : after, enqueue_part}, code);
+                }
+                if (raised != nullptr) {
+                    nb::python_error error(std::move(*raised));
+                    delete raised;
+                    throw error;
+                }
+                throw_if(*self.device, code);
+                return sequence;
+            },
+            nb::arg("stream"), nb::arg("enqueue"), nb::arg("after") = std::vector<std::vector<std::uint32_t>>(),
+            "Capture what enqueue(recording) enqueues; None: cannot. With `after`, in parts, by enqueue(recording, "
+            "part): which earlier parts each comes after.")
+        .def(
+            "launch",
+            [](const DeviceHandle& self, StreamHandle stream, Sequence& sequence) {
+                nb::gil_scoped_release nogil;
+                throw_if(*self.device, sequence.launch(stream));
+            },
+            nb::arg("stream"), nb::arg("sequence"))
+        .def(
+            "diagnose",
+            [](const DeviceHandle& self, std::int32_t code) {
+                const Device::Diagnosis diagnosis = self.device->diagnose(code);
+                return std::make_tuple(diagnosis.message, diagnosis.usable);
+            },
+            nb::arg("code"), "What a code means, and whether the device can be used afterwards.");
+}
+
+}  // namespace ostinato

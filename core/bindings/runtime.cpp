@@ -1,0 +1,361 @@
+#include <Python.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <optional>
+
+#include "bindings/bindings.h"
+#include "bindings/contract.h"
+#include "bindings/machine.h"
+#include "bindings/run.h"
+#include "lanes/caller.h"
+#include "lanes/server.h"
+#include "program/program.h"
+#include "python/external.h"
+#include "python/interrupt.h"
+#include "python/plan.h"
+#include "python/thread.h"
+
+namespace nb = nanobind;
+
+namespace ostinato {
+
+namespace {
+
+const std::atomic<bool> kNever{false};
+
+constexpr std::size_t kMostRecords = std::size_t{1} << 22;  // of one traced run: 128 MiB
+
+// A program as Python holds it. Its end never waits: runs in flight keep the core alive, and then it retires.
+struct ProgramHandle {
+    std::shared_ptr<Program> program;
+
+    ProgramHandle(const std::shared_ptr<Machine>& machine, const std::shared_ptr<Schedule>& schedule,
+                  const std::shared_ptr<Plan>& plan, Runs runs)
+        : program(std::make_shared<Program>(machine, schedule, plan, runs)) {}
+    ~ProgramHandle() { let_go(); }
+    ProgramHandle(const ProgramHandle&) = delete;
+    ProgramHandle& operator=(const ProgramHandle&) = delete;
+
+    void let_go() {
+        if (program->machine->forked())
+            return;
+        program->close();
+        if (program->active.load(std::memory_order_relaxed)) {
+            program->machine->retire(*program);
+            program->machine->ring_all();
+        }
+    }
+};
+
+std::size_t count_python_lanes(const Schedule& schedule) {
+    std::size_t count = 0;
+    for (const LaneOrder& lane : schedule.lanes)
+        count += std::any_of(lane.stretches.begin(), lane.stretches.end(),
+                             [](const Stretch& stretch) {  // arrivals may combine values
+                                 return stretch.kind == Kind::kPython || stretch.kind == Kind::kExternal;
+                             });
+    return count;
+}
+
+std::shared_ptr<Event> pending(RunOutside& outside, nb::handle event) {
+    if (event.is_none())
+        return nullptr;
+    const std::shared_ptr<Event>& given = nb::cast<const EventHandle&>(event).event;
+    for (std::shared_ptr<Grant>& grant : given->grants())
+        outside.grants.push_back(std::move(grant));
+    return given->done() && !given->poisoned() ? nullptr : given;
+}
+
+// What is given for a run beyond its parameters: (default precondition or None, preconditions by number, barriers by
+// number, the number of its first step or -1, the run whose steps it goes on with or None).
+void give(Run& run, const nb::tuple& given) {
+    run.outside = std::make_unique<RunOutside>();
+    RunOutside& outside = *run.outside;
+    outside.after = pending(outside, given[0]);
+    const auto events = nb::borrow<nb::tuple>(given[1]);
+    outside.preconditions.reserve(events.size());
+    for (nb::handle event : events)
+        outside.preconditions.push_back(pending(outside, event));
+    for (nb::handle barrier : nb::cast<nb::tuple>(given[2]))
+        outside.barriers.push_back({nb::cast<const BarrierHandle&>(barrier).barrier, nullptr});
+    const auto first = nb::cast<std::int64_t>(given[3]);
+    if (first >= 0)
+        run.user_first = static_cast<std::uint64_t>(first);
+    if (!given[4].is_none())
+        outside.continues = nb::cast<const RunHandle&>(given[4]).run;
+}
+
+// Floats and ints, as bits.
+std::vector<std::uint64_t> numbers(const nb::list& list) {
+    std::vector<std::uint64_t> bits;
+    bits.reserve(list.size());
+    for (nb::handle number : list)
+        bits.push_back(PyFloat_CheckExact(number.ptr()) ? std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(number.ptr()))
+                                                        : static_cast<std::uint64_t>(nb::cast<std::int64_t>(number)));
+    return bits;
+}
+
+// Null where another program has taken over.
+std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priority, bool stop_on_error,
+                              const nb::object& values, const nb::object& objects, const nb::object& given,
+                              bool traced) {
+    auto run = std::make_shared<Run>();
+    run->requested = steps;
+    run->priority = priority;
+    run->on_error = stop_on_error ? OnError::kStop : OnError::kContinue;
+    run->floating_point = FloatingPointMode::current();
+    if (!values.is_none())
+        run->values = numbers(nb::cast<nb::list>(values));
+    if (!given.is_none())
+        give(*run, nb::cast<nb::tuple>(given));
+    const Schedule& schedule = *program.schedule;
+    const std::shared_ptr<Plan> plan = program.plan();
+    if (plan == nullptr) {
+        if (program.superseded())
+            return nullptr;
+        throw std::runtime_error("the program is closed");
+    }
+    if (plan->python) {
+        run->python.reset(new PythonRun);
+        PyObject* const context = PyContext_CopyCurrent();
+        if (context == nullptr)
+            throw nb::python_error();
+        run->python->context = PythonReference(context);
+        Py_DECREF(context);
+        if (schedule.lanes.size() > 1 && count_python_lanes(schedule) > 1) {
+            for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
+                PyObject* const copy = PyContext_Copy(context);
+                if (copy == nullptr)
+                    throw nb::python_error();
+                run->python->lane_contexts.emplace_back(copy);
+                Py_DECREF(copy);
+            }
+        }
+        if (!objects.is_none()) {
+            for (nb::handle object : nb::cast<nb::list>(objects))
+                run->python->values.emplace_back(object.ptr());
+        }
+    }
+    if (traced) {
+        run->trace = std::make_unique<TraceBuffers>();
+        run->trace->submitted = monotonic_ns();
+        run->trace->lanes.resize(schedule.lanes.size());
+        for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
+            const std::size_t ops = schedule.lanes[i].ops.size();
+            const std::size_t share = kMostRecords / schedule.n_ops * ops;
+            run->trace->lanes[i].records.reserve(steps < share / ops + 1 ? steps * ops : share);
+        }
+    }
+    return run;
+}
+
+// Takes part in serving until `run`, which `submit` submits, is done. Returns the number of steps, or the run where
+// there is more to tell; None where the program takes no runs, since another has taken over.
+template <class Submit>
+nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Submit submit) {
+    Program& program = *handle.program;
+    if (run->python)
+        defer_interrupts();
+    nb::object interrupt;
+    bool taken = false;
+    {
+        Caller caller(*program.machine);  // sits down first: then submitting need not wake its worker
+        taken = submit();
+        int interrupts = 0;
+        std::optional<EndingWaits> told;  // once: from then on this thread helps the run to end
+        while (taken && !caller.work_until_done(*run)) {
+            const nb::python_error raised;  // takes the error indicator
+            if (interrupts == 0)
+                interrupt = nb::borrow(raised.value());
+            if (EndingWaits::due())
+                told.emplace(kNever);
+            if (interrupts++ == 0 && program.cancel(*run)) {
+                program.machine->abort_later(handle.program, run);
+                expect_interrupt(true);
+            } else {
+                program.abort(*run);
+                if (raised.matches(PyExc_KeyboardInterrupt))
+                    PythonThread::interrupt_tasks(run.get());
+            }
+        }
+        expect_interrupt(false);
+    }
+    if (take_interrupt() && !interrupt.is_valid()) {  // too late to stop anything
+        PyErr_SetNone(PyExc_KeyboardInterrupt);
+        throw nb::python_error();
+    }
+    if (interrupt.is_valid()) {
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());
+        throw nb::python_error();
+    }
+    if (!taken)
+        return nb::none();
+    if (run->trace || run->bad())
+        return nb::cast(RunHandle{handle.program, run});
+    return nb::int_(run->limit());
+}
+
+nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                  const nb::object& values, const nb::object& objects, const nb::object& given, bool traced) {
+    Program& program = *handle.program;
+    refuse_inside_tasks("replay");
+    refuse_after_fork(*program.machine);
+    const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, given, traced);
+    return run ? take_part(handle, run, [&] { return program.submit(run); }) : nb::none();
+}
+
+nb::object follow(ProgramHandle& handle, const RunHandle& run) {
+    return take_part(handle, run.run, [] { return true; });
+}
+
+// As replay, but returns the run however it ends.
+nb::object replay_as_run(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                         const nb::object& values, const nb::object& objects, const nb::object& given, bool traced) {
+    Program& program = *handle.program;
+    refuse_inside_tasks("replay");
+    refuse_after_fork(*program.machine);
+    const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, given, traced);
+    const nb::object ended = run ? take_part(handle, run, [&] { return program.submit(run); }) : nb::none();
+    return ended.is_none() ? ended : nb::cast(RunHandle{handle.program, run});
+}
+
+std::optional<RunHandle> submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                                const nb::object& values, const nb::object& objects, const nb::object& given,
+                                bool traced) {
+    refuse_after_fork(*handle.program->machine);
+    RunHandle result{handle.program,
+                     make_run(*handle.program, steps, priority, stop_on_error, values, objects, given, traced)};
+    return result.run && handle.program->submit(result.run) ? std::optional(std::move(result)) : std::nullopt;
+}
+
+nb::dict statistics(const ProgramHandle& handle) {
+    refuse_after_fork(*handle.program->machine);
+    const Program& program = *handle.program;
+    std::uint64_t done = 0, blocked = 0;
+    for (const auto& lane : program.lanes) {
+        done += lane->timeline.value.load(std::memory_order_acquire) -
+                program.schedule->first_step * lane->order->ops.size();
+        blocked += lane->blocked_count.load(std::memory_order_relaxed);
+    }
+    const std::shared_ptr<Plan> plan = handle.program->plan();
+    nb::dict result;
+    result["operations"] = done;
+    result["blocked"] = blocked;
+    result["runs_submitted"] = program.frontier.value.load(std::memory_order_acquire);
+    result["runs_done"] = program.completed.value.load(std::memory_order_acquire);
+    result["core_bytes"] = program.schedule->bytes() + (plan ? plan->bytes() : 0) +
+                           program.lanes.size() * sizeof(Lane) + program.history.bytes();
+    return result;
+}
+
+void close_machine(Machine& machine) {
+    if (machine.forked()) {
+        machine.abandon();
+        return;
+    }
+    const nb::gil_scoped_release unlocked;
+    machine.close(true);
+}
+
+nb::list in_flight(const MachineHandle& handle) {
+    nb::list result;
+    for (auto& [program, run] : handle.machine->in_flight())
+        result.append(RunHandle{program, run});
+    return result;
+}
+
+}  // namespace
+
+}  // namespace ostinato
+
+void bind_runtime(nb::module_& module) {
+    using namespace nb::literals;
+    using namespace ostinato;
+    nb::class_<MachineHandle>(module, "Machine", "Seats and their threads.")
+        .def(
+            "__init__",
+            [](MachineHandle* self, const std::vector<int>& cores, bool crowded, const nb::object& init) {
+                PythonObjectHandle function;
+                if (!init.is_none())
+                    function.reset(new PythonObject{PythonReference(init.ptr())});
+                new (self) MachineHandle{Machine::create(cores, crowded, std::move(function))};
+            },
+            "cores"_a, "crowded"_a, "init"_a.none())
+        .def("close", [](MachineHandle& self) { close_machine(*self.machine); })
+        .def("in_flight", &in_flight)
+        .def_prop_ro("forked", [](const MachineHandle& self) { return self.machine->forked(); });
+    nb::class_<ProgramHandle>(module, "Program", "A schedule with its lanes and its queue of runs.")
+        .def(
+            "__init__",
+            [](ProgramHandle* self, const MachineHandle& machine, const ScheduleHandle& schedule,
+               const PlanHandle& plan, const std::string& runs) {
+                new (self) ProgramHandle(machine.machine, schedule.schedule, plan.plan,
+                                         runs == "pipelined" ? Runs::kPipelined
+                                         : runs == "serial"  ? Runs::kSerial
+                                                             : Runs::kIndependent);
+            },
+            "machine"_a, "schedule"_a, "plan"_a, "runs"_a)
+        .def_prop_ro(
+            "in_own_task", [](const ProgramHandle& self) { return program_of_this_thread() == self.program.get(); },
+            "Whether the calling thread is in a task of this program that may block.")
+        .def_prop_ro("idle", [](const ProgramHandle& self) { return self.program->idle(); })
+        .def("replay", &replay, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
+             "given"_a.none(), "traced"_a)
+        .def("follow", &follow, "run"_a, "Take part until a run is done; as replay, of a run that was submitted.")
+        .def("replay_as_run", &replay_as_run, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(),
+             "objects"_a.none(), "given"_a.none(), "traced"_a)
+        .def("submit", &submit, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
+             "given"_a.none(), "traced"_a, "The run; None where another program has taken over.")
+        .def(
+            "stand_by", [](ProgramHandle& self) { self.program->stand_by(); }, "Take no runs until it takes over.")
+        .def(
+            "take_over",
+            [](ProgramHandle& self, ProgramHandle& other) {
+                refuse_after_fork(*self.program->machine);
+                return self.program->take_over(*other.program);
+            },
+            "other"_a, "Go on where another program of the same operations stands, if both are idle.")
+        .def_prop_ro("takes_runs", [](const ProgramHandle& self) { return self.program->takes_runs(); })
+        .def_prop_ro("steps_run", [](const ProgramHandle& self) { return self.program->steps_run(); })
+        .def(
+            "number_from",
+            [](ProgramHandle& self, std::uint64_t step) {
+                refuse_after_fork(*self.program->machine);
+                return self.program->number_from(step);
+            },
+            "step"_a, "Give the next step this number; false while runs are in flight.")
+        .def(
+            "rebind", [](ProgramHandle& self, const PlanHandle& plan) { self.program->rebind(plan.plan); }, "plan"_a)
+        .def("refuse_runs", [](ProgramHandle& self) { self.program->close(); })
+        .def("in_flight",
+             [](const ProgramHandle& self) {
+                 nb::list runs;
+                 for (const std::shared_ptr<Run>& run : self.program->in_flight())
+                     runs.append(RunHandle{self.program, run});
+                 return runs;
+             })
+        .def("close", &ProgramHandle::let_go)
+        .def("statistics", &statistics);
+    module.def(
+        "end_all",
+        [] {
+            const nb::gil_scoped_release unlocked;
+            Machine::end_all();
+        },
+        "Before the interpreter ends: cancels what still runs, and waits until no thread of ours is left.");
+    module.def("leave_all", &Machine::leave_all,
+               "Instead, when that would take for ever: threads that are left do not come back into Python.");
+    module.def("waits_may_end", &EndingWaits::possible,
+               "Whether waits of the calling thread end when its task is cancelled.");
+    module.def("waits_are_over", &EndingWaits::due, "Whether they do now.");
+    module.def(
+        "serving", [] { return Server::current() != nullptr; },
+        "Whether the calling thread is serving lanes, so that its Python code is part of a task.");
+}

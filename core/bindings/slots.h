@@ -1,0 +1,26 @@
+// Where the operations of a schedule are, by number.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "program/schedule.h"
+
+namespace ostinato {
+
+struct Slots {
+    std::vector<std::uint32_t> of;       // by operation
+    std::vector<std::uint32_t> lane_of;  // by operation
+
+    explicit Slots(const Schedule& schedule) : of(schedule.n_ops), lane_of(schedule.n_ops) {
+        for (std::uint32_t l = 0; l < schedule.lanes.size(); ++l) {
+            const LaneOrder& lane = schedule.lanes[l];
+            for (std::uint32_t i = 0; i < lane.ops.size(); ++i) {
+                of[lane.ops[i]] = lane.slot + i;
+                lane_of[lane.ops[i]] = l;
+            }
+        }
+    }
+};
+
+}  // namespace ostinato

@@ -1,0 +1,114 @@
+#include "devices/completions.h"
+
+#include <optional>
+#include <utility>
+
+#include "devices/device_ops.h"
+#include "program/program.h"
+#include "python/device.h"
+
+namespace ostinato {
+
+namespace {
+
+// A wait that took so long, perhaps with a sleep and a wake in it, was not over while one would have polled. To poll
+// for that would only keep a core from a device that may need it.
+constexpr std::int64_t kLongWaitNs = 60'000;
+
+// The device has done what the token stood for. It may be late to leave here: what it touches is held.
+void completed(void* with, std::int32_t code) {
+    Signal& signal = *static_cast<Signal*>(with);
+    const std::shared_ptr<Signal> held = std::move(signal.held);
+    signal.code = code;
+    if (code != 0)
+        signal.failed->store(true, std::memory_order_relaxed);
+    signal.reach(signal.armed);
+}
+
+// In traced runs each operation has a notice of its own, and that may be all that is told of a failure: the first one
+// of the step that came before `mark`.
+std::optional<Tail::Failed> failed_before(Tail& tail, const DeviceOp::Mark& mark) {
+    const std::lock_guard<std::mutex> lock(tail.mutex);
+    for (Tail::Failed& entry : tail.failed) {
+        if (entry.step == mark.step && entry.notice <= mark.notices) {
+            entry.told = true;
+            return entry;
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
+    const DevicePlan& devices = *place.run.plan->device;
+    const DeviceOp& op = devices.ops[device_op_];
+    Signal& signal = place.signal;
+    const std::uint64_t value = step + 1;
+    const DeviceOp::Mark* const mark = op.mark_of(step);
+    if (mark == nullptr)
+        return {Result::kDone};  // it could not be recorded: that was told, and what it stands for waited for
+    if (signal.armed != value) {
+        signal.armed = value;  // firm: an abort does not look at it
+        signal.held = signal.shared_from_this();
+        signal.failed = place.lane.program->tails[op.stream]->device_failed.get();
+        op.device->notify(*mark->token, completed, &signal);
+    }
+    if (!signal.timeline.reached(value)) {
+        if (signal.blocked_since == 0)
+            signal.blocked_since = monotonic_ns();
+        place.lane.block(signal.timeline, value, signal.takes_long);
+        return {Result::kBlocked};
+    }
+    if (signal.blocked_since != 0)
+        signal.takes_long = monotonic_ns() - std::exchange(signal.blocked_since, 0) > kLongWaitNs;
+    Tail& tail = *place.lane.program->tails[op.stream];
+    if (place.run.trace && !tail.timeline.reached(mark->notices)) {
+        place.lane.block(tail.timeline, mark->notices);
+        return {Result::kBlocked};
+    }
+    std::int32_t code = std::exchange(signal.code, 0);
+    std::uint32_t failed = op.op;
+    if (place.run.trace) {
+        if (const auto found = failed_before(tail, *mark)) {
+            code = found->code;
+            failed = found->op;
+        }
+    }
+    if (code != 0)
+        return {.result = Result::kFailed,
+                .exception = device_error(place.server, *devices.streams[op.stream], {code}),
+                .failed = failed};
+    return {tail.device_failed->load(std::memory_order_relaxed) ? Result::kPoisoned : Result::kDone};
+}
+
+ExternalOp::Outcome CompletionOp::advance(Place place) const {
+    if (lazy_) {
+        const std::uint64_t every = place.lane.program->schedule->window_period / 2;
+        if ((place.lane.step + 1) % every != 0)
+            return {Result::kDone};
+    }
+    return wait(place, place.lane.step);
+}
+
+std::string CompletionOp::waits_for(const Run& run, std::uint64_t) const {
+    const DevicePlan& devices = *run.plan->device;
+    return devices.streams[devices.ops[device_op_].stream]->name + " to finish";
+}
+
+bool completions_settled(Server& server, Lane& lane) {
+    Program& program = *lane.program;
+    Run& run = *lane.run;
+    for (const std::uint32_t number : run.plan->device->lazy[lane.index]) {
+        const auto& completion = static_cast<const CompletionOp&>(*run.plan->external[number]);
+        ExternalOp::Outcome outcome = completion.wait({server, lane, run, *program.signals[number]}, lane.step - 1);
+        if (outcome.result == ExternalOp::Result::kBlocked)
+            return false;
+        if (outcome.result == ExternalOp::Result::kFailed)
+            program.fail(run, program.schedule->externals[number], lane.step - 1, 0, std::move(outcome.exception),
+                         outcome.failed);
+    }
+    return true;
+}
+
+}  // namespace ostinato

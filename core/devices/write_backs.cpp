@@ -1,0 +1,87 @@
+// The end of a run on devices: what they hold and host arrays do not is copied back. All lanes have left the run, and
+// the next one waits for its end, so that streams and flags are the last lane's alone.
+#include "devices/device_ops.h"
+#include "program/program.h"
+#include "python/device.h"
+
+namespace ostinato {
+
+namespace {
+
+void fail(Server& server, Lane& lane, std::uint32_t op, std::uint32_t stream, const Told& told) {
+    const Stream& on = *lane.run->plan->device->streams[stream];
+    lane.program->fail(*lane.run, op, lane.step - 1, 0, device_error(server, on, told));
+}
+
+}  // namespace
+
+bool write_back(Server& server, Lane& lane) {
+    DevicePlan& devices = *lane.run->plan->device;
+    if (devices.write_backs.empty())
+        return false;
+    std::vector<std::uint32_t> last(devices.streams.size());  // by stream: one more than the operation that wrote
+    server.python.release();
+    for (const WriteBack& entry : devices.write_backs) {
+        const std::uint32_t writer = devices.dirty[entry.flag].exchange(0, std::memory_order_relaxed);
+        if (writer == 0)
+            continue;
+        Stream& stream = *devices.streams[entry.stream];
+        if (const std::int32_t code = stream.device->copy(stream.handle, entry.transfer); code != 0)
+            fail(server, lane, writer - 1, entry.stream, {code});
+        stream.copies.add(1);
+        stream.bytes.add(static_cast<std::uint64_t>(entry.transfer.bytes));
+        if (lane.run->trace)
+            lane.run->trace->written_back += static_cast<std::uint64_t>(entry.transfer.bytes);
+        last[entry.stream] = writer;
+    }
+    for (std::uint32_t i = 0; i < last.size(); ++i) {
+        if (last[i] == 0)
+            continue;
+        Stream& stream = *devices.streams[i];
+        auto notice = std::make_unique<Notice>();
+        notice->op = last[i] - 1;
+        if (const std::int32_t code = stream.device->record(stream.handle, notice->token); code != 0) {
+            fail(server, lane, notice->op, i, wait_here(stream, *lane.program->tails[i], code));
+            continue;
+        }
+        devices.writing_back.emplace_back(i, std::move(notice));
+        devices.writing_back.back().second->arm(*stream.device, lane.program->tails[i]);
+    }
+    return !devices.writing_back.empty();
+}
+
+void tell_untold(Server& server, Lane& lane) {
+    for (std::uint32_t i = 0; i < lane.program->tails.size(); ++i) {
+        Tail& tail = *lane.program->tails[i];
+        std::vector<Tail::Failed> failed;
+        {
+            const std::lock_guard<std::mutex> lock(tail.mutex);
+            failed.swap(tail.failed);
+        }
+        const Stream& on = *lane.run->plan->device->streams[i];
+        for (const Tail::Failed& entry : failed) {
+            if (!entry.told)
+                lane.program->fail(*lane.run, entry.op, entry.step, 0, device_error(server, on, {entry.code}));
+        }
+    }
+}
+
+bool written_back(Server& server, Lane& lane) {
+    DevicePlan& devices = *lane.run->plan->device;
+    server.python.release();
+    for (const auto& [stream, notice] : devices.writing_back) {
+        Signal& tail = *lane.program->tails[stream];
+        if (!tail.timeline.reached(tail.armed)) {
+            lane.block(tail.timeline, tail.armed);
+            return false;
+        }
+    }
+    for (const auto& [stream, notice] : devices.writing_back) {
+        if (notice->code != 0)
+            fail(server, lane, notice->op, stream, {notice->code});
+    }
+    devices.writing_back.clear();
+    return true;
+}
+
+}  // namespace ostinato

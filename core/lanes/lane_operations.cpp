@@ -1,0 +1,209 @@
+// Operations that the loop does not call itself: others than plain native ones, and all after a failure.
+#include "devices/device_ops.h"
+#include "lanes/lane_loop.h"
+#include "program/program.h"
+#include "python/ops.h"
+
+namespace ostinato {
+
+void record(Server& server, Lane& lane, std::uint32_t position, std::int64_t start, Status status) {
+    TraceBuffers::Lane& buffer = lane.run->trace->lanes[lane.index];
+    if (buffer.records.size() == buffer.records.capacity()) {
+        ++buffer.dropped;
+        return;
+    }
+    buffer.records.push_back(
+        {lane.order->ops[position], server.seat.index, lane.run->user_step(lane.step), start, monotonic_ns(), status});
+}
+
+std::int32_t run_operation(Server& server, Lane& lane, Kind kind, std::uint32_t position, ExceptionHandle& failure) {
+    Run& run = *lane.run;
+    const std::uint64_t user_step = run.user_step(lane.step);
+    const std::int64_t start = run.trace ? monotonic_ns() : 0;
+    std::int32_t code = 0;
+    if (kind == Kind::kPython) {
+        call_python(server, lane, position, position + 1, user_step, failure);
+        if (failure)
+            code = 1;
+    } else if (kind != Kind::kNothing) {
+        server.python.release();
+        NativeOp& op = run.plan->native[lane.order->slot + position];
+        op.call.step = user_step;
+        op.call.arrays = op.tables + lane.phase[op.period_class] * static_cast<std::uint32_t>(op.call.n_arrays);
+        code = op.function(&op.call);
+    }
+    if (run.trace)
+        record(server, lane, position, start, code == 0 || code == kLastStep ? Status::kOk : Status::kFailed);
+    return code;
+}
+
+namespace {
+
+Place place_of(Server& server, Lane& lane, std::uint32_t position) {
+    const std::uint32_t number = lane.program->schedule->external_of[lane.order->ops[position]];
+    return {server, lane, *lane.run, *lane.program->signals[number]};
+}
+
+const ExternalOp& external(const Lane& lane, std::uint32_t position) {
+    return *lane.run->plan->external[lane.program->schedule->external_of[lane.order->ops[position]]];
+}
+
+}  // namespace
+
+Progress stand_before(Lane& lane, std::uint32_t position, Progress why) {
+    lane.position = position;
+    lane.inside = true;
+    return why;
+}
+
+namespace {
+
+void record_skip(Server& server, Lane& lane, std::uint32_t position, Status status) {
+    if (lane.run->trace)
+        record(server, lane, position, monotonic_ns(), status);
+}
+
+// Advances the external operation at `position` and draws the consequences. Whether it is still to be waited for.
+// `poisoned`: what comes before it has failed, and it waits all the same.
+bool external_waits(Server& server, Lane& lane, std::uint32_t position, bool poisoned = false) {
+    Run& run = *lane.run;
+    const std::uint32_t op = lane.order->ops[position];
+    const Place place = place_of(server, lane, position);
+    if (run.trace && place.signal.since == 0)
+        place.signal.since = monotonic_ns();
+    server.python.release();
+    ExternalOp::Outcome outcome = external(lane, position).advance(place);
+    if (outcome.result == ExternalOp::Result::kBlocked)
+        return true;
+    Status status = poisoned ? Status::kPoisoned : Status::kOk;
+    if (outcome.result == ExternalOp::Result::kFailed) {
+        lane.program->fail(run, op, lane.step, outcome.exception ? 0 : outcome.code, std::move(outcome.exception),
+                           outcome.failed);
+        status = Status::kFailed;
+    } else if (outcome.poisoned_by) {
+        lane.program->poison(run, op, lane.step, outcome.poisoned_by);
+        status = Status::kPoisoned;
+    } else if (outcome.result == ExternalOp::Result::kPoisoned) {
+        lane.program->poison(run, op, lane.step, nullptr);
+        status = Status::kPoisoned;
+    } else if (outcome.result == ExternalOp::Result::kSkipped) {
+        run.cut_at(lane.step);
+        status = Status::kCancelled;
+    }
+    if (run.trace)
+        record(server, lane, position, place.signal.since, status);
+    place.signal.since = 0;
+    return false;
+}
+
+}  // namespace
+
+Progress run_other_stretch(Server& server, Lane& lane, const Stretch& stretch) {
+    Program& program = *lane.program;
+    Run& run = *lane.run;
+    if (stretch.kind == Kind::kDevice)
+        return run_device_stretch(server, lane, stretch);
+    ExceptionHandle failure;
+    if (stretch.kind == Kind::kPython && !run.trace) {
+        const std::uint64_t user_step = run.user_step(lane.step);
+        const std::uint32_t reached = call_python(server, lane, lane.position, stretch.end, user_step, failure);
+        if (failure) {
+            program.fail(run, lane.order->ops[reached - 1], lane.step, 0, std::move(failure));
+            lane.position = reached;
+            return run_stretch_slowly(server, lane, stretch);
+        }
+        return reached < stretch.end ? stand_before(lane, reached, Progress::kYielded) : Progress::kDone;
+    }
+    for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
+        if (is_external(stretch.kind)) {
+            if (external_waits(server, lane, at))
+                return stand_before(lane, at, Progress::kBlocked);
+            if (program.slow.load(std::memory_order_relaxed)) {  // it failed, or is poisoned
+                lane.position = at + 1;
+                return run_stretch_slowly(server, lane, stretch);
+            }
+        } else {
+            const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);
+            if (stretch.kind == Kind::kUntil && code == kLastStep) {
+                program.stop_at(run, lane.step);
+            } else if (code != 0) {
+                program.fail(run, lane.order->ops[at], lane.step, failure ? 0 : code, std::move(failure));
+                lane.position = at + 1;
+                return run_stretch_slowly(server, lane, stretch);
+            }
+        }
+        if (server.attention() && at + 1 < stretch.end)
+            return stand_before(lane, at + 1, Progress::kYielded);
+    }
+    return Progress::kDone;
+}
+
+namespace {
+
+// Whether something that the operation comes after has failed or was skipped; `first`: this is the run's first step.
+bool is_poisoned(const Lane& lane, std::uint32_t op, bool first) {
+    const Program& program = *lane.program;
+    const Schedule& schedule = *program.schedule;
+    bool root = true;
+    for (std::uint64_t i = schedule.pred_begin[op]; i < schedule.pred_begin[op + 1]; ++i) {
+        const std::uint64_t before = lane.step - schedule.pred_distance[i];
+        if (before >= lane.clean_from && program.history.test(schedule.pred_op[i], before))
+            return true;
+        root = root && schedule.pred_distance[i] != 0;
+    }
+    return root && first && lane.run->start_poisoned.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) {
+    Program& program = *lane.program;
+    // A lane that does not come after the failure has nothing but this to make the history visible to it.
+    (void)program.slow.load(std::memory_order_acquire);
+    Run& run = *lane.run;
+    const bool first = lane.step == run.first.load(std::memory_order_relaxed);
+    for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
+        const std::uint32_t op = lane.order->ops[at];
+        const bool outside = is_external(stretch.kind);
+        const bool firm = outside && external(lane, at).firm();
+        const bool waits = outside && place_of(server, lane, at).signal.pending != nullptr;
+        const bool poisoned = !waits && is_poisoned(lane, op, first);
+        program.history.mark(op, lane.step, poisoned);
+        if (poisoned || (!waits && !firm && run.aborted.load(std::memory_order_relaxed))) {
+            if (!poisoned)
+                run.cut_at(lane.step);
+            else if (!run.poisoned.load(std::memory_order_relaxed))
+                program.note_skipped(run);
+            if (firm) {
+                if (external_waits(server, lane, at, true))
+                    return stand_before(lane, at, Progress::kBlocked);
+                continue;
+            }
+            if (stretch.kind == Kind::kDevice)
+                (void)issue(server, lane, at, false);
+            if (outside) {
+                const Place place = place_of(server, lane, at);
+                external(lane, at).skip(place);
+                place.signal.since = 0;
+            }
+            record_skip(server, lane, at, poisoned ? Status::kPoisoned : Status::kCancelled);
+        } else if (outside) {
+            if (external_waits(server, lane, at))
+                return stand_before(lane, at, Progress::kBlocked);
+        } else if (stretch.kind == Kind::kDevice) {
+            (void)issue(server, lane, at, true);
+        } else {
+            ExceptionHandle failure;
+            const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);
+            if (stretch.kind == Kind::kUntil && code == kLastStep)
+                program.stop_at(run, lane.step);
+            else if (code != 0)
+                program.fail(run, op, lane.step, failure ? 0 : code, std::move(failure));
+        }
+        if (server.attention() && at + 1 < stretch.end)
+            return stand_before(lane, at + 1, Progress::kYielded);
+    }
+    return Progress::kDone;
+}
+
+}  // namespace ostinato

@@ -1,0 +1,232 @@
+// A machine from its beginning to its end, and which programs it has.
+#include "lanes/machine.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "park/parking.h"
+#include "park/threads.h"
+#include "python/events.h"
+#include "python/thread.h"
+
+namespace ostinato {
+
+namespace {
+
+std::atomic<std::uint64_t> fork_generation{0};
+
+std::mutex all_mutex;
+std::vector<std::weak_ptr<Machine>> all_machines;  // guarded by all_mutex
+
+// What all machines share must be whole in a forked child, where the threads that were at it do not exist.
+void before_fork() {
+    all_mutex.lock();
+    parking_mutex().lock();
+    wait_for_ringers();
+}
+
+void after_fork() {
+    parking_mutex().unlock();
+    all_mutex.unlock();
+}
+
+template <class Work>  // a run or a spawned call
+void wait_without_python(Work& work) {
+    for (;;) {
+        const std::uint32_t ticket = work.finished.ticket();
+        if (work.done.load(std::memory_order_acquire))
+            return;
+        work.finished.sleep(ticket, -1);
+    }
+}
+
+void in_forked_child() {
+    after_fork();
+    fork_generation.fetch_add(1, std::memory_order_relaxed);
+    forget_threads();
+    PythonThread::forget_others();
+}
+
+void prepare_process() {
+    static const bool prepared = [] {
+        prepare_fences();
+        pthread_atfork(before_fork, after_fork, in_forked_child);
+        return true;
+    }();
+    (void)prepared;
+}
+
+void pin(std::thread& thread, int core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<std::size_t>(core), &set);
+    pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);  // best effort: a hint, not a need
+}
+
+}  // namespace
+
+Machine::Machine(std::size_t n_seats, bool is_crowded, PythonObjectHandle its_init)
+    : crowded(is_crowded), init(std::move(its_init)), generation_(fork_generation.load(std::memory_order_relaxed)),
+      calls_(*this, n_seats) {
+    sleepers = static_cast<std::uint32_t>(n_seats);
+    for (std::uint32_t i = 0; i < n_seats; ++i) {
+        seats_.push_back(std::make_unique<Seat>());
+        seats_.back()->index = i;
+    }
+}
+
+Machine::~Machine() { wait_for_ringers(); }
+
+std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init) {
+    prepare_process();
+    std::shared_ptr<Machine> machine(new Machine(cores.size(), crowded, std::move(init)));
+    try {
+        for (std::size_t i = 0; i < cores.size(); ++i)
+            machine->start(&Machine::work, i, cores[i]);
+        machine->start(&Machine::tick, 0, -1);
+    } catch (...) {  // the system allows no more threads
+        machine->close(false);
+        throw;
+    }
+    const std::lock_guard<std::mutex> lock(all_mutex);
+    std::erase_if(all_machines, [](const std::weak_ptr<Machine>& entry) { return entry.expired(); });
+    all_machines.push_back(machine);
+    return machine;
+}
+
+void Machine::start(void (Machine::*body)(std::size_t), std::size_t index, int core) {
+    threads_.push_back(start_thread([body, index, self = shared_from_this()] { (self.get()->*body)(index); }));
+    if (core >= 0)
+        pin(threads_.back(), core);
+}
+
+bool Machine::forked() const { return generation_ != fork_generation.load(std::memory_order_relaxed); }
+
+void Machine::close(bool join) {
+    if (!closing_.exchange(true, std::memory_order_acq_rel)) {
+        call_attention();
+        for (auto& seat : seats_)
+            seat->doorbell.ring_everybody();
+        wake_own();
+    }
+    std::vector<std::thread> threads;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        threads.swap(threads_);
+    }
+    for (std::thread& thread : threads) {
+        if (join && thread.get_id() != std::this_thread::get_id())
+            thread.join();
+        else
+            thread.detach();
+    }
+    blocking_pool_.close(join);
+}
+
+void Machine::forget() {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        forgotten_ = true;
+    }
+    close_if_forgotten();
+}
+
+void Machine::close_if_forgotten() {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!over_locked())
+            return;
+    }
+    close(false);
+}
+
+std::vector<std::pair<std::shared_ptr<Program>, std::shared_ptr<Run>>> Machine::in_flight() {
+    std::vector<std::shared_ptr<Program>> programs;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        programs = programs_;
+    }
+    std::vector<std::pair<std::shared_ptr<Program>, std::shared_ptr<Run>>> runs;
+    for (const auto& program : programs) {
+        for (auto& run : program->in_flight())
+            runs.emplace_back(program, std::move(run));
+    }
+    return runs;
+}
+
+void Machine::end_all() {
+    std::vector<std::shared_ptr<Machine>> machines;
+    {
+        const std::lock_guard<std::mutex> lock(all_mutex);
+        for (const auto& entry : all_machines) {
+            if (auto machine = entry.lock(); machine && !machine->forked())
+                machines.push_back(std::move(machine));
+        }
+    }
+    for (const auto& machine : machines) {
+        const auto runs = machine->in_flight();
+        for (const auto& [program, run] : runs) {
+            if (program->cancel(*run))
+                machine->abort_later(program, run);
+        }
+        machine->calls_.refuse();
+        const auto calls = machine->calls_.in_flight();
+        for (const auto& call : calls)
+            machine->calls_.cancel(*call);
+        for (const auto& [program, run] : runs)
+            wait_without_python(*run);
+        for (const auto& call : calls)
+            wait_without_python(*call);
+        machine->close(true);
+    }
+    machines.clear();
+    end_callbacks();
+    wait_for_threads();
+    keep_out_of_python();
+}
+
+void Machine::leave_all() { keep_out_of_python(); }
+
+void Machine::abandon() {
+    // The threads live in the parent: here there is nothing to join, and their handles may not even be destroyed.
+    auto* const leaked = new std::vector<std::thread>(std::move(threads_));
+    threads_.clear();
+    (void)leaked;
+}
+
+void Machine::activate(const std::shared_ptr<Program>& program) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (program->active.load(std::memory_order_relaxed))
+        return;
+    programs_.push_back(program);
+    program->active.store(true, std::memory_order_relaxed);
+    version_.fetch_add(1, std::memory_order_release);
+    // Against Caller::leave: it says that it sleeps, fences, and reads the version.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void Machine::retire(Program& program) {
+    std::shared_ptr<Program> keep;  // its end must not come under our lock
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!program.active.load(std::memory_order_relaxed) || !program.idle())
+        return;
+    // Against submit: it publishes the frontier, fences, and reads `active`.
+    program.active.store(false, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!program.idle()) {
+        program.active.store(true, std::memory_order_relaxed);
+        return;
+    }
+    const auto at = std::find_if(programs_.begin(), programs_.end(), [&](auto& p) { return p.get() == &program; });
+    keep = std::move(*at);
+    programs_.erase(at);
+    version_.fetch_add(1, std::memory_order_release);
+    const bool last = over_locked();
+    lock.unlock();
+    if (last)
+        close(false);
+}
+
+}  // namespace ostinato

@@ -1,0 +1,138 @@
+// A machine: seats, the worker threads behind them, and the programs that have work.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lanes/seat.h"
+#include "outside/blocking_pool.h"
+#include "outside/spawned.h"
+#include "program/program.h"
+
+namespace ostinato {
+
+class PythonThread;
+
+class Machine : public std::enable_shared_from_this<Machine> {
+public:
+    // One seat per entry of `cores`: the core its worker is pinned to, or -1. `crowded`: there are more seats than
+    // cores, so that polling takes the core from somebody.
+    static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init);
+    ~Machine();
+    Machine(const Machine&) = delete;
+    Machine& operator=(const Machine&) = delete;
+
+    // Tells every thread to end, and waits for them if `join`. Runs have ended by then.
+    void close(bool join);
+    // Nobody can submit to it any more: closes as soon as nothing is in flight.
+    void forget();
+    void close_if_forgotten();
+    // All runs that are not done, of programs whose handles are gone too.
+    std::vector<std::pair<std::shared_ptr<Program>, std::shared_ptr<Run>>> in_flight();
+    // Before the interpreter ends: cancels all runs of all machines, and waits until no thread of ours is left. Without
+    // the GIL.
+    static void end_all();
+    // Instead, when that would take for ever: threads that are left do not come back into Python.
+    static void leave_all();
+    bool closed() const { return closing_.load(std::memory_order_acquire); }
+    // The process has forked since this machine was made: its threads are not here.
+    bool forked() const;
+    // In a forked child: forget the threads, which live in the parent.
+    void abandon();
+
+    void activate(const std::shared_ptr<Program>& program);
+    // Takes `program` off the list if it is idle. The caller holds no lock.
+    void retire(Program& program);
+    // Rings every seat, so that those asleep let go of retired programs.
+    void ring_all();
+    // Rings those home seats of `program` that nobody looks after, and calls those back that serve something less
+    // urgent. After the frontier was published.
+    void ring_homes(const Program& program, std::int32_t priority);
+    // Has somebody take `call`, which is ready: a seat that sleeps, or else one that serves what is not more urgent.
+    void ring_for(const SpawnedCall& call);
+    // Before `seat` is busy for a while: rings one that sleeps, if calls (or lanes) are left that it could look after.
+    // Whether it did.
+    bool pass_on_calls(const Seat& seat);
+    void pass_on(const Seat& seat);
+    // Whether calls that are not bound to a seat are for `seat`.
+    bool takes_calls(const Seat& seat) const {
+        return !seat.by_caller.load(std::memory_order_relaxed) || seats_.size() == 1;
+    }
+    // The same, now: where lanes can go nowhere else, a seat that sleeps is to take them instead, and is rung.
+    bool should_take_calls(const Seat& seat);
+    // Every server comes back to its loop at its next operation boundary.
+    void call_attention();
+
+    // Takes the place of a seat's server. False when somebody sits there.
+    bool sit(Seat& seat, bool as_caller);
+    void stand_up(Seat& seat);  // whoever was rung before and could not sit can be seen from here on
+
+    Seat& seat(std::size_t i) { return *seats_[i]; }
+    const std::vector<std::unique_ptr<Seat>>& seats() const { return seats_; }
+    // Copies the list of active lanes for `seat`.
+    void refresh(Seat& seat);
+    bool stale(const Seat& seat) const { return version_.load(std::memory_order_acquire) != seat.version; }
+
+    // Has `job` done by the machine's own thread, which holds the GIL while it ends what that holds.
+    void do_soon(std::function<void(PythonThread&)> job);
+    // Runs `run`'s callbacks there.
+    void call_back(std::shared_ptr<Run> run);
+    // Whether the calling thread is the machine's own, which runs callbacks.
+    bool own_thread() const { return own_id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+
+    // Aborts `run` if it is not done in 0.1 s.
+    void abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run);
+
+    // For tasks that may block.
+    BlockingPool& blocking_pool() { return blocking_pool_; }
+    SpawnedCalls& calls() { return calls_; }
+    // The machine's own thread looks round.
+    void wake_own();
+
+    const bool crowded;
+    const PythonObjectHandle init;           // the function that every thread calls before its first task, or null
+    std::atomic<std::uint32_t> sleepers{0};  // seats that are parked
+
+private:
+    struct Cancelled {
+        std::shared_ptr<Program> program;
+        std::shared_ptr<Run> run;
+        std::int64_t deadline;
+    };
+
+    Machine(std::size_t n_seats, bool crowded, PythonObjectHandle init);
+    void work(std::size_t index);  // a worker's thread
+    void start(void (Machine::*body)(std::size_t), std::size_t index, int core);
+    void tick(std::size_t);  // the machine's own: attention every 20 ms while anything runs, callbacks
+    bool over_locked() const { return forgotten_ && programs_.empty() && calls_.idle(); }
+    void ring_sleeper(const Seat* except);
+    Seat* sleeper_for_calls(const Seat* except);
+
+    const std::uint64_t generation_;
+    std::vector<std::unique_ptr<Seat>> seats_;
+    std::mutex mutex_;  // the list of programs, the threads
+    std::vector<std::thread> threads_;
+    std::vector<std::shared_ptr<Program>> programs_;
+    std::atomic<std::uint64_t> version_{1};
+    std::atomic<bool> closing_{false};
+    bool forgotten_ = false;  // guarded by mutex_
+
+    std::atomic<std::thread::id> own_id_{};
+    std::mutex own_mutex_;  // what the machine's own thread does
+    std::condition_variable own_wake_;
+    std::vector<std::function<void(PythonThread&)>> due_;
+    std::vector<Cancelled> cancelled_;
+    std::atomic<bool> own_asleep_{false};
+
+    BlockingPool blocking_pool_{*this};
+    SpawnedCalls calls_;
+};
+
+}  // namespace ostinato

@@ -1,0 +1,67 @@
+// A seat: a processor's place. Whoever sits on it (its worker, or for seat 0 a thread in replay()) serves lanes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "lanes/lane.h"
+#include "park/doorbell.h"
+#include "park/timeline.h"
+
+namespace ostinato {
+
+class Program;
+
+// Of Seat::attention, for the server to come back to its loop at the next operation boundary: signals, a more urgent
+// run, an aborted run, the machine closing, a thread in replay() that would like the seat.
+constexpr std::uint32_t kLook = 1;
+
+class alignas(kLinePair) Seat {
+public:
+    std::atomic<std::uint32_t> attention{0};  // read after every operation; written rarely
+    std::uint32_t index = 0;
+
+    alignas(kLinePair) std::atomic<bool> taken{false};  // somebody sits here
+    // Threads in replay() that would like to. Meanwhile no worker sits down here, or enters a run.
+    std::atomic<std::uint32_t> callers_waiting{0};
+    // Nobody looks at this seat's lanes: whoever gives them work rings. Set before the last look round, cleared after.
+    std::atomic<bool> asleep{true};
+    std::atomic<Lane*> running{nullptr};            // the lane being served, never followed by others
+    std::atomic<std::int32_t> priority{INT32_MAX};  // of the run being served; nothing: nobody need call
+    std::atomic<bool> in_call{false};               // a spawned call is being run, and the seat's lanes are anybody's
+    std::atomic<bool> by_caller{false};             // a thread in replay() sits here
+    std::atomic<bool> pins{false};                  // lanes at home here can go nowhere else
+    Doorbell doorbell;
+    std::mutex callers_mutex;
+    std::vector<Doorbell*> callers;  // what callers sleep on that wait; guarded by it
+
+    // The seat may be free: the caller that has waited for longest is to look.
+    void ring_caller() {
+        if (callers_waiting.load(std::memory_order_seq_cst) == 0)
+            return;
+        const std::lock_guard<std::mutex> lock(callers_mutex);
+        if (!callers.empty())
+            callers.front()->ring();
+    }
+
+    // --- the holder's ---
+    struct Listed {
+        Lane* lane;
+        std::shared_ptr<Program> program;  // keeps the lane alive
+        std::int64_t passed_since = 0;     // it was ready, and something more urgent was served; 0: it was not
+    };
+    std::vector<Listed> own, others;  // lanes of active programs: those at home here, and those it may take over
+    std::uint64_t version = 0;        // of the machine's list when they were copied
+    std::size_t next = 0;             // where the round among equals goes on
+    struct Registration {
+        const Lane* lane;
+        Timeline* timeline;
+        std::uint64_t until;
+    };
+    std::vector<Registration> registered;  // while asleep: where this seat will be rung from
+};
+
+}  // namespace ostinato

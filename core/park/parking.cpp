@@ -1,0 +1,180 @@
+#include "park/parking.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <thread>
+
+namespace ostinato {
+
+std::mutex& parking_mutex() {
+    static std::mutex mutex;
+    return mutex;
+}
+
+namespace {
+
+// How many threads have taken seats from timelines that they are about to ring.
+std::atomic<std::uint32_t> ringers{0};
+
+void set_least(Timeline& timeline) {
+    std::uint64_t least = kNever;
+    for (const Timeline::Waiter& waiter : timeline.waiters)
+        least = std::min(least, waiter.value);
+    timeline.least_sleeper.store(least, std::memory_order_relaxed);
+}
+
+void add_waiter(Timeline& timeline, Seat& seat, std::uint64_t value) {
+    timeline.waiters.push_back({&seat, value});
+    if (value < timeline.least_sleeper.load(std::memory_order_relaxed))
+        timeline.least_sleeper.store(value, std::memory_order_relaxed);
+}
+
+// Nobody waits for a frontier: whoever submits rings the seats that sleep.
+bool waits_for_work(const Lane& lane, const Timeline* timeline) { return timeline == &lane.program->frontier; }
+
+void unregister(Seat& seat) {
+    const std::lock_guard<std::mutex> lock(parking_mutex());
+    for (const Seat::Registration& entry : seat.registered) {
+        std::erase_if(entry.timeline->waiters, [&](auto& waiter) { return waiter.seat == &seat; });
+        set_least(*entry.timeline);
+    }
+    seat.registered.clear();
+}
+
+void register_lane(Seat& seat, const Lane& lane) {
+    if (lane.claim.load(std::memory_order_acquire) != 0)
+        return;  // whoever gives the claim back rings this seat
+    Timeline* const timeline = lane.blocked_on.load(std::memory_order_relaxed);
+    const std::uint64_t until = lane.blocked_until.load(std::memory_order_relaxed);
+    if (timeline == nullptr || waits_for_work(lane, timeline))
+        return;
+    add_waiter(*timeline, seat, until);
+    seat.registered.push_back({&lane, timeline, until});
+}
+
+// A lane that this seat is to look after must be one it will be rung for, when it is free.
+bool covered(const Seat& seat, const Lane& lane) {
+    if (lane.claim.load(std::memory_order_acquire) != 0)
+        return true;
+    if (lane.ready())
+        return false;
+    Timeline* const timeline = lane.blocked_on.load(std::memory_order_relaxed);
+    if (timeline != nullptr && waits_for_work(lane, timeline))
+        return true;
+    const std::uint64_t until = lane.blocked_until.load(std::memory_order_relaxed);
+    return std::any_of(seat.registered.begin(), seat.registered.end(), [&](const Seat::Registration& entry) {
+        return entry.lane == &lane && entry.timeline == timeline && entry.until == until;
+    });
+}
+
+}  // namespace
+
+void wake_waiters(Timeline& timeline, std::uint64_t value) {
+    // Most are rung without the lock: who wakes up asks for it, and would sleep again.
+    std::array<Seat*, 8> later;
+    std::size_t n_later = 0;
+    {
+        const std::lock_guard<std::mutex> lock(parking_mutex());
+        std::erase_if(timeline.waiters, [&](const Timeline::Waiter& waiter) {
+            if (waiter.value > value)
+                return false;
+            if (n_later < later.size())
+                later[n_later++] = waiter.seat;
+            else
+                waiter.seat->doorbell.ring();
+            return true;
+        });
+        set_least(timeline);
+        ringers.fetch_add(1, std::memory_order_relaxed);
+    }
+    for (std::size_t i = 0; i < n_later; ++i)
+        later[i]->doorbell.ring();
+    ringers.fetch_sub(1, std::memory_order_release);
+}
+
+void forget_waiters(Timeline& timeline) {
+    const std::lock_guard<std::mutex> lock(parking_mutex());
+    timeline.waiters.clear();
+    set_least(timeline);
+}
+
+void wait_for_ringers() {
+    while (ringers.load(std::memory_order_acquire) != 0)
+        std::this_thread::yield();
+}
+
+bool may_take_over(const Machine& machine, const Lane& lane) {
+    const Seat& home = *machine.seats()[lane.order->home];
+    if (home.asleep.load(std::memory_order_relaxed) || home.in_call.load(std::memory_order_relaxed))
+        return true;
+    const Lane* const running = home.running.load(std::memory_order_relaxed);
+    return running != nullptr && running != &lane;
+}
+
+bool fall_asleep(Machine& machine, Seat& seat) {
+    machine.sleepers.fetch_add(1, std::memory_order_relaxed);
+    seat.asleep.store(true, std::memory_order_relaxed);
+    {
+        const std::lock_guard<std::mutex> lock(parking_mutex());
+        for (const Seat::Listed& listed : seat.own)
+            register_lane(seat, *listed.lane);
+        for (const Seat::Listed& listed : seat.others) {
+            if (may_take_over(machine, *listed.lane))
+                register_lane(seat, *listed.lane);
+        }
+    }
+    heavy_fence();  // whoever published, submitted or gave a claim back without seeing us is seen by us now
+    bool sleep = !machine.closed() && !machine.stale(seat) && seat.attention.load(std::memory_order_relaxed) == 0 &&
+                 !machine.calls().ready(seat.index, machine.takes_calls(seat));
+    for (const Seat::Listed& listed : seat.own)
+        sleep = sleep && covered(seat, *listed.lane);
+    for (const Seat::Listed& listed : seat.others) {
+        // Where the home seat is in a call, nobody but a seat that sleeps may be there to be rung.
+        if (machine.seat(listed.lane->order->home).in_call.load(std::memory_order_relaxed))
+            sleep = sleep && covered(seat, *listed.lane);
+        else
+            sleep = sleep && !(listed.lane->ready() && may_take_over(machine, *listed.lane));
+    }
+    if (!sleep)
+        wake_up(machine, seat);
+    return sleep;
+}
+
+void wake_up(Machine& machine, Seat& seat) {
+    if (!seat.asleep.load(std::memory_order_relaxed))
+        return;
+    seat.asleep.store(false, std::memory_order_relaxed);
+    machine.sleepers.fetch_sub(1, std::memory_order_relaxed);
+    if (!seat.registered.empty())
+        unregister(seat);
+}
+
+void offer_lanes(Machine& machine, Seat& seat, const Lane* chosen) {
+    Seat* sleeper = nullptr;
+    for (const auto& other : machine.seats()) {
+        if (other.get() != &seat && other->asleep.load(std::memory_order_relaxed))
+            sleeper = other.get();
+    }
+    if (sleeper == nullptr)
+        return;
+    for (const Seat::Listed& listed : seat.own) {
+        Lane& lane = *listed.lane;
+        if (&lane == chosen || lane.order->pinned || lane.claim.load(std::memory_order_acquire) != 0)
+            continue;
+        if (lane.ready()) {
+            sleeper->doorbell.ring();
+            return;
+        }
+        // The sleeper does not keep this timeline alive, so it is not told of the entry: at worst it is rung in vain.
+        Timeline* const timeline = lane.blocked_on.load(std::memory_order_relaxed);
+        if (timeline == nullptr || waits_for_work(lane, timeline))
+            continue;
+        const std::lock_guard<std::mutex> lock(parking_mutex());
+        if (std::none_of(timeline->waiters.begin(), timeline->waiters.end(),
+                         [&](auto& waiter) { return waiter.seat == sleeper; }))
+            add_waiter(*timeline, *sleeper, lane.blocked_until.load(std::memory_order_relaxed));
+    }
+}
+
+}  // namespace ostinato

@@ -1,0 +1,77 @@
+// A plan: what the operations of a program call, with the arrays they are called on. A program has one plan at a time;
+// rebinding arrays makes a new one. Only `step`, `arrays` and the scalars of a call change while it replays, and
+// each operation is touched by the holder of its lane's claim only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lanes/line_vector.h"
+#include "ostinato.h"
+
+namespace ostinato {
+
+// One operation with a native body. 64 bytes: one cache line.
+struct alignas(64) NativeOp {
+    ost_task function = nullptr;
+    ost_call call{};
+    const ost_array* tables = nullptr;  // `period` tables of call.n_arrays arrays each
+    std::uint16_t period_class = 0;     // index into Schedule::periods
+};
+static_assert(sizeof(NativeOp) == 64);
+
+// Before a run, Plan::scalars[scalar] takes the run's value number `value`.
+struct ScalarPatch {
+    std::uint32_t scalar, value;
+};
+
+// In every step, Plan::scalars[scalar] takes the step number.
+struct StepPatch {
+    std::uint32_t scalar;
+};
+
+// A Python object, owned; implemented in python/ops.cpp.
+class PythonObject;
+struct PythonObjectDeleter {
+    void operator()(PythonObject* object) const;
+};
+using PythonObjectHandle = std::unique_ptr<PythonObject, PythonObjectDeleter>;
+
+// The Python side of a plan; implemented by the Python-task lane (python/ops.h).
+class PythonPlan;
+struct PythonPlanDeleter {
+    void operator()(PythonPlan* plan) const;
+};
+
+class ExternalOp;
+struct DevicePlan;
+
+struct Plan {
+    Plan();
+    ~Plan();
+    // Another that can be used at the same time, on the same arrays. With the GIL, where there is a Python side. Of one
+    // without operations for devices: their streams are of one plan only.
+    std::shared_ptr<Plan> copy() const;
+
+    LineVector<NativeOp> native;  // lane after lane, in order (LaneOrder::slot); empty for operations of other kinds
+    std::vector<ost_array> arrays;
+    std::vector<std::int64_t> dims;  // shapes and strides that the arrays point into
+    std::vector<ost_scalar> scalars;
+    std::vector<ScalarPatch> scalar_patches;
+    std::vector<StepPatch> step_patches;
+    // Patches by lane: positions in the two vectors above, which are sorted by lane.
+    std::vector<std::uint32_t> scalar_patch_begin, step_patch_begin;
+    std::unique_ptr<PythonPlan, PythonPlanDeleter> python;
+    std::vector<std::shared_ptr<const ExternalOp>> external;  // by number (Schedule::external_of)
+    std::unique_ptr<DevicePlan> device;                       // or null: no operation is for a device
+    PythonObjectHandle arrays_owner;                          // keeps the arrays' memory alive
+    bool rings = false;
+
+    std::size_t bytes() const {
+        return native.capacity() * sizeof(NativeOp) + arrays.capacity() * sizeof(ost_array) +
+               dims.capacity() * sizeof(std::int64_t) + scalars.capacity() * sizeof(ost_scalar);
+    }
+};
+
+}  // namespace ostinato

@@ -1,0 +1,289 @@
+#include "program/program.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "devices/device_ops.h"
+#include "lanes/machine.h"
+#include "park/parking.h"
+
+namespace ostinato {
+
+Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Schedule> its_schedule,
+                 std::shared_ptr<Plan> its_plan, Runs runs)
+    : machine(std::move(its_machine)), schedule(std::move(its_schedule)), holdings(schedule->n_holdings),
+      step_offset(schedule->first_step), runs_(runs), plan_(std::move(its_plan)) {
+    const auto sentinel = std::make_shared<Run>();
+    sentinel->done = true;
+    sentinel->lanes_behind = static_cast<std::uint32_t>(schedule->lanes.size());
+    for (const std::shared_ptr<const ExternalOp>& op : plan_->external) {
+        signals.push_back(std::make_shared<Signal>());
+        signals.back()->firm = op->firm();
+    }
+    for (std::size_t i = 0; plan_->device && i < plan_->device->streams.size(); ++i) {
+        tails.push_back(std::make_shared<Tail>());
+        const auto& streams = plan_->device->streams;
+        const auto same = std::find_if(streams.begin(), streams.begin() + static_cast<std::ptrdiff_t>(i),
+                                       [&](const auto& other) { return other->device == streams[i]->device; });
+        tails[i]->device_failed = tails[static_cast<std::size_t>(same - streams.begin())]->device_failed;
+        if (!tails[i]->device_failed)
+            tails[i]->device_failed = std::make_shared<std::atomic<bool>>(false);
+    }
+    for (std::uint32_t i = 0; i < schedule->lanes.size(); ++i) {
+        auto lane = std::make_unique<Lane>();
+        lane->program = this;
+        lane->order = &schedule->lanes[i];
+        lane->index = i;
+        lane->step = schedule->first_step;
+        lane->begun = schedule->first_step;
+        lane->run = sentinel;
+        lane->phase.assign(schedule->periods.size(), 0);
+        lane->timeline.value = schedule->first_step * lane->order->ops.size();
+        lane->block(frontier, 1);
+        lanes.push_back(std::move(lane));
+        if (schedule->lanes[i].home >= machine->seats().size())
+            throw std::invalid_argument("a lane is at home on a seat that the machine lacks");
+        if (std::find(homes.begin(), homes.end(), schedule->lanes[i].home) == homes.end())
+            homes.push_back(schedule->lanes[i].home);
+        if (!signals.empty()) {
+            for (const std::uint32_t op : schedule->lanes[i].ops) {
+                if (schedule->external_of[op] != kNotExternal)
+                    signals[schedule->external_of[op]]->lane = i;
+            }
+        }
+    }
+    for (const auto& lane : lanes) {
+        for (const auto& other : lanes)
+            lane->neighbours.push_back({&other->timeline, 0});
+    }
+    last_ = sentinel;
+}
+
+// A device may be slow to leave the signals, which outlive this then; the seats of the machine may not.
+Program::~Program() {
+    for (const auto& signal : signals)
+        forget_waiters(signal->timeline);
+    for (const auto& tail : tails)
+        forget_waiters(tail->timeline);
+}
+
+void Program::attend_barriers(Run& run) const {
+    if (!run.outside || run.outside->barriers.empty())
+        return;
+    std::vector<BarrierParam*> first;  // that were given the barrier
+    for (BarrierParam& param : run.outside->barriers) {
+        const auto same = std::find_if(first.begin(), first.end(),
+                                       [&](const auto* other) { return other->barrier == param.barrier; });
+        if (same != first.end()) {
+            param.attendance = (*same)->attendance;
+            continue;
+        }
+        param.attendance = std::make_shared<Attendance>();
+        param.attendance->program = runs_ == Runs::kIndependent ? nullptr : this;
+        param.attendance->steps = run.requested;
+        first.push_back(&param);
+    }
+    for (const std::shared_ptr<const ExternalOp>& op : run.plan->external)
+        op->attend(run);
+    const std::shared_ptr<Run> continued = std::move(run.outside->continues);
+    for (const BarrierParam* const param : first) {
+        const auto number = static_cast<std::size_t>(param - run.outside->barriers.data());
+        param->barrier->attend(param->attendance,
+                               continued ? continued->outside->barriers[number].attendance->end() : 0);
+    }
+}
+
+bool Program::submit(const std::shared_ptr<Run>& run) {
+    const auto n_lanes = static_cast<std::uint32_t>(lanes.size());
+    run->set_limit(std::min(run->requested, kNever - 1));
+    run->lanes_left = n_lanes;
+    run->lanes_behind = n_lanes;
+    if (schedule->n_posts != 0) {
+        if (!run->outside)
+            run->outside = std::make_unique<RunOutside>();
+        run->outside->posts.resize(schedule->n_posts);
+    }
+    const std::shared_ptr<Event> after = run->outside ? run->outside->after : nullptr;
+    const bool waits = runs_ == Runs::kSerial && after && !after->done();
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (superseded_)
+            return false;
+        if (!plan_)
+            throw std::runtime_error("the program is closed");
+        run->plan = plan_;
+        attend_barriers(*run);
+        run->fenced =
+            std::exchange(fence_next_, false) || runs_ != Runs::kPipelined || (plan_->device && plan_->device->fenced);
+        run->all_delivered_at_submit = undelivered_.empty();
+        run->failures_at_submit = failures_;
+        if (waits) {
+            waiting_.push_back(run);
+            unqueued.fetch_add(1, std::memory_order_relaxed);
+        } else {
+            enqueue_locked(run);
+        }
+    }
+    if (!waits) {
+        queued(run);
+        return true;
+    }
+    machine->activate(shared_from_this());  // so that the machine knows of the run
+    after->listen([self = shared_from_this(), run](Event&) {
+        {
+            const std::lock_guard<std::mutex> lock(self->mutex);
+            if (std::erase(self->waiting_, run) == 0)
+                return;  // cancelled meanwhile
+            self->enqueue_locked(run);
+            self->unqueued.fetch_sub(1, std::memory_order_release);
+        }
+        self->queued(run);
+    });
+    return true;
+}
+
+std::uint64_t Program::steps_run() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return steps_run_locked();
+}
+
+std::uint64_t Program::steps_run_locked() const {
+    const Lane& lane = *lanes.front();
+    return lane.timeline.value.load(std::memory_order_acquire) / lane.order->ops.size() - step_offset;
+}
+
+bool Program::number_from(std::uint64_t step) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!idle())
+        return false;
+    step_offset += steps_run_locked() - step;  // modulo 2^64: lanes only ever subtract it
+    return true;
+}
+
+bool Program::takes_runs() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return plan_ && !superseded_;
+}
+
+bool Program::superseded() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return superseded_;
+}
+
+void Program::stand_by() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    superseded_ = true;
+}
+
+bool Program::take_over(Program& other) {
+    {
+        const std::scoped_lock lock(mutex, other.mutex);
+        if (!plan_ || !other.plan_ || other.superseded_ || !idle() || !other.idle() || !undelivered_.empty() ||
+            !other.undelivered_.empty())
+            return false;
+        step_offset += steps_run_locked() - other.steps_run_locked();  // its lanes go on counting from where they stood
+        for (std::size_t i = 0; i < holdings.size(); ++i) {
+            holdings[i].held = other.holdings[i].held.exchange(0);
+            holdings[i].skipped = other.holdings[i].skipped.exchange(0);
+        }
+        superseded_ = false;
+        other.superseded_ = true;
+    }
+    if (other.active.load(std::memory_order_relaxed))
+        machine->retire(other);  // servers need not look at its lanes any more
+    return true;
+}
+
+void Program::enqueue_locked(const std::shared_ptr<Run>& run) {
+    run->index = last_->index + 1;
+    if (runs_ == Runs::kIndependent)
+        undelivered_.clear();
+    if (slow.load(std::memory_order_relaxed) && undelivered_.empty()) {
+        if (completed.value.load(std::memory_order_acquire) == last_->index) {
+            slow.store(false, std::memory_order_relaxed);  // nothing is in flight: nobody reads it now
+            for (auto& lane : lanes)
+                lane->clean_from = 0;
+            trust_devices_locked();
+        } else {
+            run->fenced = true;
+        }
+    }
+    if (std::exchange(last_priority_, run->priority) != run->priority) {
+        // Lanes learn how urgent a run is when they enter it; until then they must be chosen for it.
+        for (auto& lane : lanes) {
+            if (pending_.empty() || lane->priority.load(std::memory_order_relaxed) < run->priority)
+                lane->priority.store(run->priority, std::memory_order_relaxed);
+        }
+    }
+    pending_.push_back(run);
+    if (run->outside && run->outside->after) {
+        std::shared_ptr<Event>& after = run->outside->after;
+        run->started = after->done();
+        if (run->started && !after->poisoned())
+            after.reset();
+        else
+            start_locked();
+    }
+    last_->next = run;
+    last_ = run;
+    frontier.value.store(run->index, std::memory_order_release);
+}
+
+void Program::queued(const std::shared_ptr<Run>& run) {
+    // Against servers that go to sleep: they set `asleep`, fence, and look at the frontier once more.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!active.load(std::memory_order_relaxed))
+        machine->activate(shared_from_this());
+    machine->ring_homes(*this, run->priority);
+    if (run->outside && run->outside->after) {
+        run->outside->after->listen([self = shared_from_this(), run](Event&) {
+            {
+                const std::lock_guard<std::mutex> lock(self->mutex);
+                run->started = true;
+                self->start_locked();
+            }
+            self->machine->ring_homes(*self, run->priority);  // from what is less urgent
+        });
+    }
+}
+
+void Program::start_locked() {
+    // Events happen in any order; the timeline counts runs in theirs, since lanes are in it.
+    std::uint64_t upto = started.value.load(std::memory_order_relaxed);
+    for (const std::shared_ptr<Run>& run : pending_) {
+        if (!run->started)
+            break;
+        upto = std::max(upto, run->index);
+    }
+    if (upto != started.value.load(std::memory_order_relaxed))
+        publish(started, upto);
+}
+
+void Program::rebind(std::shared_ptr<Plan> plan) {
+    if (plan->device && plan->device->streams.size() != tails.size())
+        throw std::invalid_argument("a plan with other streams");
+    const std::lock_guard<std::mutex> lock(mutex);
+    plan_.swap(plan);
+    fence_next_ = true;
+}
+
+std::vector<std::shared_ptr<Run>> Program::in_flight() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::vector<std::shared_ptr<Run>> runs(pending_.begin(), pending_.end());
+    runs.insert(runs.end(), waiting_.begin(), waiting_.end());
+    return runs;
+}
+
+std::shared_ptr<Plan> Program::plan() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return plan_;
+}
+
+void Program::close() {
+    std::shared_ptr<Plan> plan;  // ends outside the lock
+    const std::lock_guard<std::mutex> lock(mutex);
+    plan.swap(plan_);
+}
+
+}  // namespace ostinato

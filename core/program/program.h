@@ -1,0 +1,183 @@
+// A program in the core: a schedule, its lanes, and the queue of runs that pass through them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "lanes/lane.h"
+#include "outside/external.h"
+#include "program/poison.h"
+#include "program/poison_reach.h"
+
+namespace ostinato {
+
+class Machine;
+struct Tail;
+
+// A run keeps at most so many failures, those that come first in what is told of it; the others are counted.
+constexpr std::size_t kMostFailures = 100;
+
+// How far failures spread is worked out for so many of a run; beyond that, runs go on to their end.
+constexpr std::size_t kMostSpread = 8;
+
+// What a program holds of one reservation. Where requests are shared, a release and a later request may come together.
+struct Holding {
+    std::atomic<std::uint32_t> held{0};
+    std::atomic<std::uint32_t> skipped{0};  // acquires that were skipped, and whose releases have nothing to do
+};
+
+// How the runs of a program relate.
+enum class Runs : std::uint8_t {
+    kPipelined,    // in the order of submission, overlapping
+    kSerial,       // one at a time, in the order in which they may start
+    kIndependent,  // one at a time, each as if the others had never been; another program takes what should overlap
+};
+
+class Program : public std::enable_shared_from_this<Program> {
+public:
+    Program(std::shared_ptr<Machine> machine, std::shared_ptr<const Schedule> schedule, std::shared_ptr<Plan> plan,
+            Runs runs);
+    ~Program();
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
+
+    // Appends `run`, with the current plan, to the queue; lanes see it once the frontier is published. Serial runs are
+    // appended when their start event has happened. Any thread, at any time. Throws when the program has been closed.
+    // False: another has taken over, to which runs are to be submitted now.
+    bool submit(const std::shared_ptr<Run>& run);
+
+    // Takes no runs until it takes over from another one.
+    void stand_by();
+    // Goes on where `other` stands, a program of the same operations on the same arrays: with the number of its next
+    // step and with what it holds of reservations. From then on `other` takes no runs, unless it takes over in turn.
+    // False, and nothing is done: one of them has runs that are not done, or failures that nobody has been told of, or
+    // is closed, or `other` takes no runs.
+    bool take_over(Program& other);
+    // How many steps it and those whose place it took have run; exact while nothing is in flight.
+    std::uint64_t steps_run();
+    // Gives the next step the number `step`, as the user counts. False, and nothing is done: runs are in flight.
+    bool number_from(std::uint64_t step);
+    bool takes_runs();
+    bool superseded();
+
+    // Runs submitted from now on use `plan`; the first of them does not overlap earlier ones.
+    void rebind(std::shared_ptr<Plan> plan);
+    std::shared_ptr<Plan> plan();
+    // Lets go of the plan: nothing can be submitted any more.
+    void close();
+
+    // Ends `run` at the first step boundary that all lanes can share. Returns false when it is already done.
+    bool cancel(Run& run);
+    // Skips every body of `run` from the next operation boundary on.
+    void abort(Run& run);
+    // The step now under way is the run's last (called by the holder of the until operation's lane).
+    void stop_at(Run& run, std::uint64_t last_step);
+
+    // The default precondition of `run` is poisoned: nothing in its first step runs.
+    void poison_start(Run& run);
+    // `op` in the internal step `step` is skipped since `by` is poisoned (null: since something failed that is told
+    // elsewhere): as a failure, but that there is none to tell.
+    void poison(Run& run, std::uint32_t op, std::uint64_t step, const std::shared_ptr<Event>& by);
+    // What comes before postcondition `index` is done, or was skipped, in the internal step `step`.
+    void reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool skipped);
+    // An event for the end of `run`, or for one of its postconditions; `origin` explains if it is poisoned.
+    std::shared_ptr<Event> end_of(Run& run, PythonObjectHandle origin);
+    std::shared_ptr<Event> post_of(Run& run, std::uint32_t index, PythonObjectHandle origin);
+
+    // A failure of `op` in the internal step `step`; marks it, and stops the run where it asks for that. `failed`: the
+    // operation that it is told of, and that is marked too, where that is another.
+    void fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t code, ExceptionHandle exception,
+              std::uint32_t failed = UINT32_MAX);
+    // Whether poison from earlier runs, which have all ended, stays out of `run`. Decided for all lanes by the first
+    // that enters: failures of the run itself must not count.
+    bool starts_clean(Run& run);
+    // Nothing is in flight: what devices do from now on does not come of what has failed.
+    void trust_devices_locked();
+
+    // How `run` ended has reached somebody: its failures, or those before it that poisoned it. When all failures have
+    // been delivered, later submissions start clean.
+    void deliver(Run& run);
+    // The same, and the user was told: nobody need be told again of this run's failure, nor of that which poisoned it.
+    void retrieve(Run& run);
+    // The same, where nobody else can ask how it ended: what it raised is not kept. Tracebacks lead to the frames of
+    // whoever replayed, and these to the program, which keeps its last run.
+    void forget(Run& run);
+
+    // Something of `run` was skipped, for the first time.
+    void note_skipped(Run& run);
+    // The runs that are not done.
+    std::vector<std::shared_ptr<Run>> in_flight();
+
+    // Called by the last lane that leaves `run`.
+    void finish(Run& run);
+
+    bool idle() const {  // every submitted run is done
+        return completed.value.load(std::memory_order_acquire) == frontier.value.load(std::memory_order_acquire) &&
+               unqueued.load(std::memory_order_acquire) == 0;
+    }
+
+    const std::shared_ptr<Machine> machine;
+    const std::shared_ptr<const Schedule> schedule;
+    std::vector<std::unique_ptr<Lane>> lanes;
+    std::vector<std::uint32_t> homes;              // seats that serve them, each once
+    Timeline frontier;                             // runs submitted
+    Timeline completed;                            // runs done
+    Timeline started;                              // runs up to which all have started that had an event to wait for
+    std::vector<std::shared_ptr<Signal>> signals;  // of external operations, by number
+    std::vector<std::shared_ptr<Tail>> tails;      // of streams, by number
+    std::vector<Holding> holdings;                 // of reservations, by number
+    std::atomic<std::uint32_t> unqueued{0};        // serial runs that may not start yet
+    std::uint64_t step_offset;      // of its steps from those the user counts; changes only while nothing is in flight
+    std::atomic<bool> slow{false};  // a failure or an abort: lanes take the slow path
+    History history;                // which operations of which steps failed or were skipped; valid while `slow`
+    std::atomic<bool> active{false};  // in the machine's list of programs; guarded by its mutex for writing
+
+    std::mutex mutex;  // submission, stopping, failures, completion: never the replay loop's fast path
+
+private:
+    std::uint64_t steps_run_locked() const;
+    // Lets no step after the furthest begun begin, and none from step `at_least` of the run on.
+    bool stop_locked(Run& run, std::uint64_t at_least);
+    void go_slow_locked();
+    // `run` has something that later runs must not build on until it was told.
+    // Returns what is to end outside the lock.
+    std::array<std::shared_ptr<Run>, 2> taint_locked(Run& run);
+    // After a failure of `ops`: ends the run where it asks for that, or where nothing is left that it does not reach.
+    void limit_locked(Run& run, std::span<const std::uint32_t> ops, std::uint64_t step, bool stops);
+    // Ends a run before the steps of which nothing is left that is not poisoned.
+    void end_if_lost_locked(Run& run);
+    void enqueue_locked(const std::shared_ptr<Run>& run);
+    void queued(const std::shared_ptr<Run>& run);  // after that, without the lock
+    void attend_barriers(Run& run) const;          // those it was given, with the plan that it has
+    void start_locked();                           // publishes up to which run all have started
+    struct Told {                                  // what an end leaves to do without the lock
+        std::shared_ptr<Run> run;
+        std::shared_ptr<Plan> plan;  // its arrays may be the user's last reference
+        std::vector<std::pair<std::shared_ptr<Event>, std::vector<Event::Listener>>> events;
+    };
+    Told end_locked(std::shared_ptr<Run> run);
+    static void tell(Told& told);
+    bool finish_first();  // false: the first of the runs that are not done has not ended
+
+    const Runs runs_;
+    // Guarded by the mutex.
+    std::vector<std::shared_ptr<Run>> waiting_;  // serial runs that may not start yet
+    std::shared_ptr<Run> last_;                  // the run submitted last
+    std::shared_ptr<Plan> plan_;
+    std::int32_t last_priority_ = 0;  // of that run
+    bool fence_next_ = false;
+    bool superseded_ = false;                   // another has taken over, or it has not yet
+    std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order
+    std::deque<std::shared_ptr<Run>> tainted_;  // the last of those with failures, or with poisoned preconditions
+    PoisonReach reach_;
+    std::uint64_t failures_ = 0;
+    std::vector<std::uint64_t> undelivered_;  // runs with failures that nobody has been told of
+};
+
+}  // namespace ostinato

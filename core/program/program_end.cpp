@@ -1,0 +1,121 @@
+// How runs end, and who is told: core/DESIGN.md, "The end of a run".
+#include <utility>
+
+#include "lanes/machine.h"
+#include "program/program.h"
+
+namespace ostinato {
+
+void Program::reach_post(Run& run, std::uint32_t index, std::uint64_t step, bool skipped) {
+    std::shared_ptr<Event> event;
+    std::vector<Event::Listener> listeners;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        Post& post = run.outside->posts[index];
+        if (skipped)
+            post.skipped = step + 1;
+        if (step - run.first.load(std::memory_order_relaxed) + 1 != run.limit())
+            return;
+        post.told = true;
+        post.poisoned = skipped || run.exhausted;
+        event = std::move(post.event);
+        if (event)
+            listeners = event->settle(post.poisoned, run.only_poison());
+    }
+    if (event)
+        event->announce(std::move(listeners));
+}
+
+std::shared_ptr<Event> Program::end_of(Run& run, PythonObjectHandle origin) {
+    auto event = std::make_shared<Event>(std::move(origin));
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (run.end)
+        return run.end;
+    if (run.outside)
+        event->comes_after(run.outside->grants);
+    if (!run.done.load(std::memory_order_acquire))
+        return run.end = event;
+    (void)event->settle(run.bad(), run.only_poison());  // nobody listens yet
+    return event;
+}
+
+std::shared_ptr<Event> Program::post_of(Run& run, std::uint32_t index, PythonObjectHandle origin) {
+    auto event = std::make_shared<Event>(std::move(origin));
+    const std::lock_guard<std::mutex> lock(mutex);
+    Post& post = run.outside->posts[index];
+    if (post.event)
+        return post.event;
+    event->comes_after(run.outside->grants);
+    if (!post.told)
+        return post.event = event;
+    (void)event->settle(post.poisoned, run.only_poison());  // likewise
+    return event;
+}
+
+void Program::finish(Run& run) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        run.ended = true;
+    }
+    // Lanes pass through runs in order, but the last of two lanes may get here before the last of another two. Runs
+    // are told to be done in order all the same, by whoever finds them first in the queue.
+    while (finish_first()) {
+    }
+}
+
+bool Program::finish_first() {
+    Told told;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (pending_.empty() || !pending_.front()->ended)
+            return false;
+        told = end_locked(std::move(pending_.front()));
+        pending_.pop_front();
+    }
+    tell(told);
+    return true;
+}
+
+Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
+    Told told{std::move(its_run), {}, {}};
+    const std::shared_ptr<Run>& run = told.run;
+    const auto settle = [&](std::shared_ptr<Event>& event, bool poisoned) {
+        std::vector<Event::Listener> listeners = event->settle(poisoned, run->only_poison());
+        told.events.emplace_back(std::move(event), std::move(listeners));
+    };
+    told.plan = std::move(run->plan);
+    const std::uint64_t steps = run->limit(), end = run->first.load(std::memory_order_relaxed) + steps;
+    if (run->outside) {
+        for (const BarrierParam& param : run->outside->barriers)
+            param.barrier->leave(param.attendance);
+        for (Post& post : run->outside->posts) {
+            if (post.told)
+                continue;
+            post.told = true;
+            post.poisoned = run->cancelled || run->exhausted || (steps != 0 && post.skipped == end);
+            if (post.event)
+                settle(post.event, post.poisoned);
+        }
+    }
+    if (run->end)
+        settle(run->end, run->bad());
+    if (run->wants_callback)
+        machine->call_back(run);  // before it is done, and the machine can be closed; it waits for our mutex
+    run->done.store(true, std::memory_order_release);
+    if (run->index != 0)
+        publish(completed, run->index);
+    return told;
+}
+
+void Program::tell(Told& told) {
+    Run& run = *told.run;
+    run.finished.ring();
+    light_fence();  // against a caller that falls asleep: it looks at `done` after its heavy fence
+    Seat* const caller = run.caller.load(std::memory_order_acquire);
+    if (caller != nullptr && caller->asleep.load(std::memory_order_relaxed))
+        caller->doorbell.ring();
+    for (auto& [event, listeners] : told.events)
+        event->announce(std::move(listeners));
+}
+
+}  // namespace ostinato

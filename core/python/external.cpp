@@ -1,0 +1,83 @@
+#include "python/external.h"
+
+#include <utility>
+
+#include "lanes/server.h"
+#include "outside/blocking_pool.h"
+#include "program/program.h"
+#include "python/events.h"
+#include "python/plan.h"
+#include "python/thread.h"
+
+namespace ostinato {
+
+bool arrive_with(Place place, Barrier& barrier, std::uint64_t phase, std::uint64_t count, Attendance* attendance,
+                 const PythonObject* value, std::int32_t param, ExceptionHandle& raised) {
+    PythonThread& python = place.server.python;
+    PythonRun& run = *place.run.python;
+    python.acquire();
+    python.enter(run.context_of(place.lane.index));
+    PyObject* const given = param < 0 ? value->object.get() : run.values[static_cast<std::size_t>(param)].get();
+    return arrive_with_value(barrier, phase, count, attendance, given, raised) != Arrival::kExcess;
+}
+
+namespace {
+thread_local const Program* program_here = nullptr;
+}  // namespace
+
+const Program* program_of_this_thread() { return program_here; }
+
+ExternalOp::Outcome BlockingTaskOp::advance(Place place) const {
+    Signal& signal = place.signal;
+    if (signal.pending == nullptr) {
+        if (place.aborted())
+            return {Result::kSkipped};
+        {
+            const std::lock_guard<std::mutex> lock(signal.mutex);  // an abort reads it
+            signal.firm = true;
+        }
+        signal.pending = std::make_shared<Event>();
+        const Lane& lane = place.lane;
+        const PythonOp& op = place.run.plan->python->ops[index_];
+        // The lane stands still until the event: what is borrowed here stays.
+        auto job = [program = lane.program, &op, &signal, ended = signal.pending, run = place.run.shared_from_this(),
+                    phase = lane.phase[op.period_class],
+                    user_step = place.run.user_step(lane.step)](PythonThread& python) {
+            const FloatingPointMode own = FloatingPointMode::current();
+            run->floating_point.apply();
+            program_here = program;
+            python.acquire();
+            PyObject* const context = PyContext_Copy(run->python->context.get());
+            python.enter(context);
+            Py_XDECREF(context);
+            {
+                const EndingWaits ending(run->aborted);
+                const InTask here(python, run.get());
+                PyObject* const result = run->plan->python->call(op, phase, user_step);
+                if (result == nullptr)
+                    signal.failure = take_exception();
+                Py_XDECREF(result);
+            }
+            if (signal.failure && run->aborted.load(std::memory_order_acquire) && raised_cancelled(*signal.failure)) {
+                signal.failure.reset();  // nobody's: it ended as it was told to
+                signal.left = true;
+            }
+            python.enter(nullptr);
+            python.release();
+            program_here = nullptr;
+            own.apply();
+            ended->trigger();
+        };
+        lane.program->machine->blocking_pool().run(std::move(job));
+    }
+    if (!place.happened(signal.pending))
+        return {Result::kBlocked};
+    signal.pending.reset();
+    if (std::exchange(signal.left, false))
+        return {Result::kSkipped};
+    if (signal.failure)
+        return {.result = Result::kFailed, .exception = std::move(signal.failure)};
+    return {Result::kDone};
+}
+
+}  // namespace ostinato

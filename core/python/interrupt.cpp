@@ -1,0 +1,97 @@
+#include "python/interrupt.h"
+
+#include <Python.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "lanes/server.h"
+
+namespace ostinato {
+
+namespace {
+
+std::atomic<bool> in_place{false};
+std::atomic<bool> noted{false};
+std::atomic<bool> expected{false};  // a replay is ending since it was interrupted before
+
+bool main_thread() {
+    thread_local const bool is_main = syscall(SYS_gettid) == getpid();
+    return is_main;
+}
+
+PyObject* on_interrupt(PyObject*, PyObject*) {
+    const Server* const server = Server::current();
+    if (server == nullptr || noted.load(std::memory_order_relaxed) || expected.load(std::memory_order_relaxed)) {
+        noted.store(false, std::memory_order_relaxed);
+        if (server != nullptr && server->python.task() != nullptr)
+            PythonThread::interrupt_tasks(server->python.task());  // those of the same run on other threads
+        PyErr_SetNone(PyExc_KeyboardInterrupt);
+        return nullptr;
+    }
+    noted.store(true, std::memory_order_relaxed);
+    server->seat.attention.fetch_or(kLook, std::memory_order_relaxed);
+    Py_RETURN_NONE;
+}
+
+PyMethodDef handler_definition = {"interrupt", on_interrupt, METH_VARARGS,
+                                  "Note Ctrl-C inside a task; raise KeyboardInterrupt elsewhere."};
+
+// Replaces handler `from` of SIGINT by `to`, if it is in place; both borrowed. Errors are not worth telling.
+bool exchange(PyObject* module, PyObject* from, PyObject* to) {
+    PyObject* const current = PyObject_CallMethod(module, "getsignal", "i", SIGINT);
+    bool replaced = false;
+    if (current == from) {
+        PyObject* const old = PyObject_CallMethod(module, "signal", "iO", SIGINT, to);
+        replaced = old != nullptr;
+        Py_XDECREF(old);
+    }
+    Py_XDECREF(current);
+    PyErr_Clear();
+    return replaced;
+}
+
+bool exchange(bool ours) {
+    static PyObject* const handler = PyCFunction_New(&handler_definition, nullptr);
+    PyObject* const module = PyImport_ImportModule("_signal");
+    PyObject* const usual = module != nullptr ? PyObject_GetAttrString(module, "default_int_handler") : nullptr;
+    const bool replaced =
+        usual != nullptr && handler != nullptr && exchange(module, ours ? usual : handler, ours ? handler : usual);
+    Py_XDECREF(usual);
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return replaced;
+}
+
+int put_back(void*) {
+    exchange(false);
+    in_place.store(false, std::memory_order_relaxed);
+    return 0;
+}
+
+}  // namespace
+
+void defer_interrupts() {
+    if (in_place.load(std::memory_order_relaxed) || !main_thread())
+        return;
+    if (exchange(true))
+        in_place.store(true, std::memory_order_relaxed);
+}
+
+void restore_interrupts() {
+    if (in_place.load(std::memory_order_relaxed))
+        Py_AddPendingCall(put_back, nullptr);
+}
+
+bool take_interrupt() {
+    return noted.load(std::memory_order_relaxed) && main_thread() && noted.exchange(false, std::memory_order_relaxed);
+}
+
+void expect_interrupt(bool another) {
+    if (main_thread())
+        expected.store(another, std::memory_order_relaxed);
+}
+
+}  // namespace ostinato

@@ -1,0 +1,176 @@
+// The Python side of plans and runs, for the files that know Python's headers.
+#pragma once
+
+#include <Python.h>
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "program/run.h"
+#include "python/thread.h"
+
+namespace ostinato {
+
+// A strong reference, dropped with the lock held by whoever drops it.
+class PythonReference {
+public:
+    PythonReference() = default;
+    explicit PythonReference(PyObject* borrowed) : object_(Py_XNewRef(borrowed)) {}
+    PythonReference(PythonReference&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+    PythonReference& operator=(PythonReference&& other) noexcept {
+        std::swap(object_, other.object_);
+        return *this;
+    }
+    ~PythonReference() { Py_XDECREF(object_); }
+    PyObject* get() const { return object_; }
+
+private:
+    PyObject* object_ = nullptr;
+};
+
+// One operation with a Python body. `arguments` of PythonPlan holds, for each phase of its ring period, one free entry
+// (which the callee may use) and `n_arguments` entries, the last ones for the keywords.
+struct PythonOp {
+    PyObject* callable = nullptr;  // owned by PythonPlan::held
+    PyObject* keywords = nullptr;  // a tuple or null; likewise
+    std::uint32_t first = 0;       // entry of the first argument in the first phase
+    std::uint32_t n_arguments = 0;
+    std::uint32_t n_positional = 0;
+    std::uint32_t step_begin = 0, step_end = 0;  // in PythonPlan::step_positions
+    std::uint16_t period_class = 0;
+    std::uint16_t n_phases = 1;
+};
+
+class PythonPlan {
+public:
+    PythonPlan() = default;
+    PythonPlan(const PythonPlan& other)
+        : ops(other.ops), index(other.index), arguments(other.arguments), step_positions(other.step_positions),
+          patches(other.patches), patch_begin(other.patch_begin) {
+        for (PyObject* argument : arguments)
+            Py_XINCREF(argument);
+        for (const PythonReference& reference : other.held)
+            held.emplace_back(reference.get());
+    }
+    PythonPlan& operator=(const PythonPlan&) = delete;
+    ~PythonPlan() {
+        for (PyObject* argument : arguments)
+            Py_XDECREF(argument);
+    }
+    struct Patch {
+        std::uint32_t op, position, value;
+    };
+    std::vector<PythonOp> ops;
+    std::vector<std::uint32_t> index;  // by slot: which of `ops`
+    std::vector<PyObject*> arguments;  // owned
+    std::vector<std::uint32_t> step_positions;
+    std::vector<Patch> patches;              // sorted by lane
+    std::vector<std::uint32_t> patch_begin;  // by lane
+    std::vector<PythonReference> held;
+
+    // Calls `op` with the arguments of a phase. A new reference, or null: the error is set.
+    PyObject* call(const PythonOp& op, std::uint32_t phase, std::uint64_t user_step) {
+        PyObject** const own = &arguments[op.first + phase * (op.n_arguments + 1)];
+        if (op.step_begin != op.step_end) [[unlikely]] {
+            PyObject* const number = PyLong_FromUnsignedLongLong(user_step);
+            if (number == nullptr)
+                return nullptr;
+            for (std::uint32_t i = op.step_begin; i < op.step_end; ++i)
+                Py_XSETREF(own[step_positions[i]], Py_NewRef(number));
+            Py_DECREF(number);
+        }
+        StaysInCall here;
+        PyObject* const result =
+            PyObject_Vectorcall(op.callable, own, op.n_positional | PY_VECTORCALL_ARGUMENTS_OFFSET, op.keywords);
+        here.returned();
+        return result;
+    }
+
+    // Puts `value` (borrowed) at `position` of every phase. Whether it differs from what was there.
+    bool set(const PythonOp& op, std::uint32_t position, PyObject* value) {
+        bool changed = false;
+        for (std::uint32_t phase = 0; phase < op.n_phases; ++phase) {
+            PyObject*& entry = arguments[op.first + phase * (op.n_arguments + 1) + position];
+            PyObject* const old = entry;
+            entry = Py_XNewRef(value);
+            changed = changed || !same(old, value);
+            Py_XDECREF(old);
+        }
+        return changed;
+    }
+
+    // Whether nothing that is done with the one would differ with the other, as far as is known: of an object that may
+    // have changed in place nothing is.
+    static bool same(PyObject* a, PyObject* b) {
+        if (a == nullptr || b == nullptr)
+            return a == b;
+        if (a == b)
+            return is_constant(a);
+        if (PyFloat_CheckExact(a) && PyFloat_CheckExact(b))
+            return std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(a)) ==
+                   std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(b));
+        return PyLong_CheckExact(a) && PyLong_CheckExact(b) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+    }
+
+    static bool is_constant(PyObject* value) {
+        if (value == Py_None || PyFloat_Check(value) || PyLong_Check(value) || PyComplex_Check(value) ||
+            PyUnicode_Check(value) || PyBytes_Check(value))
+            return true;
+        for (const PyTypeObject* type = Py_TYPE(value); type != nullptr; type = type->tp_base) {
+            const std::string_view name = type->tp_name;
+            if (name == "numpy.generic")  // NumPy's scalars,
+                return true;
+            if (name == "numpy.void")  // but for those with fields, which are views
+                return false;
+        }
+        return false;
+    }
+};
+
+class PythonRun {
+public:
+    PythonReference context;                     // the submitter's; shared by a single Python lane
+    std::vector<PythonReference> lane_contexts;  // by lane, where there are several
+    std::vector<PythonReference> values;         // parameter objects
+    PythonReference callback;                    // called with no arguments when the run is done
+    PyObject* context_of(std::uint32_t lane) const {
+        return lane_contexts.empty() ? context.get() : lane_contexts[lane].get();
+    }
+};
+
+class RaisedException {
+public:
+    PythonReference exception;
+};
+
+// The exception that was just raised, taken from the thread.
+ExceptionHandle take_exception();
+
+// Whether it is the CancelledError that waits of tasks end with. The lock is held, as below.
+bool raised_cancelled(const RaisedException& raised);
+
+// Calls a function without arguments on a thread of ours; what it raises goes to sys.unraisablehook.
+void call_or_tell(PyObject* function);
+
+class PythonObject {
+public:
+    PythonReference object;
+};
+
+// Holds the lock for a scope, on any thread. `usable` is false when the interpreter is ending: leave objects alone.
+class LockPython {
+public:
+    LockPython();
+    ~LockPython();
+    LockPython(const LockPython&) = delete;
+    LockPython& operator=(const LockPython&) = delete;
+    const bool usable;
+
+private:
+    PyGILState_STATE state_{};
+};
+
+}  // namespace ostinato

@@ -1,0 +1,144 @@
+#include "python/thread.h"
+
+#include <Python.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "python/interrupt.h"
+
+namespace ostinato {
+
+namespace {
+
+std::atomic<bool> ending{false};
+thread_local bool ends = false;  // this thread ends the interpreter
+
+thread_local const std::atomic<bool>* waits_are_over = nullptr;
+
+std::vector<PythonThread*> in_tasks;  // those that have ever been; guarded by the lock of Python
+
+void raise_cancelled() {
+    PyObject* const module = PyImport_ImportModule("concurrent.futures");
+    PyObject* const error = module != nullptr ? PyObject_GetAttrString(module, "CancelledError") : nullptr;
+    if (error != nullptr)
+        PyErr_SetString(error, "the run or the call that this task is part of was cancelled");
+    Py_XDECREF(error);
+    Py_XDECREF(module);
+}
+
+}  // namespace
+
+EndingWaits::EndingWaits(const std::atomic<bool>& over) : before_(std::exchange(waits_are_over, &over)) {}
+EndingWaits::~EndingWaits() { waits_are_over = before_; }
+bool EndingWaits::possible() { return waits_are_over != nullptr; }
+bool EndingWaits::due() { return possible() && waits_are_over->load(std::memory_order_relaxed); }
+
+void StaysInCall::stay() {
+    for (;;)
+        pause();
+}
+
+void keep_out_of_python() {
+    ends = true;
+    ending.store(true, std::memory_order_release);
+}
+
+PythonThread::~PythonThread() {
+    if (!attached_)
+        return;
+    acquire();
+    enter(nullptr);
+    if (listed_)
+        std::erase(in_tasks, this);
+    if (!caller_)
+        PyGILState_Release(static_cast<PyGILState_STATE>(ensured_));
+}
+
+void PythonThread::acquire() {
+    if (holds_)
+        return;
+    while (ending.load(std::memory_order_acquire) && !ends) [[unlikely]]
+        pause();
+    if (state_ != nullptr) {
+        PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
+        state_ = nullptr;
+    } else {
+        ensured_ = static_cast<int>(PyGILState_Ensure());  // makes this thread's state; kept until the thread ends
+        attached_ = true;
+    }
+    holds_ = true;
+}
+
+void PythonThread::drop() {
+    enter(nullptr);
+    state_ = PyEval_SaveThread();
+    holds_ = false;
+}
+
+void PythonThread::change_context(void* context) {
+    // Neither call fails: we enter contexts of our own, once, and leave them on the thread that entered them.
+    if (context_ != nullptr) {
+        PyContext_Exit(static_cast<PyObject*>(context_));
+        Py_DECREF(static_cast<PyObject*>(context_));
+        context_ = nullptr;
+    }
+    if (context == nullptr)
+        return;
+    if (PyContext_Enter(static_cast<PyObject*>(context)) == 0)
+        context_ = Py_NewRef(static_cast<PyObject*>(context));
+    else
+        PyErr_Clear();
+}
+
+bool PythonThread::check() {
+    if (!caller_) {
+        drop();
+        acquire();
+        return true;
+    }
+    acquire();
+    enter(nullptr);
+    if (PyErr_CheckSignals() != 0)
+        return false;
+    if (EndingWaits::due()) {
+        raise_cancelled();
+        return false;
+    }
+    if (take_interrupt()) {
+        PyErr_SetNone(PyExc_KeyboardInterrupt);
+        return false;
+    }
+    return true;
+}
+
+void PythonThread::list() {
+    thread_ = PyThread_get_thread_ident();
+    in_tasks.push_back(this);
+    listed_ = true;
+}
+
+void PythonThread::interrupt_tasks(const void* whole) {
+    const unsigned long here = PyThread_get_thread_ident();
+    for (PythonThread* const thread : in_tasks) {
+        if (thread->task_ != whole || thread->thread_ == here)
+            continue;
+        PyThreadState_SetAsyncExc(thread->thread_, PyExc_KeyboardInterrupt);
+        thread->interrupted_ = true;
+    }
+}
+
+void PythonThread::forget_interrupt() {
+    PyThreadState_SetAsyncExc(thread_, nullptr);  // where the task ended before it was raised
+    interrupted_ = false;
+}
+
+void PythonThread::forget_others() {
+    const unsigned long here = PyThread_get_thread_ident();
+    std::erase_if(in_tasks, [here](const PythonThread* thread) { return thread->thread_ != here; });
+}
+
+}  // namespace ostinato

@@ -1,0 +1,236 @@
+// Reads the operands of a graph's ops out of their Python objects.
+#include <nanobind/nanobind.h>
+
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "dependences/regions.h"
+
+namespace nb = nanobind;
+
+void bind_regions(nb::module_& m);
+
+namespace ostinato::passes {
+
+namespace {
+
+// Numbers for Python objects by identity. Open addressing, since this is asked for every operand of every op.
+class Identities {
+public:
+    // The place for an object's number; -1 in it if the object is new.
+    int32_t& operator[](const void* object) {
+        if (2 * count_ >= slots_.size())
+            grow();
+        Slot& slot = slots_[place(object)];
+        if (slot.object == nullptr) {
+            slot.object = object;
+            ++count_;
+        }
+        return slot.number;
+    }
+
+    int32_t find(const void* object) const { return slots_.empty() ? -1 : slots_[place(object)].number; }
+
+private:
+    struct Slot {
+        const void* object = nullptr;
+        int32_t number = -1;
+    };
+
+    std::size_t place(const void* object) const {
+        const std::size_t mask = slots_.size() - 1;
+        std::size_t i = (reinterpret_cast<uintptr_t>(object) * 0x9e3779b97f4a7c15u) >> 20 & mask;
+        while (slots_[i].object != nullptr && slots_[i].object != object)
+            i = (i + 1) & mask;
+        return i;
+    }
+
+    void grow() {
+        std::vector<Slot> old(slots_.empty() ? 64 : 2 * slots_.size());
+        old.swap(slots_);
+        for (const Slot& slot : old)
+            if (slot.object != nullptr)
+                slots_[place(slot.object)] = slot;
+    }
+
+    std::vector<Slot> slots_;
+    std::size_t count_ = 0;
+};
+
+Layout read_layout(nb::handle array, Layouts& layouts) {
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_STRIDES) != 0)
+        throw nb::python_error();
+    static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+    const auto n = static_cast<std::size_t>(buffer.ndim);
+    Layout out = layouts.add(reinterpret_cast<uintptr_t>(buffer.buf), buffer.itemsize,
+                             {reinterpret_cast<const int64_t*>(buffer.shape), n},
+                             {reinterpret_cast<const int64_t*>(buffer.strides), n});
+    PyBuffer_Release(&buffer);
+    return out;
+}
+
+class Reader {
+public:
+    Reader(nb::handle ndarray, nb::handle tasks) : ndarray_(ndarray), tasks_(tasks) {}
+
+    Operands read(nb::handle ops) {
+        for (nb::handle op : ops) {
+            bool any = false;
+            for (nb::handle operand : nb::object(op.attr(operands_name_))) {
+                add(operand);
+                any = true;
+            }
+            // Tasks without an operand keep program order among themselves: they share a token of their own.
+            if (!any && nb::isinstance(nb::object(op.attr(body_)), tasks_))
+                out_.accesses.push_back({out_.ops, token(this), 3, Operands::Kind::kToken});
+            ++out_.ops;
+        }
+        return std::move(out_);
+    }
+
+    Operands read_views(nb::handle arrays) {
+        for (nb::handle array : arrays)
+            view(array);
+        return std::move(out_);
+    }
+
+private:
+    void add(nb::handle operand) {
+        int32_t& number = operands_[operand.ptr()];
+        if (number < 0) {
+            number = static_cast<int32_t>(looked_at_.size());
+            looked_at_.push_back(look_at(operand));
+        }
+        out_.accesses.push_back(looked_at_[static_cast<std::size_t>(number)]);
+        out_.accesses.back().op = out_.ops;
+    }
+
+    Operands::Access look_at(nb::handle operand) {
+        const auto mode = nb::cast<uint8_t>(operand.attr(mode_));
+        if (nb::object array = operand.attr(array_); !array.is_none())
+            return {0, view(array), mode, Operands::Kind::kArray};
+        if (nb::object ring = operand.attr(ring_); !ring.is_none())
+            return {0, element(ring), mode, Operands::Kind::kElement};
+        nb::object value = operand.attr(value_);
+        return {0, token(value.ptr()), mode, Operands::Kind::kToken};
+    }
+
+    int32_t token(const void* identity) {
+        int32_t& number = tokens_[identity];
+        if (number < 0)
+            number = out_.tokens++;
+        return number;
+    }
+
+    int32_t view(nb::handle array) {
+        out_.views.push_back({read_layout(array, out_.layouts), root(nb::borrow(array))});
+        return static_cast<int32_t>(out_.views.size()) - 1;
+    }
+
+    int32_t root(nb::object array) {
+        if (const int32_t known = roots_.find(array.ptr()); known >= 0)
+            return known;
+        nb::object base = array.attr(base_);
+        if (nb::isinstance(base, ndarray_))
+            return root(std::move(base));
+        out_.roots.push_back(read_layout(array, out_.layouts));
+        return roots_[array.ptr()] = static_cast<int32_t>(out_.roots.size()) - 1;
+    }
+
+    int32_t element(nb::handle element) {
+        Operands::Element e{ring(nb::object(element.attr("ring"))), nb::cast<int32_t>(element.attr("offset")), {}};
+        for (nb::handle v : nb::object(element.attr("views")))
+            e.views.push_back(view(v));
+        out_.elements.push_back(std::move(e));
+        return static_cast<int32_t>(out_.elements.size()) - 1;
+    }
+
+    int32_t ring(nb::handle ring) {
+        int32_t& number = rings_[ring.ptr()];
+        if (number >= 0)
+            return number;
+        Operands::Ring r{{}, nb::cast<bool>(ring.attr("disjoint"))};
+        for (nb::handle a : nb::object(ring.attr("arrays")))
+            r.arrays.push_back(view(a));
+        out_.rings.push_back(std::move(r));
+        return number = static_cast<int32_t>(out_.rings.size()) - 1;
+    }
+
+    nb::handle ndarray_, tasks_;
+    nb::str mode_ = nb::str("mode"), array_ = nb::str("array"), ring_ = nb::str("ring"), value_ = nb::str("value"),
+            base_ = nb::str("base"), operands_name_ = nb::str("operands"), body_ = nb::str("body");
+    Operands out_;
+    // The graph keeps all these objects alive meanwhile, so an address is an identity.
+    Identities operands_, tokens_, roots_, rings_;
+    std::vector<Operands::Access> looked_at_;
+};
+
+nb::dict accesses(nb::handle ops, nb::handle ndarray, nb::handle tasks) {
+    const Operands operands = Reader(ndarray, tasks).read(ops);
+    Regions r = regions(operands);
+    nb::dict out;
+    out["op"] = give(std::move(r.op));
+    out["mode"] = give(std::move(r.mode));
+    out["group"] = give(std::move(r.group));
+    out["period"] = give(std::move(r.period));
+    out["phase"] = give(std::move(r.phase));
+    out["shadow"] = give(std::move(r.shadow));
+    out["box"] = give(std::move(r.box));
+    out["lo"] = give_rows(std::move(r.lo), static_cast<std::size_t>(r.dims));
+    out["hi"] = give_rows(std::move(r.hi), static_cast<std::size_t>(r.dims));
+    out["groups"] = r.groups;
+    return out;
+}
+
+nb::dict boxes_of(nb::handle arrays, nb::handle ndarray) {
+    const Operands operands = Reader(ndarray, ndarray).read_views(arrays);
+    Boxes b = boxes(operands);
+    const auto dims = static_cast<std::size_t>(b.dims);
+    nb::dict out;
+    out["allocation"] = give(std::move(b.allocation));
+    out["lo"] = give_rows(std::move(b.lo), dims);
+    out["hi"] = give_rows(std::move(b.hi), dims);
+    out["low"] = give(std::move(b.low));
+    out["stride"] = give_rows(std::move(b.stride), dims);
+    return out;
+}
+
+// Bytes of all the arrays that each op accesses; those of a ring take turns.
+Out<int64_t> touched_bytes(nb::handle ops) {
+    Identities known;
+    std::vector<int64_t> bytes, out;
+    const nb::str operands("operands"), array("array"), ring("ring"), views("views"), nbytes("nbytes");
+    const auto bytes_of = [&](nb::handle operand) -> int64_t {
+        if (nb::object alone = operand.attr(array); !alone.is_none())
+            return nb::cast<int64_t>(alone.attr(nbytes));
+        nb::object element = operand.attr(ring);
+        return element.is_none() ? 0 : nb::cast<int64_t>(nb::object(element.attr(views))[0].attr(nbytes));
+    };
+    for (nb::handle op : ops) {
+        int64_t sum = 0;
+        for (nb::handle operand : nb::object(op.attr(operands))) {
+            int32_t& number = known[operand.ptr()];
+            if (number < 0) {
+                number = static_cast<int32_t>(bytes.size());
+                bytes.push_back(bytes_of(operand));
+            }
+            sum += bytes[static_cast<std::size_t>(number)];
+        }
+        out.push_back(sum);
+    }
+    return give(std::move(out));
+}
+
+}  // namespace
+
+}  // namespace ostinato::passes
+
+void bind_regions(nb::module_& m) {
+    m.def("accesses", &ostinato::passes::accesses, nb::arg("ops"), nb::arg("ndarray"), nb::arg("tasks"),
+          "What every op accesses, as a dict of flat arrays.");
+    m.def("boxes", &ostinato::passes::boxes_of, nb::arg("arrays"), nb::arg("ndarray"),
+          "Where each array is in its allocation, as a dict of flat arrays.");
+    m.def("touched_bytes", &ostinato::passes::touched_bytes, nb::arg("ops"),
+          "How many bytes the arrays of every op have.");
+}

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dependences/edges.h"
+
+namespace ostinato::passes {
+
+// Which operations depend on each of some sources along the edges, and how many steps back at least: for source i, of
+// op[k] by lag[k], for k from start[i] to start[i + 1].
+struct Lags {
+    std::vector<int64_t> start;
+    std::vector<int32_t> op, lag;
+};
+
+Lags lags(int32_t ops, EdgeSpan edges, std::span<const int32_t> sources);
+
+}  // namespace ostinato::passes

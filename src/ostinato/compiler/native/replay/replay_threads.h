@@ -1,0 +1,68 @@
+// The threads of a simulated machine: what each does, who is idle, who waits for the GIL, and the lanes to be taken up.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "at.h"
+#include "replay/replay_parts.h"
+#include "schedule/bit_tree.h"
+
+namespace ostinato::passes {
+
+enum class State : uint8_t { kIdle, kWaking, kBusy };
+
+struct Thread {
+    int32_t own_begin = 0, own_end = 0, next = 0;  // lanes at home here, and where the round among them goes on
+    int32_t lane = -1;                             // in hand
+    State state = State::kBusy;
+    double since = 0.0;                // it is idle
+    double took_up = 0.0;              // when it did the lane in hand
+    double free_from = 0.0;            // when it can do the next one
+    double free_at = 0.0;              // when its last op ended
+    int64_t last = kNoOp;              // that op
+    int32_t earlier = -1, later = -1;  // among those of its node that are idle, in the order in which they got so
+    int32_t behind = -1;               // who gets the GIL next
+    double busy = 0.0;
+    bool several() const { return own_end - own_begin > 1; }
+    bool alone() const { return own_end - own_begin == 1; }
+};
+
+class Threads {
+public:
+    struct Node {
+        int32_t idle = -1;              // the thread that got idle last
+        int32_t listed = 0;             // lanes that are ready and that nobody holds
+        bool held = false;              // the GIL
+        int32_t first = -1, last = -1;  // threads that wait for it
+    };
+
+    explicit Threads(const Replayed& in);
+
+    Thread& operator[](int32_t t) { return threads_[at(t)]; }
+    std::vector<Thread>& all() { return threads_; }
+    Node& node(int32_t t) { return nodes_[at(t / in_.threads_a_node)]; }
+    std::size_t nodes() const { return nodes_.size(); }
+
+    // A lane that nobody holds is ready.
+    void list(int32_t l);
+    // Takes one off the list for a thread: its own, in turn, else one that it may take from another; -1: there is none.
+    int32_t take(int32_t t);
+    bool own_ready(const Thread& thread) const { return ready_.next(at(thread.own_begin), at(thread.own_end)) >= 0; }
+    // The thread is idle, or is so no more.
+    void rest(int32_t t, double now);
+    void rouse(int32_t t);
+    // Whether the thread has its node's GIL now; else it will be the next one some time.
+    bool get_gil(int32_t t);
+    // The thread lets go of it: who has it now; -1: nobody.
+    int32_t next_for_gil(int32_t t);
+
+private:
+    const Replayed& in_;
+    std::vector<Thread> threads_;
+    std::vector<Node> nodes_;
+    std::vector<int32_t> lane_from_;  // by node, and at the end: its first lane
+    BitTree ready_, shared_;  // lanes that are listed; and of these, those that any thread of the node may serve
+};
+
+}  // namespace ostinato::passes
