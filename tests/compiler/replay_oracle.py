@@ -1,4 +1,4 @@
-"""The rules of src/ostinato/compiler/native/replay/replay_model.cpp once more, as plainly as possible: for small schedules, in no hurry."""
+"""The rules of compiler/native/replay/replay_model.cpp once more, as plainly as possible: for small schedules."""
 
 from __future__ import annotations
 

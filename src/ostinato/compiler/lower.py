@@ -53,7 +53,7 @@ class Substitution(Protocol):
 Outside: TypeAlias = list[tuple[int, str, tuple[Any, ...]]]
 """What ops do outside of the program: op, kind and what goes with it, as the core wants it said."""
 
-NOTHING, NATIVE, PYTHON, UNTIL, EXTERNAL, PRECONDITION, POSTCONDITION, DEVICE = range(8)  # as in core/program/schedule.h
+NOTHING, NATIVE, PYTHON, UNTIL, EXTERNAL, PRECONDITION, POSTCONDITION, DEVICE = range(8)  # core/program/schedule.h
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """A small process that runs one command at a time and lets nothing of it remain.
 
-The reaper (`src/ostinato/tune/native/`) is the parent of the command and, as a child subreaper, of every process that the command
+The reaper (`tune/native/`) is the parent of the command and, as a child subreaper, of every process that the command
 leaves behind. What it promises:
 
 * `Exited` is said only when the command and all its descendants are gone: whatever they held is free.
