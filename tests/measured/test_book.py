@@ -1,4 +1,4 @@
-"""What the store keeps of a case comes back, and by exactly what it depends on."""
+"""What the store keeps of a signature comes back, and by exactly what it depends on."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from leases import in_child
 from measured.faking import Fake, tune
 from measured.tasks import graph_of
 from ostinato.tune.graphs import cost_store
-from ostinato.tune.graphs.cost_store import Book, Found, Lookup, recorded, remembered
-from ostinato.tune.graphs.record import Shelf, shelf_of
-from ostinato.tune.graphs.signature import Case, cases_of
+from ostinato.tune.graphs.cost_store import CostStore, Found, Lookup, make_record, report_of
+from ostinato.tune.graphs.record import Snapshot, snapshot_of
+from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.store.exchange import export, load
 from ostinato.tune.store.store import Store, StoreError
@@ -29,13 +29,13 @@ NOBODY = 65534
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (190.0, 200.0, 210.0), "blocked(block=8)": "wrong_result"}
 
 
-def case_of(graph: ost.Graph | None = None) -> Case:
-    return cases_of((graph or graph_of()).ops)[0]
+def signature_of(graph: ost.Graph | None = None) -> Signature:
+    return signatures_of((graph or graph_of()).ops)[0]
 
 
-def known(path: Path, case: Case | None = None) -> Found:
-    case = case or case_of()
-    return Lookup(path).known(case.key, case.declared)
+def known(path: Path, signature: Signature | None = None) -> Found:
+    signature = signature or signature_of()
+    return Lookup(path).known(signature.key, signature.declared)
 
 
 def test_a_record_comes_back(path: Path) -> None:
@@ -46,8 +46,8 @@ def test_a_record_comes_back(path: Path) -> None:
     assert record.complete
     assert record.samples(1) == (190.0, 200.0, 210.0)
     assert record.samples(3) == ()
-    case = case_of()
-    again = remembered(case, record, cpu_device("cpu:0"))
+    signature = signature_of()
+    again = report_of(signature, record, cpu_device("cpu:0"))
     assert [result.cached for result in again.results] == [True] * 4
     for before, after in zip(found.results, again.results, strict=True):
         assert (before.status, before.time_ns, before.interval_ns) == (after.status, after.time_ns, after.interval_ns)
@@ -61,10 +61,10 @@ def test_a_record_comes_back(path: Path) -> None:
 
 
 def test_ties_with_the_default_are_won_by_the_default() -> None:
-    case = case_of()
-    report = Fake({"relax": (200.0,), "at_once": (200.0,)})(case, rtol=0.0, budget=None)
+    signature = signature_of()
+    report = Fake({"relax": (200.0,), "at_once": (200.0,)})(signature, rtol=0.0, budget=None)
     report.best = report.results[1]
-    record = recorded(case, report, 0.0)
+    record = make_record(signature, report, 0.0)
     assert record is not None
     assert record.winner == 0
     assert record.ties == (0, 1)
@@ -97,15 +97,15 @@ def test_where_time_ran_out_compile_has_what_there_is_and_tune_measures_again(pa
 
 def test_nothing_is_known_where_there_is_no_file(path: Path) -> None:
     assert known(path) == Found()
-    assert shelf_of(path) is None
+    assert snapshot_of(path) is None
     assert not path.exists()
 
 
 def test_the_file_is_read_once_as_long_as_it_stays_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
     reads: list[str] = []
-    read = Shelf._read
-    monkeypatch.setattr(Shelf, "_read", lambda self, operation: reads.append(operation) or read(self, operation))
+    read = Snapshot._read
+    monkeypatch.setattr(Snapshot, "_read", lambda self, operation: reads.append(operation) or read(self, operation))
     for _ in range(3):
         assert known(path).record
     assert len(reads) == 3  # it is so new that it might change once more without its times telling
@@ -114,11 +114,11 @@ def test_the_file_is_read_once_as_long_as_it_stays_the_same(path: Path, monkeypa
         assert known(path).record
     assert len(reads) == 4
     with Store(path) as store:  # it is not closed: what is written is in the log first
-        other = Book(path, print)
+        other = CostStore(path, print)
         other._store = store
         record = known(path).record
         assert record is not None
-        other.add(case_of(), record)
+        other.add(signature_of(), record)
         os.utime(f"{path}-wal", (1e9, 1e9))
         for _ in range(3):
             assert len(known(path).records) == 2
@@ -126,14 +126,14 @@ def test_the_file_is_read_once_as_long_as_it_stays_the_same(path: Path, monkeypa
 
 
 def test_one_lookup_reads_once_until_it_is_told(path: Path) -> None:
-    lookup, case = Lookup(path), case_of()
-    assert not lookup.known(case.key, case.declared).records
+    lookup, signature = Lookup(path), signature_of()
+    assert not lookup.known(signature.key, signature.declared).records
     tune(graph_of(), Fake(TIMES), path)
-    assert lookup.known(case.key, case.declared).records  # there was no file
+    assert lookup.known(signature.key, signature.declared).records  # there was no file
     tune(graph_of(2.0), Fake(TIMES), path)
-    assert len(lookup.known(case.key, case.declared).records) == 1
+    assert len(lookup.known(signature.key, signature.declared).records) == 1
     lookup.refresh()
-    assert len(lookup.known(case.key, case.declared).records) == 2
+    assert len(lookup.known(signature.key, signature.declared).records) == 2
 
 
 def test_other_code_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_a_store_of_another_machine_that_was_brought_here_is_refused(path: Path,
 
 def test_other_shapes_are_another_case(path: Path) -> None:
     tune(graph_of(size=8), Fake(TIMES), path)
-    assert known(path, case=case_of(graph_of(size=9))) == Found()
+    assert known(path, signature=signature_of(graph_of(size=9))) == Found()
 
 
 def test_a_store_of_searches_only_says_nothing(path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_store_in_a_directory_that_cannot_be_written_is_read(path: Path) -> No
         tune(graph_of(), Fake(TIMES), directory / "tune.db")
         (directory / "tune.db").chmod(0o444)
         directory.chmod(0o555)
-        found = in_child(lambda: len(Shelf(directory / "tune.db").of(case_of().key)), user=NOBODY)
+        found = in_child(lambda: len(Snapshot(directory / "tune.db").of(signature_of().key)), user=NOBODY)
         assert sorted(directory.iterdir()) == [directory / "tune.db"]
         directory.chmod(0o755)
     assert found == 1
@@ -246,7 +246,7 @@ def test_a_store_that_may_not_be_read_is_named(path: Path) -> None:
     with public_directory() as directory:
         tune(graph_of(), Fake(TIMES), directory / "tune.db")
         (directory / "tune.db").chmod(0o000)
-        found = in_child(lambda: len(Shelf(directory / "tune.db").of(case_of().key)), user=NOBODY)
+        found = in_child(lambda: len(Snapshot(directory / "tune.db").of(signature_of().key)), user=NOBODY)
     assert found[0] == "StoreError"
     assert str(directory) in found[1]
 

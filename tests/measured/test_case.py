@@ -1,4 +1,4 @@
-"""Which ops are one case, what it is called, and under which circumstances its variants are compared."""
+"""Which ops are one signature, what it is called, and under which call contexts its variants are compared."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pytest
 import ostinato as ost
 from measured.tasks import add, relax
 from ostinato.compiler.flatten import flatten
-from ostinato.tune.graphs.call_context import Checked, Circumstance, Circumstances, representatives
-from ostinato.tune.graphs.signature import Case, cases_of, grouped, kind_of
+from ostinato.tune.graphs.call_context import CallContext, CallContexts, Checked, representatives
+from ostinato.tune.graphs.signature import Signature, group, kind_of, signatures_of
 
 
-def cases(graph: ost.Graph, kinds: tuple[str, ...] = ("cpu",)) -> list[Case]:
-    return cases_of(flatten(graph).ops, kinds)
+def signatures(graph: ost.Graph, kinds: tuple[str, ...] = ("cpu",)) -> list[Signature]:
+    return signatures_of(flatten(graph).ops, kinds)
 
 
 def labels(graph: ost.Graph) -> list[str]:
-    return [case.label for case in cases(graph)]
+    return [signature.label for signature in signatures(graph)]
 
 
 def test_ops_alike_are_one_case() -> None:
@@ -31,21 +31,21 @@ def test_ops_alike_are_one_case() -> None:
     graph.task(relax, b, a, 0.5)
     graph.task(relax, a[::-1], b, 0.5, on="cpu:0", name="other")
     graph.task(relax, *ost.ring(a, b), on="cpu")
-    (case,) = cases(graph)
-    assert (case.label, case.op, case.kind) == ("relax", graph.ops[0], "cpu")
-    assert case.key == {
+    (signature,) = signatures(graph)
+    assert (signature.label, signature.op, signature.kind) == ("relax", graph.ops[0], "cpu")
+    assert signature.key == {
         "task": "measured.tasks:relax",
         "arrays": [["float64", [8], "r"], ["float64", [8], "w"]],
         "kind": "cpu",
     }
-    assert json.loads(json.dumps(case.key)) == case.key
-    assert [variant.label for variant in case.variants] == [
+    assert json.loads(json.dumps(signature.key)) == signature.key
+    assert [variant.label for variant in signature.variants] == [
         "relax",
         "at_once",
         "blocked(block=16)",
         "blocked(block=8)",
     ]
-    assert case.variants == case.declared
+    assert signature.variants == signature.declared
 
 
 def test_shapes_dtypes_and_accesses_tell_cases_apart() -> None:
@@ -61,7 +61,7 @@ def test_shapes_dtypes_and_accesses_tell_cases_apart() -> None:
     graph = ost.Graph()
     for access in ((ost.Read,), (ost.ReadWrite,)):
         graph.task(len, a, access=access)
-    first, second = cases(graph)
+    first, second = signatures(graph)
     assert first.key != second.key
     assert first.label != second.label
 
@@ -83,12 +83,12 @@ def test_copies_and_fills_are_cases_without_variants() -> None:
     graph.copy(a, b, scatter=index)
     graph.fill(a, 1.0)
     graph.fill(b, 2.0)
-    found = cases(graph)
-    assert [case.op.index for case in found] == [0, 2, 3, 4, 5]
-    assert [case.key["task"] for case in found] == ["copy", "copy +", "copy indices", "copy scatter", "fill"]
-    assert not any(case.variants for case in found)
+    found = signatures(graph)
+    assert [signature.op.index for signature in found] == [0, 2, 3, 4, 5]
+    assert [signature.key["task"] for signature in found] == ["copy", "copy +", "copy indices", "copy scatter", "fill"]
+    assert not any(signature.variants for signature in found)
     assert found[-1].label == "fill"
-    assert len({case.label for case in found}) == 5
+    assert len({signature.label for signature in found}) == 5
 
 
 def test_what_computes_nothing_is_no_case() -> None:
@@ -99,7 +99,7 @@ def test_what_computes_nothing_is_no_case() -> None:
     graph.arrive(ost.Barrier(1), after=op)
     graph.postcondition("done", after=op)
     assert labels(graph) == ["fill"]
-    assert grouped(graph.ops, "cpu").numbers == [-1, 0, -1, -1, -1]
+    assert group(graph.ops, "cpu").numbers == [-1, 0, -1, -1, -1]
 
 
 def test_ops_of_nested_graphs_are_cases() -> None:
@@ -109,8 +109,8 @@ def test_ops_of_nested_graphs_are_cases() -> None:
     graph.subgraph(inner, {"omega": 0.25})
     graph.subgraph(inner)
     graph.task(relax, a[:4], b[:4])
-    found = cases(graph)
-    assert [case.label for case in found] == ["relax[8 float64, 8 float64]", "relax[4 float64, 4 float64]"]
+    found = signatures(graph)
+    assert [signature.label for signature in found] == ["relax[8 float64, 8 float64]", "relax[4 float64, 4 float64]"]
     assert [op.body.args[2] for op in found[0].checked] == [0.25, 0.5]
 
 
@@ -120,11 +120,11 @@ def test_ops_bound_elsewhere_are_not_of_this_kind() -> None:
     graph.task(relax, a, b)
     graph.task(relax, b, a, on="cpu:1")
     assert [kind_of(op.on) for op in graph.ops] == ["cuda", None, "cpu"]
-    (case,) = cases(graph)
-    assert case.op is graph.ops[1]
-    both = cases(graph, ("cpu", "cuda"))
-    assert [(case.kind, case.op.index) for case in both] == [("cpu", 1), ("cuda", 0)]
-    assert len({case.label for case in both}) == 2
+    (signature,) = signatures(graph)
+    assert signature.op is graph.ops[1]
+    both = signatures(graph, ("cpu", "cuda"))
+    assert [(signature.kind, signature.op.index) for signature in both] == [("cpu", 1), ("cuda", 0)]
+    assert len({signature.label for signature in both}) == 2
     with ost.Machine(cpus=1) as machine:
         assert kind_of(machine.processors[0]) == "cpu"
 
@@ -143,7 +143,7 @@ def test_variants_are_those_for_the_kind_that_take_the_arguments() -> None:
     graph = ost.Graph()
     graph.task(scale, np.zeros(4), "a lot")
     graph.task(scale, np.zeros(5), 2.0)
-    text, number = cases(graph)
+    text, number = signatures(graph)
     assert [variant.name for variant in text.declared] == ["scale", "on_cpu", "in C"]
     assert [variant.name for variant in text.variants] == ["scale", "on_cpu"]
     assert [variant.name for variant in number.variants] == ["scale", "on_cpu", "in C"]
@@ -162,7 +162,7 @@ def test_tasks_of_one_name_are_told_apart() -> None:
     one, two = made(1), made(2)
     for task in (one, two, one):
         graph.task(task, a)
-    first, second = cases(graph)
+    first, second = signatures(graph)
     assert first.label != second.label
     assert (first.op, second.op) == graph.ops[:2]
 
@@ -177,7 +177,7 @@ def test_tasks_of_one_function_are_told_apart() -> None:
         graph.task(task, a)
     graph.task(double, a, access=(ost.ReadWrite,))
     graph.task(double, a, access=(ost.ReadWrite,))
-    assert grouped(graph.ops, "cpu").numbers == [0, 1, 2, 0, 3, 3]
+    assert group(graph.ops, "cpu").numbers == [0, 1, 2, 0, 3, 3]
     assert len(labels(graph)) == len(set(labels(graph))) == 4
 
 
@@ -195,7 +195,7 @@ def test_functions_of_one_code_and_closure_are_one_task() -> None:
         graph.task(with_factor(k), a, access=(ost.ReadWrite,))
     for _ in range(2):
         graph.task(lambda x: None, a, access=(ost.ReadWrite,))
-    assert grouped(graph.ops, "cpu").numbers == [0, 0, 1, 2, 2]
+    assert group(graph.ops, "cpu").numbers == [0, 0, 1, 2, 2]
 
 
 def test_kernels_are_one_case_for_all_layouts() -> None:
@@ -209,43 +209,43 @@ def test_kernels_are_one_case_for_all_layouts() -> None:
     graph, a = ost.Graph(), np.zeros(8)
     graph.task(double, a[:4])
     graph.task(double, a[::2])
-    (case,) = cases(graph)
-    assert case.key["task"].endswith("double")
-    assert case.label == "double"
+    (signature,) = signatures(graph)
+    assert signature.key["task"].endswith("double")
+    assert signature.label == "double"
 
 
-def circumstance(*args: Any, task: Any = relax) -> Circumstance:
+def call_context(*args: Any, task: Any = relax) -> CallContext:
     graph = ost.Graph()
-    return Circumstances().of(graph.task(task, *args))
+    return CallContexts().of(graph.task(task, *args))
 
 
 def test_circumstances_are_layouts_overlaps_and_scalars() -> None:
     a, b = np.zeros(16), np.zeros(16)
     wide = np.zeros((16, 2))
     found = [
-        circumstance(a, b),
-        circumstance(a, b, 0.5),
-        circumstance(a, b, 1),
-        circumstance(a, b, np.float32(1)),
-        circumstance(wide[:, 0], b),
-        circumstance(a, wide[:, 0]),
-        circumstance(a[::-1], b),
-        circumstance(a, a),
-        circumstance(a[:-1], a[1:]),
-        circumstance(a[1:], a[:-1]),
-        circumstance(a[:-2], a[2:]),
-        circumstance(np.broadcast_to(a[:1], (16,)), b),
+        call_context(a, b),
+        call_context(a, b, 0.5),
+        call_context(a, b, 1),
+        call_context(a, b, np.float32(1)),
+        call_context(wide[:, 0], b),
+        call_context(a, wide[:, 0]),
+        call_context(a[::-1], b),
+        call_context(a, a),
+        call_context(a[:-1], a[1:]),
+        call_context(a[1:], a[:-1]),
+        call_context(a[:-2], a[2:]),
+        call_context(np.broadcast_to(a[:1], (16,)), b),
     ]
     assert len(set(found)) == len(found)
 
 
 def test_circumstances_are_the_same_elsewhere() -> None:
     a, b, c = np.zeros(16), np.zeros(16), np.zeros((4, 20))
-    assert circumstance(a, b, 0.5) == circumstance(b, a, 0.5) == circumstance(b[1:9], b[9:], 0.5)
-    assert circumstance(c[:, :3], c[:, 3:6]) == circumstance(c[:, 8:11], c[:, 11:14])
-    assert circumstance(a[3:4], b[::16]) == circumstance(b[::16], a[3:4])  # never walked along
-    assert circumstance(a, a, task=add) == circumstance(b, b, task=add)
-    assert circumstance(*ost.ring(a, b)) == circumstance(a, b)
+    assert call_context(a, b, 0.5) == call_context(b, a, 0.5) == call_context(b[1:9], b[9:], 0.5)
+    assert call_context(c[:, :3], c[:, 3:6]) == call_context(c[:, 8:11], c[:, 11:14])
+    assert call_context(a[3:4], b[::16]) == call_context(b[::16], a[3:4])  # never walked along
+    assert call_context(a, a, task=add) == call_context(b, b, task=add)
+    assert call_context(*ost.ring(a, b)) == call_context(a, b)
 
 
 def test_two_arrays_that_are_only_read_may_overlap() -> None:
@@ -253,12 +253,12 @@ def test_two_arrays_that_are_only_read_may_overlap() -> None:
     def dot(x: ost.Read, y: ost.Read, out: ost.Write) -> None: ...
 
     a, out = np.zeros(16), np.zeros(1)
-    assert circumstance(a, a, out, task=dot) == circumstance(a[:], a.copy(), out, task=dot)
+    assert call_context(a, a, out, task=dot) == call_context(a[:], a.copy(), out, task=dot)
 
 
 def test_parameters_count_by_their_defaults() -> None:
     a, b, graph = np.zeros(16), np.zeros(16), ost.Graph()
-    of = Circumstances().of
+    of = CallContexts().of
     first = of(graph.task(relax, a, b, graph.param("omega", 0.5)))
     second = of(graph.task(relax, a, b, graph.param("sigma", 0.5)))
     third = of(graph.task(relax, a, b, graph.param("tau", 0.75)))
@@ -271,25 +271,25 @@ def test_ops_whose_parameters_have_no_default_are_not_measured_if_others_are() -
     required = graph.param("required")
     graph.task(relax, a, b, required)
     graph.fill(a, required)
-    needed = [case.op.index for case in cases(graph)]
+    needed = [signature.op.index for signature in signatures(graph)]
     graph.task(relax, a, b, graph.param("omega", 0.5))
     graph.fill(b, 1.0)
-    known = cases(graph)
+    known = signatures(graph)
     assert needed == [0, 1]
-    assert [case.op.index for case in known] == [2, 3]
+    assert [signature.op.index for signature in known] == [2, 3]
     assert [op.body.args[2] for op in known[0].checked] == [graph.params["omega"], 0.4375]
-    assert not Checked([Circumstances().of(graph.ops[2])]).covers(Circumstances().of(graph.ops[0]))
+    assert not Checked([CallContexts().of(graph.ops[2])]).covers(CallContexts().of(graph.ops[0]))
 
 
 def test_objects_count_by_what_they_hold() -> None:
     a, b = np.zeros(16), np.zeros(16)
-    assert circumstance(a, b, {1: 2}) == circumstance(a, b, {1: 2}) != circumstance(a, b, {1: 3})
-    assert circumstance(a, b, {}) != circumstance(a, b, [])
+    assert call_context(a, b, {1: 2}) == call_context(a, b, {1: 2}) != call_context(a, b, {1: 3})
+    assert call_context(a, b, {}) != call_context(a, b, [])
 
 
 def test_objects_that_cannot_tell_what_they_hold_count_as_themselves() -> None:
     a, b, lock = np.zeros(16), np.zeros(16), threading.Lock()
-    assert circumstance(a, b, lock) == circumstance(a, b, lock) != circumstance(a, b, threading.Lock())
+    assert call_context(a, b, lock) == call_context(a, b, lock) != call_context(a, b, threading.Lock())
 
 
 @ost.task
@@ -299,19 +299,19 @@ def by_token(token: ost.Read, target: ost.Write) -> None:
 
 def test_tokens_that_are_only_read_count_by_what_they_hold_unless_that_is_data() -> None:
     graph, a = ost.Graph(), np.zeros(16)
-    one, same, other = (Circumstances().of(graph.task(by_token, token, a)) for token in (range(2), range(2), range(3)))
+    one, same, other = (CallContexts().of(graph.task(by_token, token, a)) for token in (range(2), range(2), range(3)))
     assert one == same != other
-    empty, full = (Circumstances().of(graph.task(by_token, token, a)) for token in ([], [1]))
+    empty, full = (CallContexts().of(graph.task(by_token, token, a)) for token in ([], [1]))
     assert empty == full
 
 
 def test_what_differs_from_step_to_step_is_never_taken_as_checked() -> None:
     a, b, c = np.zeros(16), np.zeros(16), np.zeros(16)
     apart, same, strided = ost.ring(a, b), ost.ring(a, a), ost.ring(a, np.zeros((16, 2))[:, 0])
-    assert circumstance(apart[0], apart[1]) == circumstance(a, b)
-    assert circumstance(apart[0], apart[0]) == circumstance(same[0], same[1]) == circumstance(a, a)
+    assert call_context(apart[0], apart[1]) == call_context(a, b)
+    assert call_context(apart[0], apart[0]) == call_context(same[0], same[1]) == call_context(a, a)
     for pair in ((apart[0], a), (apart[1], a), (strided[0], b), (c, strided[1])):
-        changing = circumstance(*pair)
+        changing = call_context(*pair)
         assert changing.layout == ""
         assert not Checked([changing]).covers(changing)
 
@@ -320,13 +320,13 @@ def test_each_circumstance_is_checked_on_one_op() -> None:
     graph, a, b = ost.Graph(), np.zeros(16), np.zeros(16)
     for pair, omega in (((a, b), 1.0), ((b, a), 1.0), ((a, a), 1.0), ((a, b), 2.0), ((a[::-1], b), 1.0)):
         graph.task(relax, *pair, omega)
-    (case,) = cases(graph)
-    assert [op.index for op in case.checked] == [0, 3, 2, 4]
+    (signature,) = signatures(graph)
+    assert [op.index for op in signature.checked] == [0, 3, 2, 4]
     graph = ost.Graph()
     for pair in ((a, b), (a, a)):
         graph.task(add, *pair)
-    (case,) = cases(graph)
-    assert case.checked == (case.op,)  # there is nothing to compare
+    (signature,) = signatures(graph)
+    assert signature.checked == (signature.op,)  # there is nothing to compare
 
 
 def test_variants_are_compared_for_other_values_of_parameters_too() -> None:
@@ -334,30 +334,30 @@ def test_variants_are_compared_for_other_values_of_parameters_too() -> None:
     inner.task(relax, a, b, inner.param("omega", 0.5))
     graph = ost.Graph()
     graph.subgraph(inner, {"omega": graph.param("sigma", 0.25)})
-    (case,) = cases(graph)
-    assert [op.body.args[2] for op in case.checked] == [graph.params["sigma"], 0.21875]
-    assert case.checked[0] is case.op
+    (signature,) = signatures(graph)
+    assert [op.body.args[2] for op in signature.checked] == [graph.params["sigma"], 0.21875]
+    assert signature.checked[0] is signature.op
     for default in (0.0, 1, "text", np.inf):
         graph = ost.Graph()
         graph.task(relax, a, b, graph.param("omega", default))
-        (case,) = cases(graph)
-        assert case.checked == (case.op,)
+        (signature,) = signatures(graph)
+        assert signature.checked == (signature.op,)
 
 
 def test_of_very_many_scalars_some_are_checked() -> None:
     graph, a, b = ost.Graph(), np.zeros(16), np.zeros(16)
     for omega in range(1000):
         graph.task(relax, a, b, omega)
-    circumstances = Circumstances()
-    found = representatives(graph.ops, circumstances)
+    call_contexts = CallContexts()
+    found = representatives(graph.ops, call_contexts)
     assert found[0] is graph.ops[0]
     assert found[-1] is graph.ops[-1]
     assert len(set(found)) == 32
-    checked = Checked(map(circumstances.of, found))
-    assert all(checked.covers(circumstances.of(op)) for op in graph.ops)
-    assert not checked.covers(circumstance(a, a, 0))
-    few = Checked(map(circumstances.of, found[:31]))
-    assert [few.covers(circumstances.of(op)) for op in (found[0], found[-1])] == [True, False]
+    checked = Checked(map(call_contexts.of, found))
+    assert all(checked.covers(call_contexts.of(op)) for op in graph.ops)
+    assert not checked.covers(call_context(a, a, 0))
+    few = Checked(map(call_contexts.of, found[:31]))
+    assert [few.covers(call_contexts.of(op)) for op in (found[0], found[-1])] == [True, False]
     assert checked.includes(few)
     assert not few.includes(checked)
-    assert (few | Checked([circumstances.of(found[-1])])).includes(checked)
+    assert (few | Checked([call_contexts.of(found[-1])])).includes(checked)

@@ -15,7 +15,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.tune.graphs.executor import Session, measure
-from ostinato.tune.graphs.signature import Case, cases_of
+from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.lease.devices import devices
 from ostinato.tune.lease.lease import Lease
 from ostinato.tune.progress import Progress
@@ -36,14 +36,14 @@ def session() -> Iterator[Session]:
         yield session
 
 
-def case_of(record: Callable[[], object]) -> Case:
+def signature_of(record: Callable[[], object]) -> Signature:
     with ost.capture() as graph:
         record()
-    (case,) = cases_of(graph.ops)
-    return case
+    (signature,) = signatures_of(graph.ops)
+    return signature
 
 
-def doubling(**variants: Callable[..., None]) -> Case:
+def doubling(**variants: Callable[..., None]) -> Signature:
     @ost.task
     def double(src: ost.Read, dst: ost.Write) -> None:
         time.sleep(2e-4)
@@ -51,7 +51,7 @@ def doubling(**variants: Callable[..., None]) -> Case:
 
     for name, function in variants.items():
         double.variant(name=name)(function)
-    return case_of(lambda: double(np.arange(8.0), np.zeros(8)))
+    return signature_of(lambda: double(np.arange(8.0), np.zeros(8)))
 
 
 def statuses(report: ost.Report) -> dict[str, str]:
@@ -83,8 +83,8 @@ def test_the_fastest_of_the_right_ones_wins(session: Session) -> None:
         time.sleep(4e-3)
         np.multiply(src, 2, out=dst)
 
-    case = doubling(right=right, wrong=wrong, raises=raises, leaves=leaves, full=full, slow=slow)
-    report = measure(case, session=session)
+    signature = doubling(right=right, wrong=wrong, raises=raises, leaves=leaves, full=full, slow=slow)
+    report = measure(signature, session=session)
     found = statuses(report)
     assert found.pop("slow") in ("raced", "ok")
     assert found == {
@@ -97,7 +97,7 @@ def test_the_fastest_of_the_right_ones_wins(session: Session) -> None:
     }
     assert report.best is report.results[1]
     assert report.default is report.results[0]
-    assert (report.op, report.key, report.policy) == (case.label, case.key, QUICK)
+    assert (report.op, report.key, report.policy) == (signature.label, signature.key, QUICK)
     assert report.results[1].time_ns is not None
     assert report.results[1].time_ns < 1e5
     assert report.results[0].time_ns is not None
@@ -119,7 +119,7 @@ def test_what_is_as_fast_does_not_replace_the_default(session: Session) -> None:
     def same(x: ost.Read) -> None:
         time.sleep(1e-3)
 
-    report = measure(case_of(lambda: sleep(np.zeros(1))), session=session)
+    report = measure(signature_of(lambda: sleep(np.zeros(1))), session=session)
     assert statuses(report) == {"sleep": "ok", "same": "ok"}
     if len(report.ties) == 2:  # the machine may have its own opinion
         assert report.best is report.default
@@ -226,7 +226,7 @@ def test_a_default_that_fails_leaves_nothing_to_compare_with(session: Session) -
     def does_not(x: ost.Write) -> None:
         x[:] = 0
 
-    report = measure(case_of(lambda: fails(np.zeros(1))), session=session)
+    report = measure(signature_of(lambda: fails(np.zeros(1))), session=session)
     assert (report.best, report.ties) == (None, ())
     assert statuses(report) == {"fails": "crash", "does_not": "invalid"}
     assert messages(report)["does_not"] == "there is nothing to compare with: the default failed"
@@ -241,7 +241,7 @@ def test_a_default_that_is_never_the_same_is_timed_and_kept(session: Session) ->
     def zero(x: ost.Write) -> None:
         x[:] = 0
 
-    report = measure(case_of(lambda: draws(np.zeros(1))), session=session)
+    report = measure(signature_of(lambda: draws(np.zeros(1))), session=session)
     assert report.best is report.default is report.results[0]
     assert statuses(report) == {"draws": "ok", "zero": "invalid"}
     assert "called twice, the default does not do the same: argument 1 'x'" in messages(report)["zero"]
@@ -272,7 +272,7 @@ def test_every_circumstance_is_compared(session: Session) -> None:
         scale(a, b, 3.0)
         scale(both[:-1], both[1:], 2.0)
 
-    report = measure(case_of(record), session=session)
+    report = measure(signature_of(record), session=session)
     assert statuses(report) | {"good": "ok"} == {
         "scale": "ok",
         "hard_wired": "wrong_result",
@@ -344,6 +344,6 @@ def test_where_only_the_default_fails_nothing_is_said(session: Session) -> None:
         for by in (2.0, 0.0, 3.0):
             divide(np.ones(2), np.zeros(2), by)
 
-    report = measure(case_of(record), session=session)
+    report = measure(signature_of(record), session=session)
     assert statuses(report)["divide"] == "ok"
     assert statuses(report)["in_place"] in ("ok", "raced")

@@ -18,8 +18,8 @@ import ostinato as ost
 from measured import misbehaving, tasks
 from ostinato.tune.graphs import payload
 from ostinato.tune.graphs.executor import Session, measure
-from ostinato.tune.graphs.signature import Case, cases_of
-from ostinato.tune.graphs.workload import Problem
+from ostinato.tune.graphs.signature import Signature, signatures_of
+from ostinato.tune.graphs.workload import Workload
 from ostinato.tune.lease.devices import devices
 from ostinato.tune.lease.foreign import descendants
 from ostinato.tune.lease.lease import Lease
@@ -52,20 +52,20 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert list(path.iterdir()) == []
 
 
-def case_of(record: Callable[[], object], *variants: str) -> Case:
-    """Return the case of the ops that are recorded, with the default and these of its variants; by default all."""
+def signature_of(record: Callable[[], object], *variants: str) -> Signature:
+    """Return the signature of the ops that are recorded, with the default and these of its variants; by default all."""
     with ost.capture() as graph:
         record()
-    (case,) = cases_of(graph.ops)
+    (signature,) = signatures_of(graph.ops)
     if not variants:
-        return case
-    declared = [variant for variant in case.declared[1:] if variant.name in variants]
-    return dataclasses.replace(case, declared=(case.declared[0], *declared))
+        return signature
+    declared = [variant for variant in signature.declared[1:] if variant.name in variants]
+    return dataclasses.replace(signature, declared=(signature.declared[0], *declared))
 
 
-def doubling(*variants: str) -> Case:
+def doubling(*variants: str) -> Signature:
     a, b = np.arange(1.0, 9.0), np.zeros(8)
-    return case_of(lambda: misbehaving.double(a, b), *variants)
+    return signature_of(lambda: misbehaving.double(a, b), *variants)
 
 
 def statuses(report: ost.Report) -> dict[str, str]:
@@ -81,13 +81,13 @@ def only(report: ost.Report, variant: str) -> ost.Result:
 
 def test_every_variant_has_a_result_in_its_place(session: Session) -> None:
     a, b = np.arange(64.0), np.zeros(64)
-    case = case_of(lambda: tasks.relax(a, b, 0.5))
-    report = measure(case, session=session)
+    signature = signature_of(lambda: tasks.relax(a, b, 0.5))
+    report = measure(signature, session=session)
     configs = [dict(result.candidate.config) for result in report.results]
-    assert configs == [{"variant": variant.name, **variant.config} for variant in case.variants]
+    assert configs == [{"variant": variant.name, **variant.config} for variant in signature.variants]
     assert any(report.best is result for result in report.results)  # who is faster is told by the contract tests
     assert report.default is report.results[0]
-    assert (report.op, report.key) == ("relax", case.key)
+    assert (report.op, report.key) == ("relax", signature.key)
     assert {result.message for result in report.results} == {"measured in a worker process"}
     assert b.tolist() == [0.0] * 64
 
@@ -136,30 +136,30 @@ def test_what_leaves_children_or_other_surroundings_behind_is_tidied_up(session:
 
 def test_a_default_that_ends_the_process(session: Session) -> None:
     a, b = np.zeros(2), np.zeros(2)
-    report = measure(case_of(lambda: misbehaving.fails(a, b)), session=session)
+    report = measure(signature_of(lambda: misbehaving.fails(a, b)), session=session)
     assert statuses(report) == {"fails": "crash", "does_not": "invalid"}
     assert (report.best, report.ties) == (None, ())
     assert report.results[1].message.startswith("there is nothing to compare with: the default failed")
 
 
 def test_a_default_that_is_never_the_same_is_timed_and_kept(session: Session) -> None:
-    report = measure(case_of(lambda: misbehaving.never_the_same(np.zeros(2))), session=session)
+    report = measure(signature_of(lambda: misbehaving.never_the_same(np.zeros(2))), session=session)
     assert statuses(report) == {"never_the_same": "ok", "always_the_same": "invalid"}
     assert report.best is report.default
 
 
 def test_what_cannot_be_copied_is_not_touched(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "file"
-    report = measure(case_of(lambda: misbehaving.writes_a_file(ost.token(str(path)))), session=session)
+    report = measure(signature_of(lambda: misbehaving.writes_a_file(ost.token(str(path)))), session=session)
     assert (statuses(report), report.best) == ({"writes_a_file": "invalid"}, None)
     assert "changes an argument, a str, that cannot be copied" in report.results[0].message
     assert not path.exists()
 
 
 def test_rtol_reaches_the_worker(session: Session) -> None:
-    case = doubling("nearly")
-    assert only(measure(case, session=session), "nearly").status == "wrong_result"
-    assert only(measure(case, session=session, rtol=1e-3), "nearly").status in ("ok", "raced")
+    signature = doubling("nearly")
+    assert only(measure(signature, session=session), "nearly").status == "wrong_result"
+    assert only(measure(signature, session=session, rtol=1e-3), "nearly").status in ("ok", "raced")
 
 
 def test_a_budget_leaves_the_rest_cancelled(session: Session) -> None:
@@ -194,10 +194,10 @@ class Token:
         self.array = array
 
 
-def sent(case: Case, path: Path, rtol: float = 0.0) -> payload.Received:
-    """Send a case to this process."""
+def sent(signature: Signature, path: Path, rtol: float = 0.0) -> payload.Received:
+    """Send a signature to this process."""
     path.mkdir()
-    payload.Shipment(case, rtol).write(str(path))
+    payload.Payload(signature, rtol).write(str(path))
     received = payload.receive(str(path))
     for file in path.iterdir():
         file.unlink()
@@ -219,7 +219,7 @@ def sent(case: Case, path: Path, rtol: float = 0.0) -> payload.Received:
     ids=lambda array: f"{array.shape} {array.dtype} {array.strides}",
 )
 def test_arrays_arrive_as_they_are(array: np.ndarray, tmp_path: Path) -> None:
-    received = sent(case_of(lambda: tasks.add(array, array)), tmp_path / "sent")
+    received = sent(signature_of(lambda: tasks.add(array, array)), tmp_path / "sent")
     for operand in received.ops[0].operands:
         got = operand.arrays[0]
         assert (got.dtype, got.shape, got.strides) == (array.dtype, array.shape, array.strides)
@@ -231,7 +231,7 @@ def test_arrays_arrive_as_they_are(array: np.ndarray, tmp_path: Path) -> None:
 
 def test_overlaps_arrive_as_they_are(tmp_path: Path) -> None:
     base = np.arange(10.0)
-    received = sent(case_of(lambda: tasks.add(base[:6], base[4:])), tmp_path / "sent")
+    received = sent(signature_of(lambda: tasks.add(base[:6], base[4:])), tmp_path / "sent")
     first, second = (operand.arrays[0] for operand in received.ops[0].operands)
     assert second.ctypes.data - first.ctypes.data == 32
 
@@ -243,7 +243,7 @@ def test_arguments_arrive_as_they_are(tmp_path: Path) -> None:
     def record() -> None:
         tasks_with_arguments(a, token, ost.step, ost.param("p", 2.5), name="x", values=[1, None])
 
-    op, *_ = sent(case_of(record), tmp_path / "sent").ops
+    op, *_ = sent(signature_of(record), tmp_path / "sent").ops
     values = op.body.args  # type: ignore[union-attr]
     assert values[2] is ost.step
     assert (values[3].name, values[3].default) == ("p", 2.5)
@@ -252,7 +252,7 @@ def test_arguments_arrive_as_they_are(tmp_path: Path) -> None:
     found = op.operands[1].value
     assert isinstance(found, Token)
     assert found.array is op.operands[0].array
-    assert Problem(op).op.name == "tasks_with_arguments"
+    assert Workload(op).op.name == "tasks_with_arguments"
 
 
 @ost.task
@@ -264,7 +264,7 @@ def tasks_with_arguments(
 
 def test_what_is_done_to_an_object_is_compared(session: Session) -> None:
     log = misbehaving.Log()
-    report = measure(case_of(lambda: misbehaving.note(log, ost.step)), session=session)
+    report = measure(signature_of(lambda: misbehaving.note(log, ost.step)), session=session)
     assert only(report, "note_twice").status == "wrong_result"
     assert only(report, "note_twice").message.startswith("it leaves an argument that is no array in another state")
     assert only(report, "note_otherwise").status in ("ok", "raced")
@@ -273,7 +273,7 @@ def test_what_is_done_to_an_object_is_compared(session: Session) -> None:
 
 def test_of_a_ring_it_is_the_element_of_step_0(tmp_path: Path) -> None:
     ring = ost.ring(*(np.full(2, float(number)) for number in range(3)))
-    received = sent(case_of(lambda: tasks.add(ring[-1], ring[1])), tmp_path / "sent")
+    received = sent(signature_of(lambda: tasks.add(ring[-1], ring[1])), tmp_path / "sent")
     assert [operand.arrays[0].tolist() for operand in received.ops[0].operands] == [[2, 2], [1, 1]]
 
 
@@ -287,8 +287,8 @@ def test_of_a_ring_it_is_the_element_of_step_0(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_sent_is_told(record: Callable[[], object], why: str, tmp_path: Path) -> None:
-    with pytest.raises(payload.Unshippable, match=why):
-        payload.Shipment(case_of(record), 0.0).write(str(tmp_path))
+    with pytest.raises(payload.Unsendable, match=why):
+        payload.Payload(signature_of(record), 0.0).write(str(tmp_path))
 
 
 def _inside() -> ost.Task[[np.ndarray], None]:
@@ -304,8 +304,8 @@ in_this_test = _inside()
 
 def test_too_much_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payload, "_MOST_BYTES", 1000)
-    with pytest.raises(payload.Unshippable, match="its arrays take 1600 bytes, more than"):
-        payload.Shipment(case_of(lambda: tasks.add(np.zeros(100), np.zeros(100))), 0.0)
+    with pytest.raises(payload.Unsendable, match="its arrays take 1600 bytes, more than"):
+        payload.Payload(signature_of(lambda: tasks.add(np.zeros(100), np.zeros(100))), 0.0)
 
 
 MODULE = """
@@ -337,7 +337,7 @@ def test_what_another_process_would_import_otherwise_is_measured_here(
         module.FACTOR = 3
     else:
         path.write_text(MODULE.format(factor=2, written="2.0"))  # of another size: its bytecode may be as young
-    report = measure(case_of(lambda: module.double(np.ones(2), np.zeros(2))), session=session)
+    report = measure(signature_of(lambda: module.double(np.ones(2), np.zeros(2))), session=session)
     result = only(report, "quick")
     assert result.status == "wrong_result"
     assert f"measured in this process: {name} is not what another process imports" in result.message
@@ -346,7 +346,7 @@ def test_what_another_process_would_import_otherwise_is_measured_here(
 
 SCRIPT = """
 import numpy as np, ostinato as ost
-from ostinato.tune.graphs.signature import cases_of
+from ostinato.tune.graphs.signature import signatures_of
 from ostinato.tune.graphs.executor import Session, measure
 from measured.tasks import relax
 
@@ -361,7 +361,7 @@ def report(task, *args):
     with ost.capture() as graph:
         task(*args)
     with Session(["cpu:0"], policy=ost.Policy(max_seconds=0.01, rel_ci=0.5), progress=False) as session:
-        print(measure(cases_of(graph.ops)[0], session=session).results[0].message)
+        print(measure(signatures_of(graph.ops)[0], session=session).results[0].message)
 
 report(here, np.zeros(3))
 report(relax, np.zeros(3), np.zeros(3), Local())

@@ -1,4 +1,4 @@
-"""Measuring one case: where, and what is said of that."""
+"""Measuring one signature: where, and what is said of that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ostinato as ost
 from measured import tasks
 from ostinato.errors import ContractError, TaskError
 from ostinato.tune.graphs.executor import Session, measure
-from ostinato.tune.graphs.signature import Case, cases_of
+from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.lease.devices import devices
 from ostinato.tune.lease.foreign import descendants
 from ostinato.tune.lease.lease import Lease
@@ -28,10 +28,10 @@ def session() -> Iterator[Session]:
         yield session
 
 
-def cases(record: Callable[[], object]) -> list[Case]:
+def signatures(record: Callable[[], object]) -> list[Signature]:
     with ost.capture() as graph:
         record()
-    return cases_of(graph.ops)
+    return signatures_of(graph.ops)
 
 
 @ost.task
@@ -50,8 +50,8 @@ def test_where_a_case_was_measured_is_said(session: Session) -> None:
         (importable, "measured in a worker process"),
         (here, "measured in this process: here is defined inside a function"),
     ):
-        (case,) = cases(lambda task=task: task(x))
-        report = measure(case, session=session)
+        (signature,) = signatures(lambda task=task: task(x))
+        report = measure(signature, session=session)
         assert {result.message for result in report.results} == {where}
         assert {result.status for result in report.results} <= {"ok", "raced"}
         assert report.best is not None
@@ -65,8 +65,8 @@ def test_copies_and_fills_are_measured(session: Session) -> None:
     graph.copy(a, b, reduce="+")
     graph.fill(b, 3.0)
     graph.fill(b, graph.param("value", 2.0))
-    for case in cases_of(graph.ops):
-        report = measure(case, session=session)
+    for signature in signatures_of(graph.ops):
+        report = measure(signature, session=session)
         (result,) = report.results
         assert (result.status, dict(result.candidate.config)) == ("ok", {})
         assert result.message == "measured in this process: it is no task"
@@ -79,8 +79,8 @@ def test_what_fails_has_no_winner(session: Session) -> None:
     def fails(x: ost.Read) -> None:
         raise ValueError("boom")
 
-    (case,) = cases(lambda: fails(np.zeros(1)))
-    report = measure(case, session=session)
+    (signature,) = signatures(lambda: fails(np.zeros(1)))
+    report = measure(signature, session=session)
     assert (report.best, report.ties) == (None, ())
     assert report.default is report.results[0]
     assert report.default.status == "crash"
@@ -89,9 +89,9 @@ def test_what_fails_has_no_winner(session: Session) -> None:
 def test_nothing_is_stored_and_no_process_stays(tmp_path: Path) -> None:
     before = descendants(os.getpid())
     with Session(["sim:measured"], policy=QUICK, progress=False) as session:
-        (case,) = cases(lambda: importable(np.zeros(4)))
+        (signature,) = signatures(lambda: importable(np.zeros(4)))
         for _ in range(2):
-            assert not measure(case, session=session).results[0].cached
+            assert not measure(signature, session=session).results[0].cached
         assert len(descendants(os.getpid())) > len(before)
     assert descendants(os.getpid()) == before
     assert not (tmp_path / "cache" / "tune.db").exists()
@@ -121,8 +121,8 @@ def test_the_init_of_a_machine_is_called() -> None:
 
     with Session(["sim:measured"], policy=QUICK, progress=False, init=init) as session:
         assert called == []
-        (case,) = cases(lambda: importable(np.zeros(4)))
-        report = measure(case, session=session)
+        (signature,) = signatures(lambda: importable(np.zeros(4)))
+        report = measure(signature, session=session)
     assert called == [threading.get_ident()]
     assert report.results[0].message == "measured in this process: the machine has an init function"
 
@@ -134,13 +134,13 @@ def test_the_init_of_a_machine_is_called() -> None:
 def test_who_wins_is_faster_than_the_default_ever_was(
     status: str, samples: tuple[float, ...], stays: bool, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (case,) = cases(lambda: tasks.relax(np.zeros(4), np.zeros(4)))
+    (signature,) = signatures(lambda: tasks.relax(np.zeros(4), np.zeros(4)))
 
-    def told(case: Case, candidates: list[ost.Candidate], **_: object) -> ost.Report:
+    def told(signature: Signature, candidates: list[ost.Candidate], **_: object) -> ost.Report:
         default, best, *_ = results = [
             ost.Result(
                 candidate=candidate,
-                op=case.label,
+                op=signature.label,
                 status=ost.Status.OK if place else ost.Status(status),
                 time_ns=10.0,
                 samples=() if place else samples,
@@ -148,20 +148,20 @@ def test_who_wins_is_faster_than_the_default_ever_was(
             for place, candidate in enumerate(candidates)
         ]
         return ost.Report(
-            op=case.label, key={}, policy=QUICK, best=best, ties=(best,), results=tuple(results), default=default
+            op=signature.label, key={}, policy=QUICK, best=best, ties=(best,), results=tuple(results), default=default
         )
 
-    monkeypatch.setattr("ostinato.tune.graphs.executor.measure_isolated", told)
-    report = measure(case, session=session)
+    monkeypatch.setattr("ostinato.tune.graphs.executor.measure_in_worker", told)
+    report = measure(signature, session=session)
     assert (report.best is report.results[1], len(report.ties)) == (stays, stays)
 
 
 def test_a_task_cannot_measure(session: Session) -> None:
-    (case,) = cases(lambda: importable(np.zeros(4)))
+    (signature,) = signatures(lambda: importable(np.zeros(4)))
 
     @ost.task
     def measures(x: ost.Read) -> None:
-        measure(case, session=session)
+        measure(signature, session=session)
 
     with ost.capture() as graph:
         measures(np.zeros(1))
@@ -180,13 +180,13 @@ def test_a_configuration_may_use_any_name(session: Session) -> None:
         assert inputs == 3
         np.multiply(src, 2, out=dst)
 
-    (case,) = cases(lambda: double(np.ones(3), np.zeros(3)))
-    report = measure(case, session=session)
+    (signature,) = signatures(lambda: double(np.ones(3), np.zeros(3)))
+    report = measure(signature, session=session)
     assert {result.status for result in report.results} <= {"ok", "raced"}
 
 
 def test_configurations_are_measured_apart(session: Session) -> None:
-    (case,) = cases(lambda: tasks.relax(np.arange(40.0), np.zeros(40)))
-    report = measure(case, session=session)
+    (signature,) = signatures(lambda: tasks.relax(np.arange(40.0), np.zeros(40)))
+    report = measure(signature, session=session)
     times = {tuple(result.candidate.config.values()): result.time_ns for result in report.results}
     assert set(times) == {("relax",), ("at_once",), ("blocked", 8), ("blocked", 16)}

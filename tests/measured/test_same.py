@@ -12,7 +12,7 @@ import pytest
 from ostinato.checking import comparison as same
 from ostinato.checking.comparison import array_difference, same_value
 from ostinato.runtime.memory import raw_bytes
-from ostinato.tune.graphs.workload import filled, pattern_of
+from ostinato.tune.graphs.workload import fill_with_pattern, pattern_of
 
 NAN, INF = np.nan, np.inf
 OTHER_NAN = np.array([0x7FF8000000000001], np.uint64).view(float)[0]
@@ -93,7 +93,7 @@ def test_the_first_difference_is_found_in_pieces(monkeypatch: pytest.MonkeyPatch
 def test_what_was_left_unwritten_is_no_nan_like_others() -> None:
     pattern = pattern_of(np.dtype(float))
     left = np.empty(2)
-    filled(left)
+    fill_with_pattern(left)
     assert array_difference(array(NAN, NAN), left) == ""
     assert array_difference(array(NAN, NAN), left, 0.5, pattern) == "at index (0,) it gives nan instead of nan"
     assert array_difference(left, left.copy(), 0.0, pattern) == ""
@@ -105,7 +105,7 @@ DTYPES = ["f2", "f4", "f8", ">f8", "g", "c8", "c16", "G", "i1", "u8", "?", "S3",
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_patterns(dtype: Any) -> None:
     block = np.zeros((4, 6), dtype)
-    filled(block[1:3, ::2])
+    fill_with_pattern(block[1:3, ::2])
     raw = raw_bytes(block)
     assert (raw[1:3, ::2] == raw[1, 0]).all()
     assert not raw[0].any()

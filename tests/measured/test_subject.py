@@ -12,8 +12,8 @@ import pytest
 import ostinato as ost
 from ostinato.graph.variant import variants_of
 from ostinato.runtime.memory import extent_of
-from ostinato.tune.graphs.benchmark import Failure, Subject
-from ostinato.tune.graphs.workload import Problem, Unmeasurable
+from ostinato.tune.graphs.benchmark import Benchmark, Failure
+from ostinato.tune.graphs.workload import Unmeasurable, Workload
 
 Record = Callable[[], object]
 
@@ -30,16 +30,16 @@ def op_of(record: Record) -> ost.Op:
     return graph.ops[0]
 
 
-def subject_of(record: Record, machine: ost.Machine, place: int = 0) -> tuple[Problem, Subject]:
+def benchmark_of(record: Record, machine: ost.Machine, place: int = 0) -> tuple[Workload, Benchmark]:
     op = op_of(record)
-    problem = Problem(op)
-    return problem, Subject(problem, variants_of(op.body)[place], machine)
+    workload = Workload(op)
+    return workload, Benchmark(workload, variants_of(op.body)[place], machine)
 
 
 def once(record: Record, machine: ost.Machine) -> list[Any]:
-    problem, subject = subject_of(record, machine)
-    subject.once()
-    return problem.outputs()
+    workload, benchmark = benchmark_of(record, machine)
+    benchmark.once()
+    return workload.outputs()
 
 
 @ost.task
@@ -76,10 +76,10 @@ def test_an_op_is_called_on_copies(machine: ost.Machine) -> None:
 
 def test_quick_calls_are_many_in_a_sample_and_slow_ones_one(machine: ost.Machine) -> None:
     a, b = np.zeros(4), np.zeros(4)
-    _, quick = subject_of(lambda: scale(a, b), machine)
+    _, quick = benchmark_of(lambda: scale(a, b), machine)
     assert quick() is quick
     assert quick.calls_per_sample >= 16
-    _, slower = subject_of(lambda: slow(a), machine)
+    _, slower = benchmark_of(lambda: slow(a), machine)
     assert slower() is slower
     assert slower.calls_per_sample == 1
     assert (quick.before_sample, slower.before_sample) == (None, None)
@@ -92,36 +92,36 @@ def test_it_is_called_as_often_as_it_says(machine: ost.Machine) -> None:
     def count(x: ost.Read) -> None:
         calls.append(1)
 
-    _, subject = subject_of(lambda: count(np.zeros(1)), machine)
-    subject()
+    _, benchmark = benchmark_of(lambda: count(np.zeros(1)), machine)
+    benchmark()
     calls.clear()
-    subject()
-    assert len(calls) == subject.calls_per_sample
+    benchmark()
+    assert len(calls) == benchmark.calls_per_sample
 
 
 def test_what_calls_change_is_put_back(machine: ost.Machine) -> None:
     x = np.arange(3.0)
-    problem, subject = subject_of(lambda: grow(x), machine)
+    workload, benchmark = benchmark_of(lambda: grow(x), machine)
     for _ in range(2):
-        subject()
-        assert problem.outputs()[0].tolist() == (x + subject.calls_per_sample).tolist()
-        assert callable(subject.before_sample)
-        subject.before_sample()
-        assert problem.outputs()[0].tolist() == [0, 1, 2]
+        benchmark()
+        assert workload.outputs()[0].tolist() == (x + benchmark.calls_per_sample).tolist()
+        assert callable(benchmark.before_sample)
+        benchmark.before_sample()
+        assert workload.outputs()[0].tolist() == [0, 1, 2]
     assert x.tolist() == [0, 1, 2]
 
 
 def test_tokens_are_copied_anew(machine: ost.Machine) -> None:
     log = [0]
-    problem, subject = subject_of(lambda: append(log), machine)
-    subject()
-    assert callable(subject.before_sample)
-    subject.before_sample()
-    assert problem.outputs() == [[0]]
-    subject()
-    assert problem.outputs() == [[0] + [1] * subject.calls_per_sample]
-    subject.once()
-    assert problem.outputs() == [[0, 1]]
+    workload, benchmark = benchmark_of(lambda: append(log), machine)
+    benchmark()
+    assert callable(benchmark.before_sample)
+    benchmark.before_sample()
+    assert workload.outputs() == [[0]]
+    benchmark()
+    assert workload.outputs() == [[0] + [1] * benchmark.calls_per_sample]
+    benchmark.once()
+    assert workload.outputs() == [[0, 1]]
     assert log == [0]
 
 
@@ -129,24 +129,24 @@ def test_two_subjects_take_turns(machine: ost.Machine) -> None:
     x, log = np.zeros(2), [0]
     for record in (lambda: grow(x), lambda: append(log)):
         op = op_of(record)
-        problem = Problem(op)
-        one, other = (Subject(problem, variants_of(op.body)[0], machine) for _ in range(2))
-        for subject in (one, other, one):
-            subject()
+        workload = Workload(op)
+        one, other = (Benchmark(workload, variants_of(op.body)[0], machine) for _ in range(2))
+        for benchmark in (one, other, one):
+            benchmark()
         one.once()
-        before = repr(problem.outputs())
+        before = repr(workload.outputs())
         other()
         one.once()
-        assert repr(problem.outputs()) == before
+        assert repr(workload.outputs()) == before
 
 
 def test_the_step_is_0_where_results_count(machine: ost.Machine) -> None:
     a = np.ones(1)
-    problem, subject = subject_of(lambda: scale(a, np.zeros(1), ost.step), machine)
+    workload, benchmark = benchmark_of(lambda: scale(a, np.zeros(1), ost.step), machine)
     for _ in range(2):
-        subject()
-        subject.once()
-        assert problem.outputs()[0].tolist() == [0]
+        benchmark()
+        benchmark.once()
+        assert workload.outputs()[0].tolist() == [0]
 
 
 def test_parameters_have_their_defaults(machine: ost.Machine) -> None:
@@ -154,16 +154,16 @@ def test_parameters_have_their_defaults(machine: ost.Machine) -> None:
     (found,) = once(lambda: scale(a, b, ost.param("factor", 3.0)), machine)
     assert found.tolist() == [3]
     with pytest.raises(Unmeasurable, match="'factor' has no default to measure with"):
-        subject_of(lambda: scale(a, b, ost.param("factor")), machine)
+        benchmark_of(lambda: scale(a, b, ost.param("factor")), machine)
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, 0), (1, 1), (-1, 2)])
 def test_of_a_ring_it_is_the_element_of_step_0(machine: ost.Machine, offset: int, expected: int) -> None:
     ring = ost.ring(*(np.full(2, float(number)) for number in range(3)))
-    problem, subject = subject_of(lambda: scale(ring[offset], ring[offset + 1], 1.0), machine)
-    subject()
-    subject.once()
-    assert problem.outputs()[0].tolist() == [expected, expected]
+    workload, benchmark = benchmark_of(lambda: scale(ring[offset], ring[offset + 1], 1.0), machine)
+    benchmark()
+    benchmark.once()
+    assert workload.outputs()[0].tolist() == [expected, expected]
 
 
 def test_views_overlap_as_they_do(machine: ost.Machine) -> None:
@@ -177,8 +177,8 @@ def test_views_overlap_as_they_do(machine: ost.Machine) -> None:
 
 def test_only_what_is_accessed_is_copied() -> None:
     large = np.zeros((1000, 1000))
-    problem = Problem(op_of(lambda: grow(large[:4, :4])))
-    assert sum(block.nbytes for block in problem.stand_ins.memory.plain) < 5 * 8000
+    workload = Workload(op_of(lambda: grow(large[:4, :4])))
+    assert sum(block.nbytes for block in workload.stand_ins.memory.plain) < 5 * 8000
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ def test_arrays_of_every_kind(machine: ost.Machine, array: np.ndarray) -> None:
         dst[...] = src
 
     source = array.copy()
-    problem, subject = subject_of(lambda: copy(array, _like(array)), machine)
-    subject()
-    subject.once()
-    assert problem.difference([source], 0.0) == ""
+    workload, benchmark = benchmark_of(lambda: copy(array, _like(array)), machine)
+    benchmark()
+    benchmark.once()
+    assert workload.difference([source], 0.0) == ""
 
 
 def _like(array: np.ndarray) -> np.ndarray:
@@ -223,10 +223,10 @@ def test_arrays_of_objects(machine: ost.Machine) -> None:
         x[0].append(1)
 
     x = np.array([[0], None], object)
-    problem, subject = subject_of(lambda: extend(x), machine)
-    subject()
-    subject.once()
-    assert problem.outputs()[0].tolist() == [[0, 1], None]
+    workload, benchmark = benchmark_of(lambda: extend(x), machine)
+    benchmark()
+    benchmark.once()
+    assert workload.outputs()[0].tolist() == [[0, 1], None]
     assert x.tolist() == [[0], None]
 
 
@@ -255,10 +255,10 @@ def test_arrays_of_other_libraries(machine: ost.Machine) -> None:
         view[0] += 1
 
     foreign, memory = Foreign(np.zeros(2)), bytearray(2)
-    problem, subject = subject_of(lambda: fill(foreign, memoryview(memory)), machine)
-    subject()
-    subject.once()
-    assert [np.asarray(found).tolist() for found in problem.outputs()] == [[3, 3], [1, 0]]
+    workload, benchmark = benchmark_of(lambda: fill(foreign, memoryview(memory)), machine)
+    benchmark()
+    benchmark.once()
+    assert [np.asarray(found).tolist() for found in workload.outputs()] == [[3, 3], [1, 0]]
     assert foreign.array.tolist() == [0, 0]
     assert memory == bytearray(2)
 
@@ -268,8 +268,8 @@ def test_what_a_task_raises_comes_out(machine: ost.Machine) -> None:
     def fails(x: ost.Read) -> None:
         raise ValueError("boom")
 
-    _, subject = subject_of(lambda: fails(np.zeros(1)), machine)
-    for call in (subject, subject, subject.once):
+    _, benchmark = benchmark_of(lambda: fails(np.zeros(1)), machine)
+    for call in (benchmark, benchmark, benchmark.once):
         with pytest.raises(Failure, match="ValueError: boom"):
             call()
 
@@ -280,14 +280,14 @@ def test_what_cannot_be_called_twice_is_called_once_a_sample(machine: ost.Machin
         out[0] = queue.pop()
 
     queue = [7, 8]
-    problem, subject = subject_of(lambda: take(queue, np.zeros(1)), machine)
+    workload, benchmark = benchmark_of(lambda: take(queue, np.zeros(1)), machine)
     for _ in range(3):
-        subject()
-        assert subject.calls_per_sample == 1
-        assert callable(subject.before_sample)
-        subject.before_sample()
-    subject.once()
-    assert problem.outputs()[0] == [7]
+        benchmark()
+        assert benchmark.calls_per_sample == 1
+        assert callable(benchmark.before_sample)
+        benchmark.before_sample()
+    benchmark.once()
+    assert workload.outputs()[0] == [7]
     assert queue == [7, 8]
 
 
@@ -305,10 +305,10 @@ def test_kernels_and_their_variants(machine: ost.Machine) -> None:
 
     a, b = np.ones(3), np.ones(3)
     for place in (0, 1):
-        problem, subject = subject_of(lambda: add(a, b, ost.param("n", 4)), machine, place)
-        subject()
-        subject.once()
-        assert problem.outputs()[0].tolist() == [5, 5, 5]
+        workload, benchmark = benchmark_of(lambda: add(a, b, ost.param("n", 4)), machine, place)
+        benchmark()
+        benchmark.once()
+        assert workload.outputs()[0].tolist() == [5, 5, 5]
 
 
 def test_what_cannot_be_copied_is_not_touched(machine: ost.Machine) -> None:
@@ -317,7 +317,7 @@ def test_what_cannot_be_copied_is_not_touched(machine: ost.Machine) -> None:
         raise AssertionError
 
     with pytest.raises(Unmeasurable, match="'write' changes an argument, a str, that cannot be copied"):
-        subject_of(lambda: write(ost.token("a path")), machine)
+        benchmark_of(lambda: write(ost.token("a path")), machine)
 
 
 # Comparing
@@ -326,9 +326,9 @@ def test_what_cannot_be_copied_is_not_touched(machine: ost.Machine) -> None:
 def difference(wrong: Callable[..., None], *arrays: Any, machine: ost.Machine) -> str:
     """Return in what a call differs from one of a task with the same accesses that doubles into the last array."""
     op = op_of(lambda: ost.task(wrong)(*arrays))
-    problem = Problem(op)
-    Subject(problem, variants_of(op.body)[0], machine).once()
-    return problem.difference([np.asarray(arrays[0]) * 2], 0.0)
+    workload = Workload(op)
+    Benchmark(workload, variants_of(op.body)[0], machine).once()
+    return workload.difference([np.asarray(arrays[0]) * 2], 0.0)
 
 
 def test_unwritten_elements_are_found(machine: ost.Machine) -> None:

@@ -1,4 +1,4 @@
-"""Tuning a graph: each case once, what is known not at all, and nothing lost whatever happens."""
+"""Tuning a graph: each signature once, what is known not at all, and nothing lost whatever happens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from measured.tasks import add, relax
 from ostinato.graph.variant import Variant
 from ostinato.tune.graphs import cost_store
 from ostinato.tune.graphs.cost_store import Keeping
-from ostinato.tune.graphs.signature import Case
+from ostinato.tune.graphs.signature import Signature
 from ostinato.tune.store.store import Store
 
 TIMES = {"relax": (900.0, 1000.0, 1100.0), "at_once": (190.0, 200.0, 210.0)}
@@ -143,7 +143,7 @@ def test_what_measuring_changes_was_something_else_before(path: Path) -> None:
 
     calls: list[int] = []
     fake = Fake()
-    fake.before = lambda case: calls.append(1)
+    fake.before = lambda signature: calls.append(1)
     tune(graph_of(calls), fake, path)
     tune(graph_of([]), fake, path)
     assert len(fake.measured) == 1
@@ -178,11 +178,11 @@ def test_measuring_is_told_what_is_left(path: Path) -> None:
 
     class Told(Fake):
         def __call__(
-            self, case: Case, *, rtol: float, budget: ost.Budget | None, keeping: Keeping | None = None
+            self, signature: Signature, *, rtol: float, budget: ost.Budget | None, keeping: Keeping | None = None
         ) -> ost.Report:
             seen.append(budget)
             assert rtol == 0.25
-            return super().__call__(case, rtol=rtol, budget=budget)
+            return super().__call__(signature, rtol=rtol, budget=budget)
 
     tune(three_cases(), Told(), path, budget=60, rtol=0.25)
     seconds = [budget.seconds for budget in seen if budget is not None and budget.seconds is not None]
@@ -196,22 +196,22 @@ def test_measuring_is_told_what_is_left(path: Path) -> None:
 def test_an_interrupt_loses_nothing(path: Path) -> None:
     fake = Fake(TIMES)
 
-    def interrupt(case: Case) -> None:
-        if case.label == "add":
+    def interrupt(signature: Signature) -> None:
+        if signature.label == "add":
             raise KeyboardInterrupt
 
     fake.before = interrupt
     with pytest.raises(KeyboardInterrupt):
         tune(three_cases(), fake, path)
     assert len(fake.measured) == 2
-    fake.before = lambda case: None
+    fake.before = lambda signature: None
     tune(three_cases(), fake, path)
     assert fake.measured[2:] == ["add"]
 
 
 def test_what_another_process_found_meanwhile_is_not_measured_again(path: Path) -> None:
     fake, other = Fake(TIMES), Fake(TIMES)
-    fake.before = lambda case: None if other.measured else tune(three_cases(), other, path) and None
+    fake.before = lambda signature: None if other.measured else tune(three_cases(), other, path) and None
     reports = tune(three_cases(), fake, path)
     assert len(other.measured) == 3
     assert len(fake.measured) == 1  # the one that was being measured

@@ -29,7 +29,7 @@ from ostinato.graph.variant import CPU
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.outcome import outcome
 from ostinato.runtime.process_trace import untraced
-from ostinato.tune.graphs.workload import Problem, Unmeasurable, copied_object
+from ostinato.tune.graphs.workload import Unmeasurable, Workload, copy_object
 from ostinato.tune.worker.forked import end_if_forked
 from ostinato.tune.worker.functions import described
 
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
-    from ostinato.tune.graphs.signature import Case
+    from ostinato.tune.graphs.signature import Signature
 
 __all__ = [
+    "Benchmark",
     "Comparison",
-    "DeviceSubject",
+    "DeviceBenchmark",
     "Failure",
     "Incomparable",
     "MemoryFailure",
-    "Subject",
+    "benchmark_of",
     "failure_of",
-    "subject_of",
     "variants_in",
 ]
 
@@ -82,9 +82,9 @@ class _AsItIs:
 _as_it_is = _AsItIs()
 
 
-def variants_in(case: Case) -> tuple[Variant, ...]:
-    """Return the variants of a case, or what stands for the op itself where it is no call of a task."""
-    return case.variants or (cast("Variant", _as_it_is),)
+def variants_in(signature: Signature) -> tuple[Variant, ...]:
+    """Return the variants of a signature, or what stands for the op itself where it is no call of a task."""
+    return signature.variants or (cast("Variant", _as_it_is),)
 
 
 class Failure(Exception):
@@ -101,14 +101,14 @@ def failure_of(error: BaseException) -> Failure:
     return (MemoryFailure if full else Failure)(described(error))
 
 
-class Subject:
-    """One variant on a problem's arguments, as a callable that is timed as the tuner's workers time theirs.
+class Benchmark:
+    """One variant on a workload's arguments, as a callable that is timed as the tuner's workers time theirs.
 
     Called, it is run by the core as in a program of one lane, many times if it is quick, and returns itself.
 
     Parameters
     ----------
-    problem
+    workload
         The op and its arguments, which it shares with other variants that are not called at the same time.
     variant
         The variant.
@@ -128,7 +128,7 @@ class Subject:
         The variant cannot take these arguments, or a parameter has no default.
     """
 
-    __slots__ = ("_body", "_calibrated", "_machine", "_problem", "_program", "_stand_ins", "_steps", "_unroll")
+    __slots__ = ("_body", "_calibrated", "_machine", "_program", "_stand_ins", "_steps", "_unroll", "_workload")
 
     sample = 100e-6
     """Seconds that it runs for a sample at least: what a replay costs by itself is less than a hundredth of it."""
@@ -136,21 +136,21 @@ class Subject:
     long = 1e-3
     """Seconds; a call that takes longer is a sample by itself."""
 
-    def __init__(self, problem: Problem, variant: Variant, machine: Machine) -> None:
-        op = problem.op
+    def __init__(self, workload: Workload, variant: Variant, machine: Machine) -> None:
+        op = workload.op
         refusal = variant.refusal(op.body)
         body = variant.body(op.body)
         if body is None:
             raise Unmeasurable(f"{variant.label} cannot take the arguments of the call at {op.call_site}: {refusal}")
         self._body = _without_parameters(op, body)
-        self._problem = problem
+        self._workload = workload
         self._machine = machine
         self._program: Any = None
         self._stand_ins: StandIns | None = None  # those of the program
         self._calibrated = False
         self._unroll = self._steps = 1
 
-    def __call__(self) -> Subject:
+    def __call__(self) -> Benchmark:
         """Run it as often as `calls_per_sample` says.
 
         Raises
@@ -163,7 +163,7 @@ class Subject:
         if not self._calibrated:
             if self._calibrate() > self.long:
                 return self  # it has just been run, and not for nothing
-            if self._problem.changes:
+            if self._workload.changes:
                 self._put_back()
         self._run(self._steps)
         return self
@@ -174,7 +174,7 @@ class Subject:
 
     @property
     def before_sample(self) -> object:
-        return self._put_back if self._problem.changes else None
+        return self._put_back if self._workload.changes else None
 
     def once(self) -> None:
         """Run it once, in step 0, on arguments as they were captured; what it is to overwrite holds a pattern before.
@@ -206,7 +206,7 @@ class Subject:
             try:
                 self._find_count(once)
             except Failure:
-                if not self._problem.changes:
+                if not self._workload.changes:
                     raise
                 # One call after the other need not be possible: it may take things from where there are few.
                 self._unroll = self._steps = 1
@@ -228,7 +228,7 @@ class Subject:
         """Return what steps take; the least of a few times, where they are short: something may come in between."""
         least = math.inf
         for _ in range(_TIMES):
-            if self._problem.changes:
+            if self._workload.changes:
                 self._put_back()
             self._renew_program()
             begin = _now()
@@ -244,24 +244,24 @@ class Subject:
 
     def _renew(self) -> None:
         """Have all arguments as they were captured."""
-        self._problem.renew()
+        self._workload.renew()
 
     def _put_back(self) -> None:
         """Have those that calls change as they were captured."""
-        self._problem.put_back()
+        self._workload.put_back()
 
     def _renew_program(self) -> None:
-        """Have a program on the problem's present copies."""
-        if self._program is None or self._stand_ins is not self._problem.stand_ins:
+        """Have a program on the workload's present copies."""
+        if self._program is None or self._stand_ins is not self._workload.stand_ins:
             self.close()
             self._program = self._new_program(self._unroll)
-            self._stand_ins = self._problem.stand_ins
+            self._stand_ins = self._workload.stand_ins
 
     def _new_program(self, count: int) -> Any:
         """Return a program of so many calls in a row."""
-        ops = [FlatOp(self._problem.op, index, self._body) for index in range(count)]
+        ops = [FlatOp(self._workload.op, index, self._body) for index in range(count)]
         schedule = _in_a_row(ops)
-        lowered = lower(ops, schedule, count, self._problem.stand_ins)
+        lowered = lower(ops, schedule, count, self._workload.stand_ins)
         return _core.Program(self._machine._core, schedule, lowered.plan, "pipelined")
 
     def _replay(self, program: Any, steps: int) -> None:
@@ -272,7 +272,7 @@ class Subject:
         if type(ended) is int:
             return
         run = cast("_core.Run", ended)
-        end = outcome(run, [self._problem.op] * self._unroll)
+        end = outcome(run, [self._workload.op] * self._unroll)
         run.forget()
         if isinstance(end, BaseException):
             raise end if isinstance(end, KeyboardInterrupt) else failure_of(end.__cause__ or end)
@@ -299,7 +299,7 @@ def _default_of(param: Param, kind: Any) -> object:
         raise Unmeasurable(f"parameter {param.name!r} has no default to measure with")
     if isinstance(kind, type):
         return as_scalar(value, kind, f"parameter {param.name!r}")
-    return copied_object(value, {}, param.name)
+    return copy_object(value, {}, param.name)
 
 
 def _in_a_row(ops: Sequence[FlatOp]) -> _core.Schedule:
@@ -328,15 +328,15 @@ def _in_a_row(ops: Sequence[FlatOp]) -> _core.Schedule:
     )
 
 
-def subject_of(problem: Problem, variant: Variant, machine: Machine, device: Device | None) -> Subject:
+def benchmark_of(workload: Workload, variant: Variant, machine: Machine, device: Device | None) -> Benchmark:
     """Return what is timed of a variant: on a device where it is for its kind, or takes a stream; else on the CPU."""
     if device is None or not (variant.takes_stream or variant.on not in (None, CPU)):
-        return Subject(problem, variant, machine)
-    return DeviceSubject(problem, variant, machine, device)
+        return Benchmark(workload, variant, machine)
+    return DeviceBenchmark(workload, variant, machine, device)
 
 
-class DeviceSubject(Subject):
-    """A variant on copies of a problem's arguments in the memory of a device.
+class DeviceBenchmark(Benchmark):
+    """A variant on copies of a workload's arguments in the memory of a device.
 
     It runs as it does in programs whose arrays are there already: nothing is copied between host and device while it is
     timed, and what it is to change or to give is copied before and after. What passes from the issue of the first call
@@ -345,15 +345,15 @@ class DeviceSubject(Subject):
 
     Parameters
     ----------
-    problem, variant, machine
-        As of `Subject`.
+    workload, variant, machine
+        As of `Benchmark`.
     device
         One of those of the machine.
 
     Raises
     ------
     Unmeasurable
-        As for `Subject`, or an argument is an array of Python objects, or the device has no room for copies.
+        As for `Benchmark`, or an argument is an array of Python objects, or the device has no room for copies.
     """
 
     __slots__ = ("_device", "_memory", "_stale")
@@ -361,18 +361,18 @@ class DeviceSubject(Subject):
     sample = 5e-3
     long = 50e-3
 
-    def __init__(self, problem: Problem, variant: Variant, machine: Machine, device: Device) -> None:
-        super().__init__(problem, variant, machine)
-        if any(operand.arrays and operand.arrays[0].dtype.hasobject for operand in problem.op.operands):
+    def __init__(self, workload: Workload, variant: Variant, machine: Machine, device: Device) -> None:
+        super().__init__(workload, variant, machine)
+        if any(operand.arrays and operand.arrays[0].dtype.hasobject for operand in workload.op.operands):
             raise Unmeasurable("an array holds Python objects, which have no place in the memory of a device")
         self._device = device
         self._memory: _Memory | None = None
-        self._stale = True  # what the device has is not what the problem's copies hold
+        self._stale = True  # what the device has is not what the workload's copies hold
 
     def once(self) -> None:
         super().once()
         assert self._memory is not None
-        with _told():
+        with _report_device_errors():
             self._memory.download()
 
     def close(self) -> None:
@@ -394,7 +394,7 @@ class DeviceSubject(Subject):
         self._upload()
 
     def _upload(self) -> None:
-        stand_ins = self._problem.stand_ins
+        stand_ins = self._workload.stand_ins
         if self._memory is None or self._memory.stand_ins is not stand_ins:
             try:
                 self._memory = _Memory(stand_ins, self._device)
@@ -402,14 +402,14 @@ class DeviceSubject(Subject):
                 raise Unmeasurable(f"copies of its arguments cannot be made on {self._device.name}: {error}") from None
             self._stale = True
         if self._stale:
-            with _told():
+            with _report_device_errors():
                 self._memory.upload()
             self._stale = False
 
     def _new_program(self, count: int) -> Program:
         self._upload()
         assert self._memory is not None
-        op, memory = self._problem.op, self._memory
+        op, memory = self._workload.op, self._memory
         operands = {id(operand): memory.operand(operand) for operand in op.operands}
         body = copy.copy(self._body)
         assert isinstance(body, PythonCall | NativeCall)
@@ -433,7 +433,7 @@ class DeviceSubject(Subject):
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _report_device_errors() -> Iterator[None]:
     """Have what a device fails at told as a variant's failure."""
     try:
         yield
@@ -442,7 +442,7 @@ def _told() -> Iterator[None]:
 
 
 class _Memory:
-    """Memory of a device that stands for copies of a problem's arguments."""
+    """Memory of a device that stands for copies of a workload's arguments."""
 
     def __init__(self, stand_ins: StandIns, device: Device) -> None:
         self.stand_ins = stand_ins
@@ -463,7 +463,7 @@ class _Memory:
             block[...] = there.get()
 
     def operand(self, operand: Operand, known: dict[int, Operand] | None = None) -> Operand:
-        """Return what stands for an operand of the problem's op, or for one that a variant made of one."""
+        """Return what stands for an operand of the workload's op, or for one that a variant made of one."""
         if known is not None and id(operand) in known:
             return known[id(operand)]
         if not operand.arrays:
@@ -492,7 +492,7 @@ class Comparison:
 
     Parameters
     ----------
-    problem
+    workload
         The first op.
     others
         The other ops.
@@ -519,21 +519,21 @@ class Comparison:
     ...     op = double(np.ones(4), np.zeros(4))
     >>> with ost.Machine(cpus=1) as machine:
     ...     default, other = variants_of(op.body)
-    ...     comparison = Comparison(Problem(op), (), default, 0.0, machine)
+    ...     comparison = Comparison(Workload(op), (), default, 0.0, machine)
     ...     comparison.difference(default), comparison.difference(other)
     ('', "argument 2 'dst' (shape (4,), float64): at index (0,) it gives 3.0 instead of 2.0")
     """
 
     def __init__(
         self,
-        problem: Problem,
+        workload: Workload,
         others: Sequence[Op],
         default: Variant,
         rtol: float,
         machine: Machine,
         device: Device | None = None,
     ) -> None:
-        self._problem = problem
+        self._workload = workload
         self._others = others
         self._default = default
         self._rtol = rtol
@@ -562,36 +562,36 @@ class Comparison:
         times = self._times[variant] = self._times.get(variant, -1) + 1
         if times & (times - 1):  # no power of two
             return ""
-        found = self._difference(variant, self._problem, 0)
+        found = self._difference(variant, self._workload, 0)
         for place, op in enumerate(self._others, 1) if not (times or found) else ():
             if place in self._failed or (variant is not self._default and variant.body(op.body) is None):
                 continue
-            found = self._difference(variant, Problem(op), place)
+            found = self._difference(variant, Workload(op), place)
             if found:
                 found = f"{found}, in the call at {op.call_site}"
                 break
         if found:
-            self._problem.renew()  # it may have spoilt what others read
+            self._workload.renew()  # it may have spoilt what others read
         return found
 
-    def _difference(self, variant: Variant, problem: Problem, place: int) -> str:
+    def _difference(self, variant: Variant, workload: Workload, place: int) -> str:
         wanted = self._wanted.get(place)
         if wanted is None:
             try:
-                self._call(self._default, problem)
+                self._call(self._default, workload)
             except Failure:
                 if not place:
                     raise
                 self._failed.add(place)
                 return ""
-            wanted = problem.outputs()
+            wanted = workload.outputs()
             size = sum(output.nbytes for output in wanted if isinstance(output, np.ndarray))
             if self._kept + size <= _MOST_KEPT:
                 self._kept += size
                 self._wanted[place] = wanted
         if place not in self._unsteady:
-            self._call(self._default, problem)
-            self._unsteady[place] = problem.difference(wanted, self._rtol)
+            self._call(self._default, workload)
+            self._unsteady[place] = workload.difference(wanted, self._rtol)
         if variant is self._default:
             return ""
         if self._unsteady[place]:
@@ -599,8 +599,8 @@ class Comparison:
                 f"there is nothing to compare with: called twice, the default does not do the same: "
                 f"{self._unsteady[place]}"
             )
-        self._call(variant, problem)
-        return problem.difference(wanted, self._rtol)
+        self._call(variant, workload)
+        return workload.difference(wanted, self._rtol)
 
-    def _call(self, variant: Variant, problem: Problem) -> None:
-        subject_of(problem, variant, self._machine, self._device).once()
+    def _call(self, variant: Variant, workload: Workload) -> None:
+        benchmark_of(workload, variant, self._machine, self._device).once()

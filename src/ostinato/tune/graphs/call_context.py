@@ -1,8 +1,8 @@
 """What a variant was compared with the default under: layouts, overlaps and scalars.
 
-Two ops of one case take the same time, or so the costs have it. But a variant that is right for contiguous arrays may
-be wrong for strided ones, or where its input is its output, or for another scalar. So a variant counts as right only
-for ops that are, in all of this, like one for which its outputs were compared.
+Costs assume that two ops of one signature take the same time. But a variant that is right for contiguous arrays may be
+wrong for strided ones, where its input is its output, or for another scalar. So a variant counts as right only for ops
+whose call context is that of an op for which its outputs were compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import Param, Step
 from ostinato.tune.canonical import hashed
 
-__all__ = ["Checked", "Circumstance", "Circumstances", "probe", "representatives"]
+__all__ = ["CallContext", "CallContexts", "Checked", "probe", "representatives"]
 
 _ENOUGH_SCALARS = 32
 """A variant that is right for so many different scalars is taken to be right for others."""
@@ -42,7 +42,7 @@ _CONTAINERS = (list, dict, set, bytearray)
 """Of a token that is one of these, what it holds is data, as what arrays hold."""
 
 
-class Circumstance(NamedTuple):
+class CallContext(NamedTuple):
     """Digests, the same in every process."""
 
     layout: str
@@ -51,8 +51,8 @@ class Circumstance(NamedTuple):
     """Of arguments that are no arrays: of plain values, and of what other objects hold."""
 
 
-class Circumstances:
-    """The circumstances of ops; what they share is looked at once."""
+class CallContexts:
+    """The call contexts of ops; what they share is looked at once."""
 
     def __init__(self) -> None:
         self._places: dict[Operand, _Place] = {}
@@ -63,8 +63,8 @@ class Circumstances:
         self._scalars: dict[tuple[object, ...], str] = {}
         self._objects: dict[int, tuple[object, str]] = {}
 
-    def of(self, op: Op) -> Circumstance:
-        """Return the circumstance of a call of a task."""
+    def of(self, op: Op) -> CallContext:
+        """Return the call context of a call of a task."""
         body, operands = op.body, op.operands
         scalars: tuple[object, ...] = ()
         if isinstance(body, PythonCall | NativeCall) and len(body.args) > len(operands):
@@ -72,7 +72,7 @@ class Circumstances:
         found = self._scalars.get(scalars)
         if found is None:
             found = self._scalars[scalars] = hashed(repr(scalars))[:16]
-        return Circumstance(self._layout(operands), found)
+        return CallContext(self._layout(operands), found)
 
     def _layout(self, operands: tuple[Operand, ...]) -> str:
         known = self._places
@@ -170,11 +170,11 @@ def _content(value: object) -> str:
     return f"{_PROCESS} {os.getpid()} {id(value)}"
 
 
-def representatives(ops: Iterable[Op], circumstances: Circumstances) -> tuple[Op, ...]:
-    """Return an op for each circumstance, the first op first; of very many circumstances, some that differ most."""
+def representatives(ops: Iterable[Op], call_contexts: CallContexts) -> tuple[Op, ...]:
+    """Return an op for each call context, the first op first; of very many call contexts, some that differ most."""
     by_layout: dict[str, dict[str, Op]] = {}
     for op in ops:
-        layout, scalars = circumstances.of(op)
+        layout, scalars = call_contexts.of(op)
         by_layout.setdefault(layout, {}).setdefault(scalars, op)
     found = []
     for alike in list(by_layout.values())[:_MOST_LAYOUTS]:
@@ -185,18 +185,18 @@ def representatives(ops: Iterable[Op], circumstances: Circumstances) -> tuple[Op
 
 
 class Checked:
-    """The circumstances under which the variants of a case were compared."""
+    """The call contexts under which the variants of a signature were compared."""
 
-    def __init__(self, circumstances: Iterable[Circumstance]) -> None:
+    def __init__(self, call_contexts: Iterable[CallContext]) -> None:
         self._scalars: dict[str, set[str]] = {}
-        for layout, scalars in circumstances:
+        for layout, scalars in call_contexts:
             if layout:
                 self._scalars.setdefault(layout, set()).add(scalars)
 
-    def covers(self, circumstance: Circumstance) -> bool:
+    def covers(self, call_context: CallContext) -> bool:
         """Whether a variant that was right under all of these is taken to be right under this one."""
-        scalars = self._scalars.get(circumstance.layout, ())
-        return circumstance.scalars in scalars or len(scalars) >= _ENOUGH_SCALARS
+        scalars = self._scalars.get(call_context.layout, ())
+        return call_context.scalars in scalars or len(scalars) >= _ENOUGH_SCALARS
 
     def plain(self) -> list[list[str]]:
         """Return them as JSON has them."""
@@ -204,10 +204,10 @@ class Checked:
 
     def includes(self, other: Checked) -> bool:
         """Whether it covers all that another one holds."""
-        return all(self.covers(Circumstance(*each)) for each in other.plain())
+        return all(self.covers(CallContext(*each)) for each in other.plain())
 
     def __or__(self, other: Checked) -> Checked:
-        return Checked(Circumstance(*each) for each in (*self.plain(), *other.plain()))
+        return Checked(CallContext(*each) for each in (*self.plain(), *other.plain()))
 
 
 _PART = 7 / 8

@@ -20,10 +20,10 @@ from ostinato.devices.device import Device as UsableDevice
 from ostinato.graph.variant import CPU, Variant
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import canonical, digest, plain
-from ostinato.tune.graphs.call_context import Checked, Circumstances
+from ostinato.tune.graphs.call_context import CallContexts, Checked
 from ostinato.tune.graphs.identity import source_of
-from ostinato.tune.graphs.record import Record, Shelf, Stored, operation_of, shelf_of
-from ostinato.tune.graphs.signature import Case
+from ostinato.tune.graphs.record import Record, Snapshot, Stored, operation_of, snapshot_of
+from ostinato.tune.graphs.signature import Signature
 from ostinato.tune.known import Known
 from ostinato.tune.lease.cpu import cpu_device
 from ostinato.tune.lease.device import Device
@@ -40,7 +40,7 @@ from ostinato.tune.trial import Trial
 __all__ = [
     "DEVICE",
     "POLICY",
-    "Book",
+    "CostStore",
     "Found",
     "Keeping",
     "Kept",
@@ -49,12 +49,12 @@ __all__ = [
     "candidate_of",
     "checked_of",
     "knows",
-    "on_record",
+    "make_record",
     "operation_of_variants",
     "recall",
-    "recorded",
     "remember",
-    "remembered",
+    "report_of",
+    "tuner_device",
 ]
 
 _Digests = tuple[str, ...]
@@ -67,18 +67,18 @@ class _Remembered(NamedTuple):
 
 
 _records: dict[Path, dict[str, dict[_Digests, _Remembered]]] = {}
-"""By the store that they are of, the key of the case, and the digests of its variants."""
+"""By the store that they are of, the key of the signature, and the digests of its variants."""
 
 
 def remember(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], record: Record, stored: bool) -> None:
-    """Remember the record of a case for as long as its variants live.
+    """Remember the record of a signature for as long as its variants live.
 
     Parameters
     ----------
     path
         The file of the store that it is of.
     key
-        The case's key.
+        The signature's key.
     variants
         Its variants.
     record
@@ -111,15 +111,15 @@ def _forgets(value: object, alike: dict[_Digests, _Remembered], digests: _Digest
 
 
 def recall(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], changed: bool) -> Record | None:
-    """Return the record of a case; None if there is none.
+    """Return the record of a signature; None if there is none.
 
     Parameters
     ----------
     path, key, variants
         As for `remember`.
     changed
-        Whether the store has the case, but of variants that are not told to be these: then what was stored counts, too,
-        since the contents of a list that a function closes over may have changed.
+        Whether the store has the signature, but of variants with other digests. Then what was stored counts too: the
+        contents of a list that a function closes over may have changed.
     """
     alike = _records.get(path, {}).get(canonical(key))
     digests = _digests(variants) if alike else None
@@ -146,17 +146,17 @@ POLICY = Policy()
 DEVICE = "cpu:0"
 
 _FIELDS = ("source", "device", "driver", "versions", "policy")
-"""What may keep a record of the same case from answering; the first of several that differ is named."""
+"""What may keep a record of the same signature from answering; the first of several that differ is named."""
 
 
-def on_record(device: UsableDevice) -> Device:
+def tuner_device(device: UsableDevice) -> Device:
     """Return a device with what results on it hold for.
 
     Examples
     --------
     >>> from ostinato.devices import fake
     >>> with fake.install() as (device,):
-    ...     on_record(device).identities, on_record(device).driver
+    ...     tuner_device(device).identities, tuner_device(device).driver
     (('fake:0',), '1')
     """
     return Device(
@@ -165,7 +165,7 @@ def on_record(device: UsableDevice) -> Device:
 
 
 class Found(NamedTuple):
-    """What the store says of a case."""
+    """What the store says of a signature."""
 
     records: tuple[Record, ...] = ()
     """Those that hold for this code on this machine, the one that counts first."""
@@ -183,7 +183,7 @@ class Found(NamedTuple):
 
 
 class Lookup:
-    """Looks cases up in a store, for one tuning or one compilation.
+    """Looks signatures up in a store, for one tuning or one compilation.
 
     What code is, is found out once, and the store is read as it was at first, until `refresh`.
 
@@ -199,14 +199,14 @@ class Lookup:
         self.path = path
         self._device = device
         self._sources: dict[Variant, str | None] = {}
-        self._shelf: Shelf | None = None
+        self._snapshot: Snapshot | None = None
 
     def refresh(self) -> None:
         """See what was written since."""
-        self._shelf = None
+        self._snapshot = None
 
     def source(self, variants: Sequence[Variant]) -> str | None:
-        """Return the digest of what all variants of a case were when first asked; None if that of one is not known."""
+        """Return the digest of all variants of a signature as first seen; None if one of them has none."""
         found = self._sources
         for variant in variants:
             if variant not in found:
@@ -215,12 +215,12 @@ class Lookup:
         return None if None in sources else digest(sources)
 
     def known(self, key: Mapping[str, Any], variants: Sequence[Variant]) -> Found:
-        """Return what the store says of a case, or if it says nothing, what this process remembers.
+        """Return what the store says of a signature, or if it says nothing, what this process remembers.
 
         Parameters
         ----------
         key
-            The case's key.
+            The signature's key.
         variants
             Its variants.
 
@@ -230,18 +230,18 @@ class Lookup:
             If the file cannot be read, or is no store.
         """
         found = self._stored(key, variants)
-        return found if found.records else self.remembered(key, variants, found)
+        return found if found.records else self.recall(key, variants, found)
 
-    def remembered(self, key: Mapping[str, Any], variants: Sequence[Variant], found: Found | None = None) -> Found:
-        """Return what this process remembers of a case; if it does not, what the store was `found` to say."""
+    def recall(self, key: Mapping[str, Any], variants: Sequence[Variant], found: Found | None = None) -> Found:
+        """Return what this process remembers of a signature; if it does not, what the store was `found` to say."""
         found = found or Found()
         record = recall(self.path, key, variants, found.differs == "source")
         return found if record is None else Found((record,), here=True)
 
     def _stored(self, key: Mapping[str, Any], variants: Sequence[Variant]) -> Found:
-        if self._shelf is None:
-            self._shelf = shelf_of(self.path)
-        alike = [] if self._shelf is None else self._shelf.of(key)
+        if self._snapshot is None:
+            self._snapshot = snapshot_of(self.path)
+        alike = [] if self._snapshot is None else self._snapshot.of(key)
         source = self.source(variants) if alike else None
         if source is None:
             return Found()
@@ -257,7 +257,7 @@ class Lookup:
         return _refused(alike, asked, source)
 
     def context(self, key: Mapping[str, Any]) -> Context:
-        """Return what a record of a case must be of to hold here."""
+        """Return what a record of a signature must be of to hold here."""
         return contexts(operation_of(key["task"]), key, self.environment, dataclasses.asdict(POLICY))[self.device.name]
 
     @cached_property
@@ -304,12 +304,12 @@ _KEPT = (*_GOOD, Status.WRONG_RESULT, Status.CRASH, Status.HANG_KILLED)
 
 
 def operation_of_variants(task: str) -> str:
-    """Return the operation under which the store has the variants of a task's cases, each for itself."""
+    """Return the operation under which the store has the variants of a task's signatures, each for itself."""
     return f"graph variants: {task}"
 
 
 class Kept(Known):
-    """The variants of one case, as they are measured, in the store.
+    """The variants of one signature, as they are measured, in the store.
 
     Only what was compared with a default that works says anything about a variant. So nothing is kept of a default
     that failed, nor of variants that could not be compared with it. Where the default is not measured, variants that
@@ -318,9 +318,9 @@ class Kept(Known):
     Parameters
     ----------
     label
-        What the case is called in the report that is being made.
+        What the signature is called in the report that is being made.
     stored
-        The store's view of the case.
+        The store's view of the signature.
     source
         Digest of all that an outcome depends on: the code of the variants, and how and where they are compared.
     device
@@ -351,7 +351,7 @@ class Kept(Known):
         memory: int | None = None,
         note: Callable[[str], None],
     ) -> None:
-        sources = _CaseSources(source, verify)
+        sources = _SignatureSources(source, verify)
         super().__init__(label, stored, sources, answers=True, seconds=seconds, memory=memory, note=note)
         self._label = label
         self._device = device
@@ -363,7 +363,7 @@ class Kept(Known):
         if found is None:
             return None
         device, outcome = found
-        # Another graph may have called the case something else.
+        # Another graph may have called the signature something else.
         return device, replace(outcome, ops=tuple(replace(op, op=self._label) for op in outcome.ops))
 
     def add(self, trial: Trial, outcome: Outcome, device: str | None, *, first: str | None = None) -> None:
@@ -379,8 +379,8 @@ class Kept(Known):
         return _KEPT if self._default is not None else _GOOD
 
 
-class _CaseSources(Sources):
-    """What a worker imports is found as for any candidate, but what an outcome depends on is the case's."""
+class _SignatureSources(Sources):
+    """What a worker imports is found as for any candidate, but what an outcome depends on is the signature's."""
 
     def __init__(self, source: str, verify: str | None) -> None:
         super().__init__(verify)
@@ -391,7 +391,7 @@ class _CaseSources(Sources):
 
 
 Keeping: TypeAlias = Callable[..., Kept]
-"""Makes what keeps the variants of a case, given the arguments of `Kept` from `default` on, but for `note`."""
+"""Makes what keeps the variants of a signature, given the arguments of `Kept` from `default` on, but for `note`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -404,25 +404,25 @@ class VariantCandidate(Candidate):
         return {"kind": "variant", "task": self.task}
 
 
-def checked_of(case: Case) -> Checked:
-    """Return the circumstances in which the variants of a case are compared."""
-    circumstances = Circumstances()
-    return Checked(circumstances.of(op) for op in case.checked) if len(case.compared) > 1 else Checked(())
+def checked_of(signature: Signature) -> Checked:
+    """Return the call contexts in which the variants of a signature are compared."""
+    call_contexts = CallContexts()
+    return Checked(call_contexts.of(op) for op in signature.checked) if len(signature.compared) > 1 else Checked(())
 
 
-def recorded(case: Case, report: Report, rtol: float) -> Record | None:
+def make_record(signature: Signature, report: Report, rtol: float) -> Record | None:
     """Return the record of what was measured; None where nothing was that could be remembered."""
-    places = [case.declared.index(variant) for variant in case.variants] or [0]
+    places = [signature.declared.index(variant) for variant in signature.variants] or [0]
     pairs = list(zip(places, report.results, strict=True))
     final = [(place, result) for place, result in pairs if result.status.final]
     right = {place for place, result in final if result.status in (Status.OK, Status.RACED) and result.samples}
     by_identity = {id(result): place for place, result in pairs}
     best = None if report.best is None else by_identity.get(id(report.best))
     # The default's outputs were there to compare with.
-    compared = not case.has_default or 0 in right or report.results[0].status is Status.CONTENDED
+    compared = not signature.has_default or 0 in right or report.results[0].status is Status.CONTENDED
     if (best is not None and best not in right) or not compared or not final:
         return None
-    if best is None and (case.has_default or right or all(result.status is Status.INVALID for _, result in final)):
+    if best is None and (signature.has_default or right or all(result.status is Status.INVALID for _, result in final)):
         return None
     ties = tuple(place for place in (by_identity.get(id(result)) for result in report.ties) if place in right)
     return Record(
@@ -430,53 +430,53 @@ def recorded(case: Case, report: Report, rtol: float) -> Record | None:
         outcomes=tuple(
             replace(
                 outcome_of(result),
-                op=_label(case, place),
+                op=_label(signature, place),
                 samples=result.samples if place in right else (),
             )
             for place, result in final
         ),
-        winner=0 if case.has_default and 0 in ties else best,
+        winner=0 if signature.has_default and 0 in ties else best,
         ties=ties,
         rtol=rtol,
         complete=len(final) == len(pairs),
-        checked=checked_of(case),
+        checked=checked_of(signature),
         time=time.time(),
     )
 
 
-def remembered(case: Case, record: Record, device: Device) -> Report:
+def report_of(signature: Signature, record: Record, device: Device) -> Report:
     """Return the report that a record was made from, on a device."""
     results = {
-        place: result_of(candidate_of(case, place), replace(outcome, op=case.label), device.name, cached=True)
+        place: result_of(candidate_of(signature, place), replace(outcome, op=signature.label), device.name, cached=True)
         for place, outcome in zip(record.places, record.outcomes, strict=True)
     }
     best = None if record.winner is None else results[record.winner]
     return Report(
-        op=case.label,
-        key=case.key,
+        op=signature.label,
+        key=signature.key,
         policy=POLICY,
         best=best,
         ties=tuple(sorted((results[place] for place in record.ties), key=lambda each: each is not best)),
         results=tuple(results.values()),
-        default=results.get(0) if case.has_default else None,
+        default=results.get(0) if signature.has_default else None,
         environment=environment([device]),
     )
 
 
-def candidate_of(case: Case, place: int) -> VariantCandidate:
-    """Return what was measured: a declared variant of a case by its place; of a copy or a fill itself."""
-    task = case.key["task"]
-    if not case.declared:
+def candidate_of(signature: Signature, place: int) -> VariantCandidate:
+    """Return what was measured: a declared variant of a signature by its place; of a copy or a fill itself."""
+    task = signature.key["task"]
+    if not signature.declared:
         return VariantCandidate({}, task)
-    variant = case.declared[place]
+    variant = signature.declared[place]
     return VariantCandidate({"variant": variant.name, **plain(dict(variant.config), "config")}, task)
 
 
-def _label(case: Case, place: int) -> str:
-    return case.declared[place].label if case.declared else case.label
+def _label(signature: Signature, place: int) -> str:
+    return signature.declared[place].label if signature.declared else signature.label
 
 
-class Book:
+class CostStore:
     """The store that tuning reads and writes.
 
     One that cannot be written any more is left alone from then on: what was measured is in the reports.
@@ -505,42 +505,42 @@ class Book:
         self._store: Store | None = None
         self._given_up = False
 
-    def find(self, case: Case) -> Found:
-        """Return what is known of a case."""
+    def find(self, signature: Signature) -> Found:
+        """Return what is known of a signature."""
         if not self._given_up:
             try:
-                return self._lookups[case.kind].known(case.key, case.compared)
+                return self._lookups[signature.kind].known(signature.key, signature.compared)
             except StoreError as error:
                 self._fail(error, self._asked_for)
-        return self._lookups[case.kind].remembered(case.key, case.compared)
+        return self._lookups[signature.kind].recall(signature.key, signature.compared)
 
-    def remembered(self, case: Case, record: Record) -> Report:
-        """Return the report that a record of a case was made from."""
-        return remembered(case, record, self._lookups[case.kind].device)
+    def report(self, signature: Signature, record: Record) -> Report:
+        """Return the report that a record of a signature was made from."""
+        return report_of(signature, record, self._lookups[signature.kind].device)
 
     def refresh(self) -> None:
         """See what others wrote since."""
         for lookup in self._lookups.values():
             lookup.refresh()
 
-    def tells(self, case: Case) -> bool:
-        """Whether another process can tell what the variants of a case are."""
-        return self._lookups[case.kind].source(case.compared) is not None
+    def tells(self, signature: Signature) -> bool:
+        """Whether another process can tell what the variants of a signature are."""
+        return self._lookups[signature.kind].source(signature.compared) is not None
 
-    def keeping(self, case: Case, rtol: float) -> Keeping | None:
-        """Return what makes a `Kept` for a case; None where the store cannot know its variants, or is not open."""
-        lookup = self._lookups[case.kind]
-        source = lookup.source(case.compared)
-        if self._store is None or source is None or len(case.compared) < 2:
+    def keeping(self, signature: Signature, rtol: float) -> Keeping | None:
+        """Return what makes a `Kept` for a signature; None where the store cannot know its variants, or is not open."""
+        lookup = self._lookups[signature.kind]
+        source = lookup.source(signature.compared)
+        if self._store is None or source is None or len(signature.compared) < 2:
             return None
-        operation, policy = operation_of_variants(case.key["task"]), dataclasses.asdict(POLICY)
+        operation, policy = operation_of_variants(signature.key["task"]), dataclasses.asdict(POLICY)
         try:
-            stored = self._store.search(operation, case.key, lookup.environment, policy)
+            stored = self._store.search(operation, signature.key, lookup.environment, policy)
         except StoreError as error:
             self._fail(error, False)
             return None
-        compared = digest([source, rtol, checked_of(case).plain()])
-        return partial(Kept, case.label, stored, compared, lookup.device.name, note=self._note)
+        compared = digest([source, rtol, checked_of(signature).plain()])
+        return partial(Kept, signature.label, stored, compared, lookup.device.name, note=self._note)
 
     def open(self) -> None:
         """Open the store to be written, and make it where there is none.
@@ -556,19 +556,19 @@ class Book:
             except StoreError as error:
                 self._fail(error, self._asked_for)
 
-    def add(self, case: Case, record: Record) -> None:
-        """Write down what was found of a case."""
-        remember(self.path, case.key, case.compared, record, self._write(case, record))
+    def add(self, signature: Signature, record: Record) -> None:
+        """Write down what was found of a signature."""
+        remember(self.path, signature.key, signature.compared, record, self._write(signature, record))
 
-    def _write(self, case: Case, record: Record) -> bool:
+    def _write(self, signature: Signature, record: Record) -> bool:
         self.open()
-        lookup = self._lookups[case.kind]
-        source = lookup.source(case.compared)
+        lookup = self._lookups[signature.kind]
+        source = lookup.source(signature.compared)
         if self._store is None or source is None:
             return False
-        operation, policy = operation_of(case.key["task"]), dataclasses.asdict(POLICY)
+        operation, policy = operation_of(signature.key["task"]), dataclasses.asdict(POLICY)
         try:
-            with self._store.search(operation, case.key, lookup.environment, policy) as search:
+            with self._store.search(operation, signature.key, lookup.environment, policy) as search:
                 search.add(record.entry(), source, lookup.device.name, record.outcomes)
         except StoreError as error:
             self._fail(error, False)

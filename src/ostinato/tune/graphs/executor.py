@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Self
 from ostinato import _core
 from ostinato.errors import ContractError
 from ostinato.tune.candidate import Candidate
-from ostinato.tune.graphs.cost_store import on_record
+from ostinato.tune.graphs.cost_store import tuner_device
 from ostinato.tune.graphs.in_process import measure_in_process
-from ostinato.tune.graphs.in_worker import measure_isolated
-from ostinato.tune.graphs.payload import Unshippable
+from ostinato.tune.graphs.in_worker import measure_in_worker
+from ostinato.tune.graphs.payload import Unsendable
 from ostinato.tune.lease.device import Device
 from ostinato.tune.lease.devices import devices as devices_named
 from ostinato.tune.lease.lease import Lease
@@ -28,20 +28,20 @@ from ostinato.tune.tuner import Tuner
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice
     from ostinato.tune.graphs.cost_store import Keeping
-    from ostinato.tune.graphs.signature import Case
+    from ostinato.tune.graphs.signature import Signature
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
-__all__ = ["Session", "candidates_of", "leased", "measure", "spare_memory"]
+__all__ = ["Session", "add_processor", "candidates_of", "measure", "spare_memory"]
 
 _OF_SPARE_MEMORY = 0.75
 """That a variant may take: one that takes more ends in its worker, and not whatever the kernel would choose to end."""
 
-FACTORY = "ostinato.tune.graphs.in_worker:subject"
+FACTORY = "ostinato.tune.graphs.in_worker:benchmark"
 
 
 class Session:
-    """What measuring one case after the other shares: a device, and the worker process on it, started when needed.
+    """What measuring one signature after the other shares: a device, and the worker process on it, started when needed.
 
     One device measures everything: neighbours on the same memory would be measured too. A context manager.
 
@@ -86,14 +86,14 @@ class Session:
         """The device; chosen when it is first asked for."""
         return next((device for device in self._devices if _is_free(device)), self._devices[0])
 
-    def check_shippable(self, case: Case) -> None:
-        """Call what is to be called before tasks are; raise `Unshippable` if that cannot be done elsewhere."""
+    def check_sendable(self, signature: Signature) -> None:
+        """Call what is to be called before tasks are; raise `Unsendable` if that cannot be done elsewhere."""
         if self._init is not None:
             self._init()
-        if case.kind in self.accelerators:
-            raise Unshippable(f"streams and arrays of {self.accelerators[case.kind].name} are of one process")
+        if signature.kind in self.accelerators:
+            raise Unsendable(f"streams and arrays of {self.accelerators[signature.kind].name} are of one process")
         if self._init is not None:
-            raise Unshippable("the machine has an init function")
+            raise Unsendable("the machine has an init function")
 
     def tuner(self) -> Tuner:
         """Return the tuner whose worker measures; made when it is first asked for."""
@@ -123,21 +123,21 @@ class Session:
 
 
 def measure(
-    case: Case,
+    signature: Signature,
     *,
     session: Session,
     rtol: float = 0.0,
     budget: Budget | None = None,
     keeping: Keeping | None = None,
 ) -> Report:
-    """Measure every variant of a case and return what was found.
+    """Measure every variant of a signature and return what was found.
 
     The message of each result says where it was measured, and why if that was in this process.
 
     Parameters
     ----------
-    case
-        The case.
+    signature
+        The signature.
     session
         What it shares with others.
     rtol
@@ -161,20 +161,22 @@ def measure(
     """
     if _core.serving():
         raise ContractError("a task cannot measure others: it would be in their way")
-    candidates = candidates_of(case)
+    candidates = candidates_of(signature)
     budget = budget or Budget()
     try:
-        session.check_shippable(case)
-        if not case.variants:
-            raise Unshippable("it is no task")
-        report = measure_isolated(case, candidates, tuner=session.tuner, rtol=rtol, budget=budget, keeping=keeping)
+        session.check_sendable(signature)
+        if not signature.variants:
+            raise Unsendable("it is no task")
+        report = measure_in_worker(
+            signature, candidates, tuner=session.tuner, rtol=rtol, budget=budget, keeping=keeping
+        )
         where = "measured in a worker process"
-    except Unshippable as why:
-        on = session.accelerators.get(case.kind)
+    except Unsendable as why:
+        on = session.accelerators.get(signature.kind)
         report = measure_in_process(
-            case,
+            signature,
             candidates,
-            device=session.device if on is None else leased(on, session.device),
+            device=session.device if on is None else add_processor(on, session.device),
             policy=session.policy,
             rtol=rtol,
             budget=budget,
@@ -184,7 +186,7 @@ def measure(
         )
         where = f"measured in this process: {why}"
     _say_where(report, where)
-    if case.has_default and not _is_better(report.best, report.default):
+    if signature.has_default and not _is_better(report.best, report.default):
         report.best, report.ties = None, ()
     return report
 
@@ -198,11 +200,11 @@ def _is_better(best: Result | None, default: Result | None) -> bool:
     return default.status is Status.OK or disturbed
 
 
-def candidates_of(case: Case) -> list[Candidate]:
-    """Return what stands for the variants of a case in reports and in the store."""
-    if not case.variants:
+def candidates_of(signature: Signature) -> list[Candidate]:
+    """Return what stands for the variants of a signature in reports and in the store."""
+    if not signature.variants:
         return [Candidate.call(FACTORY)]
-    return [Candidate.call(FACTORY, {"variant": variant.name, **variant.config}) for variant in case.variants]
+    return [Candidate.call(FACTORY, {"variant": variant.name, **variant.config}) for variant in signature.variants]
 
 
 def _is_free(device: Device) -> bool:
@@ -219,14 +221,14 @@ def _say_where(report: Report, where: str) -> None:
             result.message = f"{result.message} ({where})" if result.message else where
 
 
-def leased(device: UsableDevice, processor: Device) -> Device:
+def add_processor(device: UsableDevice, processor: Device) -> Device:
     """Return what is leased while a device is measured: itself, and the processor whose thread gives it work.
 
     An OpenCL device that is the processor is leased with all the cores that it computes on.
     """
-    found = opencl_device(device.name) if device.kind == "opencl" else on_record(device)
+    found = opencl_device(device.name) if device.kind == "opencl" else tuner_device(device)
     identities = dict.fromkeys((*found.identities, *processor.identities))
-    return dataclasses.replace(on_record(device), identities=tuple(identities))
+    return dataclasses.replace(tuner_device(device), identities=tuple(identities))
 
 
 def spare_memory(root: Path = Path("/")) -> int | None:

@@ -32,11 +32,11 @@ __all__ = [
     "Unknown",
     "attributes",
     "content_of",
-    "described",
+    "describe",
+    "find_library",
     "global_names",
     "importable",
     "imports",
-    "in_library",
     "source_of",
     "task_name",
     "written",
@@ -117,13 +117,13 @@ def source_of(variant: Variant, here: bool = False) -> str | None:
 def _source(task: Recordable, here: bool) -> list[Any]:
     if not isinstance(task, NativeTask):
         kind = "kernel" if isinstance(task, Kernel) else "python"
-        return [kind, described(getattr(task, "function", None), here)]
+        return [kind, describe(getattr(task, "function", None), here)]
     given = task._keep[0] if task._keep else None
     python = getattr(given, "_pyfunc", None)  # what a CFunc of Numba was compiled from
     if python is not None:
-        return ["compiled", described(python, here)]
+        return ["compiled", describe(python, here)]
     try:
-        return ["library", *in_library(task.address)]
+        return ["library", *find_library(task.address)]
     except Unknown:
         if here:
             return ["address", task.address, task.user_address]
@@ -165,7 +165,7 @@ def content_of(module: str) -> str | None:
     return None if found == "none" else found
 
 
-def described(value: object, here: bool = False) -> Any:
+def describe(value: object, here: bool = False) -> Any:
     """Return a description as JSON has it.
 
     A function is its code, its defaults, what it closes over and the globals that it names, but for variables that it
@@ -478,7 +478,7 @@ class _Info(ctypes.Structure):
     )
 
 
-def in_library(address: int) -> tuple[str, int]:
+def find_library(address: int) -> tuple[str, int]:
     """Return the digest of the file of the shared library that holds an address, and the offset in the library.
 
     Raises

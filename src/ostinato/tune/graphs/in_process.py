@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ostinato.runtime.machine import Machine
-from ostinato.tune.graphs.benchmark import Comparison, Failure, Incomparable, Subject, subject_of, variants_in
-from ostinato.tune.graphs.workload import Problem, Unmeasurable
+from ostinato.tune.graphs.benchmark import Benchmark, Comparison, Failure, Incomparable, benchmark_of, variants_in
+from ostinato.tune.graphs.workload import Unmeasurable, Workload
 from ostinato.tune.lease.lease import Lease
 from ostinato.tune.ledger import Ledger
 from ostinato.tune.outcome import OpOutcome, Outcome
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
     from ostinato.tune.candidate import Candidate
     from ostinato.tune.graphs.cost_store import Keeping, Kept
-    from ostinato.tune.graphs.signature import Case
+    from ostinato.tune.graphs.signature import Signature
     from ostinato.tune.lease.device import Device
     from ostinato.tune.policy import Budget, Policy
     from ostinato.tune.progress import Progress
@@ -45,7 +45,7 @@ _REPEATS = 3  # of turns of the final that say nothing, one after the other
 
 
 def measure_in_process(
-    case: Case,
+    signature: Signature,
     candidates: Sequence[Candidate],
     *,
     device: Device,
@@ -56,15 +56,15 @@ def measure_in_process(
     on: UsableDevice | None = None,
     keeping: Keeping | None = None,
 ) -> Report:
-    """Measure the variants of a case on the calling thread, which has the device to itself meanwhile.
+    """Measure the variants of a signature on the calling thread, which has the device to itself meanwhile.
 
     A variant that raises has failed, like one that computes something else. But one that never returns, ends the
     process or writes where it should not does so here: a process cannot be protected from what runs in it.
 
     Parameters
     ----------
-    case
-        The case.
+    signature
+        The signature.
     candidates
         What stands for its variants in the report, in their order: the default first.
     device
@@ -76,10 +76,10 @@ def measure_in_process(
     """
     kept = None
     if keeping is not None:
-        kept = keeping(default=candidates[0].id if case.has_default else None, seconds=math.inf)
-    search = _Search(case, candidates, device, policy, rtol, budget, progress, on, kept)
+        kept = keeping(default=candidates[0].id if signature.has_default else None, seconds=math.inf)
+    search = _Search(signature, candidates, device, policy, rtol, budget, progress, on, kept)
     report = None
-    progress.begin(case.label, len(candidates))
+    progress.begin(signature.label, len(candidates))
     try:
         search.run()
         report = search.report()
@@ -93,7 +93,7 @@ def measure_in_process(
 class _Search:
     def __init__(
         self,
-        case: Case,
+        signature: Signature,
         candidates: Sequence[Candidate],
         device: Device,
         policy: Policy,
@@ -103,12 +103,12 @@ class _Search:
         on: UsableDevice | None,
         kept: Kept | None,
     ) -> None:
-        self._case = case
+        self._signature = signature
         self._kept = kept
         self._on = on
         self._trials = [Trial(candidate) for candidate in candidates]
         self._variants: dict[str, Variant] = {
-            candidate.id: variant for candidate, variant in zip(candidates, variants_in(case), strict=True)
+            candidate.id: variant for candidate, variant in zip(candidates, variants_in(signature), strict=True)
         }
         self._device = device
         self._policy = policy
@@ -118,30 +118,30 @@ class _Search:
         self._end = float("inf") if budget.seconds is None else self._begin + budget.seconds
         self._most = len(candidates) if budget.candidates is None else budget.candidates
         self._race = Race(default=None, policy=policy)
-        default = candidates[0].id if case.has_default else None
-        self._ledger = Ledger(case.label, default, True, self._race, progress)
+        default = candidates[0].id if signature.has_default else None
+        self._ledger = Ledger(signature.label, default, True, self._race, progress)
         self._stretches: list[Stretch] = []
-        self._subjects: dict[str, Subject] = {}
+        self._benchmarks: dict[str, Benchmark] = {}
 
     def run(self) -> None:
         """Measure every variant, and then those that may have won in turns."""
         try:
-            with self._device_alone(), Machine(cpus=1) as self._machine, _watched() as self._preemption:
+            with self._device_alone(), Machine(cpus=1) as self._machine, _watch_preemption() as self._preemption:
                 self._timer = CpuTimer()
                 self._flush = Flusher() if self._policy.cache == "cold" else None
                 self._screen()
                 self._settle()
         finally:
-            for subject in self._subjects.values():
-                subject.close()
+            for benchmark in self._benchmarks.values():
+                benchmark.close()
         self._cancel(Status.CANCELLED, "the budget of time was spent" if self._spent else "the budget was spent")
 
     def report(self) -> Report:
         """Return what was found."""
         ties = tuple(self._ledger.result(*entry) for entry in self._race.verdict().ties)
         return Report(
-            op=self._case.label,
-            key=dict(self._case.key),
+            op=self._signature.label,
+            key=dict(self._signature.key),
             policy=self._policy,
             best=ties[0] if ties else None,
             ties=ties,
@@ -158,11 +158,11 @@ class _Search:
 
     def _screen(self) -> None:
         try:
-            self._problem = Problem(self._case.op)
-            others = self._case.checked[1:]
-            default = self._case.reference or self._variants[self._trials[0].candidate.id]
-            self._comparison = Comparison(self._problem, others, default, self._rtol, self._machine, self._on)
-            if not self._case.has_default:
+            self._workload = Workload(self._signature.op)
+            others = self._signature.checked[1:]
+            default = self._signature.reference or self._variants[self._trials[0].candidate.id]
+            self._comparison = Comparison(self._workload, others, default, self._rtol, self._machine, self._on)
+            if not self._signature.has_default:
                 self._comparison.difference(default)
         except (Failure, Incomparable) as error:
             self._cancel(Status.INVALID, f"there is nothing to compare with: the task itself failed: {error}")
@@ -176,7 +176,7 @@ class _Search:
                 return
             outcome = self._known(trial) or self._screened(trial)
             wrong = outcome.status not in (Status.OK, Status.CONTENDED)
-            if wrong and self._case.has_default and trial is self._trials[0]:
+            if wrong and self._signature.has_default and trial is self._trials[0]:
                 self._cancel(Status.INVALID, "there is nothing to compare with: the default failed")
                 return
             if outcome.status is Status.CONTENDED:
@@ -186,7 +186,7 @@ class _Search:
                 self._screened(trial)
 
     def _known(self, trial: Trial) -> Outcome | None:
-        """Return what a variant came to when the case was begun before; None if it must be measured."""
+        """Return what a variant came to when the signature was begun before; None if it must be measured."""
         found = None if self._kept is None else self._kept.find(trial)
         if found is None:
             return None
@@ -237,21 +237,21 @@ class _Search:
 
     def _sampled(self, trial: Trial, policy: Policy, bound: float | None) -> Outcome:
         """Measure a variant as a worker does."""
-        subject = self._subjects.get(trial.candidate.id)
-        if subject is None:
+        benchmark = self._benchmarks.get(trial.candidate.id)
+        if benchmark is None:
             variant = self._variants[trial.candidate.id]
-            subject = subject_of(self._problem, variant, self._machine, self._on)
-            self._subjects[trial.candidate.id] = subject
-        before = before_sample(subject)
+            benchmark = benchmark_of(self._workload, variant, self._machine, self._on)
+            self._benchmarks[trial.candidate.id] = benchmark
+        before = before_sample(benchmark)
         if before is not None:
             before()
-        subject()
+        benchmark()
         variant = self._variants[trial.candidate.id]
         difference = self._difference(variant)
         if difference:
             return Outcome(Status.WRONG_RESULT, (), difference)
-        timer, calls, before = self._timer, calls_per_sample(subject), before_sample(subject, self._flush)
-        timer.begin(subject, before is not None)
+        timer, calls, before = self._timer, calls_per_sample(benchmark), before_sample(benchmark, self._flush)
+        timer.begin(benchmark, before is not None)
         stopping = Stopping(policy.rel_ci, policy.min_samples, bound, timer.resolution / calls)
         seconds = max(0.0, min(policy.max_seconds, self._end - perf_counter()))
         # While a device computes this thread waits; that others run meanwhile takes nothing from it.
@@ -264,7 +264,7 @@ class _Search:
         if difference:
             return Outcome(Status.WRONG_RESULT, (), difference)
         found = OpOutcome(
-            op=self._case.label,
+            op=self._signature.label,
             status=status,
             samples=tuple(samples.ns),
             contended=samples.flagged,
@@ -273,7 +273,7 @@ class _Search:
         return Outcome(status, (found,))
 
     def _difference(self, variant: Variant) -> str:
-        return self._comparison.difference(variant) if len(self._case.compared) > 1 else ""
+        return self._comparison.difference(variant) if len(self._signature.compared) > 1 else ""
 
     def _cancel(self, status: Status, message: str) -> None:
         """Say what became of those that have no result."""
@@ -316,7 +316,7 @@ def _never() -> int:
 
 
 @contextmanager
-def _watched() -> Iterator[Preemption]:
+def _watch_preemption() -> Iterator[Preemption]:
     preemption = Preemption()
     try:
         yield preemption

@@ -10,9 +10,9 @@ import numpy as np
 from ostinato.graph.variant import Variant
 from ostinato.runtime.machine import Machine
 from ostinato.tune.candidate import Candidate
-from ostinato.tune.graphs.benchmark import Comparison, Failure, Incomparable, MemoryFailure, Subject
-from ostinato.tune.graphs.payload import Received, Shipment, Stale, Unshippable, receive
-from ostinato.tune.graphs.workload import Problem, Unmeasurable
+from ostinato.tune.graphs.benchmark import Benchmark, Comparison, Failure, Incomparable, MemoryFailure
+from ostinato.tune.graphs.payload import Payload, Received, Stale, Unsendable, receive
+from ostinato.tune.graphs.workload import Unmeasurable, Workload
 from ostinato.tune.process.scratch import Scratch
 from ostinato.tune.status import Status
 from ostinato.tune.trial import Trial
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ostinato.tune.graphs.cost_store import Keeping
-    from ostinato.tune.graphs.signature import Case
+    from ostinato.tune.graphs.signature import Signature
     from ostinato.tune.policy import Budget
     from ostinato.tune.report.report import Report
     from ostinato.tune.tuner import Tuner
 
-__all__ = ["Inputs", "check", "measure_isolated", "setup", "subject", "write_passed"]
+__all__ = ["Inputs", "benchmark", "check", "measure_in_worker", "setup", "write_passed"]
 
 _WORKER = "ostinato.tune.graphs.in_worker"
 _SAID = {
@@ -39,8 +39,8 @@ _SAID = {
 """What becomes of variants by what is raised for them."""
 
 
-def measure_isolated(
-    case: Case,
+def measure_in_worker(
+    signature: Signature,
     candidates: Sequence[Candidate],
     *,
     tuner: Callable[[], Tuner],
@@ -48,12 +48,12 @@ def measure_isolated(
     budget: Budget,
     keeping: Keeping | None = None,
 ) -> Report:
-    """Measure the variants of a case in a worker process: whatever they do there costs them no more than their result.
+    """Measure the variants of a signature in a worker process, where a crash costs no more than the result.
 
     Parameters
     ----------
-    case
-        The case.
+    signature
+        The signature.
     candidates
         What stands for its variants in the report, in their order: the default first.
     tuner
@@ -65,20 +65,21 @@ def measure_isolated(
 
     Raises
     ------
-    Unshippable
-        Another process could not make the same of the case.
+    Unsendable
+        Another process could not make the same of the signature.
     """
     try:
         calls = [
-            Candidate.call(f"{_WORKER}:subject", candidate.config, setup=f"{_WORKER}:setup") for candidate in candidates
+            Candidate.call(f"{_WORKER}:benchmark", candidate.config, setup=f"{_WORKER}:setup")
+            for candidate in candidates
         ]
     except ValueError as error:
-        raise Unshippable(str(error)) from None
-    shipment = Shipment(case, rtol)
+        raise Unsendable(str(error)) from None
+    payload = Payload(signature, rtol)
     scratch = Scratch()
     try:
-        directory = scratch.directory("case")
-        shipment.write(directory)
+        directory = scratch.directory("signature")
+        payload.write(directory)
         default, verify = calls[0], f"{_WORKER}:check" if len(calls) > 1 else None
         measuring = tuner()
         kept = None
@@ -88,9 +89,9 @@ def measure_isolated(
             if kept.find(Trial(default)) is not None:
                 write_passed(directory)
         report = measuring.tune(
-            case.label,
+            signature.label,
             calls,
-            key=case.key,
+            key=signature.key,
             default=default,
             verify=verify,
             budget=budget,
@@ -105,7 +106,7 @@ def measure_isolated(
             result.message, result.status = message, _SAID[kind]
         elif result is report.default and result.status is Status.INVALID:
             why = message if kind == Stale.__name__ else f"no worker process can make the call: {result.message}"
-            raise Unshippable(why)
+            raise Unsendable(why)
     return report
 
 
@@ -118,25 +119,25 @@ _machine: Machine | None = None
 
 
 class Inputs:
-    """A case, and what its variants share in this process."""
+    """A signature, and what its variants share in this process."""
 
-    __slots__ = ("case", "comparison", "directory", "machine", "problem")
+    __slots__ = ("comparison", "directory", "machine", "signature", "workload")
 
-    def __init__(self, case: Received, directory: str, machine: Machine) -> None:
-        self.case = case
+    def __init__(self, signature: Received, directory: str, machine: Machine) -> None:
+        self.signature = signature
         self.directory = directory
         self.machine = machine
-        self.problem = Problem(case.ops[0])
-        self.comparison = Comparison(self.problem, case.ops[1:], case.variants[0], case.rtol, machine)
+        self.workload = Workload(signature.ops[0])
+        self.comparison = Comparison(self.workload, signature.ops[1:], signature.variants[0], signature.rtol, machine)
 
 
-class _Compared(Subject):
+class _Compared(Benchmark):
     """A variant that knows what it is compared with."""
 
     __slots__ = ("_inputs", "_variant")
 
     def __init__(self, inputs: Inputs, variant: Variant) -> None:
-        super().__init__(inputs.problem, variant, inputs.machine)
+        super().__init__(inputs.workload, variant, inputs.machine)
         self._inputs = inputs
         self._variant = variant
 
@@ -151,7 +152,7 @@ class _Compared(Subject):
             It failed.
         """
         inputs = self._inputs
-        is_default = self._variant is inputs.case.variants[0]
+        is_default = self._variant is inputs.signature.variants[0]
         if not is_default and not os.path.exists(os.path.join(inputs.directory, _PASSED)):
             raise Incomparable("there is nothing to compare with: the default failed")
         found = inputs.comparison.difference(self._variant)
@@ -161,13 +162,13 @@ class _Compared(Subject):
 
 
 def write_passed(directory: str) -> None:
-    """Say, in the directory of a case, that its default works, so that variants can be compared with it."""
+    """Say, in the directory of a signature, that its default works, so that variants can be compared with it."""
     with open(os.path.join(directory, _PASSED), "wb"):
         pass
 
 
 def setup(key: dict[str, Any], directory: str) -> Inputs:
-    """Read the case whose files are in a directory."""
+    """Read the signature whose files are in a directory."""
     global _machine
     if _machine is None:
         _machine = Machine(cpus=1)
@@ -177,9 +178,9 @@ def setup(key: dict[str, Any], directory: str) -> Inputs:
     return Inputs(receive(directory), directory, _machine)
 
 
-def subject(inputs: Inputs, variant: str = "", **config: Any) -> Subject:
+def benchmark(inputs: Inputs, variant: str = "", **config: Any) -> Benchmark:
     """Return what is timed of the variant of this name and configuration."""
-    for each in inputs.case.variants:
+    for each in inputs.signature.variants:
         if each.name == variant and dict(each.config) == config:
             return _Compared(inputs, each)
     raise LookupError(f"there is no variant {variant!r} of this configuration")

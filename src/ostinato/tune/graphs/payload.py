@@ -1,4 +1,4 @@
-"""A case in files, for a process that can import its variants: the memory it accesses, and a pickle of the rest."""
+"""A signature in files, for a process that can import its variants: its memory, and a pickle of the rest."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from ostinato.tune.worker.functions import found
 if TYPE_CHECKING:
     from ostinato.graph.arrays import Array
     from ostinato.graph.call_site import CallSite
-    from ostinato.tune.graphs.signature import Case
+    from ostinato.tune.graphs.signature import Signature
 
-__all__ = ["Received", "Shipment", "Stale", "Unshippable", "receive"]
+__all__ = ["Payload", "Received", "Stale", "Unsendable", "receive"]
 
 _MOST_BYTES = 1 << 30
 _PAGE = 4096
@@ -46,13 +46,13 @@ class Stale(Exception):
     """What was imported here is not what was sent."""
 
 
-class Unshippable(Exception):
-    """Why a case cannot be given to another process."""
+class Unsendable(Exception):
+    """Why a signature cannot be given to another process."""
 
 
 @dataclass(frozen=True)
 class Received:
-    """A case in the process that it was given to.
+    """A signature in the process that it was given to.
 
     Attributes
     ----------
@@ -69,25 +69,25 @@ class Received:
     rtol: float
 
 
-class Shipment:
-    """A case that can be given to another process.
+class Payload:
+    """A signature that can be given to another process.
 
     Parameters
     ----------
-    case
-        The case.
+    signature
+        The signature.
     rtol
         By what part floating-point numbers may differ.
 
     Raises
     ------
-    Unshippable
+    Unsendable
         Another process could not make the same of it.
     """
 
-    def __init__(self, case: Case, rtol: float) -> None:
-        self._variants = [_Implementation.of(variant) for variant in case.variants]
-        self._ops = [at_step_0(op) for op in case.checked]
+    def __init__(self, signature: Signature, rtol: float) -> None:
+        self._variants = [_Implementation.of(variant) for variant in signature.variants]
+        self._ops = [at_step_0(op) for op in signature.checked]
         self._rtol = rtol
         self._operands = list({id(operand): operand for op in self._ops for operand in op.operands}.values())
         for operand in self._operands:
@@ -95,14 +95,14 @@ class Shipment:
         self._originals = allocations(self._ops, AsCaptured(), whole=False)
         size = sum(original.high - original.low for original in self._originals)
         if size > _MOST_BYTES:
-            raise Unshippable(f"its arrays take {size} bytes, more than are sent to another process")
+            raise Unsendable(f"its arrays take {size} bytes, more than are sent to another process")
 
     def write(self, directory: str) -> None:
         """Write it to files in a directory.
 
         Raises
         ------
-        Unshippable
+        Unsendable
             An argument cannot be pickled.
         """
         begins: list[int] = []
@@ -114,32 +114,32 @@ class Shipment:
                 file.write(original.bytes)  # type: ignore[arg-type]
         operands = self._operands
         places = [_Place.of(operand, self._originals, begins) for operand in operands]
-        with open(os.path.join(directory, "case"), "wb") as file:
+        with open(os.path.join(directory, "signature"), "wb") as file:
             pickler = _Pickler(file, operands)
             try:
                 pickler.dump(places)
                 pickler.dump([None if operand.arrays else operand.value for operand in operands])
                 pickler.dump(([_Call.of(op) for op in self._ops], self._variants, self._rtol))
-            except Unshippable:
+            except Unsendable:
                 raise
             except Exception as error:  # pickling runs code of the user's
-                raise Unshippable(f"an argument cannot be pickled: {told(error)}") from None
+                raise Unsendable(f"an argument cannot be pickled: {told(error)}") from None
 
 
 def receive(directory: str) -> Received:
-    """Return the case whose files are in a directory.
+    """Return the signature whose files are in a directory.
 
     Raises
     ------
     Stale
-        A variant is not what it was where the case comes from.
+        A variant is not what it was where the signature comes from.
     """
     memory: Any = b""
     path = os.path.join(directory, "memory")
     if os.path.getsize(path):
         with open(path, "rb") as file:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    with open(os.path.join(directory, "case"), "rb") as file:
+    with open(os.path.join(directory, "signature"), "rb") as file:
         unpickler = _Unpickler(file)
         places: list[_Place] = unpickler.load()
         unpickler.arrays = [place.array(memory) for place in places]
@@ -154,9 +154,9 @@ def receive(directory: str) -> Received:
 
 def _check(operand: Operand) -> None:
     if operand.arrays and operand.arrays[0].dtype.hasobject:
-        raise Unshippable("an array holds Python objects")
+        raise Unsendable("an array holds Python objects")
     if operand.arrays and not isinstance(operand.value, np.ndarray):
-        raise Unshippable(f"an argument is an array of another library, a {type(operand.value).__name__}")
+        raise Unsendable(f"an argument is an array of another library, a {type(operand.value).__name__}")
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class _Implementation:
     def of(variant: Variant) -> _Implementation:
         name = importable(variant)
         if name is None:
-            raise Unshippable(_why_not_importable(variant))
+            raise Unsendable(_why_not_importable(variant))
         task = variant.task
         kind = ""
         options: dict[str, Any] = {}
@@ -289,7 +289,7 @@ class _Pickler(pickle.Pickler):
         if isinstance(value, np.ndarray) and id(value) in self._arrays:
             return "array", self._arrays[id(value)]
         if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
-            raise Unshippable(f"an argument needs {value.__qualname__}, which is defined in __main__")
+            raise Unsendable(f"an argument needs {value.__qualname__}, which is defined in __main__")
         return None
 
 

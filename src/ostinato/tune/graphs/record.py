@@ -1,4 +1,4 @@
-"""What tuning found of one case, as it is remembered: one run in the store, one attempt for each variant."""
+"""What tuning found of one signature, as it is remembered: one run in the store, one attempt for each variant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.canonical import canonical
-from ostinato.tune.graphs.call_context import Checked, Circumstance
+from ostinato.tune.graphs.call_context import CallContext, Checked
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.status import Status
 from ostinato.tune.store import database
@@ -26,14 +26,14 @@ from ostinato.tune.store.damage import Damaged, name_damaged
 from ostinato.tune.store.database import Row, StoreError
 from ostinato.tune.store.key import Context
 
-__all__ = ["Entry", "Record", "Shelf", "Stored", "operation_of", "shelf_of"]
+__all__ = ["Entry", "Record", "Snapshot", "Stored", "operation_of", "snapshot_of"]
 
 _SHARED = {"kind": "case"}
 _DESCRIPTION = canonical(_SHARED)
 
 
 def operation_of(task: str) -> str:
-    """Return the operation under which the store has the cases of a task."""
+    """Return the operation under which the store has the signatures of a task."""
     return f"graph: {task}"
 
 
@@ -47,12 +47,12 @@ class Entry(Candidate):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """What tuning found of one case.
+    """What tuning found of one signature.
 
     Attributes
     ----------
     places
-        Of each outcome, which of the case's declared variants it is of.
+        Of each outcome, which of the signature's declared variants it is of.
     outcomes
         What these came to.
     winner
@@ -65,7 +65,7 @@ class Record:
     complete
         Whether time was left for all variants.
     checked
-        The circumstances in which outputs were compared.
+        The call contexts in which outputs were compared.
     time
         Seconds since 1970.
     """
@@ -112,7 +112,7 @@ class Record:
                 ties=tuple(map(int, entry["ties"])),
                 rtol=float(entry["rtol"]),
                 complete=bool(entry["complete"]),
-                checked=Checked(Circumstance(layout, scalars) for layout, scalars in entry["checked"]),
+                checked=Checked(CallContext(layout, scalars) for layout, scalars in entry["checked"]),
                 time=rows[0].time,
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -154,7 +154,7 @@ class Record:
         return self.rtol == rtol or (self.rtol < rtol and not wrong)
 
 
-class _Signature(NamedTuple):
+class _FileState(NamedTuple):
     device: int
     file: int
     size: int
@@ -189,7 +189,7 @@ class Stored:
             return None
 
 
-class Shelf:
+class Snapshot:
     """The records of a store as it was at one moment.
 
     Parameters
@@ -203,7 +203,7 @@ class Shelf:
         self._by_task: dict[str, dict[str, list[Stored]]] = {}
 
     def of(self, key: Mapping[str, Any]) -> list[Stored]:
-        """Return the records of a case, those for other processors, versions and code included, oldest first.
+        """Return the records of a signature, those for other processors, versions and code included, oldest first.
 
         Raises
         ------
@@ -256,25 +256,25 @@ def _reader(path: Path) -> sqlite3.Connection:
 
 _SETTLED = 100_000_000  # ns: a file changed less than this ago may change again without its times telling
 
-_shelves: dict[Path, tuple[_Signature, Shelf]] = {}
+_snapshots: dict[Path, tuple[_FileState, Snapshot]] = {}
 
 
-def shelf_of(path: Path) -> Shelf | None:
+def snapshot_of(path: Path) -> Snapshot | None:
     """Return the records of a store; None if there is no file, or nothing was ever written to it."""
-    signature = _signature(path)
-    if signature is None:
-        _shelves.pop(path, None)
+    state = _file_state(path)
+    if state is None:
+        _snapshots.pop(path, None)
         return None
-    known = _shelves.get(path)
-    if known is not None and known[0] == signature:
+    known = _snapshots.get(path)
+    if known is not None and known[0] == state:
         return known[1]
-    shelf = Shelf(path)
-    if time.time_ns() - max(signature.changed, signature.logged) > _SETTLED:
-        _shelves[path] = signature, shelf
-    return shelf
+    snapshot = Snapshot(path)
+    if time.time_ns() - max(state.changed, state.logged) > _SETTLED:
+        _snapshots[path] = state, snapshot
+    return snapshot
 
 
-def _signature(path: Path) -> _Signature | None:
+def _file_state(path: Path) -> _FileState | None:
     """What changes when the store does: the file, or the log that it is written to first."""
     try:
         file = os.stat(path)
@@ -291,4 +291,4 @@ def _signature(path: Path) -> _Signature | None:
         logged = 0  # who only reads makes an empty one
         if not file.st_size:
             return None
-    return _Signature(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, size, logged)
+    return _FileState(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, size, logged)

@@ -1,4 +1,4 @@
-"""The distinct cases of a graph: what is measured once, however many ops are like it."""
+"""The distinct signatures of a graph: what is measured once, however many ops are like it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ostinato.graph.recordable import Recordable
 from ostinato.graph.ring import RingElement
 from ostinato.graph.task import Task
 from ostinato.graph.variant import CPU, Variant, default_variant, variants_of
-from ostinato.tune.graphs.call_context import Circumstances, probe, representatives
+from ostinato.tune.graphs.call_context import CallContexts, probe, representatives
 from ostinato.tune.graphs.identity import task_name
 
-__all__ = ["Case", "Grouped", "cases_of", "for_kind", "grouped", "key_of", "kind_of", "kinds_for"]
+__all__ = ["Groups", "Signature", "for_kind", "group", "key_of", "kind_of", "kinds_for", "signatures_of"]
 
 _MODES = ("", "r", "w", "rw")
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class Signature:
     """Ops that differ in nothing that is expected to change what they take: it is measured once, on one of them.
 
     Attributes
@@ -51,7 +51,7 @@ class Case:
     reference
         The default, with whose results those of others are compared, whatever it is for; None of a copy or a fill.
     checked
-        Ops, of which `op` is the first, that stand for all circumstances in which the variants are compared; and `op`
+        Ops, of which `op` is the first, that stand for all call contexts in which the variants are compared; and `op`
         with other values of its parameters than their defaults.
     """
 
@@ -131,13 +131,13 @@ def kind_of(on: object) -> str | None:
     return None if name is None else str(name).partition(":")[0]
 
 
-class Grouped(NamedTuple):
-    """Ops by case."""
+class Groups(NamedTuple):
+    """Ops by signature."""
 
     first: list[Op]
-    """The first op of each case."""
+    """The first op of each signature."""
     numbers: list[int]
-    """By op, which case it is of; -1 for none."""
+    """By op, which signature it is of; -1 for none."""
 
 
 def kinds_for(ops: Iterable[Op]) -> frozenset[str] | None:
@@ -162,11 +162,11 @@ def kinds_for(ops: Iterable[Op]) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def grouped(ops: Iterable[Op], kind: str) -> Grouped:
-    """Return which ops that may run on a kind of processor, and are tasks if that is a device, are of one case."""
+def group(ops: Iterable[Op], kind: str) -> Groups:
+    """Return which ops that may run on a kind of processor, and are tasks if that is a device, are of one signature."""
     arrays_there = any_allocations()
-    signatures = _Signatures()
-    sign = signatures.__getitem__
+    numbers_of_operands = _OperandNumbers()
+    sign = numbers_of_operands.__getitem__
     by_look: dict[tuple[object, ...], int] = {}  # what can be told at a glance
     by_identity: dict[tuple[object, ...], int] = {}
     first: list[Op] = []
@@ -193,7 +193,7 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
         look = called, op.on, *map(sign, op.operands)
         number = by_look.get(look)
         if number is None:
-            if kind_of(op.on) not in (None, kind) or not _is_case(op, kind):
+            if kind_of(op.on) not in (None, kind) or not _is_measurable(op, kind):
                 number = -1
             else:
                 identity = (_identity(body), _shape_of_containers(body), *look[2:])
@@ -202,10 +202,10 @@ def grouped(ops: Iterable[Op], kind: str) -> Grouped:
                     first.append(op)
             by_look[look] = number
         numbers.append(number)
-    return Grouped(first, numbers)
+    return Groups(first, numbers)
 
 
-def _is_case(op: Op, kind: str) -> bool:
+def _is_measurable(op: Op, kind: str) -> bool:
     """Whether there is anything to measure on processors of a kind."""
     body = op.body
     if not isinstance(body, PythonCall | NativeCall):
@@ -215,31 +215,31 @@ def _is_case(op: Op, kind: str) -> bool:
     return bool(for_kind(op, kind))
 
 
-def cases_of(ops: Sequence[Op], kinds: Iterable[str] = (CPU,)) -> list[Case]:
-    """Return the cases of a flat graph's ops on processors of these kinds, in program order of their first ops."""
+def signatures_of(ops: Sequence[Op], kinds: Iterable[str] = (CPU,)) -> list[Signature]:
+    """Return the signatures of a flat graph's ops on processors of these kinds, in program order of their first ops."""
     found = []
     for kind in kinds:
-        first, numbers = grouped(ops, kind)
+        first, numbers = group(ops, kind)
         alike: list[list[Op]] = [[] for _ in first]
         for op, number in zip(ops, numbers, strict=True):
             if number >= 0:
                 alike[number].append(op)
         found += [(kind, same) for same in alike]
     labels = _labels(found)
-    return [_case(label, kind, alike) for label, (kind, alike) in zip(labels, found, strict=True)]
+    return [_signature(label, kind, alike) for label, (kind, alike) in zip(labels, found, strict=True)]
 
 
-def _case(label: str, kind: str, alike: list[Op]) -> Case:
+def _signature(label: str, kind: str, alike: list[Op]) -> Signature:
     alike = [op for op in alike if not _needs_params(op.body)] or alike
     op = alike[0]
     declared = for_kind(op, kind)
     reference = default_variant(op.body)
-    case = Case(label, key_of(op, kind), kind, op, declared, reference, (op,))
-    if len(case.compared) > 1:
+    signature = Signature(label, key_of(op, kind), kind, op, declared, reference, (op,))
+    if len(signature.compared) > 1:
         other = probe(op)
-        checked = representatives(alike if other is None else (*alike, other), Circumstances())
-        case = dataclasses.replace(case, checked=checked)
-    return case
+        checked = representatives(alike if other is None else (*alike, other), CallContexts())
+        signature = dataclasses.replace(signature, checked=checked)
+    return signature
 
 
 def _needs_params(body: Body) -> bool:
@@ -263,7 +263,7 @@ def for_kind(op: Op, kind: str) -> tuple[Variant, ...]:
 
 
 def key_of(op: Op, kind: str) -> dict[str, Any]:
-    """Return what the ops of a case have in common, as JSON has it."""
+    """Return what the ops of a signature have in common, as JSON has it."""
     arrays = [[_type_of(operand), list(_shape(operand)), _MODES[operand.mode]] for operand in op.operands]
     key = {"task": _task_name(op.body), "arrays": arrays, "kind": kind}
     packing = op.body.packing if isinstance(op.body, PythonCall) else None
@@ -290,7 +290,7 @@ def _shape(operand: Operand) -> tuple[int, ...]:
     return arrays[0].shape if arrays else ()
 
 
-class _Signatures(dict[Operand, int]):
+class _OperandNumbers(dict[Operand, int]):
     """Numbers of operands, equal for those of one dtype, shape and access."""
 
     def __init__(self) -> None:
@@ -354,21 +354,21 @@ def _is_full(cell: Any) -> bool:
     return True
 
 
-def _labels(cases: list[tuple[str, list[Op]]]) -> list[str]:
-    """Names of tasks, and kinds of devices; with arrays, and more, where these do not tell cases apart."""
-    on = ["" if kind == CPU else f" on {kind}" for kind, _ in cases]
-    names = [f"{_name(alike[0].body)}{there}" for there, (_, alike) in zip(on, cases, strict=True)]
+def _labels(signatures: list[tuple[str, list[Op]]]) -> list[str]:
+    """Names of tasks, and kinds of devices; with arrays, and more, where these do not tell signatures apart."""
+    on = ["" if kind == CPU else f" on {kind}" for kind, _ in signatures]
+    names = [f"{_name(alike[0].body)}{there}" for there, (_, alike) in zip(on, signatures, strict=True)]
     several = Counter(names)
     labels = [
         f"{_name(alike[0].body)}[{', '.join(map(_array_label, alike[0].operands))}]{there}"
         if several[name] > 1
         else name
-        for name, there, (_, alike) in zip(names, on, cases, strict=True)
+        for name, there, (_, alike) in zip(names, on, signatures, strict=True)
     ]
     several = Counter(labels)
     labels = [
         f"{label.removesuffix(there)} as {_task_name(alike[0].body)} on {kind}" if several[label] > 1 else label
-        for label, there, (kind, alike) in zip(labels, on, cases, strict=True)
+        for label, there, (kind, alike) in zip(labels, on, signatures, strict=True)
     ]
     several, used = Counter(labels), Counter[str]()
     for place, label in enumerate(labels):

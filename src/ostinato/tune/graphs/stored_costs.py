@@ -18,10 +18,10 @@ from ostinato.counting import counted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import CPU, Variant, default_variant
 from ostinato.runtime.device_costs import remembered
-from ostinato.tune.graphs.call_context import Circumstance, Circumstances
-from ostinato.tune.graphs.cost_store import Lookup, on_record
+from ostinato.tune.graphs.call_context import CallContext, CallContexts
+from ostinato.tune.graphs.cost_store import Lookup, tuner_device
 from ostinato.tune.graphs.record import Record
-from ostinato.tune.graphs.signature import for_kind, grouped, key_of, kinds_for
+from ostinato.tune.graphs.signature import for_kind, group, key_of, kinds_for
 from ostinato.tune.store.store import StoreError
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ __all__ = ["stored_costs"]
 
 
 class _Cost(NamedTuple):
-    """What one variant of a case takes."""
+    """What one variant of a known takes."""
 
     seconds: float
     spread: float
     source: str
 
 
-class _Case(NamedTuple):
-    """What the store knows of one case."""
+class _Known(NamedTuple):
+    """What the store knows of one signature."""
 
     record: Record
     default: _Cost | None
@@ -49,15 +49,15 @@ class _Case(NamedTuple):
     """The variant that is put in place of the default; None to leave it."""
     best: _Cost
 
-    def fits(self, circumstance: Callable[[], Circumstance]) -> bool:
-        """Whether an op in a circumstance may run the winner: it was compared with the default in this one."""
-        return self.winner is None or self.record.checked.covers(circumstance())
+    def fits(self, call_context: Callable[[], CallContext]) -> bool:
+        """Whether an op in a call context may run the winner: it was compared with the default in this one."""
+        return self.winner is None or self.record.checked.covers(call_context())
 
 
 class _Answer(NamedTuple):
-    """What the store says of one case."""
+    """What the store says of one signature."""
 
-    case: _Case | None = None
+    known: _Known | None = None
     why: str = ""
     """Why it knows nothing of it."""
     out: Mapping[Variant, str] = MappingProxyType({})
@@ -83,14 +83,14 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     """
     kinds = kinds_for(ops)
     elsewhere = partial(_elsewhere, ops, path, kinds) if kinds is None or kinds else None
-    groups, lookup = grouped(ops, CPU), Lookup(path)
-    cases: dict[int, _Case] = {}
+    groups, lookup = group(ops, CPU), Lookup(path)
+    known: dict[int, _Known] = {}
     notes: list[str] = []
     try:
         for number, op in enumerate(groups.first):
             answer = _answer(op, CPU, lookup)
-            if answer.case is not None:
-                cases[number] = answer.case
+            if answer.known is not None:
+                known[number] = answer.known
             elif answer.why:
                 notes.append(f"{op.name}: {answer.why}")
     except StoreError as error:
@@ -98,19 +98,19 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
             raise
         notes.append(str(error))
     costs = estimate(ops)._replace(notes=tuple(dict.fromkeys(notes)))
-    if not cases:
+    if not known:
         return Costed(ops, costs, elsewhere)
     numbers = np.array(groups.numbers, np.int64)
-    chosen, kept = _chosen(ops, numbers, cases)
+    chosen, kept = _chosen(ops, numbers, known)
     if kept:
         names = ", ".join(dict.fromkeys(ops[index].name for index in kept))
         notes.append(
             f"{names}: {counted(len(kept), 'op')} left with the task itself, since the faster variant was not compared "
             "with it under their strides, overlaps and scalars; graph.tune does that"
         )
-    rtol = {index: cases[int(numbers[index])].record.rtol for index in chosen}
+    rtol = {index: known[int(numbers[index])].record.rtol for index in chosen}
     changed = _with_variants(ops, chosen, rtol)
-    costs = _filled(costs, numbers, cases, chosen)._replace(notes=tuple(dict.fromkeys(notes)))
+    costs = _filled(costs, numbers, known, chosen)._replace(notes=tuple(dict.fromkeys(notes)))
     return Costed(changed, costs, elsewhere)
 
 
@@ -120,7 +120,7 @@ def _elsewhere(ops: tuple[Op, ...], path: Path, kinds: frozenset[str] | None, de
     found = Elsewhere(seconds, spread, {}, {}, {}, remembered(device), ())
     if kinds is not None and device.kind not in kinds:
         return found
-    groups, lookup = grouped(ops, device.kind), Lookup(path, on_record(device))
+    groups, lookup = group(ops, device.kind), Lookup(path, tuner_device(device))
     answers: list[_Answer] = []
     notes: list[str] = []
     for op in groups.first:
@@ -129,9 +129,9 @@ def _elsewhere(ops: tuple[Op, ...], path: Path, kinds: frozenset[str] | None, de
         except StoreError:  # the costs of CPUs tell of it
             return found
         answers.append(answer)
-        if answer.case is None:
+        if answer.known is None:
             notes.append(f"{op.name}: {answer.why or f'nothing was measured on {device.name}; graph.tune does that'}")
-    circumstances = Circumstances()
+    call_contexts = CallContexts()
     variants: dict[int, Variant] = {}
     sources: dict[int, str] = {}
     rtol: dict[int, float] = {}
@@ -139,14 +139,14 @@ def _elsewhere(ops: tuple[Op, ...], path: Path, kinds: frozenset[str] | None, de
     for index, number in enumerate(groups.numbers):
         if number < 0:
             continue
-        case = answers[number].case
+        known = answers[number].known
         if answers[number].out:
             out[index] = answers[number].out
-        if case is None or not case.fits(partial(circumstances.of, ops[index])):
+        if known is None or not known.fits(partial(call_contexts.of, ops[index])):
             continue
-        seconds[index], spread[index], sources[index] = case.best
-        if case.winner is not None:
-            variants[index], rtol[index] = case.winner, case.record.rtol
+        seconds[index], spread[index], sources[index] = known.best
+        if known.winner is not None:
+            variants[index], rtol[index] = known.winner, known.record.rtol
     return found._replace(variants=variants, rtol=rtol, source=sources, notes=tuple(dict.fromkeys(notes)), out=out)
 
 
@@ -166,7 +166,7 @@ def _answer(op: Op, kind: str, lookup: Lookup) -> _Answer:
         when += ", in this process"
     default = _cost(record, 0, None, when) if own and record.samples(0) else None
     winner = None if own and not record.winner else declared[record.winner]
-    return _Answer(_Case(record, default, winner, _cost(record, record.winner, winner, when)), out=out)
+    return _Answer(_Known(record, default, winner, _cost(record, record.winner, winner, when)), out=out)
 
 
 def _ending(outcome: OpOutcome) -> str:
@@ -183,20 +183,20 @@ def _cost(record: Record, place: int, variant: Variant | None, source: str) -> _
 
 
 def _chosen(
-    ops: Sequence[Op], numbers: npt.NDArray[np.int64], cases: Mapping[int, _Case]
+    ops: Sequence[Op], numbers: npt.NDArray[np.int64], known: Mapping[int, _Known]
 ) -> tuple[dict[int, Variant], list[int]]:
     """Return the variants by op, and the ops for which they are not known to be right."""
-    circumstances = Circumstances()
+    call_contexts = CallContexts()
     chosen: dict[int, Variant] = {}
     kept: list[int] = []
-    by_case = np.argsort(numbers, kind="stable")
-    begin = np.searchsorted(numbers[by_case], np.arange(int(numbers.max()) + 2))
-    for number, case in cases.items():
-        if case.winner is None:
+    by_signature = np.argsort(numbers, kind="stable")
+    begin = np.searchsorted(numbers[by_signature], np.arange(int(numbers.max()) + 2))
+    for number, each in known.items():
+        if each.winner is None:
             continue
-        for index in by_case[begin[number] : begin[number + 1]].tolist():
-            if case.fits(partial(circumstances.of, ops[index])):
-                chosen[index] = case.winner
+        for index in by_signature[begin[number] : begin[number + 1]].tolist():
+            if each.fits(partial(call_contexts.of, ops[index])):
+                chosen[index] = each.winner
             else:
                 kept.append(index)
     return chosen, kept
@@ -214,14 +214,14 @@ def _with_variants(ops: tuple[Op, ...], chosen: dict[int, Variant], rtol: Mappin
 
 
 def _filled(
-    costs: Costs, numbers: npt.NDArray[np.int64], cases: Mapping[int, _Case], chosen: Mapping[int, Variant]
+    costs: Costs, numbers: npt.NDArray[np.int64], known: Mapping[int, _Known], chosen: Mapping[int, Variant]
 ) -> Costs:
     """Return costs with those from the store in place."""
     sources = {ESTIMATED: 0}
     most = int(numbers.max()) + 1
     for pick, table in (("default", np.full((3, most), -1.0)), ("best", np.full((3, most), -1.0))):
-        for number, case in cases.items():
-            cost: _Cost | None = getattr(case, pick)
+        for number, each in known.items():
+            cost: _Cost | None = getattr(each, pick)
             if cost is not None:
                 table[:, number] = cost.seconds, cost.spread, sources.setdefault(cost.source, len(sources))
         of = numbers >= 0
@@ -229,9 +229,9 @@ def _filled(
             of = np.zeros(len(numbers), np.bool_)
             of[list(chosen)] = True
         seconds, spread, source = table[:, numbers[of]]
-        known = source >= 0
-        places = np.flatnonzero(of)[known]
-        costs.seconds[places] = seconds[known]
-        costs.spread[places] = spread[known]
-        costs.source[places] = source[known]
+        measured = source >= 0
+        indices = np.flatnonzero(of)[measured]
+        costs.seconds[indices] = seconds[measured]
+        costs.spread[indices] = spread[measured]
+        costs.source[indices] = source[measured]
     return costs._replace(sources=tuple(sources))

@@ -19,9 +19,18 @@ from ostinato.errors import ContractError, DeviceError
 from ostinato.graph.variant import CPU
 from ostinato.one_line import brief, one_line
 from ostinato.tune import worker
-from ostinato.tune.graphs.cost_store import POLICY, Book, Found, Keeping, candidate_of, checked_of, on_record, recorded
+from ostinato.tune.graphs.cost_store import (
+    POLICY,
+    CostStore,
+    Found,
+    Keeping,
+    candidate_of,
+    checked_of,
+    make_record,
+    tuner_device,
+)
 from ostinato.tune.graphs.record import Record
-from ostinato.tune.graphs.signature import Case, cases_of, kinds_for
+from ostinato.tune.graphs.signature import Signature, kinds_for, signatures_of
 from ostinato.tune.limits import positive
 from ostinato.tune.policy import Budget
 from ostinato.tune.progress import Progress, listener
@@ -41,7 +50,7 @@ _LONGEST = 60
 
 
 class Reports(dict[str, Report]):
-    """What `Graph.tune` found: a `Report` for each case, by its label.
+    """What `Graph.tune` found: a `Report` for each signature, by its label.
 
     Examples
     --------
@@ -50,7 +59,7 @@ class Reports(dict[str, Report]):
     """
 
     def table(self) -> str:
-        """Return a table with a line for each case: what won, how fast it is, and how much that gains."""
+        """Return a table with a line for each signature: what won, how fast it is, and how much that gains."""
         rows = [("case", "winner", "time", "default", "gain", "variants", "message")]
         rows += [_row(label, report) for label, report in self.items()]
         columns = [column for column in zip(*rows, strict=True) if any(column[1:]) or column[0] not in _OPTIONAL]
@@ -70,7 +79,7 @@ class Reports(dict[str, Report]):
         )
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Write a picture of what was found: the variants of each case by what they take.
+        """Write a picture of what was found: the variants of each signature by what they take.
 
         Needs Matplotlib: ``pip install ostinato[plot]``.
 
@@ -128,9 +137,11 @@ def _winner(config: object) -> str:
 
 
 class Measuring(Protocol):
-    """Measures a case, within a budget, and keeps what it measures as it goes."""
+    """Measures a signature, within a budget, and keeps what it measures as it goes."""
 
-    def __call__(self, case: Case, *, rtol: float, budget: Budget | None, keeping: Keeping | None) -> Report: ...
+    def __call__(
+        self, signature: Signature, *, rtol: float, budget: Budget | None, keeping: Keeping | None
+    ) -> Report: ...
 
 
 Opening: TypeAlias = Callable[
@@ -151,7 +162,7 @@ def tune_graph(
     progress: Progress | bool | None = None,
     measuring: Opening | None = None,
 ) -> Reports:
-    """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` opens what measures a case."""
+    """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` opens what measures a signature."""
     if not isinstance(everything, bool):
         raise TypeError(f"everything must be True or False, got {everything!r}")
     processors = _processors(machine)
@@ -162,33 +173,34 @@ def tune_graph(
     told = listener(progress)
     ops = flatten(graph).ops
     devices = _devices(machine, kinds_for(ops))
-    cases = cases_of(ops, [CPU, *devices])
+    signatures = signatures_of(ops, [CPU, *devices])
     found: dict[str, Report] = {}
     with ExitStack() as opened:
-        book = Book(store, told.note, {kind: on_record(device) for kind, device in devices.items()})
-        opened.callback(book.close)
-        tuning = _Tuning(book, rtol, limit, told)
+        costs = CostStore(store, told.note, {kind: tuner_device(device) for kind, device in devices.items()})
+        opened.callback(costs.close)
+        tuning = _Tuning(costs, rtol, limit, told)
         unknown = []
-        for case in cases:
-            report = _unmeasured(case, Status.INVALID, case.refusal) if case.refusal else tuning.known(case)
-            if report is None and not everything and case.is_on_request:
-                report = _unmeasured(case, Status.INVALID, _ON_REQUEST)
-            if report is None and case.unfit:
-                report = _unmeasured(case, Status.INVALID, case.unfit)
+        for signature in signatures:
+            refusal, report = signature.refusal, None
+            if not refusal:
+                report = tuning.known(signature)
+                refusal = _ON_REQUEST if signature.is_on_request and not everything else ""
+            if report is None and (refusal := refusal or signature.unfit):
+                report = _unmeasured(signature, Status.INVALID, refusal)
             if report is None:
-                unknown.append(case)
+                unknown.append(signature)
             else:
-                found[case.label] = report
+                found[signature.label] = report
         if unknown and not limit.spent():
             _check_process()
-            book.open()
+            costs.open()
             measure = opened.enter_context((measuring or _session)(processors, told, _init(machine), devices))
-            for case in unknown:
-                found[case.label] = tuning.measured(case, measure)
+            for signature in unknown:
+                found[signature.label] = tuning.measured(signature, measure)
         else:
-            for case in unknown:
-                found[case.label] = _cancelled(case)
-    return Reports({case.label: found[case.label] for case in cases})
+            for signature in unknown:
+                found[signature.label] = _cancelled(signature)
+    return Reports({signature.label: found[signature.label] for signature in signatures})
 
 
 def _check_process() -> None:
@@ -202,55 +214,55 @@ def _check_process() -> None:
 
 
 class _Tuning:
-    def __init__(self, book: Book, rtol: float, limit: _Limit, told: Progress) -> None:
-        self._book = book
+    def __init__(self, costs: CostStore, rtol: float, limit: _Limit, told: Progress) -> None:
+        self._costs = costs
         self._told = told
         self._rtol = rtol
         self._limit = limit
 
-    def known(self, case: Case) -> Report | None:
-        """Return the report of a case that the store knows; None if it must be measured."""
-        record = self._record(case, self._book.find(case))
+    def known(self, signature: Signature) -> Report | None:
+        """Return the report of a signature that the store knows; None if it must be measured."""
+        record = self._record(signature, self._costs.find(signature))
         if record is None:
             return None
         self._limit.count(len(record.places))
-        return self._book.remembered(case, record)
+        return self._costs.report(signature, record)
 
-    def measured(self, case: Case, measure: Measuring) -> Report:
-        """Measure a case, unless somebody else did meanwhile, and write down what was found."""
-        self._book.refresh()
-        report = self.known(case)
+    def measured(self, signature: Signature, measure: Measuring) -> Report:
+        """Measure a signature, unless somebody else did meanwhile, and write down what was found."""
+        self._costs.refresh()
+        report = self.known(signature)
         if report is not None:
             return report
         if self._limit.spent():
-            return _cancelled(case)
-        known = self._book.find(case)
-        told = self._book.tells(case)  # asked before anything is called, which may change what it closes over
-        keeping = self._book.keeping(case, self._rtol)
-        report = measure(case, rtol=self._rtol, budget=self._limit.left(), keeping=keeping)
+            return _cancelled(signature)
+        known = self._costs.find(signature)
+        told = self._costs.tells(signature)  # asked before anything is called, which may change what it closes over
+        keeping = self._costs.keeping(signature, self._rtol)
+        report = measure(signature, rtol=self._rtol, budget=self._limit.left(), keeping=keeping)
         self._limit.count(len(report.results))
         for result in report.results:
             result.miss = None if result.cached else known.differs
-        record = recorded(case, report, self._rtol)
+        record = make_record(signature, report, self._rtol)
         if record is not None:
             if not told:
                 self._told.note(
-                    f"{case.label}: only this process remembers it, since others cannot tell what the task is"
+                    f"{signature.label}: only this process remembers it, since others cannot tell what the task is"
                 )
-            self._book.add(case, _widened(record, known.record))
+            self._costs.add(signature, _widened(record, known.record))
         return report
 
-    def _record(self, case: Case, known: Found) -> Record | None:
+    def _record(self, signature: Signature, known: Found) -> Record | None:
         if not known.records:
             return None
-        checked = checked_of(case)
+        checked = checked_of(signature)
         for record in known.records:
             if record.answers(self._rtol, checked):
                 break
         else:
             return None
         if record is not known.record:  # compile goes by the latest record, which is of another tolerance
-            self._book.add(case, dataclasses.replace(record, time=time.time()))
+            self._costs.add(signature, dataclasses.replace(record, time=time.time()))
         return record
 
 
@@ -295,18 +307,20 @@ _ON_REQUEST = (
 )
 
 
-def _cancelled(case: Case) -> Report:
-    """Return the report of a case for which no time was left."""
-    return _unmeasured(case, Status.CANCELLED, "the budget was spent before its turn came")
+def _cancelled(signature: Signature) -> Report:
+    """Return the report of a signature for which no time was left."""
+    return _unmeasured(signature, Status.CANCELLED, "the budget was spent before its turn came")
 
 
-def _unmeasured(case: Case, status: Status, message: str) -> Report:
-    """Return the report of a case of which no variant was called."""
+def _unmeasured(signature: Signature, status: Status, message: str) -> Report:
+    """Return the report of a signature of which no variant was called."""
     results = tuple(
-        Result(candidate=candidate_of(case, place), op=case.label, status=status, message=message)
-        for place in range(max(len(case.declared), 1))
+        Result(candidate=candidate_of(signature, place), op=signature.label, status=status, message=message)
+        for place in range(max(len(signature.declared), 1))
     )
-    return Report(op=case.label, key=case.key, policy=POLICY, best=None, ties=(), results=results, default=results[0])
+    return Report(
+        op=signature.label, key=signature.key, policy=POLICY, best=None, ties=(), results=results, default=results[0]
+    )
 
 
 @contextlib.contextmanager
@@ -323,8 +337,8 @@ def _session(
             measure_device(device)
     with Session(processors, policy=POLICY, progress=progress, init=init, accelerators=devices) as session:
 
-        def measured(case: Case, *, rtol: float, budget: Budget | None, keeping: Keeping | None) -> Report:
-            return measure(case, session=session, rtol=rtol, budget=budget, keeping=keeping)
+        def measured(signature: Signature, *, rtol: float, budget: Budget | None, keeping: Keeping | None) -> Report:
+            return measure(signature, session=session, rtol=rtol, budget=budget, keeping=keeping)
 
         yield measured
 

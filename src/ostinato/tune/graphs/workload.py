@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ostinato.devices.array import Allocation
     from ostinato.graph.op import Op
 
-__all__ = ["Problem", "Unmeasurable", "at_step_0", "copied_object", "filled", "hosted", "pattern_of"]
+__all__ = ["Unmeasurable", "Workload", "at_step_0", "copy_object", "copy_to_host", "fill_with_pattern", "pattern_of"]
 
 _GUARD = 4096
 _AS_CAPTURED = AsCaptured()
@@ -38,7 +38,7 @@ class Unmeasurable(Exception):
     """Why an op, or one of its variants, cannot be measured."""
 
 
-class Problem:
+class Workload:
     """One op and copies of its arguments, as they are in step 0.
 
     Parameters
@@ -90,7 +90,7 @@ class Problem:
         self.stand_ins.memory.set_guards()
         patterned = [operand for operand in self._written if operand.mode == WRITE and _has_bytes(operand)]
         for operand in patterned:
-            filled(self._array(operand))
+            fill_with_pattern(self._array(operand))
         for operand in self._arrays if patterned else ():
             if operand.mode & READ and _has_bytes(operand):  # it may overlap them
                 self._put_back(operand)
@@ -180,7 +180,7 @@ def at_step_0(op: Op) -> FlatOp:
     """
     operands = {id(operand): _element(operand) for operand in op.operands}
     if any_allocations():
-        here = hosted(operands.values())
+        here = copy_to_host(operands.values())
         operands = {key: here[id(operand)] for key, operand in operands.items()}
     body = copy.copy(op.body)
     if isinstance(body, PythonCall | NativeCall):
@@ -203,11 +203,11 @@ def _copy_plain_objects(op: FlatOp) -> None:
     if isinstance(body, PythonCall):
         memo: dict[int, object] = {}
         body.args = tuple(
-            arg if isinstance(arg, Operand | Param | Step) else copied_object(arg, memo, op.name) for arg in body.args
+            arg if isinstance(arg, Operand | Param | Step) else copy_object(arg, memo, op.name) for arg in body.args
         )
 
 
-def copied_object(value: object, memo: dict[int, object], name: str) -> object:
+def copy_object(value: object, memo: dict[int, object], name: str) -> object:
     """Return a deep copy of a plain object that an op of this name is called with.
 
     Raises
@@ -251,7 +251,7 @@ def pattern_of(dtype: np.dtype[Any]) -> Array:
     return np.ndarray((), dtype, memory)
 
 
-def filled(array: Array) -> None:
+def fill_with_pattern(array: Array) -> None:
     """Fill an array with the pattern, padding and all."""
     raw_bytes(array)[...] = raw_bytes(pattern_of(array.dtype))
 
@@ -278,7 +278,7 @@ def _fill(memory: Array, begin: int, dtype: np.dtype[Any]) -> None:
             memory[place : place + size] = raw_bytes(number)
 
 
-def hosted(operands: Iterable[Operand]) -> dict[int, Operand]:
+def copy_to_host(operands: Iterable[Operand]) -> dict[int, Operand]:
     """Return operands by the ids of those given: of arrays of devices, copies that overlap as they do.
 
     Rings are none of theirs. Others stand for themselves.
