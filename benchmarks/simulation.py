@@ -17,7 +17,7 @@ from benchmarks.work import WorkTable
 from ostinato import _core
 from ostinato.compiler.simulation import simulate
 from ostinato.cores import usable_cores
-from ostinato.runtime.machine_costs import measured
+from ostinato.runtime.calibrate import measure_host
 
 GRAINS_US = (1, 4, 16, 64)
 LANES = (1, 2)
@@ -61,7 +61,7 @@ def predicted(program: ost.Program, cost: float) -> float:
     """Return what a step of equal ops takes, by a model of the machine as it is now."""
     names = ("transfer", "look", "take_up", "wake", "ring")
     now = dict(zip(names, _core.measure_machine(program.machine._core, *usable_cores()[:2]), strict=True))
-    model = replace(measured(2), **{name: value for name, value in now.items() if value >= 0})
+    model = replace(measure_host(2), **{name: value for name, value in now.items() if value >= 0})
     scheduled = program._scheduled
     costs = scheduled.costs._replace(seconds=np.full(len(scheduled.ops), cost))
     return simulate(replace(scheduled, costs=costs), model).step_seconds

@@ -20,8 +20,8 @@ from ostinato.compiler.variants import with_variants
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.variant import default_variant, variants_of
-from ostinato.runtime.detached import detached_schedule
 from ostinato.runtime.program import Program
+from ostinato.runtime.rebind import detached_schedule
 from ostinato.runtime.sequential import run_sequentially
 
 try:

@@ -13,7 +13,8 @@ import pytest
 import ostinato as ost
 from ostinato.devices import fake
 from ostinato.devices.array import empty
-from ostinato.runtime import device_costs, process_trace
+from ostinato.runtime import calibrate
+from ostinato.runtime import trace as traces
 from ostinato.tune.graphs import cost_store, tune_graph
 from ostinato.tune.lease.lock_file import holders
 from ostinato.tune.progress import Progress
@@ -27,7 +28,7 @@ SLOW, FAST = 3e-3, 100e-6  # so far apart that no load of the machine turns them
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_graph, "POLICY", QUICK)
     monkeypatch.setattr(Preemption, "waited", lambda self: 0)  # nothing is disturbed, however busy the machine is
-    device_costs._known.clear()
+    calibrate._known_devices.clear()
 
 
 @pytest.fixture
@@ -382,13 +383,13 @@ def test_a_machine_without_devices_measures_none(double: Any) -> None:
 
 
 def test_copies_are_measured_once(device: fake.FakeDevice) -> None:
-    assert device_costs.remembered(device).source == "assumed"
-    model = device_costs.measured(device)
+    assert calibrate.recall_device(device).source == "assumed"
+    model = calibrate.measure_device(device)
     assert model.source.startswith("measured ")
-    device_costs._known.clear()
-    assert device_costs.remembered(device) == model
+    calibrate._known_devices.clear()
+    assert calibrate.recall_device(device) == model
     device.driver = "2"
-    assert device_costs.remembered(device).source == "assumed"
+    assert calibrate.recall_device(device).source == "assumed"
 
 
 def test_a_trace_tells_what_devices_take(double: Any, machine: ost.Machine) -> None:
@@ -481,8 +482,8 @@ def test_verify_runs_the_task_itself_beside_a_variant_of_a_device(home: str, mac
 def test_the_trace_of_the_process_leaves_out_what_measures(
     double: Any, machine: ost.Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    trace = process_trace.ProcessTrace(str(tmp_path / "trace.json"))
-    monkeypatch.setattr(process_trace, "_asked_for", lambda: trace)
+    trace = traces.ProcessTrace(str(tmp_path / "trace.json"))
+    monkeypatch.setattr(traces, "_asked_for", lambda: trace)
     graph = graph_of(double)
     graph.tune(machine, progress=False)
     trace.save()

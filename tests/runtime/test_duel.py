@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from ostinato.runtime.contest import Slots, contest
-from ostinato.runtime.duel import ALPHA, Duel
+from ostinato.runtime.sequential_test import ALPHA, Duel, Slots, contest
 
 LOOSE = 1 / 20
 TRIALS = 1000

@@ -17,8 +17,7 @@ QUICK = ost.Policy(rel_ci=0.5, min_samples=2, max_seconds=0.05)
 # What a clock of the day is for: a moment that people read, or that is compared with those of files.
 OF_THE_DAY = {
     "cli.py": "whether a file was written",
-    "runtime/machine_costs.py": "the date of a measurement",
-    "runtime/device_costs.py": "the date of a measurement",
+    "runtime/calibrate.py": "the date of a measurement",
     "measured/stored_costs.py": "the date of a measurement",
     "measured/records/book.py": "the date of a measurement",
     "measured/records/shelf.py": "how old a file is",

@@ -100,8 +100,8 @@ def test_a_fork_leaves_the_file_to_its_parent(path):
 def test_programs_that_measure_are_not_in_it(path, tmp_path):
     code = (
         f"os.environ['OSTINATO_CACHE_DIR'] = {str(tmp_path)!r}\n"
-        "from ostinato.runtime.machine_costs import measured\n"
-        "assert measured(1).source.startswith('measured')\n"
+        "from ostinato.runtime.calibrate import measure_host\n"
+        "assert measure_host(1).source.startswith('measured')\n"
         "first.replay(2)"
     )
     ended = traced(path, code)

@@ -19,10 +19,9 @@ from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, shown
 from ostinato.graph.python_task import name_of
 from ostinato.runtime.memory import contents, root_of, value_bytes, writable
-from ostinato.runtime.outcome import delivered, outcome
+from ostinato.runtime.outcome import delivered, outcome, wait_for_all
+from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured
-from ostinato.runtime.verified import Verified
-from ostinato.runtime.waiting import wait_for_all
 
 if TYPE_CHECKING:
     from ostinato.runtime.program import Program

@@ -20,8 +20,8 @@ from ostinato.graph.eager import noted_writes
 from ostinato.graph.op import Op, shown
 from ostinato.graph.operand import READ, WRITE
 from ostinato.runtime.memory import Bytes, assign, contents, raw_bytes, value_bytes
+from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
-from ostinato.runtime.verified import Verified
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower import Substitution

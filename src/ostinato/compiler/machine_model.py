@@ -107,10 +107,10 @@ class MachineModel:
         ...     ost.MachineModel.of(machine).cores
         1
         """
+        from ostinato.runtime.calibrate import measure_host
         from ostinato.runtime.machine import default_machine
-        from ostinato.runtime.machine_costs import measured
 
-        return measured(len((machine or default_machine())._cpus))
+        return measure_host(len((machine or default_machine())._cpus))
 
 
 _COUNTS = ("cores", "nodes")

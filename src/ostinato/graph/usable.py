@@ -56,7 +56,7 @@ class Usable:
         """
         if self.is_recording:
             raise GraphError("this graph is still being captured; compile it after the block")
-        from ostinato.runtime.compiling import compile_graph
+        from ostinato.runtime.compile import compile_graph
 
         return compile_graph(cast("Graph", self), machine, runs=runs, lanes=lanes, costs=costs)
 

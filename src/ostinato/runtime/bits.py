@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ostinato.runtime import record
-from ostinato.runtime.outside import After, conditions
-from ostinato.runtime.values import barriers_of
+from ostinato.runtime.arguments import After, barriers_of, conditions
+from ostinato.runtime.trace import trace_of
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -72,7 +71,7 @@ class Bits:
     def trace(self, steps: int) -> Trace | None:
         """Run steps, and return their trace; None where the run ended with them."""
         run, _ = self._one_run(steps, True)
-        return record.trace_of(self._program, run) if self.left else None
+        return trace_of(self._program, run) if self.left else None
 
     def _one_run(self, steps: int, traced: bool) -> tuple[_core.Run, float]:
         program = self._program

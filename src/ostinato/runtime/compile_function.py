@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.choices import Runs
 from ostinato.graph.step_function import record_function
-from ostinato.runtime.compiling import compile_graph
+from ostinato.runtime.compile import compile_graph
 
 if TYPE_CHECKING:
     from ostinato.runtime.machine import Machine

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ostinato import _core
 from ostinato.choices import Runs
 from ostinato.compiler.lower_scheduled import lower_scheduled
-from ostinato.runtime.statistics import ProgramStatistics, counted
+from ostinato.runtime.results import ProgramStatistics, counted
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
-    from ostinato.runtime.rebinding import Rebinding
+    from ostinato.runtime.rebind import Rebinding
 
 __all__ = ["Form", "Forms"]
 

@@ -1,4 +1,4 @@
-"""How a run ended: the number of its steps, or what to raise."""
+"""How runs end: waits for that, and the number of steps or what to raise."""
 
 from __future__ import annotations
 
@@ -6,16 +6,34 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
-from ostinato.errors import PoisonError, TaskError, told
+from ostinato.compiler.streams.fences import completions_of
+from ostinato.devices.discovery import lose
+from ostinato.errors import DeviceError, PoisonError, TaskError, told
 from ostinato.events import cause_of
 from ostinato.graph.body import Arrive, Release
 from ostinato.graph.op import shown
 
 if TYPE_CHECKING:
     from ostinato import _core
+    from ostinato.compiler.schedule import Scheduled
     from ostinato.graph.op import Op
 
-__all__ = ["delivered", "failure_message", "outcome"]
+__all__ = ["delivered", "ended", "failure_message", "outcome", "wait_for_all"]
+
+
+def wait_for_all(runs: Sequence[_core.Run | _core.Spawned], cancelled: bool) -> None:
+    """Wait for the ends of runs.
+
+    Where they were cancelled, Ctrl-C is raised inside their Python tasks that are running, too: it is the second one.
+    """
+    try:
+        for run in runs:
+            run.wait(-1.0)
+    except KeyboardInterrupt:
+        if cancelled:
+            for run in runs:
+                run.interrupt()
+        raise
 
 
 def outcome(run: _core.Run, ops: Sequence[Op]) -> int | BaseException:
@@ -91,3 +109,35 @@ def failure_message(op: Op, step: int, reason: object) -> str:
     """Say that an op failed, `reason` being what it raised or returned."""
     how = f"raised {told(reason)}" if isinstance(reason, BaseException) else f"returned {reason}"
     return f"{shown(op)} {how}, in step {step}; called at {op.call_site}"
+
+
+_MOST_TOLD = 8
+
+
+def ended(scheduled: Scheduled, run: _core.Run) -> int | BaseException:
+    """Return how a run of a program ended, as `outcome` does; note devices that cannot be used any more."""
+    end = outcome(run, scheduled.ops)
+    if scheduled.staged is None or not isinstance(end, BaseException):
+        return end
+    for index, _, reason in run.failures()[0]:
+        if not isinstance(reason, DeviceError):
+            continue
+        if not reason.usable:
+            for device in scheduled.staged.used:
+                if device.name == reason.device:
+                    lose(device)
+        if isinstance(end, TaskError) and reason is end.__cause__:
+            others = _issued_with(scheduled, index)
+            if others:
+                named = ", ".join(f"{op.name!r} at {op.call_site}" for op in others[-_MOST_TOLD:])
+                end.add_note(f"the device tells of these together with it, so it may have been one of them: {named}")
+    return end
+
+
+def _issued_with(scheduled: Scheduled, index: int) -> list[Op]:
+    """The ops before one on its stream after which nobody looked whether the device was done."""
+    looked = {each.of[0] for _, each in completions_of(scheduled.ops) if each.waits and len(each.of) == 1}
+    lane = next((lane.tolist() for lane in scheduled.lane_ops if index in lane), [index])
+    before = lane[: lane.index(index)]
+    kept = [place for place, op in enumerate(before) if op in looked]
+    return [scheduled.ops[op] for op in before[kept[-1] + 1 if kept else 0 :]]

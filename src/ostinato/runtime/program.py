@@ -20,24 +20,17 @@ from ostinato.graph.body import Arrive, Await
 from ostinato.graph.ring import Ring
 from ostinato.integers import integer, priority_of
 from ostinato.one_line import brief
-from ostinato.runtime import record
-from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, count, merged, stops
-from ostinato.runtime.detached import detached_schedule
-from ostinato.runtime.device_failures import ended
+from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, After, Values, conditions, count, merged, stops
+from ostinato.runtime.calibrate import recall_host
+from ostinato.runtime.concurrent import LinkedRuns, linked_runs
 from ostinato.runtime.forms import Form
-from ostinato.runtime.linked import LinkedRuns, linked_runs
-from ostinato.runtime.machine_costs import remembered
-from ostinato.runtime.outcome import delivered
-from ostinato.runtime.outside import After, conditions
-from ostinato.runtime.process_trace import process_trace
-from ostinato.runtime.rebinding import Rebinding
-from ostinato.runtime.run import Run
-from ostinato.runtime.statistics import ProgramStatistics
+from ostinato.runtime.outcome import delivered, ended, wait_for_all
+from ostinato.runtime.rebind import Rebinding, detached_schedule
+from ostinato.runtime.results import ProgramStatistics
+from ostinato.runtime.run import Run, watched
 from ostinato.runtime.submitting import replayed, submitted
+from ostinato.runtime.trace import process_trace, trace_of
 from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_failure
-from ostinato.runtime.values import Values
-from ostinato.runtime.waiting import wait_for_all
-from ostinato.runtime.watched import watched
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing
@@ -50,8 +43,8 @@ if TYPE_CHECKING:
     from ostinato.graph.step_function import StepFunction
     from ostinato.runtime.forms import Forms
     from ostinato.runtime.machine import Machine
+    from ostinato.runtime.results import Verified
     from ostinato.runtime.retune import Retuning
-    from ostinato.runtime.verified import Verified
     from ostinato.view.trace import Trace
 
 __all__ = ["Program"]
@@ -91,7 +84,7 @@ class Program:
         self._binding: Rebinding | None = None  # made with the first rebind
         self._linked: LinkedRuns | None = None
         self._forms: list[Form] = []
-        made = schedule(graph, processors, threads, costing, remembered(processors), machine._found_devices)
+        made = schedule(graph, processors, threads, costing, recall_host(processors), machine._found_devices)
         self._forms.append(self._form(made))
         self._use(self._forms[0])
         self._linked = linked_runs(self._core, machine._core, made, self._lowered, runs, processors)
@@ -332,7 +325,7 @@ class Program:
         >>> x
         array([0.125, 0.125])
         """
-        from ostinato.runtime.eager_replay import replay_eagerly
+        from ostinato.runtime.sequential import replay_eagerly
 
         self._check_open()
         if self._linked is not None:
@@ -420,7 +413,7 @@ class Program:
         """
         run = cast("_core.Run", replayed(self, steps, after, 0, True, merged(params, more_params), True))
         self._end(run)
-        return record.trace_of(self, run)
+        return trace_of(self, run)
 
     def retune(
         self, steps: int = 1000, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any

@@ -17,15 +17,14 @@ from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.one_line import one_line
 from ostinato.runtime.bits import Bits
-from ostinato.runtime.contest import contest
-from ostinato.runtime.duel import ALPHA, Duel
+from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.forms import Form, Forms
-from ostinato.runtime.machine_costs import measured
+from ostinato.runtime.sequential_test import ALPHA, Duel, contest
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
     from ostinato.compiler.schedule import Scheduled
-    from ostinato.runtime.outside import After
+    from ostinato.runtime.arguments import After
     from ostinato.runtime.program import Program
 
 __all__ = ["CostChange", "Retuning", "StepTime", "retune"]
@@ -235,7 +234,7 @@ class _Retuner:
 def others(present: Scheduled, costs: Costs, program: Program) -> list[Scheduled]:
     """Return the schedules that costs lead to and that may be better than the present one, the most promising first."""
     processors = len(program._machine._cpus)
-    model = measured(processors)
+    model = measure_host(processors)
     found: list[Scheduled] = []
     for threads in sorted({program._threads, 1}, reverse=True):
         scheduled = present.anew(costs, processors, threads, model)

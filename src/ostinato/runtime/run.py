@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +16,7 @@ from ostinato.events.awaiting import awaited
 from ostinato.events.event import limit
 from ostinato.graph.body import Precondition
 from ostinato.one_line import one_line
-from ostinato.runtime.device_failures import ended
+from ostinato.runtime.outcome import ended
 from ostinato.runtime.profile import Profile, profile_of
 from ostinato.runtime.unretrieved import log_failure
 
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.graph.op import Op
     from ostinato.runtime.program import Program
-    from ostinato.runtime.spawned import SpawnedOp
+    from ostinato.runtime.spawn import SpawnedOp
 
-__all__ = ["Run"]
+__all__ = ["Run", "watched"]
 
 _log = logging.getLogger("ostinato")
 
@@ -274,3 +275,62 @@ def _standing(ops: Sequence[Op], what: str, first: int, second: int, text: str) 
     if first < len(ops) and isinstance(body := ops[first].body, Precondition):
         return f"waits in step {second} for the event given for precondition {body.name!r}"
     return f"{name} waits, in step {second}, for {text or 'something outside'}"
+
+
+_INTERVAL = 0.1  # seconds between two looks at the progress
+
+
+def watched(run: Run, steps: int, progress: bool, limit: float) -> int:
+    """Wait for the end of a run and return the number of steps run.
+
+    The calling thread watches, and workers do the steps.
+
+    Parameters
+    ----------
+    progress
+        Whether to show a progress bar.
+    limit
+        Seconds after which the run is cancelled; negative: never.
+
+    Raises
+    ------
+    TimeoutError
+        The run took longer, and was cancelled.
+    """
+    core = run._core
+    try:
+        ended = _watch(run, steps, limit) if progress else core.wait(limit)
+        late = not ended and run.cancel()
+        core.wait(-1.0)
+    except BaseException:  # of a signal handler: Ctrl-C, as a rule
+        run.cancel()
+        _wait_for_cancelled(core)
+        core.retrieve()
+        raise
+    if late and run.cancelled():
+        raise TimeoutError(f"the run did not end within {limit} s and was cancelled after {run.steps_done} steps")
+    return run.result()
+
+
+def _wait_for_cancelled(core: _core.Run) -> None:
+    """Wait for the end of a run; raise each further Ctrl-C inside its Python tasks that are running."""
+    while True:
+        try:
+            core.wait(-1.0)
+            return
+        except KeyboardInterrupt:
+            core.interrupt()
+
+
+def _watch(run: Run, steps: int, limit: float) -> bool:
+    """Show how far a run is until it ends or the limit is reached; return whether it has ended."""
+    from ostinato.view.progress import progress_bar
+
+    end = time.monotonic() + limit if limit >= 0 else float("inf")
+    with progress_bar(steps) as bar:
+        while not (ended := run._core.wait(max(0.0, min(_INTERVAL, end - time.monotonic())))):
+            bar.update(run.steps_done)
+            if time.monotonic() >= end:
+                break
+        bar.update(run.steps_done)
+    return ended

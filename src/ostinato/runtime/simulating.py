@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ostinato.compiler.machine_model import MachineModel
 from ostinato.compiler.simulation import Prediction, simulate
 from ostinato.one_line import brief
-from ostinato.runtime.machine_costs import measured
+from ostinato.runtime.calibrate import measure_host
 
 if TYPE_CHECKING:
     from ostinato.compiler.schedule import Scheduled
@@ -25,4 +25,4 @@ def simulated(scheduled: Scheduled, model: MachineModel | None, processors: int,
     """
     if model is not None and not isinstance(model, MachineModel):
         raise TypeError(f"machine_model must be an ostinato.MachineModel, got {brief(model)}")
-    return simulate(scheduled, measured(processors) if model is None else model, copies=copies)
+    return simulate(scheduled, measure_host(processors) if model is None else model, copies=copies)

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ostinato import _core
 from ostinato.errors import ContractError
-from ostinato.runtime.arguments import count
-from ostinato.runtime.outside import After, conditions
-from ostinato.runtime.values import barriers_of
+from ostinato.runtime.arguments import After, barriers_of, conditions, count
 
 if TYPE_CHECKING:
-    from ostinato.runtime.linked import LinkedRuns
+    from ostinato.runtime.concurrent import LinkedRuns
     from ostinato.runtime.program import Program
 
 __all__ = ["replayed", "submitted"]

@@ -15,7 +15,7 @@ from ostinato.errors import PoisonError, TaskError, told
 if TYPE_CHECKING:
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.run import Run
-    from ostinato.runtime.spawned import SpawnedOp
+    from ostinato.runtime.spawn import SpawnedOp
 
 __all__ = ["Unretrieved", "log_failure", "raise_failures", "report_failure"]
 

@@ -28,7 +28,7 @@ from ostinato.graph.scalar import as_scalar
 from ostinato.graph.variant import CPU
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.outcome import outcome
-from ostinato.runtime.process_trace import untraced
+from ostinato.runtime.trace import untraced
 from ostinato.tune.graphs.workload import Unmeasurable, Workload, copy_object
 from ostinato.tune.worker.forked import end_if_forked
 from ostinato.tune.worker.functions import described

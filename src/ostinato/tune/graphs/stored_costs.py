@@ -17,7 +17,7 @@ from ostinato.compiler.variants import with_variants
 from ostinato.counting import counted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import CPU, Variant, default_variant
-from ostinato.runtime.device_costs import remembered
+from ostinato.runtime.calibrate import recall_device
 from ostinato.tune.graphs.call_context import CallContext, CallContexts
 from ostinato.tune.graphs.cost_store import Lookup, tuner_device
 from ostinato.tune.graphs.record import Record
@@ -117,7 +117,7 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
 def _elsewhere(ops: tuple[Op, ...], path: Path, kinds: frozenset[str] | None, device: Device) -> Elsewhere:
     """Return what ops take on a device, as a store knows it."""
     seconds, spread = np.full(len(ops), np.nan), np.zeros(len(ops))
-    found = Elsewhere(seconds, spread, {}, {}, {}, remembered(device), ())
+    found = Elsewhere(seconds, spread, {}, {}, {}, recall_device(device), ())
     if kinds is not None and device.kind not in kinds:
         return found
     groups, lookup = group(ops, device.kind), Lookup(path, tuner_device(device))

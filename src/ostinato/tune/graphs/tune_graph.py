@@ -327,11 +327,10 @@ def _unmeasured(signature: Signature, status: Status, message: str) -> Report:
 def _session(
     processors: list[str], progress: Progress, init: Callable[[], object] | None, devices: Mapping[str, Device]
 ) -> Iterator[Measuring]:
-    from ostinato.runtime.device_costs import measured as measure_device
-    from ostinato.runtime.machine_costs import measured as measure_machine
+    from ostinato.runtime.calibrate import measure_device, measure_host
     from ostinato.tune.graphs.executor import Session, measure
 
-    measure_machine(len(processors))  # what compile weighs the times of ops against
+    measure_host(len(processors))  # what compile weighs the times of ops against
     for device in devices.values():
         with contextlib.suppress(DeviceError):  # its variants will tell
             measure_device(device)

@@ -1,15 +1,17 @@
-"""Counters of a program."""
+"""What methods of a program return: counters, and what was compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.compiler.lower import Lowered
+    from ostinato.graph.op import Op
 
-__all__ = ["DeviceStatistics", "ProgramStatistics", "counted"]
+__all__ = ["DeviceStatistics", "ProgramStatistics", "Verified", "counted"]
 
 
 class DeviceStatistics(NamedTuple):
@@ -64,3 +66,55 @@ def counted(core: _core.Program, lowered: Lowered | None) -> dict[str, Any]:
     names = [] if lowered is None else lowered.stream_names
     devices = (DeviceStatistics(name, *stream.counts) for name, stream in zip(names, streams, strict=True))
     return {**core.statistics(), "devices": tuple(devices)}
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `Program.verify` compared, and what it left out; printable, and true.
+
+    Attributes
+    ----------
+    steps
+        How many steps were run.
+    operations
+        How many operations of a step were compared.
+    impure
+        Operations that were left out because their tasks are declared ``pure=False``.
+    dependent
+        Operations that were left out because they depend on these.
+    function
+        The name of the function that the program was made of: it was called eagerly, and compared as well. None for a
+        program that was made of a graph.
+    closed_over
+        The arrays that were compared although no argument of a task names them.
+    """
+
+    steps: int
+    operations: int
+    impure: tuple[Op, ...] = ()
+    dependent: tuple[Op, ...] = ()
+    function: str | None = None
+    closed_over: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        lines = [f"compared: {_counted(self.operations, 'operation')} in {_counted(self.steps, 'step')}"]
+        if self.function is not None:
+            lines.append(f"compared with {self.function}(), called in every step")
+        if self.closed_over:
+            lines.append(f"compared beside the arguments of tasks: {', '.join(self.closed_over)}")
+        if self.impure:
+            lines.append(f"left out, since their tasks are declared pure=False: {_named(self.impure)}")
+        if self.dependent:
+            lines.append(f"left out, since they depend on these: {_named(self.dependent)}")
+        return "\n".join(lines)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _named(ops: Sequence[Op]) -> str:
+    return ", ".join(f"{op.name!r} at {op.call_site}" for op in ops)

@@ -1,19 +1,25 @@
-"""What a program is compiled with: costs from the store, from a mapping or from a trace."""
+"""From a graph to a program."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from ostinato.choices import Runs
 from ostinato.compiler.costs import Costing, given
 from ostinato.one_line import brief
+from ostinato.runtime.arguments import checked_runs, threads_for
+from ostinato.runtime.machine import Machine, default_machine
+from ostinato.runtime.program import Program
 
 if TYPE_CHECKING:
+    from ostinato.graph.graph import Graph
     from ostinato.view.trace import Trace
 
-__all__ = ["CostsArgument", "costing_of"]
+__all__ = ["CostsArgument", "compile_graph", "costing_of"]
 
 CostsArgument: TypeAlias = "str | os.PathLike[str] | Mapping[object, float] | Trace | None"
 """What ``costs=`` takes: None for what the default store knows, a store's path, seconds by op or task, or a trace."""
@@ -53,3 +59,28 @@ def costing_of(costs: CostsArgument) -> Costing:
         "costs must be None, the path of a store, a mapping from ops or tasks to seconds, or a Trace, "
         f"got {brief(costs)}"
     )
+
+
+def compile_graph(
+    graph: Graph,
+    machine: Machine | None = None,
+    *,
+    runs: Runs = "pipelined",
+    lanes: int | None = None,
+    costs: CostsArgument = None,
+) -> Program:
+    """Compile a graph; see `Graph.compile`."""
+    if machine is None:
+        machine = default_machine()
+    if not isinstance(machine, Machine):
+        raise TypeError(f"machine must be an ostinato.Machine, got {brief(machine)}")
+    machine._check_open()
+    threads = threads_for(machine._cpus, lanes)
+    # As in captures: nearly all that is made stays, so Python's cycle collector would look through it in vain.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return Program(graph, machine, threads, costing_of(costs), checked_runs(runs))
+    finally:
+        if collecting:
+            gc.enable()

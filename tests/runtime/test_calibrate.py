@@ -11,8 +11,8 @@ import pytest
 import ostinato as ost
 from ostinato import _core
 from ostinato.compiler.machine_model import MachineModel
-from ostinato.runtime import machine_costs
-from ostinato.runtime.machine_costs import measured, remembered
+from ostinato.runtime import calibrate
+from ostinato.runtime.calibrate import measure_host, recall_host
 
 TOGETHER_NAMES = ("transfer", "look", "take_up", "wake", "ring")
 TOGETHER = (50e-9, 5e-9, 20e-9, 25e-6, 9e-6)
@@ -42,16 +42,16 @@ def measurements(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Measuremen
     """Two cores, whatever this host has, and microbenchmarks that take no time."""
     found = Measurements()
     monkeypatch.setattr(_core, "measure_machine", found)
-    monkeypatch.setattr(machine_costs, "usable_cores", lambda: found.cores)
-    monkeypatch.setattr(machine_costs, "_call_seconds", lambda machine, called: 3e-9)
+    monkeypatch.setattr(calibrate, "usable_cores", lambda: found.cores)
+    monkeypatch.setattr(calibrate, "_call_seconds", lambda machine, called: 3e-9)
     _forget()
     return found
 
 
 def _forget() -> None:
     """As in the next process."""
-    machine_costs._hosts.clear()
-    machine_costs._known.clear()
+    calibrate._hosts.clear()
+    calibrate._known.clear()
 
 
 def _file(directory: Path) -> Path:
@@ -60,35 +60,35 @@ def _file(directory: Path) -> Path:
 
 
 def test_nothing_is_known_at_first_and_nothing_is_made(measurements: Measurements, directory: Path) -> None:
-    assert remembered(2) == MachineModel(cores=2)
-    assert remembered(2).source == "assumed"
+    assert recall_host(2) == MachineModel(cores=2)
+    assert recall_host(2).source == "assumed"
     assert measurements.count == 0
     assert not directory.exists()
 
 
 def test_measured_once_and_then_remembered(measurements: Measurements) -> None:
-    model = measured(2)
+    model = measure_host(2)
     assert (model.transfer, model.look, model.take_up, model.wake, model.ring) == TOGETHER
     assert model.native_call == model.python_call == 3e-9
     assert model.source.startswith("measured 20")
-    assert remembered(2) == measured(2) == model
-    assert remembered(64).cores == 64
+    assert recall_host(2) == measure_host(2) == model
+    assert recall_host(64).cores == 64
     _forget()
-    assert remembered(2) == measured(2) == model
-    assert remembered(2).source == model.source
+    assert recall_host(2) == measure_host(2) == model
+    assert recall_host(2).source == model.source
     assert measurements.count == 1
 
 
 def test_other_cores_are_another_host(measurements: Measurements) -> None:
-    measured(2)
+    measure_host(2)
     _forget()
     measurements.cores = [0, 1, 2]
-    assert remembered(3) == MachineModel(cores=3)
-    measured(3)
+    assert recall_host(3) == MachineModel(cores=3)
+    measure_host(3)
     assert measurements.count == 2
     _forget()
     measurements.cores = [0, 1]
-    assert remembered(2) == measured(2)
+    assert recall_host(2) == measure_host(2)
     assert measurements.count == 2
 
 
@@ -111,37 +111,37 @@ def test_other_cores_are_another_host(measurements: Measurements) -> None:
     ids=range(12),
 )
 def test_a_file_that_is_not_right_is_measured_anew(change, measurements: Measurements, directory: Path) -> None:
-    model = measured(2)
+    model = measure_host(2)
     before = _file(directory).read_text()
     after = change(before)
     assert after != before
     _file(directory).write_text(after)
     _forget()
-    assert remembered(2) == MachineModel(cores=2)
-    assert measured(2) == model
+    assert recall_host(2) == MachineModel(cores=2)
+    assert measure_host(2) == model
     assert measurements.count == 2
     assert _file(directory).read_text() == before
     _forget()
-    assert remembered(2) == model
+    assert recall_host(2) == model
 
 
 def test_bytes_that_are_no_text(measurements: Measurements, directory: Path) -> None:
-    measured(2)
+    measure_host(2)
     _file(directory).write_bytes(b"\xff\xfe\x00")
     _forget()
-    assert remembered(2) == MachineModel(cores=2)
+    assert recall_host(2) == MachineModel(cores=2)
 
 
 def test_without_a_directory_only_this_process_remembers(measurements: Measurements, directory: Path) -> None:
     directory.write_text("a file")
-    assert measured(2) == measured(2)
+    assert measure_host(2) == measure_host(2)
     assert measurements.count == 1
     assert directory.read_text() == "a file"
 
 
 def test_one_core_has_nobody_to_work_with(measurements: Measurements) -> None:
     measurements.cores = [3]
-    model = measured(1)
+    model = measure_host(1)
     assert measurements.count == 0
     assert model.source.endswith("; transfer, look, take_up, wake, ring assumed, since it has one core")
     assert model.transfer == MachineModel(cores=1).transfer
@@ -150,25 +150,25 @@ def test_one_core_has_nobody_to_work_with(measurements: Measurements) -> None:
 
 def test_threads_that_never_ran_at_once(measurements: Measurements) -> None:
     measurements.together = (50e-9, 5e-9, -1.0, 25e-6, 9e-6)
-    model = measured(2)
+    model = measure_host(2)
     assert model.source.endswith("; take_up assumed, since its threads never ran at once")
     assert model.take_up == MachineModel(cores=2).take_up
     assert model.wake == 25e-6
-    assert measured(2) == remembered(2) == model
+    assert measure_host(2) == recall_host(2) == model
     assert measurements.count == 1
     _forget()  # the host may have been busy: the next process tries again
     measurements.together = TOGETHER
-    assert remembered(2) == MachineModel(cores=2)
-    assert measured(2).take_up == TOGETHER[2]
+    assert recall_host(2) == MachineModel(cores=2)
+    assert measure_host(2).take_up == TOGETHER[2]
     _forget()
-    assert remembered(2).take_up == TOGETHER[2]
+    assert recall_host(2).take_up == TOGETHER[2]
 
 
 def test_what_is_in_the_file(measurements: Measurements, directory: Path) -> None:
-    measured(2)
+    measure_host(2)
     content = json.loads(_file(directory).read_text())
-    assert content["host"]["cores"] == [0, 1]
-    assert content["host"]["ostinato"] == ost.__version__
+    assert content["identity"]["cores"] == [0, 1]
+    assert content["identity"]["ostinato"] == ost.__version__
     assert content["seconds"].keys() == {*TOGETHER_NAMES, "native_call", "python_call"}
 
 
@@ -178,7 +178,7 @@ def test_this_host(directory: Path) -> None:
     assert model.cores == 2
     assert min(model.native_call, model.python_call) > 0
     assert model.source.startswith("measured")
-    assert remembered(2) == model
+    assert recall_host(2) == model
 
 
 def test_the_microbenchmarks_end_where_there_is_one_core() -> None:

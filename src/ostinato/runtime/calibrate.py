@@ -1,0 +1,297 @@
+"""What this host and the ways to its devices take: measured once, remembered in the cache directory, read by compile.
+
+Each host, and each device, has a file of its own. The file's name is a hash of an identity, which the file holds, too:
+the processor or device, the cores that this process may use, the kernel, and the versions of Ostinato and Python or of
+the driver. A file that is not right counts as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+import ostinato
+from ostinato import _core
+from ostinato.cache_directory import cache_directory
+from ostinato.compiler.device_model import DeviceModel
+from ostinato.compiler.machine_model import MachineModel
+from ostinato.cores import usable_cores
+from ostinato.devices.array import empty
+from ostinato.devices.transfers import move, planned
+from ostinato.graph.graph import Graph
+from ostinato.graph.native import native
+from ostinato.graph.task import task
+from ostinato.runtime.trace import untraced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ostinato.devices.device import Device
+    from ostinato.graph.arrays import Array
+    from ostinato.runtime.machine import Machine
+
+__all__ = ["measure_device", "measure_host", "recall_device", "recall_host"]
+
+HOST_FORMAT, DEVICE_FORMAT = 2, 1
+"""Of what is remembered; another one for another meaning of a number."""
+
+LONGEST = 0.1
+"""Seconds; a longer time is no measurement of a host."""
+
+OPS, SAMPLES, SAMPLE = 64, 9, 200e-6
+"""Of the programs that tell what a call costs: ops, samples, and seconds of a sample."""
+
+SMALL, LARGE, COPIES = 64, 4 << 20, 25
+"""Bytes of the copies that tell what one takes by itself, and what its bytes take; how many of each."""
+
+_TOGETHER = ("transfer", "look", "take_up", "wake", "ring")
+_CALLS = ("native_call", "python_call")
+
+
+class _File(NamedTuple):
+    path: str
+    identity: dict[str, Any]  # what must be the same for a measurement to hold
+
+    def read(self) -> dict[str, Any]:
+        """Return what the file holds.
+
+        Raises
+        ------
+        OSError, ValueError, TypeError, KeyError, RecursionError
+            There is no such file, or it is not right.
+        """
+        import json
+
+        with open(self.path, encoding="utf-8") as file:
+            content = json.load(file)
+        if content["identity"] != self.identity:
+            raise ValueError("the file is of another host or device")
+        return dict(content)
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Replace the file in one go; where that is not possible, this process alone remembers."""
+        import json
+        import tempfile
+
+        directory = os.path.dirname(self.path)
+        with contextlib.suppress(OSError):
+            os.makedirs(directory, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=directory, prefix=".calibration-")
+            try:
+                with open(handle, "w", encoding="utf-8") as file:
+                    json.dump({"identity": self.identity, **content}, file, indent=1)
+                os.replace(temporary, self.path)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+
+
+_NOT_RIGHT = (OSError, ValueError, TypeError, KeyError, RecursionError)
+
+
+class _Known(NamedTuple):
+    seconds: dict[str, Any]  # by field of the model
+    source: str
+
+
+_hosts: dict[tuple[str, tuple[int, ...]], _File] = {}
+_known: dict[str, _Known | None] = {}  # by path
+_known_devices: dict[str, DeviceModel] = {}  # by path
+_lock = threading.Lock()
+
+
+def recall_host(cores: int) -> MachineModel:
+    """Return the model of a machine of this host with so many cores, as remembered; nothing is measured."""
+    host = _host()
+    if host.path not in _known:
+        _known[host.path] = _read_host(host)
+    return _model(cores, _known[host.path])
+
+
+def measure_host(cores: int) -> MachineModel:
+    """Return the model of a machine of this host with so many cores; measure what is not remembered.
+
+    What could be measured in part only, other processes measure again.
+    """
+    host = _host()
+    with _lock:
+        known = _known.get(host.path) or _read_host(host)
+        if known is None:
+            known = _measure_host(host.identity["cores"])
+            if len(host.identity["cores"]) == 1 or known.seconds.keys() >= {*_TOGETHER}:
+                host.write(known._asdict())
+        _known[host.path] = known
+    return _model(cores, known)
+
+
+def _model(cores: int, known: _Known | None) -> MachineModel:
+    if known is None:
+        return MachineModel(cores=cores)
+    return MachineModel(cores=cores, source=known.source, **known.seconds)
+
+
+def _host() -> _File:
+    directory = cache_directory()
+    key = directory, tuple(sorted(os.sched_getaffinity(0)))
+    if key not in _hosts:
+        identity = {
+            "format": HOST_FORMAT,
+            "processor": _processor(),
+            "cores": usable_cores(),
+            "kernel": os.uname().release,
+            "ostinato": ostinato.__version__,
+            "python": sys.version,
+            "gil": bool(getattr(sys, "_is_gil_enabled", lambda: True)()),
+        }
+        _hosts[key] = _file(directory, "machine", identity)
+    return _hosts[key]
+
+
+def _file(directory: str, kind: str, identity: dict[str, Any]) -> _File:
+    return _File(os.path.join(directory, f"{kind}-{zlib.crc32(repr(identity).encode()):08x}.json"), identity)
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            key, _, value = line.partition(":")
+            if key.strip() in ("model name", "CPU part"):
+                return value.strip()
+    return os.uname().machine
+
+
+def _read_host(host: _File) -> _Known | None:
+    """Return what the file says; None if there is none, or none that is right."""
+    try:
+        content = host.read()
+        known = _Known(dict(content["seconds"]), content["source"])
+        right = (
+            isinstance(known.source, str)
+            and known.seconds.keys() <= {*_TOGETHER, *_CALLS}
+            and known.seconds.keys() >= {*_CALLS}
+            and all(type(value) is float and 0 <= value <= LONGEST for value in known.seconds.values())
+        )
+    except _NOT_RIGHT:
+        return None
+    return known if right else None
+
+
+def _measure_host(cores: list[int]) -> _Known:
+    from ostinato.runtime.machine import Machine
+
+    seconds = {}
+    with Machine(cpus=1) as machine:
+        seconds["native_call"] = _call_seconds(machine, native(_core.nothing_address(), ()))
+        seconds["python_call"] = _call_seconds(machine, task(_nothing))
+        together = (
+            dict(zip(_TOGETHER, _core.measure_machine(machine._core, *cores[:2]), strict=True))
+            if len(cores) > 1
+            else {}
+        )
+    seconds |= {name: value for name, value in together.items() if 0 <= value <= LONGEST}
+    source = f"measured {time.strftime('%Y-%m-%d')}"
+    if missing := [name for name in _TOGETHER if name not in seconds]:
+        reason = "its threads never ran at once" if together else "it has one core"
+        source += f"; {', '.join(missing)} assumed, since {reason}"
+    return _Known(seconds, source)
+
+
+def _nothing() -> None: ...
+
+
+def _call_seconds(machine: Machine, called: Callable[..., object]) -> float:
+    """What an op takes that calls a task which does nothing, in a lane of such ops."""
+    graph = Graph(infer=False)
+    for _ in range(OPS):
+        graph.task(called)
+    samples: list[float] = []
+    with untraced(), graph.compile(machine, lanes=1, costs={}) as program:
+        steps = 1
+        while len(samples) < SAMPLES:
+            begin = time.perf_counter()
+            program.replay(steps)
+            taken = time.perf_counter() - begin
+            if taken < SAMPLE / 2 and steps < 2**16:
+                steps *= 2
+            else:
+                samples.append(taken / (steps * OPS))
+    return sorted(samples)[SAMPLES // 2]
+
+
+def recall_device(device: Device) -> DeviceModel:
+    """Return the model of the way to a device, as remembered; nothing is measured."""
+    file = _device_file(device)
+    if file.path not in _known_devices and (model := _read_device(file)) is not None:
+        _known_devices[file.path] = model
+    return _known_devices.get(file.path) or DeviceModel()
+
+
+def measure_device(device: Device) -> DeviceModel:
+    """Return the model of the way to a device; measure what is not remembered."""
+    file = _device_file(device)
+    if file.path not in _known_devices:
+        model = _read_device(file)
+        if model is None:
+            model = _measure_device(device)
+            said = {"latency": model.latency, "into": model.into, "out": model.out, "source": model.source}
+            file.write({"model": said})
+        _known_devices[file.path] = model
+    return _known_devices[file.path]
+
+
+def _device_file(device: Device) -> _File:
+    identity = {
+        "format": DEVICE_FORMAT,
+        "device": device.identity,
+        "model": device.model,
+        "driver": device.driver,
+        "cores": sorted(os.sched_getaffinity(0)),
+        "kernel": os.uname().release,
+        "ostinato": ostinato.__version__,
+    }
+    return _file(cache_directory(), "device", identity)
+
+
+def _read_device(file: _File) -> DeviceModel | None:
+    """Return what the file says; None if there is none, or none that is right."""
+    try:
+        model = file.read()["model"]
+        numbers = {name: model[name] for name in ("latency", "into", "out")}
+        right = all(type(each) is float and each > 0 for each in numbers.values())
+        return DeviceModel(**numbers, source=str(model["source"])) if right else None
+    except _NOT_RIGHT:
+        return None
+
+
+def _measure_device(device: Device) -> DeviceModel:
+    small, large = (np.zeros(size, np.uint8) for size in (SMALL, LARGE))
+    there = empty(device, LARGE, np.uint8)
+
+    def copy(source: Array, target: Array) -> None:
+        move(device, planned(source, target))
+
+    pinned = [device.pin(array.ctypes.data, array.ctypes.data + array.nbytes) for array in (small, large)]
+    latency = _least_seconds(lambda: copy(small, there[:SMALL].shadow))
+    into = _least_seconds(lambda: copy(large, there.shadow))
+    out = _least_seconds(lambda: copy(there.shadow, large))
+    del pinned
+    source = f"measured {time.strftime('%Y-%m-%d')}"
+    return DeviceModel(latency=latency, into=LARGE / into, out=LARGE / out, source=source)
+
+
+def _least_seconds(copy: Callable[[], object]) -> float:
+    """Return the least that a copy takes: what comes in between only makes it longer."""
+    copy()
+    least = float("inf")
+    for _ in range(COPIES):
+        begin = time.perf_counter()
+        copy()
+        least = min(least, time.perf_counter() - begin)
+    return least
