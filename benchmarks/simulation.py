@@ -62,9 +62,9 @@ def predicted(program: ost.Program, cost: float) -> float:
     names = ("transfer", "look", "take_up", "wake", "ring")
     now = dict(zip(names, _core.measure_machine(program.machine._core, *usable_cores()[:2]), strict=True))
     model = replace(measure_host(2), **{name: value for name, value in now.items() if value >= 0})
-    scheduled = program._scheduled
-    costs = scheduled.costs._replace(seconds=np.full(len(scheduled.ops), cost))
-    return simulate(replace(scheduled, costs=costs), model).step_seconds
+    executable = program._executable
+    costs = executable.step.costs._replace(seconds=np.full(len(executable.step.nodes), cost))
+    return simulate(executable.with_costs(costs), model).step_seconds
 
 
 def _nanoseconds_per_iteration(context: Context) -> float:

@@ -32,6 +32,16 @@ std::uint64_t window(const ScheduleHandle& handle) { return 2 * handle.schedule-
 
 void bind_schedule(nb::module_& module) {
     using namespace nb::literals;
+    using ostinato::Kind;
+    nb::enum_<Kind>(module, "Kind", nb::is_arithmetic(), "How lanes run an operation.")
+        .value("NOTHING", Kind::kNothing)
+        .value("NATIVE", Kind::kNative)
+        .value("PYTHON", Kind::kPython)
+        .value("UNTIL", Kind::kUntil)
+        .value("EXTERNAL", Kind::kExternal, "Another thread or a device does it.")
+        .value("PRECONDITION", Kind::kPrecondition, "External, in a run's first step only.")
+        .value("POSTCONDITION", Kind::kPostcondition, "External, in a run's last step only.")
+        .value("DEVICE", Kind::kDevice, "The lane enqueues it on its stream.");
     nb::class_<ScheduleHandle>(module, "Schedule", "Lanes, their order and their waits.")
         .def_static("build", &ostinato::build, "lane_begin"_a, "lane_ops"_a, "home"_a, "pinned"_a, "kind"_a,
                     "wait_begin"_a, "wait_op"_a, "wait_distance"_a, "published"_a, "pred_begin"_a, "pred_op"_a,

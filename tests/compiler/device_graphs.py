@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from ostinato.compiler.edges import Edges, edges_of
+from ostinato.compiler.ir import Edges, edges_of
 from ostinato.graph.body import Join, Postcondition, Precondition, PythonCall
 from ostinato.graph.op import Op
 

@@ -15,10 +15,9 @@ from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
 from ostinato.compiler.coherence.insert_copies import Coherent, coherent
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.costs import estimate
-from ostinato.compiler.dependences import dependences
-from ostinato.compiler.edges import Edges
+from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.flatten import flatten
-from ostinato.compiler.ordering import ordered
+from ostinato.compiler.ir import Edges
 from ostinato.graph.body import Copy, Fill, PythonCall
 from ostinato.graph.graph import Graph
 from ostinato.graph.op import Op
@@ -48,8 +47,8 @@ class Bench:
         self.ranges = [(*bounds(array), DEVICES[device].name) for array, device in homes]
         flat = flatten(graph)
         self.ops: tuple[Op, ...] = tuple(flat.ops)
-        self.edges = dependences(flat)
-        self.ordering = ordered(flat, self.edges)
+        step = infer_dependences(flat)
+        self.edges, self.ordering = step.edges, step.ordering
         self.where = np.array(where, np.int32)
         known = Homes(DEVICES, self.name_of)
         self.found: Coherent = coherent(

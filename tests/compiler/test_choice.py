@@ -12,8 +12,8 @@ import pytest
 import ostinato as ost
 from ostinato.compiler.costs import Costed, Elsewhere, estimate
 from ostinato.compiler.device_model import DeviceModel
-from ostinato.compiler.schedule import Scheduled, schedule
-from ostinato.compiler.variants import VariantOp
+from ostinato.compiler.ir import Executable, Target
+from ostinato.compiler.pipeline import compile
 from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.devices.device import Device
@@ -74,13 +74,13 @@ def knowing(
     return costed
 
 
-def scheduled(graph: ost.Graph, costing: Callable[[tuple[Op, ...]], Costed], devices: Any, cpus: int = 1) -> Scheduled:
-    return schedule(graph, cpus, costing=costing, devices=lambda: devices)
+def scheduled(graph: ost.Graph, costing: Callable[[tuple[Op, ...]], Costed], devices: Any, cpus: int = 1) -> Executable:
+    return compile(graph, Target(cpus, cpus, find_devices=lambda: devices), costing)
 
 
-def places(found: Scheduled) -> list[str]:
+def places(found: Executable) -> list[str]:
     """Return where the ops run that were recorded: the name of a device, or nothing."""
-    return [str(op.on) if isinstance(op, VariantOp) else "" for op in found.recorded]
+    return [str(op.on) if op.variant else "" for op in found.step.recorded.nodes]
 
 
 def chain(step: Any, length: int = 3, size: int = 8) -> ost.Graph:
@@ -99,7 +99,7 @@ def test_what_is_faster_there_runs_there(step: Any, devices: Any) -> None:
 def test_what_is_slower_there_stays(step: Any, devices: Any) -> None:
     found = scheduled(chain(step), knowing({"step": 10 * US}, {"step": 100 * US}), devices)
     assert places(found) == [""] * 3
-    assert found.staged is None
+    assert found.step.staged is None
 
 
 def test_what_gains_next_to_nothing_stays(step: Any, devices: Any) -> None:
@@ -112,7 +112,7 @@ def test_what_was_not_measured_here_or_there_stays(step: Any, devices: Any) -> N
         found = scheduled(chain(step), knowing(here, elsewhere), devices)
         assert places(found) == [""] * 3
         said = "step: what it takes on a CPU is not known, so it is not taken to fake:0, fake:1"
-        assert found.costs.notes == (() if here else (said,))
+        assert found.step.costs.notes == (() if here else (said,))
 
 
 def test_copies_in_each_step_tip_the_balance(step: Any, devices: Any) -> None:
@@ -172,7 +172,7 @@ def test_what_is_bound_is_not_moved(step: Any, devices: Any) -> None:
     for on in ("cpu", "cpu:0", "fake:1", None):
         graph.task(step, np.zeros(8), np.zeros(8), on=on)
     costing = knowing({"step": 100 * US}, {"step": 10 * US})
-    ops = scheduled(graph, costing, devices).recorded
+    ops = scheduled(graph, costing, devices).step.recorded.nodes
     assert [op.on for op in ops] == ["cpu", "cpu:0", "fake:1", "fake:0"]
     assert [op.variant is not None for op in ops] == [False, False, True, True]
 
@@ -190,8 +190,8 @@ def test_a_task_with_a_stream_is_not_moved(devices: Any) -> None:
         graph = ost.Graph()
         graph.task(streamed, np.zeros(8), np.zeros(8))
         found = scheduled(graph, costing, devices)
-        assert found.staged is not None
-        return found.recorded[0].variant.label if found.recorded[0].variant else ""
+        assert found.step.staged is not None
+        return found.step.recorded.nodes[0].variant.label if found.step.recorded.nodes[0].variant else ""
 
     assert variant(knowing({"streamed": US}, {})) == ""
     streamed.variant(name="faster")(there)
@@ -203,13 +203,13 @@ def test_bound_to_a_device_a_task_runs_a_variant_for_it_that_was_not_measured(st
     graph = ost.Graph()
     for on in ("fake", "fake:1"):
         graph.task(step, np.zeros(8), np.zeros(8), on=on)
-    ops = schedule(graph, 1, devices=lambda: devices).recorded
+    ops = compile(graph, Target(1, 1, find_devices=lambda: devices)).step.recorded.nodes
     assert [op.variant.label if op.variant else "" for op in ops] == ["there", "there"]
     assert [op.on for op in ops] == ["fake", "fake:1"]
 
 
 def test_it_is_said_why(step: Any, devices: Any) -> None:
-    costs = scheduled(chain(step), knowing({"step": 100 * US}, {"step": 10 * US}), devices).costs
+    costs = scheduled(chain(step), knowing({"step": 100 * US}, {"step": 10 * US}), devices).step.costs
     assert "measured, on fake:0: 10 us there, 100 us on a CPU, no copies" in costs.sources
     src, dst = np.zeros(8), np.zeros(8)
     graph = ost.Graph()
@@ -217,7 +217,7 @@ def test_it_is_said_why(step: Any, devices: Any) -> None:
     graph.task(step, src, dst)
     graph.task(look, dst)
     model = DeviceModel(latency=1000 * US, into=1e15, out=1e15)
-    costs = scheduled(graph, knowing({"step": 100 * US, "fill": US}, {"step": 10 * US}, model), devices).costs
+    costs = scheduled(graph, knowing({"step": 100 * US, "fill": US}, {"step": 10 * US}, model), devices).step.costs
     assert "measured, not on fake:0: 10 us there, copies 2 ms" in costs.sources
 
 
@@ -228,4 +228,4 @@ def test_a_graph_without_variants_for_devices_asks_for_none() -> None:
     def none() -> Any:
         raise AssertionError
 
-    schedule(graph, 1, devices=none)
+    compile(graph, Target(1, 1, find_devices=none))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from compiler.memories import Bench, Interpreter, bounds
-from ostinato.compiler.coherence.coherent_ops import Noted, PlacedOp, Transferred
-from ostinato.compiler.coherence.memories import HOST
+from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
+from ostinato.compiler.ir import HOST, Node
 from ostinato.errors import GraphError
 from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.graph import Graph
@@ -204,7 +204,7 @@ def test_until_reads_on_the_host() -> None:
     bench = recorded.bench()
     assert bench.copies == [("until", "host", 4)]
     stop = bench.found.ops[-1]
-    assert isinstance(stop, PlacedOp)
+    assert isinstance(stop, Node)
     assert stop.original is recorded.graph.stop
     assert bounds(stop.body.flag.array)[0] == bench.found.mirrors[0].base  # type: ignore[union-attr]
 

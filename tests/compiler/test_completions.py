@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from compiler.device_graphs import cases, op, reached
-from ostinato.compiler.edges import Edges, edges_of
+from ostinato.compiler.ir import Edges, edges_of
 from ostinato.compiler.streams.assign_streams import streams_of, with_joins
 from ostinato.compiler.streams.fences import Completion, completed
 

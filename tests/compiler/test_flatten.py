@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from compiler.graphs import body
 from compiler.nested_graphs import Oracle, nested_graphs
 from compiler.unrolled import closure, unroll
-from ostinato.compiler.dependences import dependences, outer_edges, serial_steps
+from ostinato.compiler.dependences import dependences, infer_dependences, outer_edges
 from ostinato.compiler.flatten import Flat, flatten
-from ostinato.compiler.ordering import ordered
 from ostinato.errors import GraphError
 from ostinato.events import Barrier
 from ostinato.graph.access import Read, ReadWrite, Write
@@ -60,8 +59,8 @@ def test_a_flat_graph_orders_what_the_nested_ones_do(graph: Graph) -> None:
     assert np.array_equal(reach_of(flat, triples(edges)), reach_in(oracle, pairs))
 
     kept_apart = unroll(nodes, STEPS, oracle.kept_apart())
-    order = triples(ordered(flat, edges))
-    if serial_steps(flat, edges):
+    order = triples(infer_dependences(flat).ordering)
+    if flat.serial:
         real = [op.index for op in flat.ops if not isinstance(op.body, Join)]
         order += [(a, b, 1) for a in real for b in real]
     assert np.array_equal(reach_of(flat, order), reach_in(oracle, [*pairs, *kept_apart]))
@@ -95,7 +94,7 @@ def test_edges_of_a_graph_join_its_own_ops(graph: Graph) -> None:
 def test_a_graph_without_nested_ones_is_left_as_it_is() -> None:
     graph = Graph()
     graph.task(body, access=())
-    assert flatten(graph) is graph
+    assert flatten(graph).ops == graph.ops
 
 
 def test_nested_graphs_that_nothing_orders_need_no_joins() -> None:
@@ -179,7 +178,7 @@ def test_only_tasks_that_access_nothing_keep_their_order() -> None:
     graph.wait(barrier)
     graph.precondition("p")
     graph.task(body, access=())
-    assert triples(dependences(graph)) == [(4, 0, 1), (0, 4, 0)]
+    assert triples(dependences(flatten(graph))) == [(4, 0, 1), (0, 4, 0)]
 
 
 def test_what_infers_nothing_inside_still_conflicts_outside() -> None:
@@ -221,7 +220,7 @@ def test_steps_of_a_graph_that_infers_nothing_are_apart_but_not_poisoned() -> No
     edges = dependences(flat)
     assert triples(edges) == []
     assert isinstance(flat.ops[4].body, Join)
-    assert triples(ordered(flat, edges)) == [(4, i, 1) for i in range(4)] + [(i, 4, 0) for i in range(4)]
+    assert triples(infer_dependences(flat).ordering) == [(4, i, 1) for i in range(4)] + [(i, 4, 0) for i in range(4)]
 
 
 def test_a_cycle_through_nested_graphs_is_told_op_by_op() -> None:

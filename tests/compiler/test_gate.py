@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 
 from compiler.device_graphs import cases, op, reached
-from ostinato.compiler.edges import edges_of
 from ostinato.compiler.gate import gated
+from ostinato.compiler.ir import edges_of
 from ostinato.graph.body import Postcondition, Precondition
 
 

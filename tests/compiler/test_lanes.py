@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato.compiler.dependences import step_barrier
-from ostinato.compiler.edges import edges_of
+from ostinato.compiler.ir import Target, edges_of
 from ostinato.compiler.lanes import settle, split
+from ostinato.compiler.pipeline import compile
 from ostinato.compiler.placement import Placement
-from ostinato.compiler.schedule import schedule
 from ostinato.compiler.waits import waits as waits_of
 
 STEPS = 6
@@ -95,7 +95,7 @@ def add(x: ost.ReadWrite):
 
 
 def lanes_of(graph):
-    return len(schedule(graph, 2, 1).placement.home)
+    return len(compile(graph, Target(2, 1)).placement.home)
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def calls_to_schedule(graph):
 
     sys.setprofile(count)
     try:
-        schedule(graph, 2, 2)
+        compile(graph, Target(2, 2))
     finally:
         sys.setprofile(None)
     return found

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostinato.compiler.check import check
-from ostinato.compiler.edges import Edges, edges_of
+from ostinato.compiler.ir import COMMON, Edges, edges_of
 from ostinato.compiler.machine_model import MachineModel
 from ostinato.compiler.order import order
-from ostinato.compiler.placement import COMMON, Placement, place
+from ostinato.compiler.placement import Placement, place
 
 
 def placed(

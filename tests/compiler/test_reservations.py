@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from compiler.graphs import body
 from compiler.unrolled import closure, unroll
-from ostinato.compiler.dependences import dependences
-from ostinato.compiler.ordering import ordered
+from ostinato.compiler.dependences import dependences, infer_dependences
+from ostinato.compiler.flatten import flatten
 from ostinato.compiler.reservations import holding_order
 from ostinato.errors import GraphError
 from ostinato.events import Reservation
@@ -35,7 +35,7 @@ def graph_of(kinds: str, reservation: Reservation) -> Graph:
 
 
 def order_in(graph: Graph) -> list[tuple[int, int, int]]:
-    return triples(holding_order(graph.ops, dependences(graph)))
+    return triples(holding_order(graph.ops, dependences(flatten(graph))))
 
 
 def order_of(kinds: str) -> np.ndarray:
@@ -101,16 +101,16 @@ def test_each_reservation_has_an_order_of_its_own() -> None:
 
 def test_the_order_is_no_dependence() -> None:
     graph = graph_of("ER", Reservation())
-    edges = dependences(graph)
-    assert triples(edges) == []
-    assert triples(ordered(graph, edges)) == [(1, 0, 1), (0, 1, 0)]
+    step = infer_dependences(flatten(graph))
+    assert triples(step.edges) == []
+    assert triples(step.ordering) == [(1, 0, 1), (0, 1, 0)]
 
 
 def test_nothing_is_added_where_there_is_nothing_to_order() -> None:
     graph = Graph()
     graph.task(body, access=())
-    edges = dependences(graph)
-    assert ordered(graph, edges) is edges
+    step = infer_dependences(flatten(graph))
+    assert step.ordering is step.edges
 
 
 def test_given_edges_against_program_order_are_told() -> None:
@@ -119,4 +119,4 @@ def test_given_edges_against_program_order_are_told() -> None:
     released = graph.release(reservation)
     graph.edge(released, acquired)
     with pytest.raises(GraphError, match=r"(?s)'acquire' at .*'release' at .*program order"):
-        ordered(graph, dependences(graph))
+        infer_dependences(flatten(graph))

@@ -14,9 +14,10 @@ from compiler.replay_oracle import Oracle
 from ostinato import _core
 from ostinato.compiler.arrangement import AWAY, GIL, THREAD, Arrangement
 from ostinato.compiler.costs import given as given_costs
+from ostinato.compiler.ir import Executable, Target
 from ostinato.compiler.machine_model import MachineModel
 from ostinato.compiler.passed import passed_bytes
-from ostinato.compiler.schedule import Scheduled, schedule
+from ostinato.compiler.pipeline import compile
 from ostinato.compiler.simulation import Prediction, predicted, simulate
 
 US = 1e-6
@@ -277,9 +278,9 @@ def stencil(width: int, reach: int = 1) -> ost.Graph:
     return graph
 
 
-def scheduled(graph: ost.Graph, seconds: float = 10 * US, cores: int = 2) -> Scheduled:
+def scheduled(graph: ost.Graph, seconds: float = 10 * US, cores: int = 2) -> Executable:
     costs = given_costs({op: seconds for op in graph.ops})
-    return schedule(graph, cores, cores, costs, replace(MODEL, cores=cores))
+    return compile(graph, Target(cores, cores, replace(MODEL, cores=cores)), costs)
 
 
 def test_a_schedule_is_run_as_it_was_compiled() -> None:
@@ -377,7 +378,7 @@ def test_steps_that_end_before_the_next_begins_are_run_so() -> None:
     for _ in range(2):
         graph.task(task)
     compiled = scheduled(graph, 100 * US)
-    assert compiled.serial
+    assert compiled.step.serial
     found = simulate(compiled, MODEL)
     assert found.step_seconds >= 100 * US
     assert len(found.timeline.records) == 2 * 16  # without the barrier between steps
@@ -405,8 +406,9 @@ def test_only_what_one_writes_and_the_other_reads_is_passed() -> None:
         relax(u[0][0:7], u[1][1:6])
         relax(u[0][5:12], u[1][6:11])
     from ostinato.compiler.dependences import dependences
+    from ostinato.compiler.flatten import flatten
 
-    edges = dependences(graph)
+    edges = dependences(flatten(graph))
     passed = passed_bytes(graph.ops, edges)
     found = {
         edge: bytes_
@@ -435,7 +437,7 @@ def test_only_what_one_writes_and_the_other_reads_is_passed() -> None:
 )
 def test_wrong_questions(wrong: dict, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        simulate(**{"scheduled": scheduled(stencil(2)), "model": MODEL, **wrong})
+        simulate(**{"executable": scheduled(stencil(2)), "model": MODEL, **wrong})
 
 
 def test_a_program_answers_for_itself() -> None:
@@ -449,7 +451,7 @@ def test_a_program_answers_for_itself() -> None:
 def test_ops_that_hold_the_gil_are_named_as_what_bounds_a_step() -> None:
     graph = ost.Graph()
     graph.task(print, np.zeros(1), access=(ost.ReadWrite,))
-    scheduled = schedule(graph, 1, 1, given_costs({"print": 10e-6}))
+    scheduled = compile(graph, Target(1, 1), given_costs({"print": 10e-6}))
     if not scheduled.gil_bound.any():
         pytest.skip("this Python has no GIL")
     found = simulate(scheduled, MachineModel(cores=8), copies=4)

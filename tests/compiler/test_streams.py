@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 import ostinato as ost
 from compiler.device_graphs import Case, cases, op
 from ostinato.compiler.check import check
-from ostinato.compiler.edges import edges_of
+from ostinato.compiler.ir import Target, edges_of
 from ostinato.compiler.lanes import split
 from ostinato.compiler.order import order
+from ostinato.compiler.pipeline import compile
 from ostinato.compiler.placement import place
-from ostinato.compiler.schedule import schedule
 from ostinato.compiler.streams.assign_streams import alone, host_lanes, laned, streams_of, told_at_once, with_joins
 from ostinato.compiler.streams.fences import completed, completions_of
 from ostinato.devices import fake
@@ -102,8 +102,8 @@ def test_the_next_image_is_decoded_while_the_device_has_this_one():
             decode(raw[0], ost.step)
             blur(raw[0], out[0])
             encode(out[0], np.zeros(1))
-        found = schedule(graph, 1, devices=lambda: devices)
-        lane = {each.name: found.placement.lane[each.index] for each in found.ops}
+        found = compile(graph, Target(1, 1, find_devices=lambda: devices))
+        lane = {each.name: found.placement.lane[each.index] for each in found.step.nodes}
         assert lane["decode"] != lane["encode"]
 
 
@@ -116,7 +116,7 @@ def test_many_tiles_take_few_lanes():
                 decode(raw[0], ost.step)
                 blur(raw[0], out[0])
                 encode(out[0], count)
-        found = schedule(graph, 2, devices=lambda: devices)
+        found = compile(graph, Target(2, 2, find_devices=lambda: devices))
         assert len(found.placement.home) <= 12
 
 
@@ -126,4 +126,4 @@ def test_graphs_without_devices_ask_for_none():
 
     with ost.capture() as graph:
         decode(np.zeros(3), ost.step)
-    assert schedule(graph, 2, devices=devices).staged is None
+    assert compile(graph, Target(2, 2, find_devices=devices)).step.staged is None

@@ -15,7 +15,8 @@ import ostinato as ost
 from native import load
 from ostinato.compiler.costs import Costed, estimate, estimated
 from ostinato.compiler.flatten import flatten
-from ostinato.compiler.schedule import schedule
+from ostinato.compiler.ir import Target
+from ostinato.compiler.pipeline import compile
 from ostinato.compiler.variants import with_variants
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.body import NativeCall, PythonCall
@@ -231,7 +232,8 @@ def test_ops_say_what_they_run(tasks):
     assert (changed.name, changed.call_site, changed.operands) == (op.name, op.call_site, op.operands)
     again = with_variants((changed,), {0: scale.variants[2]})[0]
     assert (again.variant.name, type(again.body), again.original) == ("native scale", NativeCall, op)
-    assert with_variants((changed,), {0: default_variant(op.body)}) == (op,)
+    (back,) = with_variants((changed,), {0: default_variant(op.body)})
+    assert (back.variant, back.body, back.recorded, back.original) == (None, op.body, op.body, op)
     assert with_variants(graph.ops, {0: default_variant(op.body)}) == (op,)
     assert with_variants(graph.ops, {}) == graph.ops
 
@@ -276,7 +278,9 @@ def test_rebound_ops_take_other_variants(tasks):
     scale = tasks[0]
     a, b = np.arange(4.0), np.zeros(4)
     graph, op = one(scale, a, b, ost.step, 1)
-    (apart,) = detached_schedule(replace(schedule(graph, 1), ops=with_variants(graph.ops, {0: scale.variants[0]}))).ops
+    executable = compile(graph, Target(1, 1))
+    step = replace(executable.step, nodes=with_variants(graph.ops, {0: scale.variants[0]}))
+    (apart,) = detached_schedule(replace(executable, step=step)).step.nodes
     assert apart.variant is scale.variants[0]
     assert variants_of(apart.recorded) == variants_of(op.body)
     (other,) = with_variants((apart,), {0: scale.variants[1]})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from compiler.unrolled import closure, unroll
 from ostinato.compiler.check import check
-from ostinato.compiler.edges import Edges, edges_of
+from ostinato.compiler.ir import Edges, edges_of
 from ostinato.compiler.waits import Waits, waits
 
 STEPS = 9

@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 import ostinato as ost
 import programs
 from ostinato.compiler.costs import Costs
+from ostinato.compiler.ir import Target
+from ostinato.compiler.pipeline import schedule_again
 from ostinato.runtime.bits import Bits
 from ostinato.runtime.forms import Forms
 from ostinato.runtime.retune import retune
@@ -67,13 +69,13 @@ def capture(width=4, size=16, entries=None):
 
 def add_others(forms, draw):
     """Add two schedules, for costs drawn at random, on as many lanes as they like and on one."""
-    present = forms.present.scheduled
+    present = forms.present.executable
     processors = sum(processor.kind == "cpu" for processor in forms.program.machine.processors)
     added = []
     for threads in (processors, 1):
-        seconds = np.array([draw.choice((1e-8, 1e-6, 1e-4)) for _ in present.ops])
+        seconds = np.array([draw.choice((1e-8, 1e-6, 1e-4)) for _ in present.step.nodes])
         costs = Costs(seconds, np.zeros(len(seconds)), np.ones(len(seconds), np.int32), ("estimated", "drawn"))
-        added.append(forms.add(present.anew(costs, processors, threads, present.model)))
+        added.append(forms.add(schedule_again(present, costs, Target(processors, threads, present.target.model))))
     return added
 
 
@@ -557,7 +559,7 @@ def test_what_was_learned_of_a_program_that_is_closed_meanwhile_is_lost(machine)
     forms = Forms(program)
     program.close()
     with pytest.raises(RuntimeError, match="closed"):
-        forms.learn(forms.present.scheduled.costs, 1e-6)
+        forms.learn(forms.present.executable.step.costs, 1e-6)
     forms.finish()
 
 

@@ -1,6 +1,7 @@
 """The replay core. Private: its names change without notice."""
 
 from collections.abc import Sequence
+import enum
 import types
 from typing import Annotated
 
@@ -9,6 +10,29 @@ from numpy.typing import NDArray
 
 from ostinato._core import devices as devices, passes as passes
 
+
+class Kind(enum.IntEnum):
+    """How lanes run an operation."""
+
+    NOTHING = 0
+
+    NATIVE = 1
+
+    PYTHON = 2
+
+    UNTIL = 3
+
+    EXTERNAL = 4
+    """Another thread or a device does it."""
+
+    PRECONDITION = 5
+    """External, in a run's first step only."""
+
+    POSTCONDITION = 6
+    """External, in a run's last step only."""
+
+    DEVICE = 7
+    """The lane enqueues it on its stream."""
 
 class Schedule:
     """Lanes, their order and their waits."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.derived_op import DerivedOp
+from ostinato.compiler.ir import Node
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.native import NativeTask
 from ostinato.graph.op import Op
@@ -17,8 +17,7 @@ from ostinato.graph.operand import WRITE
 from ostinato.graph.python_task import PythonTask
 
 if TYPE_CHECKING:
-    from ostinato.compiler.edges import Edges
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Edges, Executable
     from ostinato.graph.arrays import Array
 
 __all__ = ["LeftOut", "left_out"]
@@ -55,30 +54,30 @@ class LeftOut:
         """Whether what is left out, or depends on that, writes memory of a captured array."""
         return any(np.may_share_memory(array, other) for other in self._written)
 
-    def without(self, scheduled: Scheduled) -> Scheduled:
+    def without(self, executable: Executable) -> Executable:
         """Return a schedule in which these ops do nothing."""
         if not self:
-            return scheduled
-        ops = tuple(_IdleOp(op) if self.has(op) else op for op in scheduled.ops)
-        staged = scheduled.staged
+            return executable
+        ops = tuple(Node(op, body=_doing_nothing(op.body)) if self.has(op) else op for op in executable.step.nodes)
+        staged = executable.step.staged
         if staged is not None:
             coherent = staged.coherent
             staged = replace(staged, ops=ops, coherent=coherent._replace(ops=ops[: len(coherent.ops)]))
-        return replace(scheduled, ops=ops, staged=staged)
+        return replace(executable, step=replace(executable.step, nodes=ops, staged=staged))
 
 
 _CALLS = (PythonCall, NativeCall)
 
 
-def left_out(scheduled: Scheduled) -> LeftOut:
+def left_out(executable: Executable) -> LeftOut:
     """Return what of a program is left out."""
-    ops = scheduled.recorded
+    ops = executable.step.recorded.nodes
     impure = frozenset(op.original for op in ops if _is_impure(op))
     if not impure:
         return LeftOut()
     known = impure  # a nested graph may have an op in several places: what holds for one holds for all
     while True:
-        reached = _reached(scheduled.recorded_edges, [op.index for op in ops if op.original in known])
+        reached = _reached(executable.step.recorded.edges, [op.index for op in ops if op.original in known])
         found = known | {ops[index].original for index in reached}
         if len(found) == len(known):
             return LeftOut([op for op in ops if op.original in found], impure)
@@ -100,15 +99,6 @@ def _reached(edges: Edges, sources: Sequence[int]) -> set[int]:
         found.update(new)
         waiting += new
     return found
-
-
-class _IdleOp(DerivedOp):
-    """Another op that does nothing."""
-
-    __slots__ = ()
-
-    def __init__(self, op: Op) -> None:
-        super().__init__(op, op.index, _doing_nothing(op.body), op.operands)
 
 
 def _doing_nothing(body: Body) -> Body:

@@ -40,12 +40,12 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
     values, objects = program._values(params)
     program._machine._prepare_caller()
     wait_for_all(program._in_flight(), False)
-    omitted = left_out(program._scheduled)
-    if program._scheduled.staged is not None:
+    omitted = left_out(program._executable)
+    if program._executable.step.staged is not None:
         from ostinato.checking.verify_devices import verify_on_devices
 
         return verify_on_devices(program, steps, params, values, objects, omitted)
-    ops, binding = program._scheduled.ops, program._binding or AsCaptured()
+    ops, binding = program._executable.step.nodes, program._binding or AsCaptured()
     closed = closed_over_by_tasks(ops)
     originals = allocations(ops, binding, besides=[each.array for each in closed])
     saved = MemoryCopy(originals)
@@ -85,7 +85,7 @@ def verified(
         from ostinato.checking.verify_function import verify_function
 
         function = name_of(program._step_function.function)
-        recorded = program._scheduled.recorded
+        recorded = program._executable.step.recorded.nodes
         closed = [*closed, *verify_function(program._step_function, recorded, steps, params, omitted)]
     named = {id(root_of(array)) for op in ops for operand in op.operands for array in operand.arrays}
     labels = tuple(dict.fromkeys(each.label for each in closed if id(root_of(each.array)) not in named))
@@ -102,16 +102,16 @@ def replayed(
     omitted: LeftOut,
 ) -> int:
     """Replay a program on copies of its arrays, and return how many steps it had."""
-    scheduled = omitted.without(program._scheduled)
+    executable = omitted.without(program._executable)
     tasks = [entry for entry in program._lowered.outside if entry[1] == "blocking"]  # the rest acts on stand-ins
-    lowered = lower_scheduled(scheduled, len(program._machine._cpus), stand_ins, tasks)
-    core = _core.Program(program._machine._core, scheduled.core, lowered.plan, "pipelined")
+    lowered = lower_scheduled(executable, len(program._machine._cpus), stand_ins, tasks)
+    core = _core.Program(program._machine._core, executable.core, lowered.plan, "pipelined")
     try:
         ended = core.replay(steps, 0, True, values, objects, None, False)
         if type(ended) is int:
             return ended
         run = cast("_core.Run", ended)
-        return delivered(run, outcome(run, scheduled.ops))
+        return delivered(run, outcome(run, executable.step.nodes))
     finally:
         core.close()
 

@@ -39,7 +39,7 @@ def verify_on_devices(
     omitted: LeftOut,
 ) -> Verified:
     """Run steps sequentially, twice, then as a replay, all on copies, and compare; see `verify.verify`."""
-    ops, binding = program._scheduled.recorded, program._binding or AsCaptured()
+    ops, binding = program._executable.step.recorded.nodes, program._binding or AsCaptured()
     closed = closed_over_by_tasks(ops)
     originals = allocations(ops, binding, besides=[each.array for each in closed])
     plain = [original for original in originals if not original.objects]

@@ -10,13 +10,12 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compiler.dependences import step_barrier
-from ostinato.compiler.edges import Edges, FloatArray, IntArray, edges_of
-from ostinato.compiler.lower import EXTERNAL, POSTCONDITION, PRECONDITION
+from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Kind, edges_of
 from ostinato.compiler.machine_model import MachineModel
 from ostinato.compiler.order import order
 from ostinato.compiler.passed import passed_bytes
+from ostinato.compiler.pipeline import schedule_again
 from ostinato.compiler.placement import Placement, place
-from ostinato.compiler.schedule import Scheduled
 from ostinato.compiler.streams.fences import Completion
 from ostinato.graph.body import PythonCall, Until
 
@@ -110,60 +109,61 @@ class Arrangement:
         )
 
 
-def as_compiled(scheduled: Scheduled, model: MachineModel) -> Arrangement:
+def as_compiled(executable: Executable, model: MachineModel) -> Arrangement:
     """Return a schedule as it is."""
-    lengths = [len(ops) for ops in scheduled.lane_ops]
-    placement = scheduled.placement
+    lengths = [len(ops) for ops in executable.lane_ops]
+    placement = executable.placement
     number = np.argsort(placement.home, kind="stable").astype(np.int32)
-    waits = scheduled.waits
+    waits = executable.waits
     threads = max(model.cores, int(placement.home.max()) + 1)
     return Arrangement(
         lane_begin=np.concatenate([[0], np.cumsum(np.array(lengths)[number])]).astype(np.int64),
-        lane_ops=np.concatenate([scheduled.lane_ops[lane] for lane in number]).astype(np.int32),
+        lane_ops=np.concatenate([executable.lane_ops[lane] for lane in number]).astype(np.int32),
         home=placement.home[number],
         pinned=placement.pinned[number].view(np.uint8),
-        **_ops_of(scheduled),
+        **_ops_of(executable),
         wait_begin=waits.start,
         wait_op=waits.op,
         wait_distance=waits.distance,
         wait_delay=np.full(len(waits.op), model.transfer),
-        window_period=scheduled.core.window // 2,
+        window_period=executable.core.window // 2,
         threads=threads,
         threads_a_node=threads,
         number=number,
     )
 
 
-def _ops_of(scheduled: Scheduled) -> dict[str, Any]:
+def _ops_of(executable: Executable) -> dict[str, Any]:
     """What ops are, whatever lane they are on."""
-    slots, ops = scheduled.slots, scheduled.ops
+    slots, ops = executable.slots, executable.step.nodes
     seconds, spread = np.zeros(slots), np.zeros(slots)
-    seconds[: len(ops)] = scheduled.costs.seconds
-    spread[: len(ops)] = scheduled.costs.spread
-    seconds[(scheduled.kinds == PRECONDITION) | (scheduled.kinds == POSTCONDITION)] = 0.0  # but in two steps of a run
-    manner = np.where(scheduled.gil_bound, GIL, THREAD).astype(np.uint8)
-    for op in np.flatnonzero(scheduled.kinds == EXTERNAL).tolist():
+    seconds[: len(ops)] = executable.step.costs.seconds
+    spread[: len(ops)] = executable.step.costs.spread
+    kinds = executable.kinds
+    seconds[(kinds == Kind.PRECONDITION) | (kinds == Kind.POSTCONDITION)] = 0.0  # but in two steps of a run
+    manner = np.where(executable.gil_bound, GIL, THREAD).astype(np.uint8)
+    for op in np.flatnonzero(kinds == Kind.EXTERNAL).tolist():
         if isinstance(ops[op].body, PythonCall | Completion):  # devices work elsewhere, too
             manner[op] = AWAY
     until, every = next(((op.index, op.body.every) for op in ops if isinstance(op.body, Until)), (-1, 1))
     return {"seconds": seconds, "spread": spread, "manner": manner, "until_op": until, "until_every": every}
 
 
-def arranged(scheduled: Scheduled, model: MachineModel) -> Arrangement:
+def arranged(executable: Executable, model: MachineModel) -> Arrangement:
     """Return the ops of a schedule placed anew, for a machine with other cores, or for several.
 
     Ops are dealt to nodes in blocks of equal cost: of those that the same number of ops lead to, what was recorded side
     by side stays together. Then each node's ops are placed on its cores.
     """
     if model.nodes == 1:
-        bound = int(scheduled.placement.home.max(initial=0)) + 1
-        anew = scheduled.anew(scheduled.costs, max(model.cores, bound), model.cores, model)
-        return as_compiled(anew, model)
-    ops = _ops_of(scheduled)
-    edges = _barred(scheduled)
+        bound = int(executable.placement.home.max(initial=0)) + 1
+        target = replace(executable.target, processors=max(model.cores, bound), threads=model.cores, model=model)
+        return as_compiled(schedule_again(executable, executable.step.costs, target), model)
+    ops = _ops_of(executable)
+    edges = _barred(executable)
     node = _dealt(edges, ops["seconds"], model.nodes)
-    placement = _placed(scheduled, edges, ops["seconds"], node, model)
-    in_order = _order(scheduled, edges, ops["seconds"], placement, model)
+    placement = _placed(executable, edges, ops["seconds"], node, model)
+    in_order = _order(executable, edges, ops["seconds"], placement, model)
     by_lane = np.argsort(placement.lane[in_order], kind="stable")
     lane_ops = in_order[by_lane]
     places = np.arange(len(placement.home) + 1)
@@ -171,7 +171,7 @@ def arranged(scheduled: Scheduled, model: MachineModel) -> Arrangement:
     place_of[in_order] = np.arange(len(in_order))
     crossing = placement.lane[edges.src] != placement.lane[edges.dst]
     begin, op, distance, number = _latest(edges, placement.lane, place_of, crossing)
-    passed = _passed(scheduled, edges, node[edges.src] != node[edges.dst])
+    passed = _passed(executable, edges, node[edges.src] != node[edges.dst])
     message = np.bincount(number[crossing], passed[crossing], len(op)) / model.link_bandwidth
     waiting = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
     near = node[op] == node[waiting]
@@ -185,14 +185,14 @@ def arranged(scheduled: Scheduled, model: MachineModel) -> Arrangement:
         wait_op=op,
         wait_distance=distance,
         wait_delay=np.where(near, model.transfer, model.link_latency + message),
-        window_period=scheduled.core.window // 2,
+        window_period=executable.core.window // 2,
         threads=model.cores * model.nodes,
         threads_a_node=model.cores,
         number=np.arange(len(placement.home), dtype=np.int32),
     )
 
 
-def copied(scheduled: Scheduled, model: MachineModel, copies: int) -> Arrangement:
+def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangement:
     """Return copies of a schedule side by side, each on its own share of a machine.
 
     What an op takes from the step before, it takes from the same op of the two copies beside its own, too.
@@ -203,11 +203,11 @@ def copied(scheduled: Scheduled, model: MachineModel, copies: int) -> Arrangemen
         The copies cannot share the machine evenly.
     """
     if model.nodes % copies == 0:
-        one = arranged(scheduled, replace(model, nodes=model.nodes // copies))
+        one = arranged(executable, replace(model, nodes=model.nodes // copies))
         first = np.arange(copies, dtype=np.int32) * np.int32(one.threads)
     elif copies % model.nodes == 0 and copies // model.nodes <= model.cores:
         a_node = copies // model.nodes
-        one = arranged(scheduled, replace(model, nodes=1, cores=model.cores // a_node))
+        one = arranged(executable, replace(model, nodes=1, cores=model.cores // a_node))
         first = np.arange(copies, dtype=np.int32)
         first = first // a_node * model.cores + first % a_node * (model.cores // a_node)
     else:
@@ -215,11 +215,11 @@ def copied(scheduled: Scheduled, model: MachineModel, copies: int) -> Arrangemen
             "copies must divide the number of nodes, or be a multiple of it with a core for each copy, got "
             f"{copies} for {model.nodes} nodes of {model.cores} cores"
         )
-    edges = _barred(scheduled)
+    edges = _barred(executable)
     edges = Edges(*(column[edges.distance > 0] for column in edges))
     all_edges = np.ones(len(edges.src), np.bool_)
     begin, op, distance, number = _latest(edges, one.lane_of, one.positions, all_edges)
-    passed = np.bincount(number, _passed(scheduled, edges, all_edges), len(op))
+    passed = np.bincount(number, _passed(executable, edges, all_edges), len(op))
     target, node, ops = np.repeat(np.arange(one.ops), np.diff(begin)), first // model.cores, one.ops
     numbers = np.arange(copies)[:, None]
     waits = [
@@ -257,18 +257,18 @@ def copied(scheduled: Scheduled, model: MachineModel, copies: int) -> Arrangemen
     )
 
 
-def _barred(scheduled: Scheduled) -> Edges:
+def _barred(executable: Executable) -> Edges:
     """What orders the operations that the core has."""
-    if scheduled.slots == len(scheduled.ops):
-        return scheduled.ordering
-    return step_barrier(scheduled.ordering, len(scheduled.ops))
+    if executable.slots == len(executable.step.nodes):
+        return executable.step.ordering
+    return step_barrier(executable.step.ordering, len(executable.step.nodes))
 
 
-def _passed(scheduled: Scheduled, edges: Edges, kept: npt.NDArray[np.bool_]) -> FloatArray:
+def _passed(executable: Executable, edges: Edges, kept: npt.NDArray[np.bool_]) -> FloatArray:
     """The bytes that pass along each edge that is kept; 0 along others."""
     passed = np.zeros(len(edges.src))
-    kept = kept & (edges.src < len(scheduled.ops)) & (edges.dst < len(scheduled.ops))
-    passed[kept] = passed_bytes(scheduled.ops, Edges(*(column[kept] for column in edges)))
+    kept = kept & (edges.src < len(executable.step.nodes)) & (edges.dst < len(executable.step.nodes))
+    passed[kept] = passed_bytes(executable.step.nodes, Edges(*(column[kept] for column in edges)))
     return passed
 
 
@@ -286,7 +286,9 @@ def _dealt(edges: Edges, seconds: FloatArray, nodes: int) -> IntArray:
     return node
 
 
-def _placed(scheduled: Scheduled, edges: Edges, seconds: FloatArray, node: IntArray, model: MachineModel) -> Placement:
+def _placed(
+    executable: Executable, edges: Edges, seconds: FloatArray, node: IntArray, model: MachineModel
+) -> Placement:
     """Place each node's ops on its cores."""
     lane = np.empty(len(seconds), np.int32)
     homes, pins = [], []
@@ -308,10 +310,10 @@ def _placed(scheduled: Scheduled, edges: Edges, seconds: FloatArray, node: IntAr
             seconds[own],
             threads=model.cores,
             thread_of=np.full(len(own), -1, np.int32),
-            gil_bound=scheduled.gil_bound[own],
-            varied=scheduled.costs.varied,
-            known=scheduled.costs.known,
-            steady=scheduled.costs.steady,
+            gil_bound=executable.gil_bound[own],
+            varied=executable.step.costs.varied,
+            known=executable.step.costs.known,
+            steady=executable.step.costs.steady,
             model=model,
         )
         lane[own] = found.lane + lanes
@@ -322,13 +324,13 @@ def _placed(scheduled: Scheduled, edges: Edges, seconds: FloatArray, node: IntAr
 
 
 def _order(
-    scheduled: Scheduled, edges: Edges, seconds: FloatArray, placement: Placement, model: MachineModel
+    executable: Executable, edges: Edges, seconds: FloatArray, placement: Placement, model: MachineModel
 ) -> IntArray:
     none = np.zeros(len(seconds), np.int32)
     if len(placement.home) > MOST_LANES:
         one = Placement(none, np.zeros(1, np.int32), np.zeros(1, np.bool_), 0.0)
         return order(edges, seconds, one, none, none.astype(np.bool_), model=model)
-    return order(edges, seconds, placement, none, scheduled.gil_bound, model=model)
+    return order(edges, seconds, placement, none, executable.gil_bound, model=model)
 
 
 def _latest(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ostinato.compiler.coherence.memories import HOST, Homes
-from ostinato.compiler.edges import IntArray
+from ostinato.compiler.ir import IntArray
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.discovery import told_reasons
 from ostinato.devices.transfers import overlapping

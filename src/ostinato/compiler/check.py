@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.edges import Edges, IntArray
+from ostinato.compiler.ir import Edges, IntArray
 
 __all__ = ["check"]
 

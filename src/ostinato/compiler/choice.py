@@ -21,7 +21,7 @@ from ostinato.graph.variant import variants_of
 from ostinato.one_line import one_line
 
 if TYPE_CHECKING:
-    from ostinato.compiler.edges import Edges, IntArray
+    from ostinato.compiler.ir import Edges, IntArray
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
     from ostinato.graph.variant import Variant

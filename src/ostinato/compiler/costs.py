@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.edges import FloatArray, IntArray
+from ostinato.compiler.ir import FloatArray, IntArray
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
@@ -72,6 +72,11 @@ class Costs(NamedTuple):
     """How costs are known; the first one is `ESTIMATED`."""
     notes: tuple[str, ...] = ()
     """What else is to be said of them, such as why the store had no answer."""
+
+    @classmethod
+    def unknown(cls, ops: int) -> Costs:
+        """Return costs of ops of which nothing is known: 0."""
+        return cls(np.zeros(ops), np.zeros(ops), np.zeros(ops, np.int32))
 
     @property
     def measured(self) -> npt.NDArray[np.bool_]:

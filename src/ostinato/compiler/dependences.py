@@ -9,23 +9,39 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.edges import Edges, IntArray, edges_of
-from ostinato.compiler.flatten import Flat, Inference, flatten, is_serial, ports_in, tell_cycle
+from ostinato.compiler.costs import Costs
+from ostinato.compiler.flatten import Flat, Inference, flatten, ports_in, tell_cycle
+from ostinato.compiler.ir import Edges, IntArray, Step, edges_of
 from ostinato.compiler.regions import Accesses, accesses
+from ostinato.compiler.reservations import holding_order
 from ostinato.errors import GraphError
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
 
-__all__ = ["dependences", "inferred", "outer_edges", "serial_steps", "step_barrier"]
+__all__ = ["dependences", "infer_dependences", "inferred", "order_steps_and_holders", "outer_edges", "step_barrier"]
 
 
 _ALL = np.empty(0, np.int32)
 _NONE = Edges(_ALL, _ALL, _ALL)
 
 
-def dependences(graph: Graph | Flat) -> Edges:
+def infer_dependences(flat: Flat) -> Step:
+    """Return a flat graph as a step, with the edges that follow from accesses and all others that order its nodes.
+
+    Raises
+    ------
+    GraphError
+        Ops come after each other in a circle.
+    """
+    edges = dependences(flat)
+    ordering = order_steps_and_holders(flat, edges)
+    serial = flat.serial and len(flat.ops) > 0
+    return Step(flat.ops, edges, ordering, Costs.unknown(len(flat.ops)), serial, dict(flat.params))
+
+
+def dependences(flat: Flat) -> Edges:
     """Return the edges of a flat graph, inferred ones included.
 
     Raises
@@ -33,16 +49,42 @@ def dependences(graph: Graph | Flat) -> Edges:
     GraphError
         Ops depend on each other within one step.
     """
-    ops = graph.ops
-    found = _inferred_in(graph, ops)
-    if not graph.explicit_edges:
+    ops = flat.ops
+    found = _inferred_in(flat)
+    if not flat.explicit_edges:
         return found  # every edge within a step goes along program order
-    given = np.array(graph.explicit_edges, np.int32).T
+    given = np.array(flat.explicit_edges, np.int32).T
     edges = edges_of(len(ops), *(np.concatenate(pair) for pair in zip(found, given, strict=True)))
     cycle = _core.passes.find_cycle(len(ops), *edges)
     if len(cycle):
         raise GraphError(tell_cycle(ops[index] for index in cycle.tolist()))
     return edges
+
+
+def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
+    """Return the edges with those that order ops of a flat graph although none depends on the other.
+
+    These are between acquires and releases of one reservation, and between the steps of nested graphs in which each
+    step begins when the one before has ended.
+
+    Raises
+    ------
+    GraphError
+        Ops come after each other in a circle.
+    """
+    ops = flat.ops
+    step_order = edges_of(len(ops), *np.array(flat.step_order, np.int32).reshape(-1, 3).T)
+    found = [edges, holding_order(ops, edges), step_order]
+    if not any(len(more.src) for more in found[1:]):
+        return edges
+    joined = edges_of(len(ops), *map(np.concatenate, zip(*found, strict=True)))
+    cycle = _core.passes.find_cycle(len(ops), *joined)
+    if len(cycle):
+        raise GraphError(
+            tell_cycle(ops[index] for index in cycle.tolist())
+            + "; acquires and releases of one reservation come in program order"
+        )
+    return joined
 
 
 def outer_edges(graph: Graph) -> Edges:
@@ -55,7 +97,7 @@ def outer_edges(graph: Graph) -> Edges:
     """
     flat = flatten(graph)
     found = dependences(flat)
-    if not isinstance(flat, Flat):
+    if flat.outer is None:
         return found
     outer = np.array(flat.outer, np.int32)
     src, dst = outer[found.src], outer[found.dst]
@@ -97,11 +139,6 @@ def inferred(ops: int, found: Accesses, apart: IntArray = _ALL, given: Edges = _
     )
 
 
-def serial_steps(graph: Graph | Flat, edges: Edges) -> bool:
-    """Whether each step begins when the one before has ended: no inference, and no edge from one step to another."""
-    return graph.serial if isinstance(graph, Flat) else is_serial(graph)
-
-
 def step_barrier(edges: Edges, n: int) -> Edges:
     """Return the edges with one more op, of index `n`, between each step and the next."""
     inside = edges.distance == 0
@@ -113,12 +150,13 @@ def step_barrier(edges: Edges, n: int) -> Edges:
     return edges_of(n + 1, src, dst, distance)
 
 
-def _inferred_in(graph: Graph | Flat, ops: Sequence[Op]) -> Edges:
-    if not isinstance(graph, Flat):
-        return inferred(len(ops), accesses(ops)) if graph.infer else _NONE
-    given = np.array([edge for edge in graph.explicit_edges if edge[2] == 0], np.int32).reshape(-1, 3)
+def _inferred_in(flat: Flat) -> Edges:
+    ops = flat.ops
+    given = np.array([edge for edge in flat.explicit_edges if edge[2] == 0], np.int32).reshape(-1, 3)
     given = given[np.argsort(given[:, 0], kind="stable")]
-    found = [_inferred_among(ops, inference, given) for inference in graph.inferences]
+    found = [_inferred_among(ops, inference, given) for inference in flat.inferences]
+    if len(found) == 1:
+        return found[0]
     return edges_of(len(ops), *map(np.concatenate, zip(*found, strict=True))) if found else _NONE
 
 

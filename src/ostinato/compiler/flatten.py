@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -10,46 +10,23 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.bound import given_values, with_values
+from ostinato.compiler.ir import Node
 from ostinato.compiler.joins import splice
 from ostinato.errors import GraphError
 from ostinato.graph.body import Join, Nested, Postcondition, Precondition, Until
 from ostinato.graph.nested import check_given
-from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
     from ostinato.graph.body import Body
     from ostinato.graph.graph import Graph
+    from ostinato.graph.op import Op
     from ostinato.graph.param import Param
     from ostinato.graph.sources import Source
 
-__all__ = ["Flat", "FlatOp", "Inference", "flatten", "is_serial", "ports_in", "tell_cycle"]
+__all__ = ["Flat", "Inference", "flatten", "is_serial", "ports_in", "tell_cycle"]
 
 Triple: TypeAlias = tuple[int, int, int]
 """Index of the earlier op, of the later one, distance in steps."""
-
-
-class FlatOp(Op):
-    """An op of a flat graph: what an op of a nested graph is in one of the places where that is nested."""
-
-    __slots__ = ("_original",)
-
-    def __init__(self, original: Op, index: int, body: Body) -> None:
-        super().__init__(
-            original.graph,
-            index,
-            original.name,
-            original.call_site,
-            body,
-            original.operands,
-            original.on,
-            original.priority,
-        )
-        self._original = original
-
-    @property
-    def original(self) -> Op:
-        """The op that was recorded."""
-        return self._original
 
 
 class Inference(NamedTuple):
@@ -64,23 +41,23 @@ class Inference(NamedTuple):
 
 @dataclass(frozen=True)
 class Flat:
-    """A graph without nested graphs; for the passes, it is a graph."""
+    """A graph without nested graphs, before dependences follow from accesses."""
 
-    ops: tuple[FlatOp, ...]
-    explicit_edges: list[Triple]
+    ops: tuple[Op, ...]
+    explicit_edges: Sequence[Triple]
     params: Mapping[str, Param]
     """Those of the outermost graph."""
     serial: bool
     """Whether each step begins when the one before has ended."""
     inferences: tuple[Inference, ...]
-    step_order: list[Triple]
+    step_order: Sequence[Triple] = ()
     """Edges that keep steps of nested graphs apart; they order ops, but make none depend on another."""
-    outer: list[int]
-    """By op, the op of the outermost graph that it is, or is nested in."""
+    outer: Sequence[int] | None = None
+    """By op, the op of the outermost graph that it is, or is nested in; None where no graph is nested."""
 
 
-def flatten(graph: Graph) -> Graph | Flat:
-    """Return a graph with the ops of nested graphs in place of these; a graph without them as it is.
+def flatten(graph: Graph) -> Flat:
+    """Return a graph with the ops of nested graphs in place of these.
 
     Parameters of inner graphs become constants, or parameters of the outermost. Their conditions, and the begin and the
     end of each nested graph, become joins, if joining the edges at once would take more of them.
@@ -90,7 +67,11 @@ def flatten(graph: Graph) -> Graph | Flat:
     GraphError
         Ops come after themselves, or a nested graph has changed so that what it is given no longer fits.
     """
-    return _Flattening(graph).flat() if graph.nested else graph
+    if graph.nested:
+        return _Flattening(graph).flat()
+    ops = graph.ops
+    inferences = (Inference(0, len(ops), ()),) if graph.infer else ()
+    return Flat(ops, graph.explicit_edges, graph.params, is_serial(graph), inferences)
 
 
 def is_serial(graph: Graph) -> bool:
@@ -209,7 +190,7 @@ class _Flattening:
         place = np.cumsum(place) - place
         places = place.tolist()
         kept = [node for node in range(len(self._bodies)) if node not in gone]
-        ops = [FlatOp(self._originals[node], index, self._bodies[node]) for index, node in enumerate(kept)]
+        ops = [self._flat_node(node, index) for index, node in enumerate(kept)]
         outer = [self._outer[node] for node in kept]
         explicit = [(places[src], places[dst], distance) for src, dst, distance in edges]
         step_order = self._step_order(ops, outer, explicit, places)
@@ -274,6 +255,10 @@ class _Flattening:
         self._outer.append(outer)
         return len(self._bodies) - 1
 
+    def _flat_node(self, node: int, index: int) -> Node:
+        body = self._bodies[node]
+        return Node(self._originals[node], index, body, recorded=body)
+
     def _add_edges(self) -> None:
         edges = self._edges
         reached, used = bytearray(len(self._bodies)), bytearray(len(self._bodies))
@@ -320,7 +305,7 @@ class _Flattening:
         for scope, ranges in apart.items():
             yield Inference(places[scope.low], places[scope.high], tuple(r for r in ranges if r[0] < r[1]))
 
-    def _step_order(self, ops: list[FlatOp], outer: list[int], edges: list[Triple], places: list[int]) -> list[Triple]:
+    def _step_order(self, ops: list[Node], outer: list[int], edges: list[Triple], places: list[int]) -> list[Triple]:
         """Keep the steps of nested graphs apart where each begins when the one before has ended."""
         alone: list[_Scope] = []
         within: set[_Scope] = set()
@@ -354,7 +339,7 @@ class _Flattening:
                 found += [(src, dst, 1) for src in before for dst in after]
                 continue
             between = len(ops)
-            ops.append(FlatOp(self._originals[scope.begin], between, self._join))
+            ops.append(self._flat_node(scope.begin, between))
             outer.append(scope.outer)
             found += [(src, between, 0) for src in before] + [(between, dst, 1) for dst in after]
         return found

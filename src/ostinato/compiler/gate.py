@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.edges import Edges, IntArray, edges_of
+from ostinato.compiler.ir import Edges, IntArray, edges_of
 from ostinato.graph.body import Postcondition, Precondition
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.edges import Edges, IntArray
+from ostinato.compiler.ir import Edges, IntArray
 from ostinato.compiler.lags import Lags, lags_of
 from ostinato.compiler.placement import Placement
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.host_transfers import host_transfer, words
+from ostinato.compiler.ir import Kind
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import (
     Acquire,
@@ -53,8 +54,6 @@ class Substitution(Protocol):
 Outside: TypeAlias = list[tuple[int, str, tuple[Any, ...]]]
 """What ops do outside of the program: op, kind and what goes with it, as the core wants it said."""
 
-NOTHING, NATIVE, PYTHON, UNTIL, EXTERNAL, PRECONDITION, POSTCONDITION, DEVICE = range(8)  # core/program/schedule.h
-
 
 @dataclass
 class Lowered:
@@ -82,26 +81,26 @@ def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     for op in ops:
         body = op.body
         if isinstance(body, NativeCall):
-            kinds[op.index] = NATIVE
+            kinds[op.index] = Kind.NATIVE
         elif isinstance(body, PythonCall):
-            kinds[op.index] = EXTERNAL if body.blocking else PYTHON
+            kinds[op.index] = Kind.EXTERNAL if body.blocking else Kind.PYTHON
         elif isinstance(body, Until):
-            kinds[op.index] = UNTIL
+            kinds[op.index] = Kind.UNTIL
         elif isinstance(body, Copy | Fill):
-            kinds[op.index] = NATIVE if host_transfer(body).native is not None else PYTHON
+            kinds[op.index] = Kind.NATIVE if host_transfer(body).native is not None else Kind.PYTHON
         else:
-            kinds[op.index] = _OTHER.get(type(body), EXTERNAL)
+            kinds[op.index] = _OTHER.get(type(body), Kind.EXTERNAL)
     return kinds
 
 
-_OTHER = {Join: NOTHING, Precondition: PRECONDITION, Postcondition: POSTCONDITION}
+_OTHER = {Join: Kind.NOTHING, Precondition: Kind.PRECONDITION, Postcondition: Kind.POSTCONDITION}
 
 
 def needs_gil(body: Body, kind: int) -> bool:
     """Whether an op that the core runs as Python, as external or on a device holds the GIL while it does."""
     if isinstance(body, PythonCall):
-        return not (body.releases_gil or kind == EXTERNAL)
-    if kind == DEVICE:
+        return not (body.releases_gil or kind == Kind.EXTERNAL)
+    if kind == Kind.DEVICE:
         return False
     if isinstance(body, Arrive):
         return body.value is not Arrive.NO_VALUE

@@ -11,7 +11,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
-from ostinato.compiler.edges import Edges, IntArray
+from ostinato.compiler.ir import Edges, IntArray
 from ostinato.compiler.lower import Lowered, Outside, Substitution, Tables
 from ostinato.compiler.plan_arrays import PlanArrays
 from ostinato.compiler.streams.assign_streams import OUT
@@ -30,7 +30,7 @@ from ostinato.graph.param import STEP
 from ostinato.graph.stream import STREAM
 
 if TYPE_CHECKING:
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Executable
     from ostinato.compiler.streams.staging import Staged
     from ostinato.devices.array import Allocation
     from ostinato.devices.device import Device
@@ -39,7 +39,7 @@ __all__ = ["lower_on_devices"]
 
 
 def lower_on_devices(
-    scheduled: Scheduled,
+    executable: Executable,
     processors: int,
     substitute: Substitution | None = None,
     outside: Outside | None = None,
@@ -52,7 +52,7 @@ def lower_on_devices(
 
     Parameters
     ----------
-    scheduled
+    executable
         The schedule.
     processors
         How many CPUs the machine has; devices are numbered on from there.
@@ -66,15 +66,15 @@ def lower_on_devices(
     DeviceError
         A device has not enough memory.
     """
-    assert scheduled.staged is not None
-    arrays = PlanArrays(scheduled.staged, substitute)
+    assert executable.step.staged is not None
+    arrays = PlanArrays(executable.step.staged, substitute)
     if streams is None:
-        streams = _opened(scheduled.staged, processors)
-    tables = _DeviceTables(scheduled, scheduled.staged, arrays, streams)
-    for op in scheduled.ops:
+        streams = _opened(executable.step.staged, processors)
+    tables = _DeviceTables(executable, executable.step.staged, arrays, streams)
+    for op in executable.step.nodes:
         tables.add(op)
     lowered = tables.build_all(outside)
-    lowered.again = partial(lower_on_devices, scheduled, processors, substitute, lowered.outside)
+    lowered.again = partial(lower_on_devices, executable, processors, substitute, lowered.outside)
     return lowered
 
 
@@ -97,11 +97,11 @@ class _DeviceTables(Tables):
     """The flat arrays, filled op by op; and what streams and their ops are."""
 
     def __init__(
-        self, scheduled: Scheduled, staged: Staged, arrays: PlanArrays, streams: list[_core.devices.Stream]
+        self, executable: Executable, staged: Staged, arrays: PlanArrays, streams: list[_core.devices.Stream]
     ) -> None:
-        super().__init__(scheduled.ops, scheduled.slots, arrays)
+        super().__init__(executable.step.nodes, executable.slots, arrays)
         self._views: _Views = _Views()
-        self._scheduled, self._staged, self._arrays = scheduled, staged, arrays
+        self._executable, self._staged, self._arrays = executable, staged, arrays
         self._of_device: list[int] = staged.device.tolist()
         self._stream_of: list[int] = staged.streams.of.tolist()
         self._streams = streams
@@ -149,7 +149,7 @@ class _DeviceTables(Tables):
             transfer = self._transfer(back.pairs, self._staged.devices[back.device])
             write_backs.append((back.flag, stream_of[back.device], transfer))
         lowered = self.build(
-            self._scheduled.core,
+            self._executable.core,
             outside,
             completions=self._completions,
             device=self._entries,
@@ -169,9 +169,9 @@ class _DeviceTables(Tables):
 
     def _find_waits(self) -> None:
         """Between streams of one device, what waits for an op's issue waits on the device for its work, too."""
-        waits, streams = self._scheduled.waits, self._staged.streams
+        waits, streams = self._executable.waits, self._staged.streams
         n = len(self._staged.coherent.ops)
-        issued = np.zeros(max(len(streams.of), self._scheduled.slots), np.bool_)
+        issued = np.zeros(max(len(streams.of), self._executable.slots), np.bool_)
         issued[:n] = streams.of[:n] >= 0
         after = np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))
         both = issued[after] & issued[waits.op]
@@ -183,12 +183,12 @@ class _DeviceTables(Tables):
             self._recorded.add(before)
 
     def _find_completions(self) -> None:
-        followed = set(self._scheduled.ordering.src.tolist()) if not self._scheduled.serial else None
-        places = np.empty(self._scheduled.slots, np.int64)
-        for lane in self._scheduled.lane_ops:
+        followed = set(self._executable.step.ordering.src.tolist()) if not self._executable.step.serial else None
+        places = np.empty(self._executable.slots, np.int64)
+        for lane in self._executable.lane_ops:
             places[lane] = np.arange(len(lane))
         order = places.tolist()
-        for index, completion in completions_of(self._scheduled.ops):
+        for index, completion in completions_of(self._executable.step.nodes):
             if completion.waits:
                 last = max(completion.of, key=order.__getitem__)
                 self._recorded.add(last)

@@ -8,21 +8,21 @@ from ostinato.compiler.lower import Lowered, Outside, Substitution, lower
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Executable
 
 __all__ = ["lower_scheduled"]
 
 
 def lower_scheduled(
-    scheduled: Scheduled,
+    executable: Executable,
     processors: int,
     substitute: Substitution | None = None,
     outside: Outside | None = None,
     streams: list[_core.devices.Stream] | None = None,
 ) -> Lowered:
     """Return the plan of a schedule; see `lower` and, for graphs that use devices, `lower_on_devices`."""
-    if scheduled.staged is None:
-        return lower(scheduled.ops, scheduled.core, scheduled.slots, substitute, outside)
+    if executable.step.staged is None:
+        return lower(executable.step.nodes, executable.core, executable.slots, substitute, outside)
     from ostinato.compiler.lower_devices import lower_on_devices
 
-    return lower_on_devices(scheduled, processors, substitute, outside, streams)
+    return lower_on_devices(executable, processors, substitute, outside, streams)

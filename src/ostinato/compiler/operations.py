@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.compiler.dependences import step_barrier
-from ostinato.compiler.edges import Edges, FloatArray, IntArray
-from ostinato.compiler.lower import DEVICE, EXTERNAL, NOTHING, POSTCONDITION, PYTHON, kinds_of, needs_gil
+from ostinato.compiler.ir import Edges, FloatArray, IntArray, Kind, Step
+from ostinato.compiler.lower import kinds_of, needs_gil
 from ostinato.compiler.outside import waits_outside
 from ostinato.compiler.streams.assign_streams import Streams
 from ostinato.errors import GraphError
@@ -20,7 +20,6 @@ from ostinato.graph.body import Await, Precondition
 
 if TYPE_CHECKING:
     from ostinato.compiler.streams.fences import Completion
-    from ostinato.compiler.streams.staging import Staged
     from ostinato.graph.op import Op
 
 __all__ = ["Operations", "operations"]
@@ -53,34 +52,15 @@ class Operations(NamedTuple):
     """Whether each step begins when the one before has ended."""
 
 
-def operations(
-    ops: tuple[Op, ...],
-    ordering: Edges,
-    serial: bool,
-    seconds: FloatArray,
-    staged: Staged | None,
-    processors: int,
-) -> Operations:
-    """Return what the core is to run in each step.
-
-    Parameters
-    ----------
-    ops, ordering
-        The ops of a flat graph, and all edges that order them.
-    serial
-        Whether each step begins when the one before has ended.
-    seconds
-        What each op takes.
-    staged
-        Where they use devices.
-    processors
-        How many CPUs there are.
+def operations(step: Step, processors: int) -> Operations:
+    """Return what the core is to run in each step, on a machine of so many CPUs.
 
     Raises
     ------
     GraphError
         An op is bound to a CPU that there is not.
     """
+    ops, staged, seconds = step.nodes, step.staged, step.costs.seconds
     n = len(ops)
     on_cpu: Sequence[Op] = ops
     if staged is None:
@@ -91,15 +71,15 @@ def operations(
     thread_of = np.full(n, -1, np.int32)
     for op in on_cpu:
         thread_of[op.index] = _thread_of(op, processors)
-    tells = kinds == POSTCONDITION
+    tells = kinds == Kind.POSTCONDITION
     priority = np.array([op.priority for op in ops], np.int32)
     priority[tells] = _MOST_URGENT
     outside, idle = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-    for index in np.flatnonzero((kinds >= EXTERNAL) & (kinds != DEVICE)):
+    for index in np.flatnonzero((kinds >= Kind.EXTERNAL) & (kinds != Kind.DEVICE)):
         outside[index] = waits_outside(ops[index].body)
         idle[index] = isinstance(ops[index].body, Precondition | Await)
     found = Operations(
-        ordering,
+        step.ordering,
         kinds,
         seconds,
         _gil_bound(ops, kinds),
@@ -111,14 +91,14 @@ def operations(
         streams,
         completions,
     )
-    return _with_barrier(found) if serial or not ops else found  # a run of nothing has an end, too
+    return _with_barrier(found) if step.serial or not ops else found  # a run of nothing has an end, too
 
 
 def _with_barrier(found: Operations) -> Operations:
     n = len(found.kinds)
     return found._replace(
         ordering=step_barrier(found.ordering, n),
-        kinds=np.append(found.kinds, np.uint8(NOTHING)),
+        kinds=np.append(found.kinds, np.uint8(Kind.NOTHING)),
         seconds=np.append(found.seconds, 0.0),
         gil_bound=np.append(found.gil_bound, np.False_),
         thread_of=np.append(found.thread_of, np.int32(-1)),
@@ -134,7 +114,7 @@ def _with_barrier(found: Operations) -> Operations:
 def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     bound = np.zeros(len(ops), np.bool_)
     if getattr(sys, "_is_gil_enabled", lambda: True)():
-        for index in np.flatnonzero((kinds == PYTHON) | (kinds == EXTERNAL) | (kinds == DEVICE)):
+        for index in np.flatnonzero((kinds == Kind.PYTHON) | (kinds == Kind.EXTERNAL) | (kinds == Kind.DEVICE)):
             bound[index] = needs_gil(ops[index].body, int(kinds[index]))
     return bound
 

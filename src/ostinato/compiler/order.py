@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.edges import Edges, FloatArray, IntArray
+from ostinato.compiler.ir import COMMON, Edges, FloatArray, IntArray
 from ostinato.compiler.machine_model import MachineModel
-from ostinato.compiler.placement import COMMON, SHORTEST, Placement, paid
+from ostinato.compiler.placement import SHORTEST, Placement, paid
 
 __all__ = ["order"]
 

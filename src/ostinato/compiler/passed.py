@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.edges import Edges, IntArray
+from ostinato.compiler.ir import Edges, IntArray
 from ostinato.compiler.regions import accesses
 from ostinato.graph.operand import READ, WRITE
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.edges import Edges, FloatArray, IntArray
+from ostinato.compiler.ir import COMMON, Edges, FloatArray, IntArray
 from ostinato.compiler.machine_model import MachineModel
 
 __all__ = ["Placement", "place"]
@@ -18,10 +18,6 @@ LONG = 1e-6
 
 SHORTEST = 1e-9
 """Seconds; nothing takes less."""
-
-
-COMMON = MachineModel(cores=1)
-"""What is assumed of a machine that was not measured."""
 
 
 class Placement(NamedTuple):

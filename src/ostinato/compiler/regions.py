@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.edges import IntArray
+from ostinato.compiler.ir import IntArray
 from ostinato.graph.body import NativeCall, PythonCall
 
 if TYPE_CHECKING:

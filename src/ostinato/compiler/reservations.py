@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ostinato.compiler.edges import Edges, edges_of
+from ostinato.compiler.ir import Edges, edges_of
 from ostinato.graph.body import Acquire, Release
 
 if TYPE_CHECKING:

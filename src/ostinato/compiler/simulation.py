@@ -17,7 +17,7 @@ from ostinato.integers import integer
 from ostinato.one_line import brief
 
 if TYPE_CHECKING:
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Executable
     from ostinato.view.trace import Trace
 
 __all__ = ["Bottleneck", "Prediction", "predicted", "simulate"]
@@ -108,10 +108,10 @@ class Prediction:
         from ostinato.view.trace import RECORD, Trace
 
         parts = self._parts
-        scheduled, arrangement = parts.scheduled, parts.arrangement
+        executable, arrangement = parts.executable, parts.arrangement
         slots = arrangement.ops // self.copies
         op = np.arange(arrangement.ops) % slots
-        shown = np.flatnonzero(op < len(scheduled.ops))  # not the barrier between steps
+        shown = np.flatnonzero(op < len(executable.step.nodes))  # not the barrier between steps
         steps = len(parts.start)
         records = np.zeros((steps, len(shown)), RECORD)
         records["op"] = op[shown]
@@ -125,8 +125,8 @@ class Prediction:
         cores = self.model.cores
         return Trace(
             flat[np.argsort(flat["start"], kind="stable")],
-            [op.name for op in scheduled.ops],
-            [str(op.call_site) for op in scheduled.ops],
+            [op.name for op in executable.step.nodes],
+            [str(op.call_site) for op in executable.step.nodes],
             [
                 f"node {home // cores} cpu:{home % cores}" if self.model.nodes > 1 else f"cpu:{home}"
                 for home in self.lanes["thread"].tolist()
@@ -179,7 +179,7 @@ class Prediction:
 class _Parts(NamedTuple):
     """What the rest is told from."""
 
-    scheduled: Scheduled
+    executable: Executable
     arrangement: Arrangement
     steps: int
     start: npt.NDArray[np.float64]
@@ -188,13 +188,13 @@ class _Parts(NamedTuple):
 
 
 def simulate(
-    scheduled: Scheduled, model: MachineModel, *, copies: int = 1, steps: int | None = None, seed: int = 0
+    executable: Executable, model: MachineModel, *, copies: int = 1, steps: int | None = None, seed: int = 0
 ) -> Prediction:
     """Predict how a schedule runs on a machine.
 
     Parameters
     ----------
-    scheduled
+    executable
         The schedule. It stays as it is if the machine has as many cores as it was made for; else its ops are placed
         anew.
     model
@@ -218,7 +218,7 @@ def simulate(
             raise TypeError(f"{name} must be an integer, got {value!r}")
     copies = integer("copies", copies, 1)
     steps = None if steps is None else integer("steps", steps, 2)
-    arrangement = _arrangement(scheduled, model, copies)
+    arrangement = _arrangement(executable, model, copies)
     if steps is None:
         steps = int(np.clip(MOST_OPS // arrangement.ops, LEAST_STEPS, MOST_STEPS))
     shown = int(np.clip(MOST_RECORDS // arrangement.ops, 2, min(steps, MOST_SHOWN)))
@@ -242,24 +242,24 @@ def simulate(
         lanes,
         threads,
         copies,
-        _Parts(scheduled, arrangement, steps, answer["start"], answer["end"], answer["thread"]),
+        _Parts(executable, arrangement, steps, answer["start"], answer["end"], answer["thread"]),
     )
 
 
-def predicted(scheduled: Scheduled, model: MachineModel) -> float:
+def predicted(executable: Executable, model: MachineModel) -> float:
     """Return roughly what a step of a schedule takes on a machine, in little time: to compare schedules by."""
-    arrangement = _arrangement(scheduled, model, 1)
+    arrangement = _arrangement(executable, model, 1)
     steps = int(np.clip(FEW_OPS // arrangement.ops, LEAST_STEPS, MOST_STEPS))
     seconds: float = arrangement.replayed(model, steps, 1, 0)["step_seconds"]
     return seconds
 
 
-def _arrangement(scheduled: Scheduled, model: MachineModel, copies: int) -> Arrangement:
+def _arrangement(executable: Executable, model: MachineModel, copies: int) -> Arrangement:
     if copies > 1:
-        return copied(scheduled, model, copies)
-    if model.nodes == 1 and model.cores == scheduled.model.cores:
-        return as_compiled(scheduled, model)
-    return arranged(scheduled, model)
+        return copied(executable, model, copies)
+    if model.nodes == 1 and model.cores == executable.target.model.cores:
+        return as_compiled(executable, model)
+    return arranged(executable, model)
 
 
 def _bottleneck(

@@ -11,7 +11,7 @@ import numpy as np
 
 from ostinato.compiler.coherence.equivalence_sets import units
 from ostinato.compiler.coherence.memories import HOST, Homes
-from ostinato.compiler.edges import Edges, FloatArray, IntArray
+from ostinato.compiler.ir import Edges, FloatArray, IntArray
 from ostinato.graph.body import PythonCall
 from ostinato.graph.operand import READ, WRITE
 

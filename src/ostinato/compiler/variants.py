@@ -5,40 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ostinato.compiler.derived_op import DerivedOp
+from ostinato.compiler.ir import Node
 from ostinato.graph.variant import default_variant
 
 if TYPE_CHECKING:
-    from ostinato.graph.body import Body
     from ostinato.graph.op import Op
     from ostinato.graph.variant import Variant
 
-__all__ = ["VariantOp", "as_recorded", "with_variants"]
-
-
-class VariantOp(DerivedOp):
-    """Another op with the body that a variant of its task has."""
-
-    __slots__ = ("_rtol", "_variant")
-
-    def __init__(self, op: Op, body: Body, variant: Variant | None, rtol: float) -> None:
-        super().__init__(op, op.index, body, op.operands)
-        self._variant = variant
-        self._rtol = rtol
-
-    @property
-    def variant(self) -> Variant | None:
-        """The variant that it runs; None for the task itself."""
-        return self._variant
-
-    @property
-    def rtol(self) -> float:
-        """By what part the variant's results may differ from those of the task itself."""
-        return self._rtol
-
-    def with_variant(self, variant: Variant, rtol: float, known: dict[object, Any]) -> Op:
-        """Return the other op with a variant, instead of this one."""
-        return _with_variant(self._op, variant, rtol, known)
+__all__ = ["as_recorded", "with_variants"]
 
 
 def with_variants(
@@ -68,9 +42,7 @@ def as_recorded(op: Op) -> Op:
 
 
 def _with_variant(op: Op, variant: Variant, rtol: float, known: dict[object, Any]) -> Op:
-    if isinstance(op, VariantOp):
-        return op.with_variant(variant, rtol, known)
     body = variant.implement(op.recorded, known)
     if body is op.body:
         return op
-    return VariantOp(op, body, None if body is op.recorded else variant, rtol)
+    return Node(op, body=body).running(None if body is op.recorded else variant, rtol)

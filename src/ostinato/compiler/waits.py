@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.edges import Edges, IntArray
+from ostinato.compiler.ir import Edges, IntArray
 
 __all__ = ["Waits", "waits"]
 

@@ -43,7 +43,7 @@ class Bits:
         self._program = program
         self._values = program._values(params)
         self._barriers = barriers_of(program._lowered, params)
-        self._start = conditions(program._scheduled.preconditions, after)  # of the next run
+        self._start = conditions(program._executable.preconditions, after)  # of the next run
         self._last: _core.Run | None = None
         self._clock = clock
         self.entrants: tuple[Form, ...] = (forms.present,)

@@ -12,8 +12,8 @@ from ostinato.choices import Runs
 from ostinato.runtime.results import ProgramStatistics, counted
 
 if TYPE_CHECKING:
+    from ostinato.compiler.ir import Executable
     from ostinato.compiler.lower import Lowered
-    from ostinato.compiler.schedule import Scheduled
 
 __all__ = ["Instances", "LinkedRuns", "linked_runs"]
 
@@ -122,15 +122,15 @@ Conditions: TypeAlias = "tuple[_core.Event | None, tuple[_core.Event | None, ...
 
 
 def linked_runs(
-    core: _core.Program, machine: _core.Machine, scheduled: Scheduled, lowered: Lowered, runs: Runs, processors: int
+    core: _core.Program, machine: _core.Machine, executable: Executable, lowered: Lowered, runs: Runs, processors: int
 ) -> LinkedRuns | None:
     """Return what submits the runs of a program, if it must know of its earlier ones."""
     if runs not in ("concurrent", "once"):
         return None
     instances = None
     if runs == "concurrent":
-        instances = Instances(machine, scheduled.core, lowered.another, enough=2 * processors)
-    return LinkedRuns(core, instances, runs == "once", scheduled.waits_outside)
+        instances = Instances(machine, executable.core, lowered.another, enough=2 * processors)
+    return LinkedRuns(core, instances, runs == "once", executable.waits_outside)
 
 
 class LinkedRuns:

@@ -12,10 +12,8 @@ from ostinato.runtime.results import ProgramStatistics, counted
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
+    from ostinato.compiler.ir import Executable
     from ostinato.compiler.lower import Lowered
-    from ostinato.compiler.schedule import Scheduled
-    from ostinato.compiler.streams.staging import Staged
-    from ostinato.graph.op import Op
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
     from ostinato.runtime.rebind import Rebinding
@@ -30,7 +28,7 @@ class Form:
     ----------
     machine
         What it is for.
-    scheduled
+    executable
         The schedule.
     binding
         Which arrays stand for those captured.
@@ -40,27 +38,27 @@ class Form:
         Another form of the same program, which may have run.
     """
 
-    __slots__ = ("_last", "_processors", "core", "lowered", "scheduled")
+    __slots__ = ("_last", "_processors", "core", "executable", "lowered")
 
     def __init__(
-        self, machine: Machine, scheduled: Scheduled, binding: Rebinding | None, runs: Runs, other: Form | None
+        self, machine: Machine, executable: Executable, binding: Rebinding | None, runs: Runs, other: Form | None
     ) -> None:
         outside = None if other is None else other.lowered.outside
-        self.scheduled: Scheduled = scheduled
-        machine._check_usable(scheduled)
+        self.executable: Executable = executable
+        machine._check_usable(executable)
         self._last: dict[str, Any] | None = None
         self._processors = len(machine._cpus)
-        self.lowered: Lowered = lower_scheduled(scheduled, self._processors, binding, outside)
+        self.lowered: Lowered = lower_scheduled(executable, self._processors, binding, outside)
         kind = "serial" if runs == "serial" else "pipelined"
-        self.core: _core.Program = _core.Program(machine._core, scheduled.core, self.lowered.plan, kind)
+        self.core: _core.Program = _core.Program(machine._core, executable.core, self.lowered.plan, kind)
         if other is not None:
             self.core.stand_by()
 
-    def rebind(self, ops: tuple[Op, ...], staged: Staged | None, binding: Rebinding) -> None:
-        """Run on other arrays from the next run on; `ops` are the same ops, which need not hold the old arrays."""
-        self.scheduled = dataclasses.replace(self.scheduled, ops=ops, staged=staged)
+    def rebind(self, detached: Executable, binding: Rebinding) -> None:
+        """Run on other arrays from the next run on; the nodes of `detached` need not hold the old arrays."""
+        self.executable = self.executable.on_nodes_of(detached)
         lowered = self.lowered
-        self.lowered = lower_scheduled(self.scheduled, self._processors, binding, lowered.outside, lowered.streams)
+        self.lowered = lower_scheduled(self.executable, self._processors, binding, lowered.outside, lowered.streams)
         self.core.rebind(self.lowered.plan)
 
     def statistics(self) -> dict[str, Any]:
@@ -94,13 +92,13 @@ class Forms:
         self.present: Form = present
         """The one that is to stay."""
 
-    def add(self, scheduled: Scheduled) -> Form:
+    def add(self, executable: Executable) -> Form:
         """Add a form of the same ops with another schedule."""
         program = self.program
         with program._lock:
             program._check_open()
-            present = self.present.scheduled
-            form = program._form(dataclasses.replace(scheduled, ops=present.ops, staged=present.staged))
+            present = self.present.executable
+            form = program._form(executable.on_nodes_of(present))
             program._forms.append(form)
             return form
 
@@ -109,9 +107,9 @@ class Forms:
         program = self.program
         with program._lock:
             program._check_open()
-            scheduled = self.present.scheduled
-            placement = scheduled.placement._replace(step_seconds=step_seconds)
-            self.present.scheduled = dataclasses.replace(scheduled, costs=costs, placement=placement)
+            executable = self.present.executable
+            placement = executable.placement._replace(step_seconds=step_seconds)
+            self.present.executable = dataclasses.replace(executable.with_costs(costs), placement=placement)
             if self.present.core is program._core:
                 program._use(self.present)
 

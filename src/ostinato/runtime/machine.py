@@ -22,7 +22,7 @@ from ostinato.runtime.spawn import ANYWHERE, SpawnedOp, SpawnedRun, error_of, sp
 from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_failure
 
 if TYPE_CHECKING:
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Executable
     from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
     from ostinato.events import Event
@@ -275,9 +275,9 @@ class Machine:
         """Return the machine's devices."""
         return tuple(processor.device for processor in self.processors if processor.device is not None)
 
-    def _check_usable(self, scheduled: Scheduled) -> None:
+    def _check_usable(self, executable: Executable) -> None:
         """Raise if a schedule uses a device that is lost."""
-        for device in scheduled.staged.used if scheduled.staged is not None else ():
+        for device in executable.step.staged.used if executable.step.staged is not None else ():
             check_usable(device)
 
     def _place(self, on: Processor | str | None) -> int | Device:

@@ -15,7 +15,7 @@ from ostinato.graph.op import shown
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Executable
     from ostinato.graph.op import Op
 
 __all__ = ["delivered", "ended", "failure_message", "outcome", "wait_for_all"]
@@ -114,30 +114,30 @@ def failure_message(op: Op, step: int, reason: object) -> str:
 _MOST_TOLD = 8
 
 
-def ended(scheduled: Scheduled, run: _core.Run) -> int | BaseException:
+def ended(executable: Executable, run: _core.Run) -> int | BaseException:
     """Return how a run of a program ended, as `outcome` does; note devices that cannot be used any more."""
-    end = outcome(run, scheduled.ops)
-    if scheduled.staged is None or not isinstance(end, BaseException):
+    end = outcome(run, executable.step.nodes)
+    if executable.step.staged is None or not isinstance(end, BaseException):
         return end
     for index, _, reason in run.failures()[0]:
         if not isinstance(reason, DeviceError):
             continue
         if not reason.usable:
-            for device in scheduled.staged.used:
+            for device in executable.step.staged.used:
                 if device.name == reason.device:
                     lose(device)
         if isinstance(end, TaskError) and reason is end.__cause__:
-            others = _issued_with(scheduled, index)
+            others = _issued_with(executable, index)
             if others:
                 named = ", ".join(f"{op.name!r} at {op.call_site}" for op in others[-_MOST_TOLD:])
                 end.add_note(f"the device tells of these together with it, so it may have been one of them: {named}")
     return end
 
 
-def _issued_with(scheduled: Scheduled, index: int) -> list[Op]:
+def _issued_with(executable: Executable, index: int) -> list[Op]:
     """The ops before one on its stream after which nobody looked whether the device was done."""
-    looked = {each.of[0] for _, each in completions_of(scheduled.ops) if each.waits and len(each.of) == 1}
-    lane = next((lane.tolist() for lane in scheduled.lane_ops if index in lane), [index])
+    looked = {each.of[0] for _, each in completions_of(executable.step.nodes) if each.waits and len(each.of) == 1}
+    lane = next((lane.tolist() for lane in executable.lane_ops if index in lane), [index])
     before = lane[: lane.index(index)]
     kept = [place for place, op in enumerate(before) if op in looked]
-    return [scheduled.ops[op] for op in before[kept[-1] + 1 if kept else 0 :]]
+    return [executable.step.nodes[op] for op in before[kept[-1] + 1 if kept else 0 :]]

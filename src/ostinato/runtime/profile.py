@@ -17,7 +17,7 @@ from ostinato.runtime.trace import ready, records_of, start_when_ready
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Executable
     from ostinato.runtime.machine import Processor
 
 __all__ = ["By", "Profile", "ProfileRecord", "ProfileTotal", "bytes_copied", "kind_of", "profile_of", "totals"]
@@ -156,7 +156,7 @@ class Profile(Sequence[ProfileRecord]):
         self,
         found: np.ndarray[Any, Any],
         dropped: int,
-        scheduled: Scheduled,
+        executable: Executable,
         processors: Sequence[Processor],
         submitted: int,
         written_back: int = 0,
@@ -164,13 +164,13 @@ class Profile(Sequence[ProfileRecord]):
         self._found = found[np.lexsort((found["op"], found["step"]))]
         self.dropped = dropped
         self.written_back = written_back
-        self._scheduled = scheduled
+        self._executable = executable
         self._processors = processors
-        self._ready = ready(self._found, scheduled, submitted)
+        self._ready = ready(self._found, executable, submitted)
         start_when_ready(self._found, self._ready)
-        waits = [index for index, _ in completions_of(scheduled.ops)]
+        waits = [index for index, _ in completions_of(executable.step.nodes)]
         self._issued = np.where(self._found["issued"] > 0, self._found["issued"], self._found["start"])
-        self._nbytes = bytes_copied(scheduled.ops, self._found["op"], self._found["step"])
+        self._nbytes = bytes_copied(executable.step.nodes, self._found["op"], self._found["step"])
         self._shown = np.flatnonzero(~np.isin(self._found["op"], waits)).tolist()
 
     def __len__(self) -> int:
@@ -219,7 +219,7 @@ class Profile(Sequence[ProfileRecord]):
             raise ValueError(f'by must be "op", "kind", "processor" or "run", got {by!r}')
         found = self._found[self._shown]
         ran = found["status"] <= STATUSES.index("failed")
-        labels = _LABELS[by](found, self._scheduled.ops, self._processors)
+        labels = _LABELS[by](found, self._executable.step.nodes, self._processors)
         summed = totals(labels, ran, found["end"] - found["start"], self._nbytes[self._shown])
         return [each._replace(nbytes=each.nbytes + self.written_back) for each in summed] if by == "run" else summed
 
@@ -228,7 +228,7 @@ class Profile(Sequence[ProfileRecord]):
 
     def _record(self, place: int) -> ProfileRecord:
         found = self._found[place]
-        op = self._scheduled.ops[found["op"]]
+        op = self._executable.step.nodes[found["op"]]
         return ProfileRecord(
             op if isinstance(op.body, Inserted) else op.original,
             int(found["step"]),
@@ -251,16 +251,16 @@ class Profile(Sequence[ProfileRecord]):
             seen.add(place)
             before = next((at for at in self._before(place) if at not in seen), None)
             if before is None:  # a precondition, or an earlier run
-                op = self._scheduled.ops[self._found["op"][place]]
+                op = self._executable.step.nodes[self._found["op"][place]]
                 return f"what {op.name!r} comes after, outside of this run, is poisoned"
             place = before
-        op, step = self._scheduled.ops[self._found["op"][place]], self._found["step"][place]
+        op, step = self._executable.step.nodes[self._found["op"][place]], self._found["step"][place]
         return f"{op.name!r} failed in step {step}; called at {op.call_site}"
 
     def _before(self, place: int) -> Iterator[int]:
         """Where the records are of what an op comes after, if that did not end well."""
         op, step = int(self._found["op"][place]), int(self._found["step"][place])
-        edges = self._scheduled.edges
+        edges = self._executable.step.edges
         begin, end = np.searchsorted(edges.dst, [op, op + 1])
         for src, distance in zip(edges.src[begin:end].tolist(), edges.distance[begin:end].tolist(), strict=True):
             low, high = np.searchsorted(self._found["step"], [step - distance, step - distance + 1])
@@ -269,8 +269,8 @@ class Profile(Sequence[ProfileRecord]):
                 yield at
 
 
-def profile_of(run: _core.Run, scheduled: Scheduled, processors: Sequence[Processor]) -> Profile:
+def profile_of(run: _core.Run, executable: Executable, processors: Sequence[Processor]) -> Profile:
     """Return the profile of a run that was traced and has ended."""
-    parts = [(found, lost) for _, found, lost in records_of(run, len(scheduled.ops))]
+    parts = [(found, lost) for _, found, lost in records_of(run, len(executable.step.nodes))]
     found = np.concatenate([part for part, _ in parts])
-    return Profile(found, sum(lost for _, lost in parts), scheduled, processors, run.submitted, run.written_back)
+    return Profile(found, sum(lost for _, lost in parts), executable, processors, run.submitted, run.written_back)

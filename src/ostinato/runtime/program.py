@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
 from ostinato.choices import OnError, Runs
-from ostinato.compiler.schedule import schedule
+from ostinato.compiler.ir import Target
+from ostinato.compiler.pipeline import compile
 from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.events import Barrier
@@ -34,9 +35,9 @@ from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_fai
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing
+    from ostinato.compiler.ir import Executable
     from ostinato.compiler.lower import Lowered
     from ostinato.compiler.machine_model import MachineModel
-    from ostinato.compiler.schedule import Scheduled
     from ostinato.compiler.simulation import Prediction
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
@@ -84,11 +85,12 @@ class Program:
         self._binding: Rebinding | None = None  # made with the first rebind
         self._linked: LinkedRuns | None = None
         self._forms: list[Form] = []
-        made = schedule(graph, processors, threads, costing, recall_host(processors), machine._found_devices)
+        target = Target(processors, threads, recall_host(processors), machine._found_devices)
+        made = compile(graph, target, costing)
         self._forms.append(self._form(made))
         self._use(self._forms[0])
         self._linked = linked_runs(self._core, machine._core, made, self._lowered, runs, processors)
-        self._params = made.params
+        self._params = made.step.params
         self._any_params = bool(self._params)
         self._outside = bool(made.preconditions or self._lowered.barriers)  # each run must be given something
         self._lock = threading.Lock()  # rebind, close, and which form takes runs
@@ -388,10 +390,10 @@ class Program:
         with self._lock:
             self._check_open()
             _ = self._rings  # which the ops will not know any more
-            scheduled = self._scheduled if self._binding is not None else detached_schedule(self._scheduled)
-            binding = (self._binding or Rebinding.of(self._scheduled.recorded)).rebound(arrays)
+            executable = self._executable if self._binding is not None else detached_schedule(self._executable)
+            binding = (self._binding or Rebinding.of(self._executable.step.recorded.nodes)).rebound(arrays)
             for form in self._forms:
-                form.rebind(scheduled.ops, scheduled.staged, binding)
+                form.rebind(executable, binding)
             self._binding = binding
             graph = self._graph()
             if graph is not None:  # it holds the old arrays, and so does what it was made of
@@ -480,7 +482,7 @@ class Program:
         self._check_open()
         from ostinato.checking.verify import verify
 
-        conditions(self._scheduled.preconditions, after)
+        conditions(self._executable.preconditions, after)
         return verify(self, count(steps), merged(params, more_params))
 
     def simulate(self, machine_model: MachineModel | None = None, *, copies: int = 1) -> Prediction:
@@ -497,7 +499,7 @@ class Program:
         from ostinato.runtime.simulating import simulated
 
         self._check_open()
-        return simulated(self._scheduled, machine_model, len(self._machine._cpus), copies)
+        return simulated(self._executable, machine_model, len(self._machine._cpus), copies)
 
     def explain(self) -> str:
         """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from.
@@ -511,7 +513,7 @@ class Program:
         lowered: Lowered | None = self._lowered  # None once it is closed
         others = [] if self._linked is None else self._linked.plans
         stretches = [] if lowered is None else stretches_of([lowered.plan, *others])
-        return explain(self._scheduled, self._machine._crowded, len(self._machine._cpus), stretches)
+        return explain(self._executable, self._machine._crowded, len(self._machine._cpus), stretches)
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""
@@ -568,14 +570,14 @@ class Program:
         in_flight = self._unretrieved.in_flight()
         if not in_flight:
             return  # perhaps it was never compiled
-        scheduled = detached_schedule(self._scheduled)  # arrays end with their runs
+        executable = detached_schedule(self._executable)  # arrays end with their runs
         for run in in_flight:
-            _report_at_end(cast("_core.Run", run), scheduled, self._machine)
+            _report_at_end(cast("_core.Run", run), executable, self._machine)
 
     def __repr__(self) -> str:
-        lanes = len(self._scheduled.placement.home)
+        lanes = len(self._executable.placement.home)
         closed = ", closed" if self._closed else ""
-        return f"<Program of {counted(len(self._scheduled.ops), 'op')} on {counted(lanes, 'lane')}{closed}>"
+        return f"<Program of {counted(len(self._executable.step.nodes), 'op')} on {counted(lanes, 'lane')}{closed}>"
 
     def _number_from(self, step: int) -> bool:
         """Give the next step a number; False if a run is in flight."""
@@ -590,7 +592,7 @@ class Program:
 
     @property
     def _ops(self) -> tuple[Op, ...]:
-        return self._scheduled.ops
+        return self._executable.step.nodes
 
     def _check_open(self) -> None:
         if self._closed:
@@ -609,14 +611,14 @@ class Program:
     def _cores(self) -> list[_core.Program]:
         return [*(form.core for form in self._forms), *([] if self._linked is None else self._linked.cores)]
 
-    def _form(self, scheduled: Scheduled) -> Form:
+    def _form(self, executable: Executable) -> Form:
         """Return a new form of this program, on the arrays that it runs on now."""
-        return Form(self._machine, scheduled, self._binding, self._runs, self._forms[0] if self._forms else None)
+        return Form(self._machine, executable, self._binding, self._runs, self._forms[0] if self._forms else None)
 
     def _use(self, form: Form) -> None:
         """Submit further runs to this form."""
-        self._core, self._scheduled, self._lowered = form.core, form.scheduled, form.lowered
-        self._param_values = Values(form.scheduled.params, form.lowered)
+        self._core, self._executable, self._lowered = form.core, form.executable, form.lowered
+        self._param_values = Values(form.executable.step.params, form.lowered)
         if self._linked is not None:
             self._linked.go_on_with(form.core)
 
@@ -645,19 +647,19 @@ class Program:
         if self._in_block or self._machine._in_block:
             self._unretrieved.drop(run)
         elif not run.done:
-            _report_at_end(run, self._scheduled, self._machine)
+            _report_at_end(run, self._executable, self._machine)
 
     def _take_failures(self) -> list[BaseException]:
         """Return the failures that nobody has retrieved; from then on they count as retrieved."""
         errors = []
         for core, _ in self._unretrieved.failed():
             run = cast("_core.Run", core)
-            errors.append(cast(BaseException, ended(self._scheduled, run)))
+            errors.append(cast(BaseException, ended(self._executable, run)))
             run.retrieve()
         return errors
 
     def _end(self, run: _core.Run) -> int:
-        return delivered(run, ended(self._scheduled, run))
+        return delivered(run, ended(self._executable, run))
 
     def _replay(
         self,
@@ -686,13 +688,13 @@ class Program:
         return traced
 
 
-def _report_at_end(run: _core.Run, scheduled: Scheduled, machine: Machine) -> None:
+def _report_at_end(run: _core.Run, executable: Executable, machine: Machine) -> None:
     """Report how a run ended when it has, without keeping its program or its machine."""
     owner = weakref.ref(machine)
 
     def report() -> None:
         if run.unretrieved:
-            error = cast(BaseException, ended(scheduled, run))
+            error = cast(BaseException, ended(executable, run))
             run.retrieve()
             report_failure(owner(), error)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ostinato.compiler.coherence.coherent_ops import Transferred
+from ostinato.compiler.ir import Node
 from ostinato.devices.array import DeviceArray
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array, as_ndarray, memory_of
@@ -19,10 +19,9 @@ from ostinato.one_line import brief
 from ostinato.runtime.memory import Extent, at_address, extent_of
 
 if TYPE_CHECKING:
-    from ostinato.compiler.schedule import Scheduled
-    from ostinato.graph.variant import Variant
+    from ostinato.compiler.ir import Executable
 
-__all__ = ["DetachedOp", "Rebinding", "detached_schedule"]
+__all__ = ["Rebinding", "detached_schedule"]
 
 
 class _Swap(NamedTuple):
@@ -167,58 +166,26 @@ def _array(value: object) -> Array:
     return array
 
 
-class DetachedOp(Op):
-    """A copy of an op whose arrays are addresses only."""
-
-    __slots__ = ("_original", "_recorded", "_rtol", "_variant")
-
-    def __init__(self, op: Op, body: Body, recorded: Body, operands: tuple[Operand, ...]) -> None:
-        super().__init__(cast(Any, None), op.index, op.name, op.call_site, body, operands, op.on, op.priority)
-        self._recorded = recorded
-        self._variant = op.variant
-        self._rtol = op.rtol
-        self._original = weakref.ref(op.original)
-
-    @property
-    def original(self) -> Op:
-        """The op that was recorded, while the user still has it."""
-        found = self._original()
-        return self if found is None else found
-
-    @property
-    def recorded(self) -> Body:
-        """What it does by the task that was recorded."""
-        return self._recorded
-
-    @property
-    def variant(self) -> Variant | None:
-        """The variant that it runs; None for the task itself."""
-        return self._variant
-
-    @property
-    def rtol(self) -> float:
-        """By what part the variant's results may differ from those of the task itself."""
-        return self._rtol
-
-
-def detached_schedule(scheduled: Scheduled) -> Scheduled:
+def detached_schedule(executable: Executable) -> Executable:
     """Return a schedule of copies of its ops whose arrays are addresses only.
 
     Tokens, and arrays of other libraries, which tasks get as they were passed, stay what they are.
     """
     copies = _Copies()
-    ops = tuple(map(copies.op, scheduled.ops))
-    staged = scheduled.staged
+    step = executable.step
+    ops = tuple(map(copies.op, step.nodes))
+    staged, before = step.staged, step.before_devices
     if staged is not None:
         coherent = staged.coherent
         write_backs = tuple(each._replace(pairs=_pairs(each.pairs)) for each in coherent.write_backs)
         staged = replace(
             staged,
-            recorded=tuple(map(copies.op, staged.recorded)),
             ops=ops,
             coherent=coherent._replace(ops=ops[: len(coherent.ops)], write_backs=write_backs),
         )
-    return replace(scheduled, ops=ops, staged=staged)
+    if before is not None:
+        before = replace(before, nodes=tuple(map(copies.op, before.nodes)))
+    return replace(executable, step=replace(step, nodes=ops, staged=staged, before_devices=before))
 
 
 def _pairs(pairs: Iterable[tuple[Array, Array]]) -> tuple[tuple[Array, Array], ...]:
@@ -233,10 +200,10 @@ class _Copies:
     def __init__(self) -> None:
         self._operands: dict[int, Operand] = {}
 
-    def op(self, op: Op) -> DetachedOp:
+    def op(self, op: Op) -> Node:
         body = self.body(op.body)
         recorded = body if op.recorded is op.body else self.body(op.recorded)
-        return DetachedOp(op, body, recorded, self.operands(op.operands))
+        return Node(op, body=body, operands=self.operands(op.operands), recorded=recorded).forgetting()
 
     def operands(self, operands: Iterable[Operand]) -> tuple[Operand, ...]:
         return tuple(self._operand(operand) for operand in operands)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ostinato import _core
+from ostinato.compiler.ir import Target
+from ostinato.compiler.pipeline import schedule_again
 from ostinato.compiler.simulation import predicted
 from ostinato.compiler.wording import duration
 from ostinato.counting import counted
@@ -23,7 +25,7 @@ from ostinato.runtime.sequential_test import ALPHA, Duel, contest
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Executable
     from ostinato.runtime.arguments import After
     from ostinato.runtime.program import Program
 
@@ -171,21 +173,21 @@ class _Retuner:
         old = self._forms.present
         changed: tuple[CostChange, ...] = ()
         step_seconds = self._run(min(self._runs.left // _FIRST_SHARE, _MOST))
-        steps = min(self._runs.left // _TRACED_SHARE, _MOST, 1 + _RECORDS // max(len(old.scheduled.ops), 1))
+        steps = min(self._runs.left // _TRACED_SHARE, _MOST, 1 + _RECORDS // max(len(old.executable.step.nodes), 1))
         trace = self._runs.trace(steps) if steps else None
         if trace is None:
             why = "the steps were too few to learn from"
         else:
             from ostinato.tune.graphs.traced import durations
 
-            costs = durations(trace, old.scheduled.costs, "traced")
-            if old.scheduled.staged is not None:
-                costs = old.scheduled.staged.as_scheduled(costs)
-            changed = _changes(old.scheduled, costs)
-            why = self._duels(others(old.scheduled, costs, self._forms.program), step_seconds)
+            costs = durations(trace, old.executable.step.costs, "traced")
+            if old.executable.step.staged is not None:
+                costs = old.executable.step.staged.as_scheduled(costs)
+            changed = _changes(old.executable, costs)
+            why = self._duels(others(old.executable, costs, self._forms.program), step_seconds)
             if self._forms.present is old:
-                scheduled = dataclasses.replace(old.scheduled, costs=costs)
-                self._forms.learn(costs, predicted(scheduled, scheduled.model))
+                executable = old.executable.with_costs(costs)
+                self._forms.learn(costs, predicted(executable, executable.target.model))
         self._runs.enter_present()
         self._run(self._runs.left)
         kept = self._forms.present
@@ -199,12 +201,12 @@ class _Retuner:
             why,
         )
 
-    def _duels(self, rivals: Sequence[Scheduled], step_seconds: float) -> str:
+    def _duels(self, rivals: Sequence[Executable], step_seconds: float) -> str:
         """Let the present schedule duel with each of the others, keep the better one, and say why."""
         why = "by what its ops take, no other one promises to be better"
         won = False
-        for place, scheduled in enumerate(rivals):
-            present, rival = self._forms.present, self._forms.add(scheduled)
+        for place, executable in enumerate(rivals):
+            present, rival = self._forms.present, self._forms.add(executable)
             self._runs.entrants = present, rival
             duel = Duel(ALPHA / len(rivals), None if self._seed is None else self._seed + place)
             found = contest(self._runs, self._runs.left // (len(rivals) - place), step_seconds, duel)
@@ -231,24 +233,24 @@ class _Retuner:
         return StepTime.of(times) if times else None
 
 
-def others(present: Scheduled, costs: Costs, program: Program) -> list[Scheduled]:
+def others(present: Executable, costs: Costs, program: Program) -> list[Executable]:
     """Return the schedules that costs lead to and that may be better than the present one, the most promising first."""
     processors = len(program._machine._cpus)
     model = measure_host(processors)
-    found: list[Scheduled] = []
+    found: list[Executable] = []
     for threads in sorted({program._threads, 1}, reverse=True):
-        scheduled = present.anew(costs, processors, threads, model)
-        scheduled = dataclasses.replace(scheduled, threads=present.threads)  # what was asked for
-        if not any(_same(scheduled, known) for known in (present, *found)):
-            found.append(scheduled)
+        executable = schedule_again(present, costs, Target(processors, threads, model))
+        executable = dataclasses.replace(executable, target=present.target)  # what was asked for
+        if not any(_same(executable, known) for known in (present, *found)):
+            found.append(executable)
     if not found:
         return []
-    most = _WORTH * predicted(dataclasses.replace(present, costs=costs), model)
-    ranked = sorted(((predicted(scheduled, model), place) for place, scheduled in enumerate(found)))
+    most = _WORTH * predicted(present.with_costs(costs), model)
+    ranked = sorted(((predicted(executable, model), place) for place, executable in enumerate(found)))
     return [found[place] for seconds, place in ranked if seconds <= most]
 
 
-def _same(one: Scheduled, other: Scheduled) -> bool:
+def _same(one: Executable, other: Executable) -> bool:
     """Whether the same lanes run the same ops in the same order; of a single lane, the order makes no difference."""
     lanes = len(one.lane_ops)
     if lanes != len(other.lane_ops):
@@ -259,11 +261,11 @@ def _same(one: Scheduled, other: Scheduled) -> bool:
     )
 
 
-def _changes(scheduled: Scheduled, costs: Costs) -> tuple[CostChange, ...]:
-    assumed, found = scheduled.costs.seconds, costs.seconds
+def _changes(executable: Executable, costs: Costs) -> tuple[CostChange, ...]:
+    nodes, assumed, found = executable.step.nodes, executable.step.costs.seconds, costs.seconds
     changed = np.flatnonzero(np.maximum(assumed, found) > _CHANGED * np.minimum(assumed, found))
     ranked = changed[np.argsort(-np.abs(found - assumed)[changed], kind="stable")]
     return tuple(
-        CostChange(scheduled.ops[op].name, str(scheduled.ops[op].call_site), float(assumed[op]), float(found[op]))
+        CostChange(nodes[op].name, str(nodes[op].call_site), float(assumed[op]), float(found[op]))
         for op in ranked.tolist()
     )

@@ -182,7 +182,7 @@ class Run:
     def posts(self) -> dict[str, Event]:
         """The graph's postconditions by name, each an event that happens as soon as what it comes after is done."""
         if self._posts is None:
-            names, origin = self._program._scheduled.postconditions, _Origin(self._core, self._program)
+            names, origin = self._program._executable.postconditions, _Origin(self._core, self._program)
             self._posts = {name: Event(self._core.post(index, origin)) for index, name in enumerate(names)}
         return self._posts
 
@@ -198,14 +198,14 @@ class Run:
         if self._profile is None and self._profiled:
             if not self._core.done:
                 raise RuntimeError("the run has not ended; its profile is there when it has")
-            scheduled, machine = self._program._scheduled, self._program._machine
-            processors = machine._cpus if scheduled.staged is None else machine.processors
-            self._profile = profile_of(self._core, scheduled, processors)
+            executable, machine = self._program._executable, self._program._machine
+            processors = machine._cpus if executable.step.staged is None else machine.processors
+            self._profile = profile_of(self._core, executable, processors)
         return self._profile
 
     def stuck(self) -> str:
         """Return what each lane of the program waits for, as text: a line a lane."""
-        ops = self._program._scheduled.ops
+        ops = self._program._executable.step.nodes
         return "\n".join(
             one_line(f"lane {lane}: {_standing(ops, *found)}") for lane, found in enumerate(self._core.stuck())
         )
@@ -224,7 +224,7 @@ class Run:
     def _ended(self) -> int | BaseException:
         with self._lock:
             if self._outcome is None:
-                self._outcome = ended(self._program._scheduled, self._core)
+                self._outcome = ended(self._program._executable, self._core)
         return self._outcome
 
     def _call_back(self) -> None:
@@ -252,7 +252,7 @@ class _Origin:
 
     def __call__(self) -> BaseException | None:
         # Before the run has ended, too: a postcondition may be poisoned long before.
-        end = ended(self._program._scheduled, self._core)
+        end = ended(self._program._executable, self._core)
         self._core.retrieve()
         return end if isinstance(end, BaseException) else None
 

@@ -233,7 +233,7 @@ def replay_eagerly(program: Program, steps: int, params: Mapping[str, Any]) -> i
     if _core.serving():
         raise ContractError("replay_eagerly inside a task: a task on a lane must not wait, the lane would stand still")
     program._values(params)  # raises what a replay with these would
-    conditions(program._scheduled.preconditions, None)
+    conditions(program._executable.preconditions, None)
     program._machine._prepare_caller()
     wait_for_all(program._in_flight(), False)
     replay = _EagerReplay(program, params)
@@ -261,7 +261,7 @@ class _EagerReplay:
         self._bases: dict[int, int] = {}  # by op, the phase that step 0 belongs to
         self._held: list[Reservation] = []
         self._calls = []
-        for op in program._scheduled.recorded:
+        for op in program._executable.step.recorded.nodes:
             if isinstance(op.body, Arrive | Await):
                 given = self._value(op.body.barrier)
                 fixed = op.body.barrier is given

@@ -10,12 +10,12 @@ from ostinato.one_line import brief
 from ostinato.runtime.calibrate import measure_host
 
 if TYPE_CHECKING:
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Executable
 
 __all__ = ["simulated"]
 
 
-def simulated(scheduled: Scheduled, model: MachineModel | None, processors: int, copies: int) -> Prediction:
+def simulated(executable: Executable, model: MachineModel | None, processors: int, copies: int) -> Prediction:
     """Return how a schedule runs on a model of a machine; None: of this one, with so many processors.
 
     Raises
@@ -25,4 +25,4 @@ def simulated(scheduled: Scheduled, model: MachineModel | None, processors: int,
     """
     if model is not None and not isinstance(model, MachineModel):
         raise TypeError(f"machine_model must be an ostinato.MachineModel, got {brief(model)}")
-    return simulate(scheduled, measure_host(processors) if model is None else model, copies=copies)
+    return simulate(executable, measure_host(processors) if model is None else model, copies=copies)

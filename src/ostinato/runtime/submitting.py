@@ -85,7 +85,7 @@ def _given(program: Program, after: After, params: Mapping[str, Any]) -> _Given 
     """What a run is given of what is outside."""
     if after is None and not program._outside:
         return None
-    return *conditions(program._scheduled.preconditions, after), barriers_of(program._lowered, params), -1, None
+    return *conditions(program._executable.preconditions, after), barriers_of(program._lowered, params), -1, None
 
 
 def _linked(
@@ -100,5 +100,5 @@ def _linked(
 ) -> tuple[_core.Program, _core.Run | None]:
     values, objects = program._values(params)
     barriers = barriers_of(program._lowered, params)
-    start = conditions(program._scheduled.preconditions, after)
+    start = conditions(program._executable.preconditions, after)
     return runs.submit(count(steps), priority, stops, values, objects, start, barriers, traced)

@@ -22,7 +22,7 @@ from ostinato.compiler.streams.fences import completions_of
 from ostinato.graph.body import Copy, Inserted
 
 if TYPE_CHECKING:
-    from ostinato.compiler.schedule import Scheduled
+    from ostinato.compiler.ir import Executable
     from ostinato.runtime.program import Program
     from ostinato.view.trace import Trace
 
@@ -55,17 +55,17 @@ def trace_of(program: Program, run: _core.Run) -> Trace:
     """Return the trace of a traced run that has ended."""
     from ostinato.view.trace import RECORD, Trace
 
-    scheduled = program._scheduled
-    waits = np.zeros(len(scheduled.ops), bool)
-    waits[[index for index, _ in completions_of(scheduled.ops)]] = True
-    processors = enumerate(program._machine.processors) if scheduled.staged is not None else ()
-    parts = list(records_of(run, len(scheduled.ops)))
+    executable = program._executable
+    waits = np.zeros(len(executable.step.nodes), bool)
+    waits[[index for index, _ in completions_of(executable.step.nodes)]] = True
+    processors = enumerate(program._machine.processors) if executable.step.staged is not None else ()
+    parts = list(records_of(run, len(executable.step.nodes)))
     found = np.concatenate([np.empty(0, _CORE_RECORD), *(part for _, part, _ in parts)])
     lanes = np.repeat([lane for lane, _, _ in parts], [len(part) for _, part, _ in parts])
     order = np.lexsort((found["op"], found["step"]))
     found, lanes = found[order], lanes[order]
-    if scheduled.staged is not None:
-        start_when_ready(found, ready(found, scheduled, run.submitted))
+    if executable.step.staged is not None:
+        start_when_ready(found, ready(found, executable, run.submitted))
     shown = (found["status"] < _SKIPPED) & ~waits[found["op"]]
     records = np.empty(np.count_nonzero(shown), RECORD)
     for field in ("op", "step", "start", "end", "issued"):
@@ -74,14 +74,14 @@ def trace_of(program: Program, run: _core.Run) -> Trace:
     records["lane"] = lanes[shown]
     return Trace(
         records[np.argsort(records["start"], kind="stable")],
-        [op.name for op in scheduled.ops],
-        [str(op.call_site) for op in scheduled.ops],
+        [op.name for op in executable.step.nodes],
+        [str(op.call_site) for op in executable.step.nodes],
         [f"cpu:{home}" for home in run.homes],
         sum(lost for _, _, lost in parts),
-        [op.variant.label if op.variant else "" for op in scheduled.ops],
+        [op.variant.label if op.variant else "" for op in executable.step.nodes],
         {number: processor.name for number, processor in processors if processor.device is not None},
-        [isinstance(op.body, Inserted) for op in scheduled.ops],
-        [isinstance(op.body, Copy | Transferred) for op in scheduled.ops],
+        [isinstance(op.body, Inserted) for op in executable.step.nodes],
+        [isinstance(op.body, Copy | Transferred) for op in executable.step.nodes],
     )
 
 
@@ -92,12 +92,12 @@ def start_when_ready(found: np.ndarray[Any, Any], ready: np.ndarray[Any, np.dtyp
     found["start"] = np.where(on_device, later, found["start"])
 
 
-def ready(found: np.ndarray[Any, Any], scheduled: Scheduled, submitted: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def ready(found: np.ndarray[Any, Any], executable: Executable, submitted: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """When all was done that each record's op comes after: of these records, sorted by step and op."""
     ready = np.full(len(found), submitted)
     if not len(found):
         return ready
-    edges, n_ops = scheduled.edges, len(scheduled.ops)
+    edges, n_ops = executable.step.edges, len(executable.step.nodes)
     first = int(found["step"][0])
     keys = (found["step"] - first).astype(np.int64) * n_ops + found["op"]
     begin = np.searchsorted(edges.dst, np.arange(n_ops + 1))

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.edges import Edges
-from ostinato.compiler.schedule import Scheduled
+from ostinato.compiler.ir import Edges, Executable
 from ostinato.compiler.streams.fences import Completion
 from ostinato.compiler.streams.staging import Staged
 from ostinato.compiler.wording import duration
@@ -26,12 +25,12 @@ _MOST_LANES = 32
 _ENDS_OF_PATH = 6  # ops shown from each end of a long critical path
 
 
-def explain(scheduled: Scheduled, crowded: bool, processors: int, stretches: Iterable[Stretch] = ()) -> str:
+def explain(executable: Executable, crowded: bool, processors: int, stretches: Iterable[Stretch] = ()) -> str:
     """Return what a schedule is, as text.
 
     Parameters
     ----------
-    scheduled
+    executable
         The schedule.
     crowded
         Whether the machine has more processors than there are cores.
@@ -40,15 +39,15 @@ def explain(scheduled: Scheduled, crowded: bool, processors: int, stretches: Ite
     stretches
         What of its work for devices can be captured, and what became of that so far.
     """
-    lanes = len(scheduled.lane_ops)
+    nodes, lanes = len(executable.step.nodes), len(executable.lane_ops)
     sections = [
-        [f"{counted(len(scheduled.ops), 'op')} on {counted(lanes, 'lane')}, for {counted(processors, 'processor')}"],
-        _lanes(scheduled),
-        _costs(scheduled),
-        _critical_path(scheduled),
-        _dependences(scheduled),
-        *(_on_devices(scheduled, scheduled.staged, stretches) if scheduled.staged is not None else []),
-        ["Serialised", *(f"  {line}" for line in list(_serialised(scheduled, processors)) or ["nothing"])],
+        [f"{counted(nodes, 'op')} on {counted(lanes, 'lane')}, for {counted(processors, 'processor')}"],
+        _lanes(executable),
+        _costs(executable),
+        _critical_path(executable),
+        _dependences(executable),
+        *(_on_devices(executable, executable.step.staged, stretches) if executable.step.staged is not None else []),
+        ["Serialised", *(f"  {line}" for line in list(_serialised(executable, processors)) or ["nothing"])],
     ]
     if crowded:
         sections.append(
@@ -57,52 +56,52 @@ def explain(scheduled: Scheduled, crowded: bool, processors: int, stretches: Ite
     return "\n\n".join("\n".join(map(one_line, section)) for section in sections) + "\n"
 
 
-def _on_devices(scheduled: Scheduled, staged: Staged, stretches: Iterable[Stretch]) -> list[list[str]]:
-    captured = captures(scheduled.ops, stretches)
+def _on_devices(executable: Executable, staged: Staged, stretches: Iterable[Stretch]) -> list[list[str]]:
+    captured = captures(executable.step.nodes, stretches)
     return [copies(staged), captured] if captured else [copies(staged)]
 
 
-def _lanes(scheduled: Scheduled) -> list[str]:
+def _lanes(executable: Executable) -> list[str]:
     lines = ["Lanes"]
-    waits = np.diff(scheduled.waits.start)
-    for lane, slots in enumerate(scheduled.lane_ops[:_MOST_LANES]):
-        ops = slots[slots < len(scheduled.ops)]  # not the barrier between steps
-        pinned = ", pinned" if scheduled.placement.pinned[lane] else ""
-        names = [scheduled.ops[i].name for i in ops] + ["the barrier between steps"] * (len(slots) - len(ops))
+    waits = np.diff(executable.waits.start)
+    for lane, slots in enumerate(executable.lane_ops[:_MOST_LANES]):
+        ops = slots[slots < len(executable.step.nodes)]  # not the barrier between steps
+        pinned = ", pinned" if executable.placement.pinned[lane] else ""
+        names = [executable.step.nodes[i].name for i in ops] + ["the barrier between steps"] * (len(slots) - len(ops))
         lines.append(
-            f"  lane {lane} (cpu:{scheduled.placement.home[lane]}{pinned}{_device(scheduled, ops)}): "
+            f"  lane {lane} (cpu:{executable.placement.home[lane]}{pinned}{_device(executable, ops)}): "
             f"{counted(len(ops), 'op')}, "
-            f"{counted(int(waits[slots].sum()), 'wait')}, {counted(_publishes(scheduled, slots), 'publish')}, "
-            f"{duration(scheduled.costs.seconds[ops].sum())} a step: {listed(names)}"
+            f"{counted(int(waits[slots].sum()), 'wait')}, {counted(_publishes(executable, slots), 'publish')}, "
+            f"{duration(executable.step.costs.seconds[ops].sum())} a step: {listed(names)}"
         )
-    return [*lines, *more(len(scheduled.lane_ops) - _MOST_LANES, "lane")]
+    return [*lines, *more(len(executable.lane_ops) - _MOST_LANES, "lane")]
 
 
-def _device(scheduled: Scheduled, ops: npt.NDArray[np.int32]) -> str:
+def _device(executable: Executable, ops: npt.NDArray[np.int32]) -> str:
     """Which device a lane puts work on, or waits for."""
-    staged = scheduled.staged
+    staged = executable.step.staged
     if staged is None or not len(ops):
         return ""
     stream = staged.streams.of[ops[0]]
     if stream < 0:
         return ""
-    waits = isinstance(scheduled.ops[ops[0]].body, Completion)
+    waits = isinstance(executable.step.nodes[ops[0]].body, Completion)
     return f", {'waits for' if waits else 'a stream of'} {staged.devices[staged.streams.device[stream]].name}"
 
 
-def _publishes(scheduled: Scheduled, slots: npt.NDArray[np.int32]) -> int:
+def _publishes(executable: Executable, slots: npt.NDArray[np.int32]) -> int:
     """How often a lane says in a step how far it is: where others wait for it, and at the end of each step."""
-    if len(scheduled.lane_ops) == 1:
+    if len(executable.lane_ops) == 1:
         return 0
-    return int(scheduled.waits.published[slots[:-1]].sum()) + 1
+    return int(executable.waits.published[slots[:-1]].sum()) + 1
 
 
-def _costs(scheduled: Scheduled) -> list[str]:
+def _costs(executable: Executable) -> list[str]:
     """The cost of all ops of each name, source and variant, the dearest first."""
-    costs = scheduled.costs
+    costs = executable.step.costs
     total: dict[tuple[str, str], float] = {}
     count: Counter[tuple[str, str]] = Counter()
-    for op, seconds, source in zip(scheduled.ops, costs.seconds.tolist(), costs.source.tolist(), strict=True):
+    for op, seconds, source in zip(executable.step.nodes, costs.seconds.tolist(), costs.source.tolist(), strict=True):
         known = costs.sources[source]
         if op.variant is not None and f"variant {op.variant.label}" not in known:
             known += f", variant {op.variant.label}"
@@ -116,16 +115,16 @@ def _costs(scheduled: Scheduled) -> list[str]:
     lines += more(len(ranked) - _MOST_LANES, "name")
     lines += [f"  {note}" for note in costs.notes]
     work = float(costs.seconds.sum())
-    span = scheduled.placement.step_seconds
+    span = executable.placement.step_seconds
     return [*lines, f"  {duration(work)} in all; with its lanes, a step takes {duration(span)} by the model"]
 
 
-def _critical_path(scheduled: Scheduled) -> list[str]:
-    path = _longest_path(scheduled.edges, scheduled.costs.seconds)
-    seconds = float(scheduled.costs.seconds[path].sum())
+def _critical_path(executable: Executable) -> list[str]:
+    path = _longest_path(executable.step.edges, executable.step.costs.seconds)
+    seconds = float(executable.step.costs.seconds[path].sum())
     lines = [
-        f"  {op.name} at {op.call_site}, {duration(scheduled.costs.seconds[op.index])}"
-        for op in (scheduled.ops[i] for i in path)
+        f"  {op.name} at {op.call_site}, {duration(executable.step.costs.seconds[op.index])}"
+        for op in (executable.step.nodes[i] for i in path)
     ]
     if len(lines) > 2 * _ENDS_OF_PATH:
         left_out = f"  ... {len(lines) - 2 * _ENDS_OF_PATH} more ..."
@@ -157,29 +156,29 @@ def _longest_path(edges: Edges, seconds: npt.NDArray[np.float64]) -> list[int]:
     return path[::-1]
 
 
-def _dependences(scheduled: Scheduled) -> list[str]:
-    distances, counts = np.unique(scheduled.edges.distance, return_counts=True)
-    lines = [f"Dependences: {len(scheduled.edges.src)}, of which lanes wait for {len(scheduled.waits.op)}"]
+def _dependences(executable: Executable) -> list[str]:
+    distances, counts = np.unique(executable.step.edges.distance, return_counts=True)
+    lines = [f"Dependences: {len(executable.step.edges.src)}, of which lanes wait for {len(executable.waits.op)}"]
     for distance, count in zip(distances.tolist(), counts.tolist(), strict=True):
         where = ("within a step", "on the step before")[distance] if distance < 2 else f"on {distance} steps before"
         lines.append(f"  {count} {where}")
-    if len(scheduled.lane_ops) > 1:
-        lines.append(f"  also, no lane gets {scheduled.core.window} steps ahead of another")
+    if len(executable.lane_ops) > 1:
+        lines.append(f"  also, no lane gets {executable.core.window} steps ahead of another")
     return lines
 
 
-def _serialised(scheduled: Scheduled, processors: int) -> Iterator[str]:
-    ops, lanes = scheduled.ops, len(scheduled.lane_ops)
-    held = scheduled.gil_bound[: len(ops)].copy()
-    if scheduled.staged is not None:
-        held &= scheduled.staged.streams.of < 0  # streams have lanes of their own
+def _serialised(executable: Executable, processors: int) -> Iterator[str]:
+    ops, lanes = executable.step.nodes, len(executable.lane_ops)
+    held = executable.gil_bound[: len(ops)].copy()
+    if executable.step.staged is not None:
+        held &= executable.step.staged.streams.of < 0  # streams have lanes of their own
     bound = [ops[index].name for index in np.flatnonzero(held)]
     if len(bound) > 1:
         yield (
             f"{counted(len(bound), 'Python op')} hold the GIL and take turns on one lane: {listed(bound)}. "
             "releases_gil=True says that a task spends its time without it"
         )
-    if scheduled.serial:
+    if executable.step.serial:
         yield (
             "each step begins when the one before has ended: with infer=False and no edge between steps, nothing says "
             "which ops may overlap"
@@ -189,13 +188,13 @@ def _serialised(scheduled: Scheduled, processors: int) -> Iterator[str]:
             every = f"every {counted(op.body.every, 'step')}" if op.body.every > 1 else "in every step"
             yield f"{every}, all lanes wait for until at {op.call_site} before they begin another one"
     if lanes == 1 and len(ops) > 1 and len(bound) < len(ops):
-        yield f"all ops are on one lane: {_why_one_lane(scheduled, processors)}"
+        yield f"all ops are on one lane: {_why_one_lane(executable, processors)}"
 
 
-def _why_one_lane(scheduled: Scheduled, processors: int) -> str:
+def _why_one_lane(executable: Executable, processors: int) -> str:
     if processors == 1:
         return "the machine has one processor"
-    if scheduled.threads == 1:
+    if executable.target.threads == 1:
         return "lanes=1 was asked for"
     return (
         "by the model, two would be slower, since what they gain is less than what it costs to pass data between cores"

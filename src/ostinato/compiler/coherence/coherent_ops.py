@@ -1,18 +1,11 @@
-"""What the coherence pass makes of ops, and what it adds to them."""
+"""What the coherence pass adds to the nodes of a step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ostinato.compiler.derived_op import DerivedOp
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Inserted
-from ostinato.graph.op import Op
 
-if TYPE_CHECKING:
-    from ostinato.graph.body import Body
-
-__all__ = ["AddedOp", "Noted", "PlacedOp", "Transferred"]
+__all__ = ["Noted", "Transferred"]
 
 
 class Transferred(Inserted):
@@ -57,29 +50,3 @@ class Noted(Inserted):
     def period(self) -> int:
         """After how many steps the same is noted."""
         return self._period
-
-
-class PlacedOp(DerivedOp):
-    """Another op at another place in the order, on the arrays that it finds where it runs."""
-
-    __slots__ = ()
-
-    @property
-    def placed(self) -> Op:
-        """The other op."""
-        return self._op
-
-
-class AddedOp(Op):
-    """What an op needs before it runs, or after."""
-
-    __slots__ = ("_op",)
-
-    def __init__(self, op: Op, index: int, name: str, body: Body) -> None:
-        super().__init__(op.graph, index, name, op.call_site, body, (), None, op.priority)
-        self._op = op
-
-    @property
-    def original(self) -> Op:
-        """The op that was recorded, for which this is."""
-        return self._op.original

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.edges import IntArray
+from ostinato.compiler.ir import IntArray
 from ostinato.devices.registry import address_of
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.graph.arrays import Array

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.compiler.assignment import Assignment
-from ostinato.compiler.coherence.coherent_ops import AddedOp, Noted, Transferred
+from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
 from ostinato.compiler.coherence.copy_groups import Activity, CopyGroup, copy_groups
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.coherence.mirrors import Mirror, Mirrors
@@ -19,7 +19,7 @@ from ostinato.compiler.coherence.rewriting import Rewriting
 from ostinato.compiler.coherence.uses import Uses, sequence
 from ostinato.compiler.coherence.validity import Followed, NoteKey, OfUnit, follow_all
 from ostinato.compiler.costs import Costs
-from ostinato.compiler.edges import Edges, edges_of
+from ostinato.compiler.ir import Edges, Node, edges_of
 from ostinato.graph.arrays import HOST as HOST_NAME
 from ostinato.graph.arrays import Array
 
@@ -146,7 +146,7 @@ class _Result:
         activity: dict[int, Activity] = {}
         for group, index in zip(self._groups, self._at_group, strict=True):
             body = self._transferred(group)
-            ops[index] = AddedOp(self._ops[group.op], index, self._name(group), body)
+            ops[index] = Node.added(self._ops[group.op], index, self._name(group), body)
             device[index] = group.source if group.target == HOST else group.target
             seconds[index] = LATENCY + BYTE * max(body.nbytes)
             if group.activity is not None:
@@ -154,7 +154,7 @@ class _Result:
         flags = self._flags()
         for number, index in self._at_note.items():
             table = flags.sets.get(index) or flags.clears[index]
-            ops[index] = AddedOp(self._ops[number], index, f"note for {self._ops[number].name!r}", Noted(len(table)))
+            ops[index] = Node.added(self._ops[number], index, f"note for {self._ops[number].name!r}", Noted(len(table)))
             device[index] = flags.device[index]
         edges, ordering = self._all_edges(edges, ordering)
         return Coherent(

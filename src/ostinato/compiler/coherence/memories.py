@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ostinato.compiler.ir import HOST
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import HOST as HOST_NAME
 from ostinato.graph.arrays import Array, memory_of
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
 __all__ = ["HOST", "Homes"]
-
-HOST = -1
-"""The memory of the host; that of a device is called by the device's index."""
 
 
 class Homes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ostinato.compiler.coherence.coherent_ops import PlacedOp
+from ostinato.compiler.ir import Node
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op
 from ostinato.graph.operand import Operand
@@ -33,7 +33,7 @@ class Rewriting:
         if index == op.index and all(new is old for new, old in zip(operands, op.operands, strict=True)):
             return op
         instead = {id(old): new for old, new in zip(op.operands, operands, strict=True)}
-        return PlacedOp(op, index, op.body.map_operands(lambda each: instead.get(id(each), each)), operands)
+        return Node(op, index, op.body.map_operands(lambda each: instead.get(id(each), each)), operands)
 
     def _operand(self, operand: Operand, memory: int) -> Operand:
         known = self._operands.get((id(operand), memory))

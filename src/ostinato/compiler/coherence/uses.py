@@ -14,7 +14,7 @@ from ostinato.compiler.assignment import Assignment
 from ostinato.compiler.coherence.equivalence_sets import Box, Units, elements, elements_within, units
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.coherence.validity import Event
-from ostinato.compiler.edges import Edges, IntArray
+from ostinato.compiler.ir import Edges, IntArray
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Copy, Fill
 from ostinato.graph.operand import READ, WRITE

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ostinato.compiler.coherence.coherent_ops import Transferred
 from ostinato.compiler.coherence.memories import HOST
-from ostinato.compiler.edges import Edges, IntArray, edges_of
+from ostinato.compiler.ir import Edges, IntArray, edges_of
 from ostinato.compiler.lags import lags_of
 from ostinato.compiler.lanes import split
 from ostinato.compiler.placement import Placement

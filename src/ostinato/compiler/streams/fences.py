@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.edges import Edges, IntArray, edges_of
 from ostinato.compiler.gate import reached
+from ostinato.compiler.ir import Edges, IntArray, Node, edges_of
 from ostinato.graph.body import Inserted
-from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
-    from ostinato.graph.variant import Variant
+    from ostinato.graph.op import Op
 
-__all__ = ["Completed", "Completion", "CompletionOp", "completed", "completions_of"]
+__all__ = ["Completed", "Completion", "completed", "completions_of"]
 
 
 class Completion(Inserted):
@@ -36,26 +35,6 @@ class Completion(Inserted):
     def __init__(self, of: tuple[int, ...], waits: bool = True) -> None:
         self.of = of
         self.waits = waits
-
-
-class CompletionOp(Op):
-    """The wait until the device has done what an op enqueued."""
-
-    __slots__ = ("_of",)
-
-    def __init__(self, of: Op, index: int, body: Completion) -> None:
-        super().__init__(of.graph, index, f"{of.name}: done", of.call_site, body, (), None, of.priority)
-        self._of = of
-
-    @property
-    def original(self) -> Op:
-        """The op that was recorded, whose work it waits for."""
-        return self._of.original
-
-    @property
-    def variant(self) -> Variant | None:
-        """The variant that the op runs which it waits for."""
-        return self._of.variant
 
 
 def completions_of(ops: Iterable[Op]) -> Iterator[tuple[int, Completion]]:
@@ -110,7 +89,7 @@ def completed(ops: Sequence[Op], edges: Edges, ordering: Edges, stream: IntArray
     for which, last in ends:
         bodies.append(Completion(last))
         streams.append(np.array([which], np.int32))
-    added = tuple(CompletionOp(ops[body.of[-1]], n + place, body) for place, body in enumerate(bodies))
+    added = tuple(_completion(ops[body.of[-1]], n + number, body) for number, body in enumerate(bodies))
     poison, order = (_with_completions(each, of_device, number, ends) for each in (edges, ordering))
     rows = zip(order, poison, strict=True)
     return Completed(
@@ -119,6 +98,10 @@ def completed(ops: Sequence[Op], edges: Edges, ordering: Edges, stream: IntArray
         edges_of(n + len(added), *map(np.concatenate, rows)),
         np.concatenate([stream, *streams]).astype(np.int32),
     )
+
+
+def _completion(of: Op, index: int, body: Completion) -> Node:
+    return Node.added(of, index, f"{of.name}: done", body).running(of.variant, 0.0)
 
 
 def _needs_done(edges: Edges, of_device: IntArray) -> npt.NDArray[np.bool_]:

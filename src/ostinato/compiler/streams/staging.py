@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from ostinato.compiler.assignment import assigned
 from ostinato.compiler.coherence.insert_copies import coherent
-from ostinato.compiler.edges import Edges, FloatArray, IntArray, edges_of
 from ostinato.compiler.gate import gated
-from ostinato.compiler.lower import DEVICE, EXTERNAL, NOTHING, kinds_of
+from ostinato.compiler.ir import Edges, FloatArray, IntArray, Kind, edges_of
+from ostinato.compiler.lower import kinds_of
 from ostinato.compiler.outside import waits_outside
 from ostinato.compiler.streams.assign_streams import Streams, streams_of, with_joins
 from ostinato.compiler.streams.fences import completed, completions_of
@@ -88,10 +88,10 @@ class Staged:
     def kinds(self) -> npt.NDArray[np.uint8]:
         """How the core runs each op. A task that keeps no stream's order has a thread wait until the device is done."""
         kinds = kinds_of(self.ops)
-        kinds[self.device >= 0] = EXTERNAL
+        kinds[self.device >= 0] = Kind.EXTERNAL
         n = len(self.coherent.ops)
-        kinds[:n][self.streams.of[:n] >= 0] = DEVICE
-        kinds[[index for index, completion in self.completions if not completion.waits]] = NOTHING
+        kinds[:n][self.streams.of[:n] >= 0] = Kind.DEVICE
+        kinds[[index for index, completion in self.completions if not completion.waits]] = Kind.NOTHING
         return kinds
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.bound import with_values
-from ostinato.compiler.flatten import FlatOp
+from ostinato.compiler.ir import Node
 from ostinato.compiler.lower import kinds_of, lower
 from ostinato.devices.array import DeviceArray, empty
 from ostinato.devices.registry import address_of
@@ -259,7 +259,7 @@ class Benchmark:
 
     def _new_program(self, count: int) -> Any:
         """Return a program of so many calls in a row."""
-        ops = [FlatOp(self._workload.op, index, self._body) for index in range(count)]
+        ops = [Node(self._workload.op, index, self._body, recorded=self._body) for index in range(count)]
         schedule = _in_a_row(ops)
         lowered = lower(ops, schedule, count, self._workload.stand_ins)
         return _core.Program(self._machine._core, schedule, lowered.plan, "pipelined")
@@ -281,7 +281,7 @@ class Benchmark:
 def _without_parameters(op: Op, body: Body) -> Body:
     """Return a body with the defaults of its parameters in their place."""
     if isinstance(body, Fill) and isinstance(body.value, Param):
-        filling = FlatOp(op, 0, body)
+        filling = Node(op, 0, body, recorded=body)
         return with_values(filling, {body.value.name: _default_of(body.value, None)})
     if not isinstance(body, PythonCall | NativeCall) or not any(isinstance(arg, Param) for arg in body.args):
         return body
@@ -302,7 +302,7 @@ def _default_of(param: Param, kind: Any) -> object:
     return copy_object(value, {}, param.name)
 
 
-def _in_a_row(ops: Sequence[FlatOp]) -> _core.Schedule:
+def _in_a_row(ops: Sequence[Node]) -> _core.Schedule:
     """Return a schedule of one lane, in which nothing waits."""
     count = len(ops)
     nothing = np.empty(0, np.int32)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ostinato._core.passes import extent
 from ostinato.compiler.bound import with_values
-from ostinato.compiler.flatten import FlatOp
+from ostinato.compiler.ir import Node
 from ostinato.errors import GraphError
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.op import Op
@@ -238,6 +238,7 @@ def probe(op: Op) -> Op | None:
         return None
     values |= {name: type(value)(_PART * value) for name, value in floats.items()}
     try:
-        return FlatOp(op, op.index, with_values(op, values))
+        body = with_values(op, values)
     except (TypeError, ValueError, OverflowError, GraphError):
         return None
+    return Node(op, body=body, recorded=body)

@@ -11,7 +11,7 @@ import numpy as np
 from ostinato.checking.checked_run import argument
 from ostinato.checking.comparison import array_difference, same_value
 from ostinato.checking.copies import StandIns, allocations
-from ostinato.compiler.flatten import FlatOp
+from ostinato.compiler.ir import Node
 from ostinato.devices.registry import address_of, allocation_under, any_allocations
 from ostinato.devices.shadow import view_of
 from ostinato.graph.arrays import Array
@@ -173,7 +173,7 @@ def _has_bytes(operand: Operand) -> bool:
     return bool(operand.arrays) and not operand.arrays[0].dtype.hasobject
 
 
-def at_step_0(op: Op) -> FlatOp:
+def at_step_0(op: Op) -> Node:
     """Return an op with the arrays themselves in place of rings: those that its operands are in step 0.
 
     Of arrays that lie in the memory of a device, it has copies in that of the host.
@@ -192,12 +192,10 @@ def at_step_0(op: Op) -> FlatOp:
                 setattr(body, name, operands[id(value)])
     else:
         raise Unmeasurable(f"{op.name!r} computes nothing")
-    found = FlatOp(op, 0, body)
-    found.operands = tuple(operands[id(operand)] for operand in op.operands)
-    return found
+    return Node(op, 0, body, tuple(operands[id(operand)] for operand in op.operands), recorded=body)
 
 
-def _copy_plain_objects(op: FlatOp) -> None:
+def _copy_plain_objects(op: Node) -> None:
     """Have copies of what is neither an array nor a token: what calls do to it is not done to the user's."""
     body = op.body
     if isinstance(body, PythonCall):
