@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ostinato.compiler.coherence.equivalence_sets import units
+from ostinato.compiler.coherence.equivalence_sets import find_equivalence_sets
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.ir import Edges, FloatArray, IntArray
 from ostinato.graph.body import PythonCall
@@ -165,7 +165,7 @@ class Trips:
                 modes.append(operand.mode)
                 of.append(index)
                 home.append(homes.of(views[-1], op))
-        found = units(views)
+        found = find_equivalence_sets(views)
         self._nbytes = [sum([prod(map(sub, last, first)) for first, last in unit.boxes]) for unit in found.all]
         self._homes = [HOST] * len(found.all)
         self._uses: list[_Uses] = [_Uses([], []) for _ in ops]

@@ -1,4 +1,9 @@
-"""Units: the parts of allocations of which each is valid as a whole in one memory, or in several, or in none."""
+"""Equivalence sets: parts of allocations whose bytes are all used by the same views, and so are valid together.
+
+The coherence protocol keeps one state for each set, as in Bauer et al., "Visibility Algorithms for Dynamic Dependence
+Analysis and Distributed Coherence", PPoPP 2023. Here all views are known when the graph is compiled, so the sets are
+computed once.
+"""
 
 from __future__ import annotations
 
@@ -16,118 +21,107 @@ from ostinato.devices.registry import address_of
 from ostinato.devices.shadow import bytes_at, view_of
 from ostinato.graph.arrays import Array
 
-__all__ = ["Box", "Unit", "Units", "elements", "elements_within", "units"]
+__all__ = ["Box", "EquivalenceSet", "EquivalenceSets", "elements", "elements_within", "find_equivalence_sets"]
 
 MOST_CELLS = 4096
-"""Where the boxes of views fall into more parts, their bytes from first to last count; where these do, too, the
-allocation is one unit."""
+"""If the boxes of views cut an allocation into more cells, each view counts as all bytes from its first to its last. If
+there are still more cells, the allocation is one equivalence set."""
 
 MOST_PAIRS = 2048
-"""So many boxes are compared each with each."""
+"""Up to so many boxes are compared in pairs."""
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
-"""The least index along each axis of a frame, and what is behind the largest."""
+"""The least index along each axis of an index space, and one more than the largest."""
 
 _Longs = npt.NDArray[np.int64]
 
 
-class Unit(NamedTuple):
-    """Part of an allocation that is touched by the same views throughout."""
+class EquivalenceSet(NamedTuple):
+    """Part of an allocation: each view touches all of it or nothing of it."""
 
     allocation: int
     boxes: tuple[Box, ...]
-    """What it is, in the allocation's frame."""
+    """The part, in the allocation's index space."""
 
 
-class Units(NamedTuple):
-    """The units that views touch."""
+class EquivalenceSets(NamedTuple):
+    """The equivalence sets that views touch."""
 
-    all: tuple[Unit, ...]
+    all: tuple[EquivalenceSet, ...]
     touched: tuple[tuple[int, ...], ...]
-    """By view, the units that it touches."""
+    """By view, the sets that it touches."""
     covered: npt.NDArray[np.bool_]
     """By view, whether it touches all bytes of these."""
     allocation: IntArray
     """By view; -1 for one without elements."""
     low: tuple[int, ...]
-    """By allocation, the address from which its frame counts."""
+    """By allocation, the address of index 0 of its index space."""
     strides: tuple[tuple[int, ...], ...]
-    """By allocation, bytes from one index of its frame to the next."""
+    """By allocation, bytes from one index of its index space to the next."""
 
     def arrays(self, boxes: Sequence[Box], allocation: int) -> list[Array]:
-        """Return boxes of an allocation as arrays of bytes, as few as can be seen to do."""
+        """Return boxes of an allocation as arrays of bytes; adjacent boxes become one array."""
         low, strides = self.low[allocation], self.strides[allocation]
         return [_bytes(low, strides, box) for box in _joined(boxes)]
 
-    def extent(self, unit: Unit) -> tuple[int, int]:
-        """Return the address of a unit's first byte, and the one behind its last."""
-        strides = self.strides[unit.allocation]
-        ends = [
-            (_offset(strides, first), _offset(strides, [each - 1 for each in last]) + 1) for first, last in unit.boxes
-        ]
-        low = self.low[unit.allocation]
+    def extent(self, number: int) -> tuple[int, int]:
+        """Return the address of the first byte of a set, and the one behind its last."""
+        allocation, boxes = self.all[number]
+        low, strides = self.low[allocation], self.strides[allocation]
+        ends = [(_offset(strides, first), _offset(strides, [each - 1 for each in last]) + 1) for first, last in boxes]
         return low + min(first for first, _ in ends), low + max(last for _, last in ends)
 
 
-def units(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -> Units:
-    """Return the units of views.
+def find_equivalence_sets(views: Sequence[Array], shared: npt.NDArray[np.bool_] | None = None) -> EquivalenceSets:
+    """Return the equivalence sets of views.
 
-    Views that are the same box, or that have nothing in common, are a unit each. Where they overlap in part, the edges
-    of their boxes cut the allocation into cells; cells that are touched by the same views are one unit.
+    Views that are the same box, or that have nothing in common, have a set each. Where they overlap in part, the edges
+    of their boxes cut the allocation into cells; the cells that the same views touch are one set.
 
     Parameters
     ----------
     views
         The arrays.
     shared
-        By view, whether it is looked at at all. An allocation none of whose views are has no units.
+        By view, whether its allocation needs sets. An allocation without such a view has none.
     """
     found = _core.passes.boxes(views, np.ndarray)
     allocation: IntArray = found["allocation"]
     low: list[int] = found["low"].tolist()
     strides: list[tuple[int, ...]] = list(map(tuple, found["stride"].tolist()))
-    looked_at = np.zeros(len(low), np.bool_)
-    chosen = allocation >= 0 if shared is None else (allocation >= 0) & shared
-    looked_at[allocation[chosen]] = True
+    needed = np.zeros(len(low), np.bool_)
+    needed[allocation[allocation >= 0 if shared is None else (allocation >= 0) & shared]] = True
     touched: list[tuple[int, ...]] = [()] * len(views)
     covered = np.zeros(len(views), np.bool_)
-    every: list[Unit] = []
+    every: list[EquivalenceSet] = []
     in_order = np.argsort(allocation, kind="stable")
     begin = np.searchsorted(allocation[in_order], np.arange(len(low) + 1))
-    whole = _of_one_box(views, found, looked_at)
+    whole = _of_one_box(views, found, needed)
     boxes_lo, boxes_hi = found["lo"].tolist(), found["hi"].tolist()
-    for number in np.flatnonzero(looked_at).tolist():
+    for number in np.flatnonzero(needed).tolist():
         members = in_order[begin[number] : begin[number + 1]]
         if whole[number]:
             box = tuple(boxes_lo[members[0]]), tuple(boxes_hi[members[0]])
             for view in members.tolist():
                 touched[view] = (len(every),)
                 covered[view] = views[view].nbytes == _volume(box)
-            every.append(Unit(number, (box,)))
+            every.append(EquivalenceSet(number, (box,)))
             continue
-        framed = _Framed(low[number], strides[number], found["lo"][members], found["hi"][members])
-        for each in _frames([views[view] for view in members.tolist()], framed):
+        space = _IndexSpace(low[number], strides[number], found["lo"][members], found["hi"][members])
+        for each in _index_spaces([views[view] for view in members.tolist()], space):
             low[number], strides[number] = each.low, each.strides
             boxes, of = np.unique(np.hstack([each.lo, each.hi]), axis=0, return_inverse=True)
-            of = of.reshape(-1)
             first, last = np.hsplit(boxes, 2)
             parts, of_box, exact = _parts(first, last)
             if all(exact):
                 break
         volume = (last - first).prod(axis=1)
         numbers = [tuple(len(every) + part for part in box) for box in of_box]
-        every += [Unit(number, part) for part in parts]
-        for view, box in zip(members.tolist(), of.tolist(), strict=True):
-            touched[view] = numbers[box]
-            covered[view] = exact[box] and views[view].nbytes == volume[box]
-    return Units(
-        tuple(every),
-        tuple(touched),
-        covered,
-        allocation,
-        tuple(low),
-        tuple(strides),
-    )
+        every += [EquivalenceSet(number, part) for part in parts]
+        for view, box_of_view in zip(members.tolist(), of.reshape(-1).tolist(), strict=True):
+            touched[view] = numbers[box_of_view]
+            covered[view] = exact[box_of_view] and views[view].nbytes == volume[box_of_view]
+    return EquivalenceSets(tuple(every), tuple(touched), covered, allocation, tuple(low), tuple(strides))
 
 
 def _volume(box: Box) -> int:
@@ -135,26 +129,26 @@ def _volume(box: Box) -> int:
 
 
 def _of_one_box(
-    views: Sequence[Array], found: Mapping[str, Any], looked_at: npt.NDArray[np.bool_]
+    views: Sequence[Array], found: Mapping[str, Any], needed: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """By allocation that is looked at, whether all of its views are one box, which reaches no further than they do."""
+    """By allocation that needs sets, whether all its views are one box, which reaches no further than they do."""
     allocation, lo, hi, stride = found["allocation"], found["lo"], found["hi"], found["stride"]
     some = np.flatnonzero(allocation >= 0)
-    some = some[looked_at[allocation[some]]]
+    some = some[needed[allocation[some]]]
     of = allocation[some]
     ends = np.array([_core.passes.extent(views[view]) for view in some.tolist()], np.int64).reshape(-1, 2)
     begins = found["low"][of] + (lo[some] * stride[of]).sum(axis=1)
     behind = found["low"][of] + ((hi[some] - 1) * stride[of]).sum(axis=1) + 1
-    any_of = np.zeros(len(looked_at), np.int64)
+    any_of = np.zeros(len(needed), np.int64)
     any_of[of] = some
     alike = (lo[some] == lo[any_of[of]]).all(axis=1) & (hi[some] == hi[any_of[of]]).all(axis=1)
-    whole = looked_at.copy()
+    whole = needed.copy()
     whole[of[~(alike & (begins >= ends[:, 0]) & (behind <= ends[:, 1]))]] = False
     return whole
 
 
-class _Framed(NamedTuple):
-    """The boxes of an allocation's views, in a frame."""
+class _IndexSpace(NamedTuple):
+    """An index space of an allocation, with the boxes of its views."""
 
     low: int
     strides: tuple[int, ...]
@@ -167,32 +161,32 @@ class _Framed(NamedTuple):
         return self.low + self.lo @ strides, self.low + (self.hi - 1) @ strides + 1
 
 
-def _frames(views: Sequence[Array], framed: _Framed) -> Iterator[_Framed]:
-    """Yield frames in which boxes end where their views do, plain bytes last.
+def _index_spaces(views: Sequence[Array], space: _IndexSpace) -> Iterator[_IndexSpace]:
+    """Yield index spaces in which boxes end where their views do; plain bytes last.
 
-    Rows of a view that begin in the midst of the base's rows are in boxes of whole rows, which reach further. That does
-    for dependences; but what is copied in front of an array, and back, is somebody else's.
+    If rows of a view begin in the middle of rows of its base, its box has whole rows of the base and reaches further
+    than the view. Dependences may use such a box. Copies must not: they would overwrite bytes outside of all views.
     """
     ends = np.array([_core.passes.extent(view) for view in views], np.int64)
     low, high = int(ends[:, 0].min()), int(ends[:, 1].max())
-    if _holds(ends, framed):
-        yield framed
+    if _fits(ends, space):
+        yield space
     else:
         raw = bytes_at(low, high - low, None)
         alone = [
             view_of(raw, address_of(view) - low, view.shape, np.dtype((np.void, view.itemsize)), view.strides)
             for view in views
         ]
-        found = _core.passes.boxes(alone, np.ndarray)  # in a frame that begins with the first of them
-        framed = _Framed(int(found["low"][0]), tuple(found["stride"][0].tolist()), found["lo"], found["hi"])
-        if _holds(ends, framed):
-            yield framed
-    yield _Framed(low, (1,), ends[:, :1] - low, ends[:, 1:] - low)
+        found = _core.passes.boxes(alone, np.ndarray)  # in an index space that begins with the first of them
+        space = _IndexSpace(int(found["low"][0]), tuple(found["stride"][0].tolist()), found["lo"], found["hi"])
+        if _fits(ends, space):
+            yield space
+    yield _IndexSpace(low, (1,), ends[:, :1] - low, ends[:, 1:] - low)
 
 
-def _holds(ends: _Longs, framed: _Framed) -> bool:
+def _fits(ends: _Longs, space: _IndexSpace) -> bool:
     """Whether no box reaches beyond its view."""
-    begins, behind = framed.ends()
+    begins, behind = space.ends()
     return bool((begins >= ends[:, 0]).all() and (behind <= ends[:, 1]).all())
 
 
@@ -215,7 +209,7 @@ def elements(view: Array) -> Array | None:
 
 
 def elements_within(view: Array, low: int, strides: Sequence[int], boxes: Sequence[Box]) -> list[Array] | None:
-    """Return the elements of a view in boxes of a frame, as arrays of bytes; None where it does not follow the axes."""
+    """Return the elements of a view in boxes of an index space as bytes; None if it does not follow the axes."""
     begin, end = _core.passes.extent(view)
     first, last = _digits(begin - low, strides), _digits(end - 1 - low, strides)
     steps = [1] * len(strides)
@@ -255,7 +249,7 @@ def _parts(lo: _Longs, hi: _Longs) -> tuple[list[tuple[Box, ...]], list[tuple[in
     """Return the parts of distinct boxes; by box, those that it is made of, and whether it is all of these."""
     n = len(lo)
     boxes = [(tuple(first), tuple(last)) for first, last in zip(lo.tolist(), hi.tolist(), strict=True)]
-    if n == 1 or _disjoint(lo, hi):
+    if n == 1 or _are_disjoint(lo, hi):
         return [(box,) for box in boxes], [(i,) for i in range(n)], [True] * n
     edges = [np.unique(np.concatenate([lo[:, d], hi[:, d]])) for d in range(lo.shape[1])]
     cells = np.prod([float(len(each) - 1) for each in edges])
@@ -268,22 +262,22 @@ def _parts(lo: _Longs, hi: _Longs) -> tuple[list[tuple[Box, ...]], list[tuple[in
     ends = [np.searchsorted(each, hi[:, d]) for d, each in enumerate(edges)]
     for i in range(n):
         within[i][tuple(slice(b[i], e[i]) for b, e in zip(begins, ends, strict=True))] = True
-    signs = np.ascontiguousarray(np.packbits(within.reshape(n, -1), axis=0).T)
+    flat = within.reshape(n, -1)
+    signs = np.ascontiguousarray(np.packbits(flat, axis=0).T)
     _, of_cell = np.unique(signs.view(np.dtype((np.void, signs.shape[1]))).reshape(-1), return_inverse=True)
     of_cell = of_cell.reshape(-1)
-    taken = within.reshape(n, -1).any(axis=0)
+    taken = flat.any(axis=0)
+    cells_at = np.unravel_index(np.flatnonzero(taken), shape)
+    corners = [(each[at].tolist(), each[at + 1].tolist()) for each, at in zip(edges, cells_at, strict=True)]
     members: dict[int, list[Box]] = {}
-    places = np.unravel_index(np.flatnonzero(taken), shape)
-    corners = [(each[p].tolist(), each[p + 1].tolist()) for each, p in zip(edges, places, strict=True)]
     for k, part in enumerate(of_cell[taken].tolist()):
         members.setdefault(part, []).append((tuple(c[0][k] for c in corners), tuple(c[1][k] for c in corners)))
     number = {part: i for i, part in enumerate(members)}
-    flat = within.reshape(n, -1)
     of_box = [tuple(sorted({number[part] for part in of_cell[flat[i]].tolist()})) for i in range(n)]
     return [tuple(_joined(part)) for part in members.values()], of_box, [True] * n
 
 
-def _disjoint(lo: _Longs, hi: _Longs) -> bool:
+def _are_disjoint(lo: _Longs, hi: _Longs) -> bool:
     if len(lo) > MOST_PAIRS:
         return False
     meet = np.ones((len(lo), len(lo)), np.bool_)
@@ -293,7 +287,7 @@ def _disjoint(lo: _Longs, hi: _Longs) -> bool:
 
 
 def _joined(boxes: Sequence[Box]) -> list[Box]:
-    """Return boxes that have nothing in common, with those that lie side by side as one."""
+    """Return disjoint boxes with adjacent ones merged."""
     found = list(boxes)
     dims = len(found[0][0]) if found else 0
     for d in reversed(range(dims)):

@@ -16,7 +16,7 @@ from ostinato.compiler.coherence.copy_groups import Activity, CopyGroup, copy_gr
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.coherence.mirrors import Mirror, Mirrors
 from ostinato.compiler.coherence.rewriting import Rewriting
-from ostinato.compiler.coherence.uses import Uses, sequence
+from ostinato.compiler.coherence.uses import Uses, topological_order
 from ostinato.compiler.coherence.validity import Followed, NoteKey, OfUnit, follow_all
 from ostinato.compiler.costs import Costs
 from ostinato.compiler.ir import Edges, Node, edges_of
@@ -102,8 +102,8 @@ def coherent(
     homes
         Where arrays are.
     """
-    used = Uses(ops, assignment, homes or Homes(devices), sequence(len(ops), ordering))
-    every = used.units.all
+    used = Uses(ops, assignment, homes or Homes(devices), topological_order(len(ops), ordering))
+    every = used.sets.all
     followed = follow_all(used.events(), lambda unit: used.home_of[every[unit].allocation])
     return _Result(ops, assignment, costs, devices, used, followed).coherent(edges, ordering)
 
@@ -126,9 +126,7 @@ class _Result:
         self._followed = followed
         self._mirrors = Mirrors(used.extents(), used.home_of)
         self._known_pairs: dict[tuple[tuple[int, ...], int, int], tuple[tuple[Array, Array], ...]] = {}
-        self._groups, self._group_of = copy_groups(
-            followed, lambda unit: used.units.all[unit].allocation, used.sequence
-        )
+        self._groups, self._group_of = copy_groups(followed, lambda unit: used.sets.all[unit].allocation, used.sequence)
         self._noted = sorted({ops[op] for found, ops in followed.values() for op in found.noted})
         self._place_ops()
 
@@ -214,7 +212,7 @@ class _Result:
             return ()
         known = self._known_pairs.get((members, source, target))
         if known is None:
-            allocation = self._used.units.all[members[0]].allocation
+            allocation = self._used.sets.all[members[0]].allocation
             known = self._known_pairs[members, source, target] = tuple(
                 (self._mirrors.at(array, allocation, source), self._mirrors.at(array, allocation, target))
                 for array in self._used.arrays(members, target)
@@ -229,11 +227,11 @@ class _Result:
         flags = _Flags()
         alike: dict[tuple[int, int, bool, frozenset[tuple[int, int, int]]], list[int]] = {}
         for unit, (found, _) in self._followed.items():
-            home = self._used.home_of[self._used.units.all[unit].allocation]
+            home = self._used.home_of[self._used.sets.all[unit].allocation]
             if any(each.memory != home for each in found.written):
                 at = self._at[unit]
                 sign = frozenset([(at[by], phase, memory) for by, phase, memory in found.written])
-                key = (self._used.units.all[unit].allocation, found.period, found.stale, sign)
+                key = (self._used.sets.all[unit].allocation, found.period, found.stale, sign)
                 alike.setdefault(key, []).append(unit)
         for (allocation, period, stale, written), members in alike.items():
             home = self._used.home_of[allocation]

@@ -1,9 +1,9 @@
-"""What ops use, in which memory, and what that does to each unit in a step."""
+"""What ops use, in which memory, and what that does to each equivalence set in a step."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,13 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.assignment import Assignment
-from ostinato.compiler.coherence.equivalence_sets import Box, Units, elements, elements_within, units
+from ostinato.compiler.coherence.equivalence_sets import (
+    Box,
+    EquivalenceSets,
+    elements,
+    elements_within,
+    find_equivalence_sets,
+)
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.coherence.validity import Event
 from ostinato.compiler.ir import Edges, IntArray
@@ -23,11 +29,11 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
     from ostinato.graph.operand import Operand
 
-__all__ = ["Uses", "sequence"]
+__all__ = ["Uses", "topological_order"]
 
 
 class Uses:
-    """What ops use, where.
+    """What ops use, and in which memory.
 
     Parameters
     ----------
@@ -42,12 +48,12 @@ class Uses:
 
     Attributes
     ----------
-    units
-        Those of allocations that are used away from home.
+    sets
+        The equivalence sets of allocations that are used away from home.
     memories
         By op, the memory in which it looks for each of its operands.
     home_of
-        By allocation.
+        By allocation, the memory that it is in.
     """
 
     def __init__(self, ops: Sequence[Op], assignment: Assignment, homes: Homes, sequence: Sequence[int]) -> None:
@@ -65,7 +71,7 @@ class Uses:
                     views += operand.arrays
                     users += [op] * len(operand.arrays)
         rings = {id(each.ring.ring): each.ring.ring for op in ops for each in op.operands if each.ring is not None}
-        # Elements of a ring are elements elsewhere, too, so all of its arrays have their place there.
+        # An instance of a ring has all of the ring's arrays.
         self._views = views + [array for ring in rings.values() for array in ring.arrays]
         self._allocation: IntArray = _core.passes.boxes(self._views, np.ndarray)["allocation"]
         self.home_of = [HOST] * (int(self._allocation.max(initial=-1)) + 1)
@@ -75,7 +81,7 @@ class Uses:
                 self.home_of[number] = homes.of(views[view], users[view])
         self._users = self._users_of() if any(isinstance(op.body, Copy | Fill) for op in ops) else {}
         self.memories = [self._memories_of(op) for op in ops]
-        self.units = self._units()
+        self.sets = self._find_sets()
 
     def allocation_of(self, array: Array) -> int:
         """Return the allocation of one of the arrays; -1 for one without elements."""
@@ -84,86 +90,81 @@ class Uses:
         return self._known[id(array)]
 
     def events(self) -> dict[int, list[Event]]:
-        """Return what happens to each unit in a step."""
+        """Return what happens to each equivalence set in a step."""
         events: dict[int, list[Event]] = {}
-        touched, covered = self.units.touched, self.units.covered.tolist()
+        touched, covered = self.sets.touched, self.sets.covered.tolist()
         for index in self.sequence:
             op = self._ops[index]
             in_stream = self._device[index] != HOST and op.body.keeps_stream_order
             written: list[tuple[int, Event]] = []
-            for place, (operand, memory) in enumerate(zip(op.operands, self.memories[index], strict=True)):
+            for position, (operand, memory) in enumerate(zip(op.operands, self.memories[index], strict=True)):
                 views = self._views_of(operand)
                 offset = operand.ring.offset if operand.ring is not None else 0
                 for k, view in enumerate(views):
                     writes, covers = bool(operand.mode & WRITE), covered[view]
                     needs = bool(operand.mode & READ) or not covers
                     phase, period = (k - offset) % len(views), len(views)
-                    for unit in touched[view]:
+                    for number in touched[view]:
                         if needs:
-                            event = Event(index, place, phase, period, memory, True, False, covers, in_stream)
-                            events.setdefault(unit, []).append(event)
+                            event = Event(index, position, phase, period, memory, True, False, covers, in_stream)
+                            events.setdefault(number, []).append(event)
                         if writes:
-                            event = Event(index, place, phase, period, memory, False, True, covers, in_stream)
-                            written.append((unit, event))
-            for unit, event in written:
-                events.setdefault(unit, []).append(event)
+                            event = Event(index, position, phase, period, memory, False, True, covers, in_stream)
+                            written.append((number, event))
+            for number, event in written:
+                events.setdefault(number, []).append(event)
         return events
 
     def extents(self) -> dict[tuple[int, int], tuple[int, int]]:
         """Return what is used of each allocation in each memory: addresses of the first byte, and behind the last.
 
-        What goes from device to device is on the host meanwhile. Of a ring, all of each array is used.
+        Data on its way from device to device is on the host meanwhile. Of a ring, all of each array is used.
         """
-        every = self.units.all
-        of_unit = [self.units.extent(unit) for unit in every]
-        home = self._home_of_view()
+        of_set = [self.sets.extent(number) for number in range(len(self.sets.all))]
         found: dict[tuple[int, int], tuple[int, int]] = {}
-
-        def use(allocation: int, memory: int, low: int, high: int) -> None:
-            known = found.get((allocation, memory), (low, high))
-            found[allocation, memory] = min(low, known[0]), max(high, known[1])
-
-        for op, memories in zip(self._ops, self.memories, strict=True):
-            for operand, memory in zip(op.operands, memories, strict=True):
-                for k, view in enumerate(self._views_of(operand)):
-                    if home[view] == memory:
-                        continue
-                    for place in {memory, HOST} - {home[view]}:
-                        for unit in self.units.touched[view]:
-                            use(every[unit].allocation, place, *of_unit[unit])
-                        if operand.ring is not None and self.units.touched[view]:
-                            use(int(self._allocation[view]), place, *_core.passes.extent(operand.ring.ring.arrays[k]))
+        for operand, memory, view in self._away():
+            touched = [of_set[number] for number in self.sets.touched[view]]
+            if operand.ring is not None and touched:
+                array = operand.ring.ring.arrays[view - self._first_view[id(operand)]]
+                touched.append(_core.passes.extent(array))
+            if not touched:
+                continue
+            allocation = int(self._allocation[view])
+            for where in {memory, HOST} - {self.home_of[allocation]}:
+                for low, high in touched:
+                    known = found.get((allocation, where), (low, high))
+                    found[allocation, where] = min(low, known[0]), max(high, known[1])
         return found
 
     def arrays(self, members: Sequence[int], target: int) -> list[Array]:
-        """Return what is copied of units, all of one allocation, to a memory, as arrays of bytes.
+        """Return what is copied of equivalence sets, all of one allocation, to a memory, as arrays of bytes.
 
-        What goes home is what was written elsewhere: others may have changed what lies between the elements of views
+        Only what was written elsewhere goes home: the user may have changed what lies between the elements of views
         with steps.
         """
-        found = self.units
+        found = self.sets
         allocation = found.all[members[0]].allocation
-        boxes_of_all = [box for unit in members for box in found.all[unit].boxes]
+        boxes_of_all = [box for number in members for box in found.all[number].boxes]
         if target != self.home_of[allocation]:
             return found.arrays(boxes_of_all, allocation)
         together = frozenset(members)
         whole: list[Box] = []
         parts: list[Array] = []
-        stepped: dict[int, Array | None] = {}  # views all of whose units are members
-        for unit in members:
-            views = self._written_with_steps.get(unit)
+        stepped: dict[int, Array | None] = {}  # views all of whose sets are members
+        for number in members:
+            views = self._written_with_steps.get(number)
             if not views:
-                whole += found.all[unit].boxes
+                whole += found.all[number].boxes
             elif all(together.issuperset(found.touched[view]) for view in views):
                 stepped |= {view: elements(self._views[view]) for view in views if view not in stepped}
             else:
-                low, strides, boxes = found.low[allocation], found.strides[allocation], found.all[unit].boxes
+                low, strides, boxes = found.low[allocation], found.strides[allocation], found.all[number].boxes
                 within = [elements_within(self._views[view], low, strides, boxes) for view in views]
                 if any(each is None for each in within):
                     whole += boxes
                 else:
                     parts += [part for each in within for part in each or ()]
-        nothing = not (whole or parts or stepped)  # all of it lies between elements; yet a copy is of something
+        nothing = not (whole or parts or stepped)  # all of it lies between elements, but a copy must not be empty
         if nothing or any(part is None for part in stepped.values()):
             return found.arrays(boxes_of_all, allocation)
         parts += [part for part in stepped.values() if part is not None]
@@ -172,33 +173,34 @@ class Uses:
 
     @cached_property
     def _written_with_steps(self) -> dict[int, dict[int, None]]:
-        """By unit of which only parts are written away from home: by which views."""
-        touched, covered, home = self.units.touched, self.units.covered.tolist(), self._home_of_view()
+        """By set of which only parts are written away from home: the views that write to it."""
+        covered = self.sets.covered.tolist()
         found: dict[int, dict[int, None]] = {}
         whole: set[int] = set()
+        for operand, _, view in self._away():
+            if not operand.mode & WRITE:
+                continue
+            if covered[view]:
+                whole.update(self.sets.touched[view])
+            else:
+                for number in self.sets.touched[view]:
+                    found.setdefault(number, {})[view] = None
+        return {number: views for number, views in found.items() if number not in whole}
+
+    def _away(self) -> Iterator[tuple[Operand, int, int]]:
+        """Yield the views that are used away from home, each with its operand and the memory."""
+        home: list[int] = np.array([*self.home_of, HOST], np.int64)[self._allocation].tolist()
         for op, memories in zip(self._ops, self.memories, strict=True):
             for operand, memory in zip(op.operands, memories, strict=True):
-                if not operand.mode & WRITE:
-                    continue
                 for view in self._views_of(operand):
-                    if home[view] == memory:
-                        continue
-                    if covered[view]:
-                        whole.update(touched[view])
-                    else:
-                        for unit in touched[view]:
-                            found.setdefault(unit, {})[view] = None
-        return {unit: views for unit, views in found.items() if unit not in whole}
-
-    def _home_of_view(self) -> list[int]:
-        home: list[int] = np.array([*self.home_of, HOST], np.int64)[self._allocation].tolist()
-        return home
+                    if home[view] != memory:
+                        yield operand, memory, view
 
     def _memories_of(self, op: Op) -> tuple[int, ...]:
         device = self._device[op.index]
         if device == HOST or not isinstance(op.body, Copy | Fill):
             return (device,) * len(op.operands)
-        # Copies move between memories themselves: one side is on their device, the other there, too, or on the host.
+        # A copy moves data between memories itself: one side is on its device, the other there or on the host.
         homes = [self._home(operand) for operand in op.operands]
         if device not in homes:
             return (device,) * len(homes)
@@ -234,17 +236,13 @@ class Uses:
         begin = self._first_view[id(operand)]
         return range(begin, begin + len(operand.arrays))
 
-    def _units(self) -> Units:
+    def _find_sets(self) -> EquivalenceSets:
         away = np.zeros(len(self._views), np.bool_)
-        home = self._home_of_view()
-        for op, memories in zip(self._ops, self.memories, strict=True):
-            for operand, memory in zip(op.operands, memories, strict=True):
-                for view in self._views_of(operand):
-                    away[view] |= home[view] != memory
-        return units(self._views, away)
+        away[[view for _, _, view in self._away()]] = True
+        return find_equivalence_sets(self._views, away)
 
 
-def sequence(n: int, ordering: Edges) -> Sequence[int]:
+def topological_order(n: int, ordering: Edges) -> Sequence[int]:
     """Return so many ops in an order that agrees with the edges within a step; in program order where it can be."""
     inside = ordering.distance == 0
     src, dst = ordering.src[inside], ordering.dst[inside]

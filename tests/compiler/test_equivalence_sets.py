@@ -1,4 +1,4 @@
-"""Units: they hold what views touch, and nothing before the first byte or behind the last of a view."""
+"""Equivalence sets: they hold what views touch, and nothing before the first byte or behind the last of a view."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import _core
-from ostinato.compiler.coherence.equivalence_sets import units
+from ostinato.compiler.coherence.equivalence_sets import find_equivalence_sets
 from ostinato.devices import fake
 
 
@@ -20,10 +20,10 @@ def _slices(choice, shape, steps):
         yield choice.choice([slice(None), slice(first, last), slice(first, None, choice.choice(steps))])
 
 
-def _addresses(units_, numbers):
+def _addresses(found, numbers):
     for number in numbers:
-        unit = units_.all[number]
-        for array in units_.arrays(unit.boxes, unit.allocation):
+        each = found.all[number]
+        for array in found.arrays(each.boxes, each.allocation):
             offsets = sum(
                 np.ix_(*(np.arange(n) * stride for n, stride in zip(array.shape, array.strides, strict=True)))
             )
@@ -31,7 +31,7 @@ def _addresses(units_, numbers):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_units_hold_the_bytes_of_views_and_none_beyond_them(seed):
+def test_foundhold_the_bytes_of_views_and_none_beyond_them(seed):
     choice = random.Random(seed)
     shape = choice.choice([(5, 6), (7,), (3, 2, 4), (3, 3, 3)])
     offset = choice.randrange(20)
@@ -39,7 +39,7 @@ def test_units_hold_the_bytes_of_views_and_none_beyond_them(seed):
         shape
     )
     views = [whole[tuple(_slices(choice, shape, [1, 2, 3]))] for _ in range(choice.randrange(1, 6))]
-    found = units(views)
+    found = find_equivalence_sets(views)
     every = list(_addresses(found, range(len(found.all))))
     assert len(every) == len(set(every))
     for view, touched in zip(views, found.touched, strict=True):
@@ -68,7 +68,7 @@ def test_parts_of_many_views_end_where_these_do():
     for _ in range(150):
         i, j = choice.randrange(1, 199), choice.randrange(1, 299)
         views.append(base[i : choice.randrange(i, 199) + 1, j : choice.randrange(j, 299) + 1])
-    found = units(views)
+    found = find_equivalence_sets(views)
     every = list(_addresses(found, range(len(found.all))))
     assert min(every) == min(_core.passes.extent(view)[0] for view in views)
     assert max(every) == max(_core.passes.extent(view)[1] for view in views) - 1
