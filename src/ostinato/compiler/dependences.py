@@ -127,7 +127,7 @@ def inferred(ops: int, found: Accesses, apart: IntArray = _ALL, given: Edges = _
             found.group,
             found.period,
             found.phase,
-            found.shadow,
+            found.alias,
             found.box,
             found.lo.ravel(),
             found.hi.ravel(),

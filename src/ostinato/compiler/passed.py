@@ -38,7 +38,7 @@ def passed_bytes(ops: Sequence[Op], edges: Edges) -> npt.NDArray[np.float64]:
     # In a ring they are the same array in some steps only; its stand-in elsewhere is for other arrays.
     turn = found.phase[second] - found.phase[first] + edges.distance[edge]
     meets &= turn % found.period[first] == 0
-    meets &= (found.shadow[first] < 0) | (found.shadow[first] != found.shadow[second])
+    meets &= (found.alias[first] < 0) | (found.alias[first] != found.alias[second])
     edge, first, second = edge[meets], found.box[first[meets]], found.box[second[meets]]
     extent = np.minimum(found.hi[first], found.hi[second]) - np.maximum(found.lo[first], found.lo[second])
     np.add.at(passed, edge, np.maximum(extent, 0).prod(axis=1))

@@ -30,7 +30,7 @@ class Accesses(NamedTuple):
     group: IntArray
     period: IntArray
     phase: IntArray
-    shadow: IntArray
+    alias: IntArray
     """-1; or for the stand-in of a ring's access in the group of an allocation that others use too, the ring."""
     box: IntArray
     """Row of `lo` and `hi`."""

@@ -40,11 +40,11 @@ MachineModel model_of(const ModelTuple& model) {
 }
 
 OutEdges bind_inferred(int32_t ops, Flat<int32_t> op, Flat<uint8_t> mode, Flat<int32_t> group, Flat<int32_t> period,
-                       Flat<int32_t> phase, Flat<int32_t> shadow, Flat<int32_t> box, Flat<int64_t> lo, Flat<int64_t> hi,
+                       Flat<int32_t> phase, Flat<int32_t> alias, Flat<int32_t> box, Flat<int64_t> lo, Flat<int64_t> hi,
                        int32_t dims, int32_t groups, Flat<int32_t> apart, Flat<int32_t> src, Flat<int32_t> dst,
                        Flat<int32_t> distance) {
     return give_edges(
-        inferred(ops, {flat(op), flat(mode), flat(group), flat(period), flat(phase), flat(shadow), flat(box), flat(lo),
+        inferred(ops, {flat(op), flat(mode), flat(group), flat(period), flat(phase), flat(alias), flat(box), flat(lo),
                        flat(hi), dims, groups, flat(apart), edges_of(src, dst, distance)}));
 }
 
@@ -103,7 +103,7 @@ void bind_passes(nb::module_& module) {
     bind_regions(m);
     bind_replay_model(m);
     m.def("inferred", &bind_inferred, nb::arg("ops"), nb::arg("op"), nb::arg("mode"), nb::arg("group"),
-          nb::arg("period"), nb::arg("phase"), nb::arg("shadow"), nb::arg("box"), nb::arg("lo"), nb::arg("hi"),
+          nb::arg("period"), nb::arg("phase"), nb::arg("alias"), nb::arg("box"), nb::arg("lo"), nb::arg("hi"),
           nb::arg("dims"), nb::arg("groups"), nb::arg("apart"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),
           "The edges that follow from accesses.");
     m.def("sorted_unique", &bind_sorted_unique, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),

@@ -88,11 +88,11 @@ public:
 
 private:
     // Operation, box, turn, whether it writes.
-    using Place = std::tuple<int32_t, int32_t, int32_t, bool>;
+    using Key = std::tuple<int32_t, int32_t, int32_t, bool>;
 
     bool any(const Touch& t, const Adjacency& beside) const {
         for (int64_t e = beside.start[at(t.op)]; e < beside.start[at(t.op) + 1]; ++e) {
-            const Place least{beside.op[at(e)], t.box, t.turn, t.write}, most{beside.op[at(e)], t.box, t.turn, true};
+            const Key least{beside.op[at(e)], t.box, t.turn, t.write}, most{beside.op[at(e)], t.box, t.turn, true};
             const auto found = std::lower_bound(by_op_.begin(), by_op_.end(), least);
             if (found != by_op_.end() && *found <= most)
                 return true;
@@ -100,7 +100,7 @@ private:
         return false;
     }
 
-    std::vector<Place> by_op_;
+    std::vector<Key> by_op_;
     std::vector<bool> followed_, preceded_;
 };
 
@@ -141,10 +141,10 @@ private:
             const Writes& others = writes_[at(box)];
             const int64_t from = std::max(since, others.all_before(t.apart));
             for (int64_t earlier = last_[at(box)]; earlier >= from; earlier = earlier_[at(earlier)]) {
-                const std::size_t place = at((earlier - 1) % n);
-                const Touch& e = touches_[place];
+                const std::size_t position = at((earlier - 1) % n);
+                const Touch& e = touches_[position];
                 const bool conflict = (e.write || t.write) && (e.apart < 0 || e.apart != t.apart);
-                if (conflict && !chains_.followed(place) && !own.between(earlier, e.apart, t.apart) &&
+                if (conflict && !chains_.followed(position) && !own.between(earlier, e.apart, t.apart) &&
                     !others.between(earlier, e.apart, t.apart))
                     add(t, time, e, earlier);
             }

@@ -175,7 +175,7 @@ nb::dict accesses(nb::handle ops, nb::handle ndarray, nb::handle tasks) {
     out["group"] = give(std::move(r.group));
     out["period"] = give(std::move(r.period));
     out["phase"] = give(std::move(r.phase));
-    out["shadow"] = give(std::move(r.shadow));
+    out["alias"] = give(std::move(r.alias));
     out["box"] = give(std::move(r.box));
     out["lo"] = give_rows(std::move(r.lo), static_cast<std::size_t>(r.dims));
     out["hi"] = give_rows(std::move(r.hi), static_cast<std::size_t>(r.dims));

@@ -202,12 +202,12 @@ void mix_group(const Accesses& accesses, std::span<const int64_t> rows, LocalBox
         in_box[at(boxes.id[i])].push_back(at(rows[i]));
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const auto row = at(rows[i]);
-        const int32_t ring = accesses.shadow[row];
+        const int32_t ring = accesses.alias[row];
         if (ring < 0)
             continue;
         index.search(boxes.id[i], 0, false, [&](int32_t box) {
             for (std::size_t other : in_box[at(box)])
-                if (accesses.shadow[other] != ring && (accesses.shadow[other] < 0 || other > row))
+                if (accesses.alias[other] != ring && (accesses.alias[other] < 0 || other > row))
                     conflict_always(accesses, row, other, edges);
             return true;
         });
@@ -237,7 +237,7 @@ Edges inferred(int32_t ops, const Accesses& accesses) {
         const std::span<const int64_t> all(sorted.data() + start[g], at(start[g + 1] - start[g]));
         plain.clear();
         for (int64_t row : all)
-            if (accesses.shadow[at(row)] < 0)
+            if (accesses.alias[at(row)] < 0)
                 plain.push_back(row);
         if (!plain.empty())
             scan_group(accesses, plain, given, local, edges);

@@ -12,7 +12,7 @@ struct Accesses {
     std::span<const int32_t> op;
     std::span<const uint8_t> mode;
     std::span<const int32_t> group, period, phase;
-    std::span<const int32_t> shadow;  // -1, or the ring of which this row is a stand-in in an allocation's group
+    std::span<const int32_t> alias;   // -1, or the ring whose access this row repeats in the group of an allocation
     std::span<const int32_t> box;     // row of lo and hi
     std::span<const int64_t> lo, hi;  // boxes, `dims` numbers each
     int32_t dims = 0;

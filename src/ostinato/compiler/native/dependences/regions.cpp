@@ -18,10 +18,10 @@ struct Extent {
 // Roots whose bytes overlap are one allocation.
 struct Allocations {
     std::vector<int32_t> of_root;
-    std::vector<Frame> frames;
+    std::vector<IndexSpace> spaces;
 };
 
-Frame frame_of(const Operands& operands, std::span<const int32_t> roots, Extent hull) {
+IndexSpace index_space_of(const Operands& operands, std::span<const int32_t> roots, Extent hull) {
     // One root, or several over the same memory, of which one spans all: its axes are the allocation's.
     int32_t widest = roots[0];
     for (int32_t r : roots) {
@@ -30,7 +30,7 @@ Frame frame_of(const Operands& operands, std::span<const int32_t> roots, Extent 
             widest = r;
     }
     const Layout& root = operands.roots[at(widest)];
-    return root.low == hull.low && root.high == hull.high ? Frame(root) : Frame(hull.low, hull.high);
+    return root.low == hull.low && root.high == hull.high ? IndexSpace(root) : IndexSpace(hull.low, hull.high);
 }
 
 // The owner of the memory may have fewer axes than the arrays made of it: `numpy.arange(64).reshape(8, 8)` is a view of
@@ -40,17 +40,17 @@ void cut_rows(const Operands& operands, Allocations& allocations) {
         const std::span<const Axis> axes = operands.views[at(view)].layout.axes;
         return axes.empty() ? 0 : axes[0].stride;
     };
-    std::vector<int32_t> telling;  // views with strides that are not all those of their frame
+    std::vector<int32_t> telling;  // views with strides that are not all those of their index space
     for (std::size_t v = 0; v < operands.views.size(); ++v) {
         const Operands::View& view = operands.views[v];
         if (!view.layout.empty() &&
-            !allocations.frames[at(allocations.of_root[at(view.root)])].has_strides(view.layout))
+            !allocations.spaces[at(allocations.of_root[at(view.root)])].has_strides(view.layout))
             telling.push_back(static_cast<int32_t>(v));
     }
     std::stable_sort(telling.begin(), telling.end(), [&](int32_t a, int32_t b) { return outer(a) < outer(b); });
     for (int32_t v : telling) {
         const Operands::View& view = operands.views[at(v)];
-        allocations.frames[at(allocations.of_root[at(view.root)])].cut(view.layout);
+        allocations.spaces[at(allocations.of_root[at(view.root)])].cut(view.layout);
     }
 }
 
@@ -79,8 +79,8 @@ Allocations find_allocations(const Operands& operands) {
             hull.high = std::max(hull.high, extent[at(sorted[j])].high);
         const std::span<const int32_t> members(sorted.data() + i, j - i);
         for (int32_t r : members)
-            out.of_root[at(r)] = static_cast<int32_t>(out.frames.size());
-        out.frames.push_back(frame_of(operands, members, hull));
+            out.of_root[at(r)] = static_cast<int32_t>(out.spaces.size());
+        out.spaces.push_back(index_space_of(operands, members, hull));
         i = j;
     }
     cut_rows(operands, out);
@@ -113,12 +113,12 @@ class BoxTable {
 public:
     explicit BoxTable(Regions& out) : out_(out), hash_{&out}, equal_{&out}, known_(64, hash_, equal_) {}
 
-    int32_t add(const Frame& frame, const Layout& view) {
+    int32_t add(const IndexSpace& space, const Layout& view) {
         const auto dims = at(out_.dims);
         const std::size_t from = out_.lo.size();
         out_.lo.resize(from + dims, 0);
         out_.hi.resize(from + dims, 1);
-        frame.box(view, out_.lo.data() + from, out_.hi.data() + from);
+        space.box(view, out_.lo.data() + from, out_.hi.data() + from);
         return keep();
     }
 
@@ -171,10 +171,10 @@ public:
         : operands_(operands), allocations_(find_allocations(operands)), ring_(same_rings(operands)), boxes_(out_) {}
 
     Regions build() {
-        frame_rings();
+        find_ring_spaces();
         find_mixed();
         view_box_.assign(operands_.views.size(), -1);
-        const auto allocations = static_cast<int32_t>(allocations_.frames.size());
+        const auto allocations = static_cast<int32_t>(allocations_.spaces.size());
         const auto rings = static_cast<int32_t>(operands_.rings.size());
         out_.groups = allocations + rings + operands_.tokens;
         for (const Operands::Access& access : operands_.accesses) {
@@ -198,25 +198,26 @@ private:
     // than its views taken together.
     bool turns(const Operands::Ring& ring) const { return ring.disjoint && ring.arrays.size() > 1; }
 
-    void frame_rings() {
-        for (const Frame& frame : allocations_.frames)
-            out_.dims = std::max(out_.dims, frame.dims());
+    void find_ring_spaces() {
+        for (const IndexSpace& space : allocations_.spaces)
+            out_.dims = std::max(out_.dims, space.dims());
         for (const Operands::Ring& ring : operands_.rings) {
-            ring_frames_.emplace_back(operands_.views[at(ring.arrays[0])].layout);
+            ring_spaces_.emplace_back(operands_.views[at(ring.arrays[0])].layout);
             whole_.push_back(false);
             for (int32_t v : ring.arrays) {
                 const Layout& layout = operands_.views[at(v)].layout;
-                if (!layout.empty() && Frame(layout).plain_bytes())
+                if (!layout.empty() && IndexSpace(layout).plain_bytes())
                     whole_.back() = true;
             }
-            out_.dims = std::max(out_.dims, ring_frames_.back().dims());
+            out_.dims = std::max(out_.dims, ring_spaces_.back().dims());
         }
     }
 
-    // An allocation is mixed where a ring meets anything but itself: there its accesses stand as shadows too.
+    // An allocation is mixed where a ring meets anything but itself: there its accesses are listed by their aliases,
+    // too.
     void find_mixed() {
         constexpr int32_t kNone = -2, kPlain = -1, kMixed = -3;
-        std::vector<int32_t> colour(allocations_.frames.size(), kNone);
+        std::vector<int32_t> colour(allocations_.spaces.size(), kNone);
         const auto paint = [&](int32_t view, int32_t with) {
             if (operands_.views[at(view)].layout.empty())
                 return;
@@ -240,14 +241,14 @@ private:
 
     int32_t allocation(int32_t view) const { return allocations_.of_root[at(operands_.views[at(view)].root)]; }
 
-    void add_view(const Operands::Access& access, int32_t view, int32_t period, int32_t shadow) {
+    void add_view(const Operands::Access& access, int32_t view, int32_t period, int32_t alias) {
         const Layout& layout = operands_.views[at(view)].layout;
         if (layout.empty())
             return;
         int32_t& box = view_box_[at(view)];
         if (box < 0)
-            box = boxes_.add(allocations_.frames[at(allocation(view))], layout);
-        add(access, allocation(view), period, 0, shadow, box);
+            box = boxes_.add(allocations_.spaces[at(allocation(view))], layout);
+        add(access, allocation(view), period, 0, alias, box);
     }
 
     void add_element(const Operands::Access& access, int32_t first_ring_group) {
@@ -262,8 +263,8 @@ private:
         const Layout& layout = operands_.views[at(element.views[0])].layout;
         if (layout.empty())
             return;
-        const Frame& frame = ring_frames_[at(ring)];
-        const int32_t box = boxes_.add(frame, whole_[at(ring)] ? operands_.views[at(arrays.arrays[0])].layout : layout);
+        const IndexSpace& space = ring_spaces_[at(ring)];
+        const int32_t box = boxes_.add(space, whole_[at(ring)] ? operands_.views[at(arrays.arrays[0])].layout : layout);
         const auto period = static_cast<int32_t>(arrays.arrays.size());
         add(access, first_ring_group + ring, period, element.offset, -1, box);
         for (int32_t v : element.views)
@@ -271,14 +272,13 @@ private:
                 add_view(access, v, period, ring);
     }
 
-    void add(const Operands::Access& access, int32_t group, int32_t period, int32_t phase, int32_t shadow,
-             int32_t box) {
+    void add(const Operands::Access& access, int32_t group, int32_t period, int32_t phase, int32_t alias, int32_t box) {
         out_.op.push_back(access.op);
         out_.mode.push_back(access.mode);
         out_.group.push_back(group);
         out_.period.push_back(period);
         out_.phase.push_back(phase);
-        out_.shadow.push_back(shadow);
+        out_.alias.push_back(alias);
         out_.box.push_back(box);
     }
 
@@ -287,7 +287,7 @@ private:
     std::vector<int32_t> ring_;  // the ring that stands for each
     Regions out_;
     BoxTable boxes_;
-    std::vector<Frame> ring_frames_;
+    std::vector<IndexSpace> ring_spaces_;
     std::vector<bool> whole_;  // rings of arrays that have no axes of their own
     std::vector<bool> mixed_;
     std::vector<int32_t> view_box_;
@@ -300,15 +300,15 @@ Regions regions(const Operands& operands) { return Builder(operands).build(); }
 Boxes boxes(const Operands& operands) {
     const Allocations allocations = find_allocations(operands);
     Boxes out;
-    for (const Frame& frame : allocations.frames)
-        out.dims = std::max(out.dims, frame.dims());
+    for (const IndexSpace& space : allocations.spaces)
+        out.dims = std::max(out.dims, space.dims());
     const std::size_t dims = at(out.dims);
-    out.stride.assign(allocations.frames.size() * dims, 0);
-    for (std::size_t a = 0; a < allocations.frames.size(); ++a) {
-        const Frame& frame = allocations.frames[a];
-        out.low.push_back(static_cast<int64_t>(frame.low()));
-        for (std::size_t d = 0; d < frame.axes().size(); ++d)
-            out.stride[a * dims + d] = frame.axes()[d].stride;
+    out.stride.assign(allocations.spaces.size() * dims, 0);
+    for (std::size_t a = 0; a < allocations.spaces.size(); ++a) {
+        const IndexSpace& space = allocations.spaces[a];
+        out.low.push_back(static_cast<int64_t>(space.low()));
+        for (std::size_t d = 0; d < space.axes().size(); ++d)
+            out.stride[a * dims + d] = space.axes()[d].stride;
     }
     out.lo.assign(operands.views.size() * dims, 0);
     out.hi.assign(operands.views.size() * dims, 1);
@@ -316,7 +316,7 @@ Boxes boxes(const Operands& operands) {
         const Operands::View& view = operands.views[v];
         out.allocation.push_back(view.layout.empty() ? -1 : allocations.of_root[at(view.root)]);
         if (!view.layout.empty())
-            allocations.frames[at(out.allocation.back())].box(view.layout, &out.lo[v * dims], &out.hi[v * dims]);
+            allocations.spaces[at(out.allocation.back())].box(view.layout, &out.lo[v * dims], &out.hi[v * dims]);
     }
     return out;
 }

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dependences/frame.h"
+#include "dependences/index_space.h"
 
 namespace ostinato::passes {
 
@@ -44,7 +44,7 @@ struct Operands {
 struct Regions {
     std::vector<int32_t> op;
     std::vector<uint8_t> mode;
-    std::vector<int32_t> group, period, phase, shadow, box;
+    std::vector<int32_t> group, period, phase, alias, box;
     std::vector<int64_t> lo, hi;  // `dims` numbers a box
     int32_t dims = 1;
     int32_t groups = 0;
@@ -52,7 +52,7 @@ struct Regions {
 
 Regions regions(const Operands& operands);
 
-// The views alone, each a box in the frame of its allocation.
+// The views alone, each a box in the index space of its allocation.
 struct Boxes {
     std::vector<int32_t> allocation;  // by view; -1: without elements
     std::vector<int64_t> lo, hi;      // `dims` numbers a view

@@ -1,4 +1,4 @@
-#include "dependences/frame.h"
+#include "dependences/index_space.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -46,29 +46,30 @@ Layout Layouts::add(uintptr_t address, int64_t item, std::span<const int64_t> sh
     return out;
 }
 
-Frame::Frame(const Layout& root) : low_(root.low), high_(root.high), axes_(root.axes.begin(), root.axes.end()) {
+IndexSpace::IndexSpace(const Layout& root)
+    : low_(root.low), high_(root.high), axes_(root.axes.begin(), root.axes.end()) {
     if (root.item > 1)
         axes_.push_back({1, root.item});
     int64_t inner = 1;  // bytes from the first to the end of the last of all axes within
     for (auto axis = axes_.rbegin(); axis != axes_.rend(); ++axis) {
         if (axis->stride < inner) {
-            *this = Frame(low_, high_);
+            *this = IndexSpace(low_, high_);
             return;
         }
         inner += (axis->extent - 1) * axis->stride;
     }
 }
 
-Frame::Frame(uintptr_t low, uintptr_t high)
+IndexSpace::IndexSpace(uintptr_t low, uintptr_t high)
     : low_(low), high_(high), axes_{{1, static_cast<int64_t>(high - low)}}, plain_bytes_(true) {}
 
-bool Frame::has_strides(const Layout& view) const {
+bool IndexSpace::has_strides(const Layout& view) const {
     return std::all_of(view.axes.begin(), view.axes.end(), [&](const Axis& axis) {
         return std::any_of(axes_.begin(), axes_.end(), [&](const Axis& own) { return own.stride == axis.stride; });
     });
 }
 
-void Frame::cut(const Layout& view) {
+void IndexSpace::cut(const Layout& view) {
     // Innermost first: the finest rows there are.
     Axis inner{1, view.item};
     for (auto axis = view.axes.rbegin(); axis != view.axes.rend(); ++axis) {
@@ -78,7 +79,7 @@ void Frame::cut(const Layout& view) {
     }
 }
 
-void Frame::cut(int64_t stride, int64_t inner) {
+void IndexSpace::cut(int64_t stride, int64_t inner) {
     for (std::size_t d = 0; d < axes_.size(); ++d) {
         Axis& axis = axes_[d];
         if (stride % axis.stride != 0)
@@ -94,7 +95,7 @@ void Frame::cut(int64_t stride, int64_t inner) {
     }
 }
 
-void Frame::digits(int64_t offset, int64_t* out) const {
+void IndexSpace::digits(int64_t offset, int64_t* out) const {
     for (std::size_t d = 0; d < axes_.size(); ++d) {
         // Padding between rows belongs to the row before it.
         out[d] = std::min(offset / axes_[d].stride, axes_[d].extent - 1);
@@ -102,7 +103,7 @@ void Frame::digits(int64_t offset, int64_t* out) const {
     }
 }
 
-bool Frame::stretch(int64_t stride, int64_t extent, int64_t* hi) const {
+bool IndexSpace::extend(int64_t stride, int64_t extent, int64_t* hi) const {
     if (extent == 1)
         return true;
     for (std::size_t d = 0; d < axes_.size(); ++d) {
@@ -117,21 +118,21 @@ bool Frame::stretch(int64_t stride, int64_t extent, int64_t* hi) const {
         if (d == 0 || axes_[d - 1].stride % stride != 0)
             return false;
         const int64_t row = axes_[d - 1].stride / stride;
-        return extent > row && extent % row == 0 && stretch(stride, row, hi) &&
-               stretch(axes_[d - 1].stride, extent / row, hi);
+        return extent > row && extent % row == 0 && extend(stride, row, hi) &&
+               extend(axes_[d - 1].stride, extent / row, hi);
     }
     return false;
 }
 
-bool Frame::place(const Layout& view, int64_t* lo, int64_t* hi) const {
+bool IndexSpace::box_by_axes(const Layout& view, int64_t* lo, int64_t* hi) const {
     digits(static_cast<int64_t>(view.low - low_), lo);
     std::copy(lo, lo + axes_.size(), hi);
-    return stretch(1, view.item, hi) && std::all_of(view.axes.begin(), view.axes.end(), [&](const Axis& axis) {
-               return stretch(axis.stride, axis.extent, hi);
+    return extend(1, view.item, hi) && std::all_of(view.axes.begin(), view.axes.end(), [&](const Axis& axis) {
+               return extend(axis.stride, axis.extent, hi);
            });
 }
 
-void Frame::box(const Layout& view, int64_t* lo, int64_t* hi) const {
+void IndexSpace::box(const Layout& view, int64_t* lo, int64_t* hi) const {
     const std::size_t dims = axes_.size();
     if (view.low < low_ || view.high > high_) {
         for (std::size_t d = 0; d < dims; ++d) {
@@ -140,7 +141,7 @@ void Frame::box(const Layout& view, int64_t* lo, int64_t* hi) const {
         }
         return;
     }
-    if (!place(view, lo, hi)) {
+    if (!box_by_axes(view, lo, hi)) {
         digits(static_cast<int64_t>(view.low - low_), lo);
         digits(static_cast<int64_t>(view.high - 1 - low_), hi);
         bool same = true;  // so far both ends lie in the same row

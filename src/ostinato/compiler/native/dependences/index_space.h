@@ -34,13 +34,13 @@ private:
     std::size_t used_ = 0;
 };
 
-// An allocation's own axes, by which views of it become boxes: outermost first, and last the bytes of an element.
-class Frame {
+// The axes of an allocation, by which its views become boxes: outermost first, and last the bytes of an element.
+class IndexSpace {
 public:
-    // The frame of an array. Where its elements overlap each other it has no axes of its own: a frame of bytes.
-    explicit Frame(const Layout& root);
+    // The index space of an array. An array whose elements overlap each other has no axes of its own: plain bytes.
+    explicit IndexSpace(const Layout& root);
     // Plain bytes.
-    Frame(uintptr_t low, uintptr_t high);
+    IndexSpace(uintptr_t low, uintptr_t high);
 
     bool has_strides(const Layout& view) const;
     // Cuts axes into rows as `view` has them, where they can be.
@@ -53,14 +53,14 @@ public:
 
     // The least box of whole index ranges that holds `view`, into lo and hi (`dims()` numbers each). Steps count as if
     // all between were touched. A view that does not follow the axes gets the box of all between its ends; one that
-    // leaves the frame, the whole frame.
+    // leaves the index space, all of it.
     void box(const Layout& view, int64_t* lo, int64_t* hi) const;
 
 private:
     void cut(int64_t stride, int64_t inner);
-    // Moves the far end of a box by an axis of a view; false if that axis does not follow the frame's.
-    bool stretch(int64_t stride, int64_t extent, int64_t* hi) const;
-    bool place(const Layout& view, int64_t* lo, int64_t* hi) const;
+    // Moves the far end of a box by an axis of a view; false if that axis does not follow an axis of the index space.
+    bool extend(int64_t stride, int64_t extent, int64_t* hi) const;
+    bool box_by_axes(const Layout& view, int64_t* lo, int64_t* hi) const;
     void digits(int64_t offset, int64_t* out) const;
 
     uintptr_t low_, high_;
