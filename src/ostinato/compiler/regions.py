@@ -31,7 +31,7 @@ class Accesses(NamedTuple):
     period: IntArray
     phase: IntArray
     alias: IntArray
-    """-1; or for the stand-in of a ring's access in the group of an allocation that others use too, the ring."""
+    """The ring, if this row repeats a ring's access in the group of an allocation that others use, too; else -1."""
     box: IntArray
     """Row of `lo` and `hi`."""
     lo: npt.NDArray[np.int64]
