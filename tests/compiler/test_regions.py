@@ -150,7 +150,7 @@ def test_a_ring_alone_has_a_group_of_its_own() -> None:
     assert found.group[0] == found.group[1]
     assert found.period.tolist() == [3, 3]
     assert found.phase.tolist() == [0, 2]
-    assert found.shadow.tolist() == [-1, -1]
+    assert found.alias.tolist() == [-1, -1]
     assert found.lo[found.box, 0].tolist() == [2, 0]
 
 
@@ -159,7 +159,7 @@ def test_a_ring_that_meets_others_has_shadows() -> None:
     graph = Graph()
     graph.task(body, ring(*stack)[0], stack, access=(Read, Write))
     found = accesses(graph.ops)
-    assert (found.shadow >= 0).tolist() == [False, True, True, False]
+    assert (found.alias >= 0).tolist() == [False, True, True, False]
     assert found.group[1] == found.group[3]
 
 
