@@ -7,7 +7,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.compiler.costs import estimate
-from ostinato.tune.graphs.traced import costing_of_trace, durations
+from ostinato.runtime.trace import costing_of_trace, durations
 from ostinato.view.trace import RECORD, Trace
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,15 +13,20 @@ from ostinato.one_line import brief
 from ostinato.runtime.arguments import checked_runs, threads_for
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.program import Program
+from ostinato.runtime.trace import costing_of_trace
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.view.trace import Trace
 
-__all__ = ["CostsArgument", "compile_graph", "costing_of"]
+__all__ = ["CostsArgument", "InStore", "compile_graph", "costing_of"]
 
 CostsArgument: TypeAlias = "str | os.PathLike[str] | Mapping[object, float] | Trace | None"
 """What ``costs=`` takes: None for what the default store knows, a store's path, seconds by op or task, or a trace."""
+
+
+class InStore:
+    """A mapping of what the store has: compile finds it there, and not in the mapping."""
 
 
 def costing_of(costs: CostsArgument) -> Costing:
@@ -38,8 +42,7 @@ def costing_of(costs: CostsArgument) -> Costing:
         There is no store at the path.
     """
     if isinstance(costs, Mapping):
-        reports = sys.modules.get("ostinato.tune.graphs.tune_graph")
-        if reports is not None and isinstance(costs, reports.Reports):
+        if isinstance(costs, InStore):
             raise TypeError(
                 "costs= is what graph.tune returned; that is in the store, which compile asks by default: leave costs= "
                 "out, or name the file that tune was given as store="
@@ -52,8 +55,6 @@ def costing_of(costs: CostsArgument) -> Costing:
     from ostinato.view.trace import Trace
 
     if isinstance(costs, Trace):
-        from ostinato.tune.graphs.traced import costing_of_trace
-
         return costing_of_trace(costs)
     raise TypeError(
         "costs must be None, the path of a store, a mapping from ops or tasks to seconds, or a Trace, "

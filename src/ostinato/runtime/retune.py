@@ -22,6 +22,7 @@ from ostinato.runtime.bits import Bits
 from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.forms import Form, Forms
 from ostinato.runtime.sequential_test import ALPHA, Duel, contest
+from ostinato.runtime.trace import durations
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
@@ -178,8 +179,6 @@ class _Retuner:
         if trace is None:
             why = "the steps were too few to learn from"
         else:
-            from ostinato.tune.graphs.traced import durations
-
             costs = durations(trace, old.executable.step.costs, "traced")
             if old.executable.step.staged is not None:
                 costs = old.executable.step.staged.as_scheduled(costs)

@@ -18,6 +18,7 @@ from ostinato.devices.discovery import usable
 from ostinato.errors import ContractError, DeviceError
 from ostinato.graph.variant import CPU
 from ostinato.one_line import brief, one_line
+from ostinato.runtime.compile import InStore
 from ostinato.tune import worker
 from ostinato.tune.graphs.cost_store import (
     POLICY,
@@ -49,7 +50,7 @@ __all__ = ["Measuring", "Reports", "tune_graph"]
 _LONGEST = 60
 
 
-class Reports(dict[str, Report]):
+class Reports(dict[str, Report], InStore):
     """What `Graph.tune` found: a `Report` for each signature, by its label.
 
     Examples
