@@ -173,7 +173,7 @@ class Oracle:
                 news += other.served != thread
         if not news:
             return 0.0
-        return (news - 1) * self.model.look + (0.0 if looked else self.model.transfer / 2)
+        return (news - 1) * self.model.poll + (0.0 if looked else self.model.transfer / 2)
 
     # --- threads ---
 
@@ -237,7 +237,7 @@ class Oracle:
             if len(thread.own) > 1 or seen == math.inf or lane.far:
                 self.leave(lane, seen)
                 if len(thread.own) > 1:
-                    thread.free_from = now + self.model.take_up
+                    thread.free_from = now + self.model.switch
                 self.choose(thread, now)
                 return
             now, looked = seen, True
@@ -304,7 +304,7 @@ class Oracle:
         lane = self.lanes[thread.lane]
         gil = lane.head.manner == GIL
         over, rings = self.complete(lane, thread.number)
-        now = self.now + rings * self.model.ring
+        now = self.now + rings * self.model.notify
         if gil:
             _, queue = self.gil[self.node(thread.number)]
             self.gil[self.node(thread.number)] = (bool(queue), queue)
@@ -314,7 +314,7 @@ class Oracle:
         if over and len(thread.own) > 1 and self.now - thread.took_up >= TURN:
             if any(self.lanes[number].listed for number in thread.own):
                 lane.listed = True
-                thread.free_from = now + self.model.take_up
+                thread.free_from = now + self.model.switch
                 self.choose(thread, self.now)
                 return
             thread.took_up = self.now

@@ -162,8 +162,8 @@ def test_who_sleeps_in_every_step_must_be_rung() -> None:
     # The second op waits for the first one longer than a thread polls.
     edges = edges_of(2, [0, 0, 1], [0, 1, 1], [1, 0, 1])
     seconds = [400e-6, 40e-6]
-    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, ring=1e-6)).home) == 2
-    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, ring=50e-6)).home) == 1
+    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, notify=1e-6)).home) == 2
+    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, notify=50e-6)).home) == 1
 
 
 def test_waking_late_lengthens_a_step() -> None:
@@ -183,8 +183,8 @@ def test_steady_ops_get_one_lane_a_thread() -> None:
 
 def test_several_lanes_must_not_cost_too_much() -> None:
     edges, seconds = stencil(16), [10e-6] * 16
-    assert len(placed(edges, seconds, model=MachineModel(cores=2, take_up=100e-9)).home) == 8
-    assert len(placed(edges, seconds, model=MachineModel(cores=2, take_up=10e-6)).home) == 2
+    assert len(placed(edges, seconds, model=MachineModel(cores=2, switch=100e-9)).home) == 8
+    assert len(placed(edges, seconds, model=MachineModel(cores=2, switch=10e-6)).home) == 2
 
 
 def test_pinned_ops_get_lanes_that_nobody_takes() -> None:

@@ -21,7 +21,7 @@ from ostinato.compiler.pipeline import compile
 from ostinato.compiler.simulation import Prediction, predicted, simulate
 
 US = 1e-6
-MODEL = MachineModel(cores=2, transfer=0.1 * US, look=0.0, take_up=0.25 * US, wake=10 * US, ring=3 * US)
+MODEL = MachineModel(cores=2, transfer=0.1 * US, poll=0.0, switch=0.25 * US, wake=10 * US, notify=3 * US)
 
 
 def arrangement(
@@ -210,7 +210,7 @@ def arrangements(draw: st.DrawFn) -> Arrangement:
 
 @given(arrangements())
 def test_it_says_what_the_plain_rules_say(given: Arrangement) -> None:
-    model = replace(MODEL, transfer=0.1234567 * US, take_up=0.2718281 * US, look=0.0031415 * US)
+    model = replace(MODEL, transfer=0.1234567 * US, switch=0.2718281 * US, poll=0.0031415 * US)
     given = replace(given, wait_delay=np.where(given.wait_delay == MODEL.transfer, model.transfer, given.wait_delay))
     steps = 12
     oracle = Oracle(given, model)

@@ -1,4 +1,4 @@
-"""What a machine's cores take to pass on, to look, to take up and to wake: what schedules are judged by."""
+"""What the cores of a machine pay for working together: what schedules are judged by."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class MachineModel:
         How many threads run at once, on each node.
     transfer
         What a cache line takes from one core to another.
-    look
+    poll
         A look at another lane's timeline that has long reached the value.
-    take_up
-        From an op of one lane to an op of another, which another thread served last.
+    switch
+        From an op of one lane to an op of another lane, which another thread served last.
     wake
-        From ringing a thread that sleeps until it runs.
-    ring
-        Of that, what the thread that rings is busy for.
+        From the notification of a sleeping thread until it runs.
+    notify
+        The part of `wake` for which the notifying thread is busy.
     native_call
         What a native task takes beside its own work.
     python_call
@@ -63,10 +63,10 @@ class MachineModel:
 
     cores: int
     transfer: float = 100e-9
-    look: float = 4e-9
-    take_up: float = 200e-9
+    poll: float = 4e-9
+    switch: float = 200e-9
     wake: float = 10e-6
-    ring: float = 3e-6
+    notify: float = 3e-6
     native_call: float = 5e-9
     python_call: float = 0.3e-6
     nodes: int = 1

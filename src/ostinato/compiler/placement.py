@@ -86,4 +86,4 @@ def place(
 
 def paid(model: MachineModel) -> tuple[float, float, float, float, float]:
     """Return of a model what the passes' loops take."""
-    return model.transfer, model.look, model.take_up, model.wake, model.ring
+    return model.transfer, model.poll, model.switch, model.wake, model.notify

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["measure_device", "measure_host", "recall_device", "recall_host"]
 
-HOST_FORMAT, DEVICE_FORMAT = 2, 1
+HOST_FORMAT, DEVICE_FORMAT = 3, 1
 """Of what is remembered; another one for another meaning of a number."""
 
 LONGEST = 0.1
@@ -51,7 +51,7 @@ OPS, SAMPLES, SAMPLE = 64, 9, 200e-6
 SMALL, LARGE, COPIES = 64, 4 << 20, 25
 """Bytes of the copies that tell what one takes by itself, and what its bytes take; how many of each."""
 
-_TOGETHER = ("transfer", "look", "take_up", "wake", "ring")
+_TOGETHER = ("transfer", "poll", "switch", "wake", "notify")
 _CALLS = ("native_call", "python_call")
 
 

@@ -31,12 +31,12 @@ EdgeSpan edges_of(const Flat<int32_t>& src, const Flat<int32_t>& dst, const Flat
 
 OutEdges give_edges(Edges&& e) { return {give(std::move(e.src)), give(std::move(e.dst)), give(std::move(e.distance))}; }
 
-// A model comes as a tuple of what it says: transfer, look, take_up, wake, ring.
+// A model comes as a tuple of what it says: transfer, poll, switch_, wake, notify.
 using ModelTuple = std::tuple<double, double, double, double, double>;
 
 MachineModel model_of(const ModelTuple& model) {
-    const auto [transfer, look, take_up, wake, ring] = model;
-    return {transfer, look, take_up, wake, ring};
+    const auto [transfer, poll, switch_, wake, notify] = model;
+    return {transfer, poll, switch_, wake, notify};
 }
 
 OutEdges bind_inferred(int32_t ops, Flat<int32_t> op, Flat<uint8_t> mode, Flat<int32_t> group, Flat<int32_t> period,

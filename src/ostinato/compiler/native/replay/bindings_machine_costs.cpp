@@ -19,7 +19,7 @@ std::tuple<double, double, double, double, double> bind_measure(const MachineHan
                                                                 int second_core) {
     const nb::gil_scoped_release released;
     const MachineCosts costs = measure_machine(*handle.machine, first_core, second_core);
-    return {costs.transfer, costs.look, costs.take_up, costs.wake, costs.ring};
+    return {costs.transfer, costs.poll, costs.switch_, costs.wake, costs.notify};
 }
 
 std::int32_t nothing(const ost_call*) { return 0; }

@@ -17,7 +17,7 @@ nb::dict bind_replay(Flat<int64_t> lane_begin, Flat<int32_t> lane_ops, Flat<int3
                      Flat<double> seconds, Flat<double> spread, Flat<uint8_t> manner, Flat<int64_t> wait_begin,
                      Flat<int32_t> wait_op, Flat<int32_t> wait_distance, Flat<double> wait_delay, int32_t until_op,
                      int32_t until_every, int32_t window_period, int32_t threads, int32_t threads_a_node,
-                     double transfer, double look, double take_up, double wake, double ring, double link_latency,
+                     double transfer, double poll, double switch_, double wake, double notify, double link_latency,
                      int32_t steps, int32_t shown, uint64_t seed) {
     const Replayed schedule{flat(lane_begin), flat(lane_ops),      flat(home),       flat(pinned),
                             flat(seconds),    flat(spread),        flat(manner),     flat(wait_begin),
@@ -26,7 +26,7 @@ nb::dict bind_replay(Flat<int64_t> lane_begin, Flat<int32_t> lane_ops, Flat<int3
     Answer answer;
     {
         const nb::gil_scoped_release others_run;
-        answer = replay(schedule, {{transfer, look, take_up, wake, ring}, link_latency, steps, shown, seed});
+        answer = replay(schedule, {{transfer, poll, switch_, wake, notify}, link_latency, steps, shown, seed});
     }
     const std::size_t ops = schedule.seconds.size();
     nb::dict out;
@@ -54,8 +54,8 @@ void bind_replay_model(nb::module_& m) {
     using namespace nb::literals;
     m.def("replay", &ostinato::passes::bind_replay, "lane_begin"_a, "lane_ops"_a, "home"_a, "pinned"_a, "seconds"_a,
           "spread"_a, "manner"_a, "wait_begin"_a, "wait_op"_a, "wait_distance"_a, "wait_delay"_a, "until_op"_a,
-          "until_every"_a, "window_period"_a, "threads"_a, "threads_a_node"_a, "transfer"_a, "look"_a, "take_up"_a,
-          "wake"_a, "ring"_a, "link_latency"_a, "steps"_a, "shown"_a, "seed"_a,
+          "until_every"_a, "window_period"_a, "threads"_a, "threads_a_node"_a, "transfer"_a, "poll"_a, "switch"_a,
+          "wake"_a, "notify"_a, "link_latency"_a, "steps"_a, "shown"_a, "seed"_a,
           "How a schedule would run on a machine, as a dict: see src/ostinato/compiler/native/replay/replay_model.h.");
     m.def("levels", &ostinato::passes::bind_levels, "ops"_a, "src"_a, "dst"_a, "distance"_a,
           "For each op, how many ops lead to it within a step, one after the other.");

@@ -133,7 +133,7 @@ double per_turn(int first_core, int second_core, const Use& use) {
     return run_both(first_core, second_core, first, second);
 }
 
-double measure_look(int first_core, int second_core) {
+double measure_poll(int first_core, int second_core) {
     const auto timelines = std::make_unique<std::array<Timeline, kTimelines>>();
     std::array<Lane::Neighbour, kTimelines> neighbours;
     for (std::size_t i = 0; i < kTimelines; ++i)
@@ -212,7 +212,7 @@ void measure_wake(int first_core, int second_core, MachineCosts& costs) {
         turns.end();
     };
     costs.wake = run_both(first_core, second_core, first, second);
-    costs.ring = rings.seconds();
+    costs.notify = rings.seconds();
 }
 
 std::int32_t nothing(const ost_call*) { return 0; }
@@ -280,10 +280,10 @@ MachineCosts measure_machine(Machine& machine, int first_core, int second_core) 
     costs.transfer = per_turn(first_core, second_core, [] {});
     if (costs.transfer < 0.0)
         return costs;
-    costs.look = measure_look(first_core, second_core);
+    costs.poll = measure_poll(first_core, second_core);
     const double turn = measure_turn(machine).seconds(), hand_over = measure_hand_over(first_core, second_core);
     if (turn >= 0.0 && hand_over >= 0.0)
-        costs.take_up = turn + std::max(hand_over - costs.transfer, 0.0);
+        costs.switch_ = turn + std::max(hand_over - costs.transfer, 0.0);
     measure_wake(first_core, second_core, costs);
     return costs;
 }

@@ -8,10 +8,10 @@ namespace ostinato {
 // Seconds; less than 0 where it could not be measured, because the threads never ran at the same time.
 struct MachineCosts {
     double transfer = -1.0;  // from a publish on one core until a thread that polls on another goes on
-    double look = -1.0;      // at a timeline that another core has moved on since, and that has reached the value
-    double take_up = -1.0;   // from an operation of one lane to one of another, which another core served last
+    double poll = -1.0;      // at a timeline that another core has moved on since, and that has reached the value
+    double switch_ = -1.0;   // from an operation of one lane to one of another, which another core served last
     double wake = -1.0;      // from ringing a thread that sleeps until it runs
-    double ring = -1.0;      // of that, what the thread that rings is busy for
+    double notify = -1.0;    // of that, what the thread that rings is busy for
 };
 
 // Measures on the first seat of `machine`, and with two threads of its own, pinned to the two cores where the system

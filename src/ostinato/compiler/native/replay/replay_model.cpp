@@ -105,7 +105,7 @@ private:
     // It leaves a lane. One that has no other stays with it, and looks.
     void turn(Thread& own, double now) const {
         if (own.several())
-            own.free_from = now + asked_.model.take_up;
+            own.free_from = now + asked_.model.switch_;
     }
 
     static bool polls(const Thread& idle, double now) {
@@ -251,7 +251,7 @@ private:
         const bool gil = parts_.stretch(parts_.lane(l)).manner == Manner::kGil;
         own.free_at = now_;
         const bool over = complete(l, t);
-        const double now = now_ + rings_ * asked_.model.ring;
+        const double now = now_ + rings_ * asked_.model.notify;
         own.last = parts_.lane(l).cause;
         if (gil)
             pass_gil_on(t);

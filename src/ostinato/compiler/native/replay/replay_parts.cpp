@@ -205,7 +205,7 @@ double Parts::looks(const Lane& lane, int32_t thread, bool looked) {
         return 0.0;
     // The line must come from its writer, which is half of what a result takes from core to core: the writer had to
     // fetch it, too. Those that are looked at next are on their way meanwhile.
-    return static_cast<double>(news - 1) * asked_.model.look + (looked ? 0.0 : asked_.model.transfer / 2);
+    return static_cast<double>(news - 1) * asked_.model.poll + (looked ? 0.0 : asked_.model.transfer / 2);
 }
 
 void Parts::await(int32_t l) {

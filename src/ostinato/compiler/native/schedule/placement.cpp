@@ -165,8 +165,8 @@ private:
         const double worth = work_.known ? kWorthKnown : kWorthEstimated;
         if (chosen.step_seconds >= std::min(best.step_seconds * worth, best.step_seconds - m.transfer))
             return false;
-        const MachineModel dear{kDoubt * std::max(m.transfer, kUsualTransfer), kDoubt * m.look, kDoubt * m.take_up,
-                                m.wake, m.ring};
+        const MachineModel dear{kDoubt * std::max(m.transfer, kUsualTransfer), kDoubt * m.poll, kDoubt * m.switch_,
+                                m.wake, m.notify};
         return judge(chosen, dear, steps()) < best.step_seconds;
     }
 

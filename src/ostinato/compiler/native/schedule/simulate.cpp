@@ -65,10 +65,10 @@ double step_seconds_alone(const Adjacency& before, std::span<const double> secon
                 known = std::max(end, ready - model.transfer);
             }
             if (last >= 0)
-                ready += model.look;
+                ready += model.poll;
             if (ready - free > kPollsAlone) {
                 ready += model.wake;
-                free_at[at(last)] += model.ring;
+                free_at[at(last)] += model.notify;
             }
             free_at[at(lane)] = finish[at(step * ops + op)] = ready + seconds[at(op)];
         }
@@ -212,13 +212,13 @@ private:
     double start_on(int32_t thread, int32_t lane, double ready) const {
         const double free = thread_free_[at(thread)];
         const bool turns = serves_[at(thread)] != lane && serves_[at(thread)] >= 0;
-        return std::max(ready, free) + (turns ? model_.take_up : 0.0) + (ready - free > kPolls ? model_.wake : 0.0);
+        return std::max(ready, free) + (turns ? model_.switch_ : 0.0) + (ready - free > kPolls ? model_.wake : 0.0);
     }
 
     // No thread of a block begins earlier. If `known`, the lane is in the hands of none, or of one that was looked at.
     double least_start(const Block& block, double ready, bool known) const {
         const bool turns = known && block.unused == 0;
-        return std::max(ready, block.least) + (turns ? model_.take_up : 0.0) +
+        return std::max(ready, block.least) + (turns ? model_.switch_ : 0.0) +
                (ready - block.greatest > kPolls ? model_.wake : 0.0);
     }
 
@@ -299,12 +299,12 @@ private:
 
     void serve(int32_t lane, int32_t thread) {
         const double ready = ready_at_[at(lane)];
-        const double look = released_by_[at(lane)] >= 0 ? model_.look : 0.0;
-        const double start = start_on(thread, lane, ready) + look;
+        const double poll = released_by_[at(lane)] >= 0 ? model_.poll : 0.0;
+        const double start = start_on(thread, lane, ready) + poll;
         const auto length = static_cast<int64_t>(sequence_[at(lane)].size());
         const int32_t op = sequence_[at(lane)][at(done_[at(lane)] % length)];
         if (const int32_t last = released_by_[at(lane)]; last >= 0 && ready - thread_free_[at(thread)] > kPolls)
-            free_at_[at(last)] += model_.ring;
+            free_at_[at(last)] += model_.notify;
         const double end = start + seconds_[at(op)];
         finish_[at(done_[at(lane)] / length * ops_ + op)] = end;
         free_at_[at(lane)] = end;
