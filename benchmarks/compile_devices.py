@@ -15,11 +15,11 @@ import numpy as np
 import ostinato as ost
 from benchmarks.context import Context
 from benchmarks.measure import Row
-from ostinato.compiler.choice import chosen
 from ostinato.compiler.costs import Costed, Elsewhere, estimate
 from ostinato.compiler.dependences import dependences
-from ostinato.compiler.device_model import DeviceModel
 from ostinato.compiler.flatten import flatten
+from ostinato.compiler.target import DeviceModel
+from ostinato.compiler.variants import chosen
 from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.devices.device import Device

@@ -7,7 +7,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # typing's own would take as long to import as a tuner's worker takes to start
 
 if TYPE_CHECKING:
-    from ostinato.compiler.machine_model import MachineModel
+    from ostinato.compiler.target import MachineModel
     from ostinato.devices.stream import Stream
     from ostinato.errors import (
         ContractError,
@@ -96,7 +96,7 @@ __all__ = [
 
 # Names are fetched when they are first used: a tuner's worker starts in a fifth of the time that importing all takes.
 _HOMES = {
-    "ostinato.compiler.machine_model": ["MachineModel"],
+    "ostinato.compiler.target": ["MachineModel"],
     "ostinato.devices.stream": ["Stream"],
     "ostinato.errors": [
         "ContractError",

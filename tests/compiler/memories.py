@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.compiler.assignment import Assignment
+from ostinato.compiler.assign_devices import Assignment
 from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
 from ostinato.compiler.coherence.insert_copies import Coherent, coherent
 from ostinato.compiler.coherence.memories import HOST, Homes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ostinato.compiler.arrangement import AWAY, GIL, Arrangement
-from ostinato.compiler.machine_model import MachineModel
+from ostinato.compiler.schedule.arrangement import AWAY, GIL, Arrangement
+from ostinato.compiler.target import MachineModel
 
 POLL, ALONE, TURN = 40e-6, 50e-6, 100e-6
 

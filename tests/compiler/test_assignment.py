@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.memories import DEVICES, bounds
-from ostinato.compiler.assignment import assigned
+from ostinato.compiler.assign_devices import assigned
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.variants import with_variants
 from ostinato.devices.stream import Stream

@@ -11,9 +11,9 @@ import pytest
 
 import ostinato as ost
 from ostinato.compiler.costs import Costed, Elsewhere, estimate
-from ostinato.compiler.device_model import DeviceModel
 from ostinato.compiler.ir import Executable, Target
 from ostinato.compiler.pipeline import compile
+from ostinato.compiler.target import DeviceModel
 from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.devices.device import Device

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import ostinato as ost
 from ostinato.compiler.dependences import step_barrier
 from ostinato.compiler.ir import Target, edges_of
-from ostinato.compiler.lanes import settle, split
 from ostinato.compiler.pipeline import compile
-from ostinato.compiler.placement import Placement
-from ostinato.compiler.waits import waits as waits_of
+from ostinato.compiler.schedule.lanes import settle, split
+from ostinato.compiler.schedule.place import Placement
+from ostinato.compiler.schedule.place import waits as waits_of
 
 STEPS = 6
 NO_TELLS = np.zeros(9, np.bool_)

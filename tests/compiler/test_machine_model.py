@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from ostinato.compiler.machine_model import MachineModel
+from ostinato.compiler.target import MachineModel
 
 
 def test_what_is_assumed() -> None:

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.compiler.check import check
 from ostinato.compiler.ir import COMMON, Edges, edges_of
-from ostinato.compiler.machine_model import MachineModel
-from ostinato.compiler.order import order
-from ostinato.compiler.placement import Placement, place
+from ostinato.compiler.schedule.place import Placement, check, order, place
+from ostinato.compiler.target import MachineModel
 
 
 def placed(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from compiler.graphs import body
-from ostinato.compiler.regions import accesses
+from ostinato.compiler.dependences import accesses
 from ostinato.graph.access import Read, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.ring import ring

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from compiler.graphs import body
 from compiler.unrolled import closure, unroll
-from ostinato.compiler.dependences import dependences, infer_dependences
+from ostinato.compiler.dependences import dependences, holding_order, infer_dependences
 from ostinato.compiler.flatten import flatten
-from ostinato.compiler.reservations import holding_order
 from ostinato.errors import GraphError
 from ostinato.events import Reservation
 from ostinato.graph.graph import Graph

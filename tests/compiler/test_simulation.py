@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 import ostinato as ost
 from compiler.replay_oracle import Oracle
 from ostinato import _core
-from ostinato.compiler.arrangement import AWAY, GIL, THREAD, Arrangement
 from ostinato.compiler.costs import given as given_costs
 from ostinato.compiler.ir import Executable, Target
-from ostinato.compiler.machine_model import MachineModel
-from ostinato.compiler.passed import passed_bytes
 from ostinato.compiler.pipeline import compile
-from ostinato.compiler.simulation import Prediction, predicted, simulate
+from ostinato.compiler.schedule.arrangement import AWAY, GIL, THREAD, Arrangement, passed_bytes
+from ostinato.compiler.schedule.simulation import Prediction, predicted, simulate
+from ostinato.compiler.target import MachineModel
 
 US = 1e-6
 MODEL = MachineModel(cores=2, transfer=0.1 * US, poll=0.0, switch=0.25 * US, wake=10 * US, notify=3 * US)

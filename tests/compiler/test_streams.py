@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from compiler.device_graphs import Case, cases, op
-from ostinato.compiler.check import check
 from ostinato.compiler.ir import Target, edges_of
-from ostinato.compiler.lanes import split
-from ostinato.compiler.order import order
 from ostinato.compiler.pipeline import compile
-from ostinato.compiler.placement import place
+from ostinato.compiler.schedule.lanes import split
+from ostinato.compiler.schedule.place import check, order, place
 from ostinato.compiler.streams.assign_streams import alone, host_lanes, laned, streams_of, told_at_once, with_joins
 from ostinato.compiler.streams.fences import completed, completions_of
 from ostinato.devices import fake

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.unrolled import closure, unroll
-from ostinato.compiler.check import check
 from ostinato.compiler.ir import Edges, edges_of
-from ostinato.compiler.waits import Waits, waits
+from ostinato.compiler.schedule.place import Waits, check, waits
 
 STEPS = 9
 

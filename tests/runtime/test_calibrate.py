@@ -10,7 +10,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import _core
-from ostinato.compiler.machine_model import MachineModel
+from ostinato.compiler.target import MachineModel
 from ostinato.runtime import calibrate
 from ostinato.runtime.calibrate import measure_host, recall_host
 

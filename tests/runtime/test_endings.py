@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.compiler.lower_scheduled import lower_scheduled
+from ostinato.compiler.lower.lower import lower_scheduled
 
 
 @ost.task

@@ -24,7 +24,7 @@ from ostinato.runtime.memory import Bytes, at_address, extent_of, raw_bytes, val
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
 if TYPE_CHECKING:
-    from ostinato.compiler.lower import Substitution
+    from ostinato.compiler.lower.tables import Substitution
 
 __all__ = [
     "CheckedRun",

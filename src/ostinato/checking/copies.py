@@ -18,7 +18,7 @@ from ostinato.graph.ring import RingElement
 from ostinato.runtime.memory import Bytes, at_address, bytes_at, contents, extent_of, root_of
 
 if TYPE_CHECKING:
-    from ostinato.compiler.lower import Substitution
+    from ostinato.compiler.lower.tables import Substitution
 
 __all__ = ["Allocation", "MemoryCopy", "StandIns", "allocations"]
 

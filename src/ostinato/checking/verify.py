@@ -12,7 +12,7 @@ from ostinato.checking.checked_run import CheckedRun, argument, first_index, wri
 from ostinato.checking.closures import ClosedOver, closed_over_by_tasks
 from ostinato.checking.copies import Allocation, MemoryCopy, StandIns, allocations
 from ostinato.checking.left_out import LeftOut, left_out
-from ostinato.compiler.lower_scheduled import lower_scheduled
+from ostinato.compiler.lower.lower import lower_scheduled
 from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array

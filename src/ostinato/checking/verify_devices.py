@@ -24,7 +24,7 @@ from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
 if TYPE_CHECKING:
-    from ostinato.compiler.lower import Substitution
+    from ostinato.compiler.lower.tables import Substitution
     from ostinato.runtime.program import Program
 
 __all__ = ["verify_on_devices"]

@@ -35,7 +35,7 @@ from ostinato.runtime.memory import assign, contents, value_bytes, writable
 from ostinato.runtime.sequential import AsCaptured, run_op, run_sequentially
 
 if TYPE_CHECKING:
-    from ostinato.compiler.lower import Substitution
+    from ostinato.compiler.lower.tables import Substitution
 
 __all__ = ["call_step_function", "verify_function"]
 

@@ -17,7 +17,7 @@ from ostinato.graph.op import Op
 from ostinato.one_line import brief
 
 if TYPE_CHECKING:
-    from ostinato.compiler.device_model import DeviceModel
+    from ostinato.compiler.target import DeviceModel
     from ostinato.devices.device import Device
     from ostinato.graph.variant import Variant
 

@@ -27,15 +27,14 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato._core import Kind
-from ostinato.compiler.machine_model import MachineModel
+from ostinato.compiler.target import MachineModel
 from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
-    from ostinato.compiler.operations import Operations
-    from ostinato.compiler.placement import Placement
+    from ostinato.compiler.schedule.operations import Operations
+    from ostinato.compiler.schedule.place import Placement, Waits
     from ostinato.compiler.streams.staging import Staged
-    from ostinato.compiler.waits import Waits
     from ostinato.devices.device import Device
     from ostinato.graph.body import Body
     from ostinato.graph.operand import Operand

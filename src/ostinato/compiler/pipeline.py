@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.check import check
 from ostinato.compiler.costs import Costing, Costs, estimated
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.device_ops import uses_devices
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Executable, Kind, Step, Target
-from ostinato.compiler.lanes import settle, split
-from ostinato.compiler.lower import periods_of
-from ostinato.compiler.operations import operations
-from ostinato.compiler.order import order
-from ostinato.compiler.placement import place
+from ostinato.compiler.lower.tables import periods_of
+from ostinato.compiler.schedule.lanes import settle, split
+from ostinato.compiler.schedule.operations import operations
+from ostinato.compiler.schedule.place import check, order, place, waits
 from ostinato.compiler.streams.assign_streams import alone, host_lanes, laned, told_at_once
-from ostinato.compiler.waits import waits
 from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, Until
 
 if TYPE_CHECKING:
@@ -57,7 +54,7 @@ def choose_variants(step: Step, target: Target, costing: Costing) -> Step:
     """Return the step with what its nodes cost, and with the variants that are fastest by that."""
     costed = costing(step.nodes)
     if costed.elsewhere is not None or uses_devices(costed.ops):
-        from ostinato.compiler.choice import chosen
+        from ostinato.compiler.variants import chosen
 
         costed = chosen(costed, step.edges, target.devices, target.processors)
     return replace(step, nodes=costed.ops, costs=costed.costs)

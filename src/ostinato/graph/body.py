@@ -43,6 +43,11 @@ class Action:
     __slots__ = ()
 
     @property
+    def waits_outside(self) -> bool:
+        """Whether it waits for something outside of its program: an event, a phase, a reservation, a blocking task."""
+        return False
+
+    @property
     def keeps_stream_order(self) -> bool:
         """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
         return False
@@ -125,6 +130,11 @@ class PythonCall(_Call):
     def blocking(self) -> bool:
         """Whether it may wait, and so runs on a thread of its own."""
         return self.task.blocking
+
+    @property
+    def waits_outside(self) -> bool:
+        """Whether it waits for something outside of its program: an event, a phase, a reservation, a blocking task."""
+        return self.blocking
 
     @property
     def launch_only(self) -> bool:
@@ -236,6 +246,11 @@ class Precondition(Action):
     def __init__(self, name: str) -> None:
         self.name = name
 
+    @property
+    def waits_outside(self) -> bool:
+        """Whether it waits for something outside of its program: an event, a phase, a reservation, a blocking task."""
+        return True
+
 
 class Postcondition(Action):
     """An event that each run gives: what comes before this is done, in its last step."""
@@ -267,6 +282,11 @@ class Await(Action):
     def __init__(self, barrier: Barrier | Param) -> None:
         self.barrier = barrier
 
+    @property
+    def waits_outside(self) -> bool:
+        """Whether it waits for something outside of its program: an event, a phase, a reservation, a blocking task."""
+        return True
+
 
 class Acquire(Action):
     """A request for `reservation`, done when it is granted."""
@@ -276,6 +296,11 @@ class Acquire(Action):
     def __init__(self, reservation: Reservation, exclusive: bool) -> None:
         self.reservation = reservation
         self.exclusive = exclusive
+
+    @property
+    def waits_outside(self) -> bool:
+        """Whether it waits for something outside of its program: an event, a phase, a reservation, a blocking task."""
+        return True
 
 
 class Release(Action):

@@ -16,7 +16,7 @@ from ostinato.one_line import brief
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compiler.lower import Lowered
+    from ostinato.compiler.lower.tables import Lowered
     from ostinato.runtime.run import Run
 
 __all__ = [

@@ -20,8 +20,7 @@ import numpy as np
 import ostinato
 from ostinato import _core
 from ostinato.cache_directory import cache_directory
-from ostinato.compiler.device_model import DeviceModel
-from ostinato.compiler.machine_model import MachineModel
+from ostinato.compiler.target import DeviceModel, MachineModel
 from ostinato.cores import usable_cores
 from ostinato.devices.array import empty
 from ostinato.devices.transfers import move, planned

@@ -13,7 +13,7 @@ from ostinato.runtime.results import ProgramStatistics, counted
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
-    from ostinato.compiler.lower import Lowered
+    from ostinato.compiler.lower.tables import Lowered
 
 __all__ = ["Instances", "LinkedRuns", "linked_runs"]
 

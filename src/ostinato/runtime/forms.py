@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
 from ostinato.choices import Runs
-from ostinato.compiler.lower_scheduled import lower_scheduled
+from ostinato.compiler.lower.lower import lower_scheduled
 from ostinato.runtime.results import ProgramStatistics, counted
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
     from ostinato.compiler.ir import Executable
-    from ostinato.compiler.lower import Lowered
+    from ostinato.compiler.lower.tables import Lowered
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
     from ostinato.runtime.rebind import Rebinding

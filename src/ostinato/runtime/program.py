@@ -36,9 +36,9 @@ from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_fai
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing
     from ostinato.compiler.ir import Executable
-    from ostinato.compiler.lower import Lowered
-    from ostinato.compiler.machine_model import MachineModel
-    from ostinato.compiler.simulation import Prediction
+    from ostinato.compiler.lower.tables import Lowered
+    from ostinato.compiler.schedule.simulation import Prediction
+    from ostinato.compiler.target import MachineModel
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
     from ostinato.graph.step_function import StepFunction

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ostinato import _core
-    from ostinato.compiler.lower import Lowered
+    from ostinato.compiler.lower.tables import Lowered
     from ostinato.graph.op import Op
 
 __all__ = ["DeviceStatistics", "ProgramStatistics", "Verified", "counted"]

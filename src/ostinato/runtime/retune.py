@@ -13,7 +13,7 @@ import numpy as np
 from ostinato import _core
 from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline import schedule_again
-from ostinato.compiler.simulation import predicted
+from ostinato.compiler.schedule.simulation import predicted
 from ostinato.compiler.wording import duration
 from ostinato.counting import counted
 from ostinato.errors import ContractError

@@ -27,7 +27,7 @@ from ostinato.runtime.memory import assign, contents
 from ostinato.runtime.outcome import failure_message, wait_for_all
 
 if TYPE_CHECKING:
-    from ostinato.compiler.lower import Substitution
+    from ostinato.compiler.lower.tables import Substitution
     from ostinato.events import Reservation
     from ostinato.runtime.program import Program
 

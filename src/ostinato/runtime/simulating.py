@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ostinato.compiler.machine_model import MachineModel
-from ostinato.compiler.simulation import Prediction, simulate
+from ostinato.compiler.schedule.simulation import Prediction, simulate
+from ostinato.compiler.target import MachineModel
 from ostinato.one_line import brief
 from ostinato.runtime.calibrate import measure_host
 

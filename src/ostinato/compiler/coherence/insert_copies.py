@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.assignment import Assignment
+from ostinato.compiler.assign_devices import Assignment
 from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
 from ostinato.compiler.coherence.copy_groups import Activity, CopyGroup, copy_groups
 from ostinato.compiler.coherence.memories import HOST, Homes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.assignment import Assignment
+from ostinato.compiler.assign_devices import Assignment
 from ostinato.compiler.coherence.equivalence_sets import (
     Box,
     EquivalenceSets,

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.assignment import assigned
+from ostinato.compiler.assign_devices import assigned
 from ostinato.compiler.coherence.insert_copies import coherent
 from ostinato.compiler.gate import gated
 from ostinato.compiler.ir import Edges, FloatArray, IntArray, Kind, edges_of
-from ostinato.compiler.lower import kinds_of
-from ostinato.compiler.outside import waits_outside
+from ostinato.compiler.lower.tables import kinds_of
 from ostinato.compiler.streams.assign_streams import Streams, streams_of, with_joins
 from ostinato.compiler.streams.fences import completed, completions_of
 from ostinato.errors import GraphError
@@ -125,7 +124,7 @@ def staged(
         ordering, serial = _steps_apart(ordering, len(ops))
     ordering = gated(ops, ordering, device >= 0)
     in_order = np.array([op.body.keeps_stream_order for op in ops], np.bool_)
-    outside = np.array([waits_outside(op.body) for op in ops], np.bool_)
+    outside = np.array([op.body.waits_outside for op in ops], np.bool_)
     device = with_joins(ops, ordering, np.where(in_order, device, -1).astype(np.int32))
     streams = streams_of(ops, ordering, device, outside, [each.device for each in found.write_backs])
     done = completed(ops, found.edges, ordering, streams.of, streams.device)

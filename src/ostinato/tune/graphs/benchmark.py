@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.bound import with_values
+from ostinato.compiler.flatten import with_values
 from ostinato.compiler.ir import Node
-from ostinato.compiler.lower import kinds_of, lower
+from ostinato.compiler.lower.tables import kinds_of, lower
 from ostinato.devices.array import DeviceArray, empty
 from ostinato.devices.registry import address_of
 from ostinato.errors import DeviceError, GraphError, TaskError

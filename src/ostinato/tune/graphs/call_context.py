@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ostinato._core.passes import extent
-from ostinato.compiler.bound import with_values
+from ostinato.compiler.flatten import with_values
 from ostinato.compiler.ir import Node
 from ostinato.errors import GraphError
 from ostinato.graph.body import NativeCall, PythonCall

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from ostinato.compiler.dependences import step_barrier
 from ostinato.compiler.ir import Edges, FloatArray, IntArray, Kind, Step
-from ostinato.compiler.lower import kinds_of, needs_gil
-from ostinato.compiler.outside import waits_outside
+from ostinato.compiler.lower.tables import kinds_of, needs_gil
 from ostinato.compiler.streams.assign_streams import Streams
 from ostinato.errors import GraphError
 from ostinato.graph.body import Await, Precondition
@@ -76,7 +75,7 @@ def operations(step: Step, processors: int) -> Operations:
     priority[tells] = _MOST_URGENT
     outside, idle = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     for index in np.flatnonzero((kinds >= Kind.EXTERNAL) & (kinds != Kind.DEVICE)):
-        outside[index] = waits_outside(ops[index].body)
+        outside[index] = ops[index].body.waits_outside
         idle[index] = isinstance(ops[index].body, Precondition | Await)
     found = Operations(
         step.ordering,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ostinato.compiler.lower import Lowered, Outside, Substitution, lower
+from ostinato.compiler.lower.tables import Lowered, Outside, Substitution, lower
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -23,6 +23,6 @@ def lower_scheduled(
     """Return the plan of a schedule; see `lower` and, for graphs that use devices, `lower_on_devices`."""
     if executable.step.staged is None:
         return lower(executable.step.nodes, executable.core, executable.slots, substitute, outside)
-    from ostinato.compiler.lower_devices import lower_on_devices
+    from ostinato.compiler.lower.devices import lower_on_devices
 
     return lower_on_devices(executable, processors, substitute, outside, streams)

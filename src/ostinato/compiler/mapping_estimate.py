@@ -16,7 +16,7 @@ from ostinato.graph.body import PythonCall
 from ostinato.graph.operand import READ, WRITE
 
 if TYPE_CHECKING:
-    from ostinato.compiler.device_model import DeviceModel
+    from ostinato.compiler.target import DeviceModel
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
 

@@ -12,8 +12,8 @@ import numpy as np
 from ostinato import _core
 from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
 from ostinato.compiler.ir import Edges, IntArray
-from ostinato.compiler.lower import Lowered, Outside, Substitution, Tables
-from ostinato.compiler.plan_arrays import PlanArrays
+from ostinato.compiler.lower.plan_arrays import PlanArrays
+from ostinato.compiler.lower.tables import Lowered, Outside, Substitution, Tables
 from ostinato.compiler.streams.assign_streams import OUT
 from ostinato.compiler.streams.fences import Completion, completions_of
 from ostinato.devices.array import DeviceArray

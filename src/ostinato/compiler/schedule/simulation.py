@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.arrangement import GIL, Arrangement, arranged, as_compiled, copied
-from ostinato.compiler.machine_model import MachineModel
+from ostinato.compiler.schedule.arrangement import GIL, Arrangement, arranged, as_compiled, copied
+from ostinato.compiler.target import MachineModel
 from ostinato.compiler.wording import duration
 from ostinato.integers import integer
 from ostinato.one_line import brief

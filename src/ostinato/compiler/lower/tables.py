@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.host_transfers import host_transfer, words
 from ostinato.compiler.ir import Kind
+from ostinato.compiler.lower.host_transfers import host_transfer, words
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import (
     Acquire,

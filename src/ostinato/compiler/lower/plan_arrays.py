@@ -16,7 +16,7 @@ from ostinato.graph.arrays import Array
 
 if TYPE_CHECKING:
     from ostinato.compiler.coherence.mirrors import Mirror
-    from ostinato.compiler.lower import Substitution
+    from ostinato.compiler.lower.tables import Substitution
     from ostinato.compiler.streams.staging import Staged
     from ostinato.devices.device import Device
 

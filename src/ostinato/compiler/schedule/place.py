@@ -1,0 +1,149 @@
+"""Lanes, the order of their operations, and what these must still wait for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato import _core
+from ostinato.compiler.ir import COMMON, Edges, FloatArray, IntArray
+from ostinato.compiler.target import MachineModel
+
+__all__ = ["Placement", "Waits", "check", "order", "place", "waits"]
+
+
+LONG = 1e-6
+"""Seconds; where ops take longer on average, threads get several lanes each."""
+
+SHORTEST = 1e-9
+"""Seconds; nothing takes less."""
+
+
+class Placement(NamedTuple):
+    """Lanes of ops, and threads of lanes."""
+
+    lane: IntArray
+    """Of every op."""
+    home: IntArray
+    """The thread that serves each lane first."""
+    pinned: npt.NDArray[np.bool_]
+    """Lanes that no other thread may serve."""
+    step_seconds: float
+    """What a step takes, by the model that the placements were compared with."""
+
+
+def place(
+    edges: Edges,
+    seconds: FloatArray,
+    *,
+    threads: int,
+    thread_of: IntArray,
+    gil_bound: npt.NDArray[np.bool_],
+    varied: bool = False,
+    known: bool = False,
+    steady: bool = False,
+    model: MachineModel = COMMON,
+) -> Placement:
+    """Return the best of some placements, by a model of a machine's threads and of the transfers between them.
+
+    Parameters
+    ----------
+    edges
+        The dependences.
+    seconds
+        The cost of every op.
+    threads
+        How many threads may be used; more are used only where it pays.
+    thread_of
+        The thread that an op is pinned to, or -1.
+    gil_bound
+        Ops that hold the GIL; they go on one lane. All false where there is no GIL.
+    varied
+        Whether costs differ so much that threads should get several lanes each, for idle threads to take up. They get
+        them too where ops are long.
+    known
+        Whether costs are more than estimates; then less must be gained for another thread to be used.
+    steady
+        Whether ops take the same in every step; then several lanes a thread must gain something.
+    model
+        What threads pay for working together.
+    """
+    spread = varied or (len(seconds) > 0 and float(seconds.mean()) > LONG)
+    lane, home, pinned, step_seconds = _core.passes.place(
+        *edges,
+        np.maximum(seconds, SHORTEST),
+        threads,
+        thread_of,
+        gil_bound.view(np.uint8),
+        spread,
+        known,
+        steady,
+        paid(model),
+    )
+    return Placement(lane, home, pinned.view(np.bool_), step_seconds)
+
+
+def paid(model: MachineModel) -> tuple[float, float, float, float, float]:
+    """Return of a model what the passes' loops take."""
+    return model.transfer, model.poll, model.switch, model.wake, model.notify
+
+
+def order(
+    edges: Edges,
+    seconds: FloatArray,
+    placement: Placement,
+    priority: IntArray,
+    gil_bound: npt.NDArray[np.bool_],
+    model: MachineModel = COMMON,
+) -> IntArray:
+    """Return the ops in one order for the whole step that keeps all edges; a lane's order is its part of it.
+
+    One order for all, since lanes that each choose their own can wait for each other forever. Among the ops of a lane
+    that are ready, the one of the highest priority comes first; then those that keep the GIL where it is; then the one
+    with the longest path ahead; then program order, which is also kept as a whole where nothing is gained.
+    """
+    return _core.passes.order(
+        *edges,
+        np.maximum(seconds, SHORTEST),
+        placement.lane,
+        placement.home,
+        placement.pinned.view(np.uint8),
+        priority,
+        gil_bound.view(np.uint8),
+        paid(model),
+    )
+
+
+class Waits(NamedTuple):
+    """What ops wait for: op i for those from ``start[i]`` to ``start[i + 1]``, each of another lane."""
+
+    start: npt.NDArray[np.int64]
+    op: IntArray
+    distance: IntArray
+    """How many steps before."""
+    published: npt.NDArray[np.bool_]
+    """Ops that others wait for."""
+
+
+def waits(edges: Edges, lane: IntArray, order: IntArray) -> Waits:
+    """Return the waits that are left of the edges once those that follow from others, and from lane order, are gone.
+
+    An op has at most one wait for each other lane. With these waits, every edge holds however fast the lanes go, in the
+    first steps too, provided that ops of steps before the first count as done.
+    """
+    start, op, distance, published = _core.passes.waits(*edges, lane, order)
+    return Waits(start, op, distance, published.view(np.bool_))
+
+
+def check(edges: Edges, lane: IntArray, order: IntArray) -> None:
+    """Make sure that a step can run: that no ops wait for each other by edges and lane order.
+
+    Edges to later steps never stand in the way: a step that runs to its end lets the next one begin.
+    """
+    if not np.array_equal(np.sort(order), np.arange(len(lane))):
+        raise AssertionError("the order of a step leaves out ops or has some twice; this is a fault of Ostinato's")
+    stuck = _core.passes.stuck(*edges, lane, order)
+    if len(stuck):
+        raise AssertionError(f"ops {stuck.tolist()} of this schedule would never run; this is a fault of Ostinato's")
