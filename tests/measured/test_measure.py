@@ -13,7 +13,7 @@ import pytest
 import ostinato as ost
 from measured import tasks
 from ostinato.errors import ContractError, TaskError
-from ostinato.tune.graphs.executor import Session, measure
+from ostinato.tune.graphs.executor import Request, Session, measure
 from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.lease.devices import devices
 from ostinato.tune.lease.foreign import descendants
@@ -136,7 +136,7 @@ def test_who_wins_is_faster_than_the_default_ever_was(
 ) -> None:
     (signature,) = signatures(lambda: tasks.relax(np.zeros(4), np.zeros(4)))
 
-    def told(signature: Signature, candidates: list[ost.Candidate], **_: object) -> ost.Report:
+    def told(executor: object, request: Request) -> ost.Report:
         default, best, *_ = results = [
             ost.Result(
                 candidate=candidate,
@@ -145,13 +145,13 @@ def test_who_wins_is_faster_than_the_default_ever_was(
                 time_ns=10.0,
                 samples=() if place else samples,
             )
-            for place, candidate in enumerate(candidates)
+            for place, candidate in enumerate(request.candidates)
         ]
         return ost.Report(
             op=signature.label, key={}, policy=QUICK, best=best, ties=(best,), results=tuple(results), default=default
         )
 
-    monkeypatch.setattr("ostinato.tune.graphs.executor.measure_in_worker", told)
+    monkeypatch.setattr("ostinato.tune.graphs.in_worker.InWorker.measure", told)
     report = measure(signature, session=session)
     assert (report.best is report.results[1], len(report.ties)) == (stays, stays)
 

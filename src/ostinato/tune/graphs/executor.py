@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from ostinato import _core
 from ostinato.errors import ContractError
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.graphs.cost_store import tuner_device
-from ostinato.tune.graphs.in_process import measure_in_process
-from ostinato.tune.graphs.in_worker import measure_in_worker
+from ostinato.tune.graphs.in_process import InProcess
+from ostinato.tune.graphs.in_worker import InWorker
 from ostinato.tune.graphs.payload import Unsendable
 from ostinato.tune.lease.device import Device
 from ostinato.tune.lease.devices import devices as devices_named
@@ -32,12 +33,44 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
-__all__ = ["Session", "add_processor", "candidates_of", "measure", "spare_memory"]
+__all__ = ["Executor", "Request", "Session", "add_processor", "candidates_of", "measure", "spare_memory"]
 
 _OF_SPARE_MEMORY = 0.75
 """That a variant may take: one that takes more ends in its worker, and not whatever the kernel would choose to end."""
 
 FACTORY = "ostinato.tune.graphs.in_worker:benchmark"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A signature to be measured.
+
+    Attributes
+    ----------
+    signature
+        The signature.
+    candidates
+        What stands for its variants in the report, in their order: the default first.
+    rtol
+        By what part floating-point numbers may differ from the default's; 0: not by a bit.
+    budget
+        What it may take.
+    keeping
+        Makes what keeps the variants as they are measured, and knows those of a time before; None: nothing does.
+    """
+
+    signature: Signature
+    candidates: Sequence[Candidate]
+    rtol: float
+    budget: Budget
+    keeping: Keeping | None
+
+
+class Executor(Protocol):
+    """Where variants are measured: a worker process, or this one."""
+
+    def measure(self, request: Request) -> Report:
+        """Measure the variants of a signature; raise `Unsendable` if that is not possible here."""
 
 
 class Session:
@@ -75,9 +108,9 @@ class Session:
         accelerators: Mapping[str, UsableDevice] = MappingProxyType({}),
     ) -> None:
         self._init = init
-        self.accelerators = accelerators
-        self.policy = policy or Policy()
-        self.progress = listener(progress)
+        self._accelerators = accelerators
+        self._policy = policy or Policy()
+        self._progress = listener(progress)
         self._devices = devices_named(devices)
         self._tuner: Tuner | None = None
 
@@ -86,16 +119,36 @@ class Session:
         """The device; chosen when it is first asked for."""
         return next((device for device in self._devices if _is_free(device)), self._devices[0])
 
-    def check_sendable(self, signature: Signature) -> None:
-        """Call what is to be called before tasks are; raise `Unsendable` if that cannot be done elsewhere."""
+    def measure(self, request: Request) -> Report:
+        """Measure in a worker process if that is possible, or else in this one; each result says where."""
+        in_worker: Executor = InWorker(self._worker)
+        try:
+            self._check_sendable(request.signature)
+            report, where = in_worker.measure(request), "measured in a worker process"
+        except Unsendable as why:
+            report, where = self._in_process(request.signature).measure(request), f"measured in this process: {why}"
+        for result in report.results:
+            if result.device is not None:
+                result.message = f"{result.message} ({where})" if result.message else where
+        return report
+
+    def _check_sendable(self, signature: Signature) -> None:
+        """Call `init`, on the thread that measures; raise `Unsendable` if a worker process cannot measure."""
         if self._init is not None:
             self._init()
-        if signature.kind in self.accelerators:
-            raise Unsendable(f"streams and arrays of {self.accelerators[signature.kind].name} are of one process")
+        if signature.kind in self._accelerators:
+            raise Unsendable(f"streams and arrays of {self._accelerators[signature.kind].name} are of one process")
         if self._init is not None:
             raise Unsendable("the machine has an init function")
+        if not signature.variants:
+            raise Unsendable("it is no task")
 
-    def tuner(self) -> Tuner:
+    def _in_process(self, signature: Signature) -> Executor:
+        on = self._accelerators.get(signature.kind)
+        device = self.device if on is None else add_processor(on, self.device)
+        return InProcess(device, self._policy, self._progress, on)
+
+    def _worker(self) -> Tuner:
         """Return the tuner whose worker measures; made when it is first asked for."""
         if self._tuner is None:
             spare = spare_memory()
@@ -103,8 +156,8 @@ class Session:
                 [self.device.name],
                 store=False,
                 memory=None if spare is None else max(1, int(spare * _OF_SPARE_MEMORY)),
-                policy=self.policy,
-                progress=self.progress,
+                policy=self._policy,
+                progress=self._progress,
             )
         return self._tuner
 
@@ -132,20 +185,12 @@ def measure(
 ) -> Report:
     """Measure every variant of a signature and return what was found.
 
-    The message of each result says where it was measured, and why if that was in this process.
-
     Parameters
     ----------
-    signature
-        The signature.
+    signature, rtol, budget, keeping
+        As of a `Request`.
     session
         What it shares with others.
-    rtol
-        By what part floating-point numbers may differ from the default's; 0: not by a bit.
-    budget
-        What it may take.
-    keeping
-        Makes what keeps the variants as they are measured, and knows those of a time before; None: nothing does.
 
     Returns
     -------
@@ -161,31 +206,7 @@ def measure(
     """
     if _core.serving():
         raise ContractError("a task cannot measure others: it would be in their way")
-    candidates = candidates_of(signature)
-    budget = budget or Budget()
-    try:
-        session.check_sendable(signature)
-        if not signature.variants:
-            raise Unsendable("it is no task")
-        report = measure_in_worker(
-            signature, candidates, tuner=session.tuner, rtol=rtol, budget=budget, keeping=keeping
-        )
-        where = "measured in a worker process"
-    except Unsendable as why:
-        on = session.accelerators.get(signature.kind)
-        report = measure_in_process(
-            signature,
-            candidates,
-            device=session.device if on is None else add_processor(on, session.device),
-            policy=session.policy,
-            rtol=rtol,
-            budget=budget,
-            progress=session.progress,
-            on=on,
-            keeping=keeping,
-        )
-        where = f"measured in this process: {why}"
-    _say_where(report, where)
+    report = session.measure(Request(signature, candidates_of(signature), rtol, budget or Budget(), keeping))
     if signature.has_default and not _is_better(report.best, report.default):
         report.best, report.ties = None, ()
     return report
@@ -213,12 +234,6 @@ def _is_free(device: Device) -> bool:
         return lease.try_acquire() is None
     finally:
         lease.release()
-
-
-def _say_where(report: Report, where: str) -> None:
-    for result in report.results:
-        if result.device is not None:
-            result.message = f"{result.message} ({where})" if result.message else where
 
 
 def add_processor(device: UsableDevice, processor: Device) -> Device:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -32,101 +32,85 @@ from ostinato.tune.worker.timers import CpuTimer
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice
     from ostinato.graph.variant import Variant
-    from ostinato.tune.candidate import Candidate
-    from ostinato.tune.graphs.cost_store import Keeping, Kept
-    from ostinato.tune.graphs.signature import Signature
+    from ostinato.tune.graphs.cost_store import Kept
+    from ostinato.tune.graphs.executor import Request
     from ostinato.tune.lease.device import Device
-    from ostinato.tune.policy import Budget, Policy
+    from ostinato.tune.policy import Policy
     from ostinato.tune.progress import Progress
 
-__all__ = ["measure_in_process"]
+__all__ = ["InProcess"]
 
 _REPEATS = 3  # of turns of the final that say nothing, one after the other
 
 
-def measure_in_process(
-    signature: Signature,
-    candidates: Sequence[Candidate],
-    *,
-    device: Device,
-    policy: Policy,
-    rtol: float,
-    budget: Budget,
-    progress: Progress,
-    on: UsableDevice | None = None,
-    keeping: Keeping | None = None,
-) -> Report:
-    """Measure the variants of a signature on the calling thread, which has the device to itself meanwhile.
+class InProcess:
+    """Measures on the calling thread, which has the device to itself meanwhile: an `Executor`.
 
     A variant that raises has failed, like one that computes something else. But one that never returns, ends the
     process or writes where it should not does so here: a process cannot be protected from what runs in it.
 
     Parameters
     ----------
-    signature
-        The signature.
-    candidates
-        What stands for its variants in the report, in their order: the default first.
     device
-        Whose lease is taken; the thread is bound to its core while samples are taken.
-    policy, rtol, budget, progress
-        How variants are measured, what part outputs may differ by, what all may take, and who is told.
-    keeping
-        As for `measure`.
+        The device to lease; the thread is bound to its core while samples are taken.
+    policy, progress
+        How variants are measured, and who is told.
+    on
+        The device of this process that variants for its kind run on; None for CPUs.
     """
-    kept = None
-    if keeping is not None:
-        kept = keeping(default=candidates[0].id if signature.has_default else None, seconds=math.inf)
-    search = _Search(signature, candidates, device, policy, rtol, budget, progress, on, kept)
-    report = None
-    progress.begin(signature.label, len(candidates))
-    try:
-        search.run()
-        report = search.report()
-        return report
-    finally:
-        if kept is not None:
-            kept.commit(last=True)
-        progress.end(report)
+
+    def __init__(self, device: Device, policy: Policy, progress: Progress, on: UsableDevice | None = None) -> None:
+        self.device = device
+        self.policy = policy
+        self.progress = progress
+        self.on = on
+
+    def measure(self, request: Request) -> Report:
+        """Measure the variants of a signature."""
+        signature, kept = request.signature, None
+        if request.keeping is not None:
+            default = request.candidates[0].id if signature.has_default else None
+            kept = request.keeping(default=default, seconds=math.inf)
+        search = _Search(self, request, kept)
+        report = None
+        self.progress.begin(signature.label, len(request.candidates))
+        try:
+            search.run()
+            report = search.report()
+            return report
+        finally:
+            if kept is not None:
+                kept.commit(last=True)
+            self.progress.end(report)
 
 
 class _Search:
-    def __init__(
-        self,
-        signature: Signature,
-        candidates: Sequence[Candidate],
-        device: Device,
-        policy: Policy,
-        rtol: float,
-        budget: Budget,
-        progress: Progress,
-        on: UsableDevice | None,
-        kept: Kept | None,
-    ) -> None:
+    def __init__(self, executor: InProcess, request: Request, kept: Kept | None) -> None:
+        signature, candidates, budget = request.signature, request.candidates, request.budget
         self._signature = signature
         self._kept = kept
-        self._on = on
+        self._on = executor.on
         self._trials = [Trial(candidate) for candidate in candidates]
         self._variants: dict[str, Variant] = {
             candidate.id: variant for candidate, variant in zip(candidates, variants_in(signature), strict=True)
         }
-        self._device = device
-        self._policy = policy
-        self._rtol = rtol
-        self._progress = progress
+        self._device = executor.device
+        self._policy = executor.policy
+        self._rtol = request.rtol
+        self._progress = executor.progress
         self._begin = perf_counter()
         self._end = float("inf") if budget.seconds is None else self._begin + budget.seconds
         self._most = len(candidates) if budget.candidates is None else budget.candidates
-        self._race = Race(default=None, policy=policy)
+        self._race = Race(default=None, policy=self._policy)
         default = candidates[0].id if signature.has_default else None
-        self._ledger = Ledger(signature.label, default, True, self._race, progress)
+        self._ledger = Ledger(signature.label, default, True, self._race, self._progress)
         self._stretches: list[Stretch] = []
         self._benchmarks: dict[str, Benchmark] = {}
 
     def run(self) -> None:
         """Measure every variant, and then those that may have won in turns."""
         try:
-            with self._device_alone(), Machine(cpus=1) as self._machine, _watch_preemption() as self._preemption:
+            with self._device_alone(), Machine(cpus=1) as self._machine, closing(Preemption()) as self._preemption:
                 self._timer = CpuTimer()
                 self._flush = Flusher() if self._policy.cache == "cold" else None
                 self._screen()
@@ -255,7 +239,7 @@ class _Search:
         stopping = Stopping(policy.rel_ci, policy.min_samples, bound, timer.resolution / calls)
         seconds = max(0.0, min(policy.max_seconds, self._end - perf_counter()))
         # While a device computes this thread waits; that others run meanwhile takes nothing from it.
-        waited = self._preemption.waited if self._on is None else _never
+        waited = self._preemption.waited if self._on is None else lambda: 0
         with self._bound():
             samples = sampled(timer, stopping, seconds, waited, before, calls)
         status = Status.CONTENDED if samples.contended else Status.RACED if samples.verdict == "raced" else Status.OK
@@ -309,16 +293,3 @@ class _Search:
             yield
         finally:
             os.sched_setaffinity(0, cores)
-
-
-def _never() -> int:
-    return 0
-
-
-@contextmanager
-def _watch_preemption() -> Iterator[Preemption]:
-    preemption = Preemption()
-    try:
-        yield preemption
-    finally:
-        preemption.close()

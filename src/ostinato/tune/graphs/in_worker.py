@@ -18,15 +18,13 @@ from ostinato.tune.status import Status
 from ostinato.tune.trial import Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from ostinato.tune.graphs.cost_store import Keeping
-    from ostinato.tune.graphs.signature import Signature
-    from ostinato.tune.policy import Budget
+    from ostinato.tune.graphs.executor import Request
     from ostinato.tune.report.report import Report
     from ostinato.tune.tuner import Tuner
 
-__all__ = ["Inputs", "benchmark", "check", "measure_in_worker", "setup", "write_passed"]
+__all__ = ["InWorker", "Inputs", "benchmark", "check", "setup", "write_passed"]
 
 _WORKER = "ostinato.tune.graphs.in_worker"
 _SAID = {
@@ -39,67 +37,65 @@ _SAID = {
 """What becomes of variants by what is raised for them."""
 
 
-def measure_in_worker(
-    signature: Signature,
-    candidates: Sequence[Candidate],
-    *,
-    tuner: Callable[[], Tuner],
-    rtol: float,
-    budget: Budget,
-    keeping: Keeping | None = None,
-) -> Report:
-    """Measure the variants of a signature in a worker process, where a crash costs no more than the result.
+class InWorker:
+    """Measures in a worker process of a tuner, where a crash costs no more than the result: an `Executor`.
 
     Parameters
     ----------
-    signature
-        The signature.
-    candidates
-        What stands for its variants in the report, in their order: the default first.
     tuner
-        Gives the tuner whose worker it is.
-    rtol, budget
-        What part outputs may differ by, and what all may take.
-    keeping
-        As for `measure`.
-
-    Raises
-    ------
-    Unsendable
-        Another process could not make the same of the signature.
+        Gives the tuner; asked only if the signature can be sent.
     """
-    try:
-        calls = [
-            Candidate.call(f"{_WORKER}:benchmark", candidate.config, setup=f"{_WORKER}:setup")
-            for candidate in candidates
-        ]
-    except ValueError as error:
-        raise Unsendable(str(error)) from None
-    payload = Payload(signature, rtol)
-    scratch = Scratch()
-    try:
-        directory = scratch.directory("signature")
-        payload.write(directory)
-        default, verify = calls[0], f"{_WORKER}:check" if len(calls) > 1 else None
-        measuring = tuner()
-        kept = None
-        if keeping is not None:
-            seconds, memory = measuring.limits
-            kept = keeping(default=default.id, said=_SAID, verify=verify, seconds=seconds, memory=memory)
-            if kept.find(Trial(default)) is not None:
-                write_passed(directory)
-        report = measuring.tune(
-            signature.label,
-            calls,
-            key=signature.key,
-            default=default,
-            verify=verify,
-            budget=budget,
-            data=directory,
-            known=kept,
-        )
-    finally:
-        scratch.remove()
+
+    def __init__(self, tuner: Callable[[], Tuner]) -> None:
+        self._tuner = tuner
+
+    def measure(self, request: Request) -> Report:
+        """Measure the variants of a signature.
+
+        Raises
+        ------
+        Unsendable
+            Another process could not make the same of the signature.
+        """
+        signature = request.signature
+        try:
+            calls = [
+                Candidate.call(f"{_WORKER}:benchmark", candidate.config, setup=f"{_WORKER}:setup")
+                for candidate in request.candidates
+            ]
+        except ValueError as error:
+            raise Unsendable(str(error)) from None
+        payload = Payload(signature, request.rtol)
+        scratch = Scratch()
+        try:
+            directory = scratch.directory("signature")
+            payload.write(directory)
+            default, verify = calls[0], f"{_WORKER}:check" if len(calls) > 1 else None
+            tuner = self._tuner()
+            kept = None
+            if request.keeping is not None:
+                seconds, memory = tuner.limits
+                kept = request.keeping(default=default.id, said=_SAID, verify=verify, seconds=seconds, memory=memory)
+                if kept.find(Trial(default)) is not None:
+                    write_passed(directory)
+            report = tuner.tune(
+                signature.label,
+                calls,
+                key=signature.key,
+                default=default,
+                verify=verify,
+                budget=request.budget,
+                data=directory,
+                known=kept,
+            )
+        finally:
+            scratch.remove()
+        _translate(report)
+        return report
+
+
+def _translate(report: Report) -> None:
+    """Replace the statuses that the tuner has for exceptions by those that they stand for."""
     for result in report.results:
         kind, _, message = result.message.partition(": ")
         if kind in _SAID:
@@ -107,7 +103,6 @@ def measure_in_worker(
         elif result is report.default and result.status is Status.INVALID:
             why = message if kind == Stale.__name__ else f"no worker process can make the call: {result.message}"
             raise Unsendable(why)
-    return report
 
 
 _PASSED = "default-passed"
