@@ -14,10 +14,10 @@ from pathlib import Path
 import ostinato as ost
 from benchmarks.context import Context
 from benchmarks.rounds import take
-from ostinato.tune.lease.device import Device
-from ostinato.tune.process.reaper import Exited, Reaper
+from ostinato.tune.leases.device import Device
 from ostinato.tune.store.key import environment
 from ostinato.tune.store.store import Search, Store, StoredAttempt
+from ostinato.tune.workers.reaper import Exited, Reaper
 
 BENCHMARK, UNIT = "tuning", "us"
 SPAWN, ATTEMPT = "one process, from its start to its end", "one attempt of ten thousand"

@@ -8,7 +8,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from ostinato.tune.lease import cuda, hip, nvml
+from ostinato.tune.leases import cuda, hip
+from ostinato.tune.leases import cuda as nvml
 
 _INITIALISED = nvml._initialised.__wrapped__  # keeps nothing for the next test
 

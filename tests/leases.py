@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ostinato.tune.lease.device import Device
-from ostinato.tune.lease.lease import Lease
+from ostinato.tune.leases.device import Device
+from ostinato.tune.leases.lease import Lease
 
 SCRIPT = """
 import json, os, random, sys

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 
 import ostinato as ost
-from ostinato.tune.race.race import EntryKey, Race, Verdict
-from ostinato.tune.race.stopping import Stopping, interval
+from ostinato.tune.racing.race import EntryKey, Race, Verdict
+from ostinato.tune.racing.stopping import Stopping, interval
 
 RECORDED = Path(__file__).parent / "tune" / "recorded"
 

@@ -5,8 +5,7 @@ import random
 from statistics import median
 
 import ostinato as ost
-from ostinato.tune.result import Result
-from ostinato.tune.stretch import Stretch
+from ostinato.tune.result import Result, Stretch
 
 HOSTILE = "<script>alert('x')</script> & \"quotes\" \x1b[31m \ud83d </script><!-- \u2028 \x00"
 MESSAGES = {

@@ -31,12 +31,11 @@ MAY_NOT_IMPORT = {
 
 # Of the folders of `tune`, too: leases, processes, races and the store can each be used alone.
 IN_TUNE_MAY_NOT_IMPORT = {
-    "lease": {"process", "slots", "race", "store", "report", "job", "profiling", "search", "tuner"},
-    "process": {"lease", "slots", "race", "store", "report", "job", "profiling", "search", "tuner"},
-    "race": {"lease", "process", "slots", "store", "report", "job", "profiling", "search", "tuner"},
-    "store": {"process", "slots", "race", "report", "job", "profiling", "search", "tuner"},
-    "report": {"lease", "process", "slots", "store", "job", "profiling", "search", "tuner"},
-    "slots": {"store", "race", "report", "job", "profiling", "search", "tuner"},
+    "leases": {"workers", "racing", "store", "report", "job", "legacy", "search", "tuner"},
+    "workers": {"racing", "store", "report", "job", "legacy", "search", "tuner"},
+    "racing": {"leases", "workers", "store", "report", "job", "legacy", "search", "tuner"},
+    "store": {"workers", "racing", "report", "job", "legacy", "search", "tuner"},
+    "report": {"leases", "workers", "store", "job", "legacy", "search", "tuner"},
 }
 
 MOST_LINES = 800  # of one class with its documentation; its insides are not for others to split it

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from ostinato import _core
-from ostinato.tune.process import reaper_process
+from ostinato.tune.workers import reaper as reaper_process
 
 SYSTEM = r"lib(stdc\+\+|gcc_s|c|m|pthread)\.so\.\d+|ld-linux.*"
 SANITIZERS = r"lib(asan|ubsan|tsan)\.so\.\d+"

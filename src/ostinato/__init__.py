@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from ostinato.runtime.program import Program
     from ostinato.runtime.run import Run
     from ostinato.tune.candidate import Candidate
+    from ostinato.tune.outcome import Status
     from ostinato.tune.policy import Budget, Policy
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
     from ostinato.tune.space import Space
-    from ostinato.tune.status import Status
     from ostinato.tune.tuner import Tuner
 
 __version__ = "0.1.0"
@@ -139,7 +139,7 @@ _HOMES = {
     "ostinato.tune.report.report": ["Report"],
     "ostinato.tune.result": ["Result"],
     "ostinato.tune.space": ["Space"],
-    "ostinato.tune.status": ["Status"],
+    "ostinato.tune.outcome": ["Status"],
     "ostinato.tune.tuner": ["Tuner"],
 }
 import_module("ostinato.interpreters").refuse_others()

@@ -37,9 +37,8 @@ from queue import Queue
 from typing import Any, Protocol, TypeVar
 
 from ostinato.errors import TuningError, told
-from ostinato.tune.process.command import SHORTAGES
-from ostinato.tune.profiling.backlog import Backlog, Command, words
-from ostinato.tune.profiling.profile import ProfileResult, extract_profile_result
+from ostinato.tune.legacy.profile import Backlog, Command, ProfileResult, extract_profile_result, words
+from ostinato.tune.workers.command import SHORTAGES
 
 __all__ = [
     "PROFILER_RUN_MAX_ATTEMPTS",

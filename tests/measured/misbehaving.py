@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import ostinato as ost
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.lease import Lease
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.lease import Lease
 
 
 @ost.task

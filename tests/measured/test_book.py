@@ -19,10 +19,10 @@ from ostinato.tune.graphs import cost_store
 from ostinato.tune.graphs.cost_store import CostStore, Found, Lookup, make_record, report_of
 from ostinato.tune.graphs.record import Snapshot, snapshot_of
 from ostinato.tune.graphs.signature import Signature, signatures_of
-from ostinato.tune.lease.cpu import cpu_device
+from ostinato.tune.leases.cpu import cpu_device
 from ostinato.tune.store.exchange import export, load
+from ostinato.tune.store.key import versions
 from ostinato.tune.store.store import Store, StoreError
-from ostinato.tune.store.versions import versions
 from tune.storing import public_directory
 
 NOBODY = 65534

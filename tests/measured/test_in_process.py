@@ -16,10 +16,10 @@ import pytest
 import ostinato as ost
 from ostinato.tune.graphs.executor import Session, measure
 from ostinato.tune.graphs.signature import Signature, signatures_of
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.lease import Lease
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.lease import Lease
 from ostinato.tune.progress import Progress
-from ostinato.tune.worker.preemption import Preemption
+from ostinato.tune.worker.timers import Preemption
 
 QUICK = ost.Policy(max_seconds=0.02, rel_ci=0.2)
 

@@ -20,9 +20,8 @@ from ostinato.tune.graphs import payload
 from ostinato.tune.graphs.executor import Session, measure
 from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.graphs.workload import Workload
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.foreign import descendants
-from ostinato.tune.lease.lease import Lease
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.lease import Lease, descendants
 from ostinato.tune.progress import Progress
 
 QUICK = ost.Policy(max_seconds=0.02, rel_ci=0.2)

@@ -15,9 +15,8 @@ from measured import tasks
 from ostinato.errors import ContractError, TaskError
 from ostinato.tune.graphs.executor import Request, Session, measure
 from ostinato.tune.graphs.signature import Signature, signatures_of
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.foreign import descendants
-from ostinato.tune.lease.lease import Lease
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.lease import Lease, descendants
 
 QUICK = ost.Policy(max_seconds=0.02, rel_ci=0.2)
 

@@ -16,9 +16,9 @@ from ostinato.devices.array import empty
 from ostinato.runtime import calibrate
 from ostinato.runtime import trace as traces
 from ostinato.tune.graphs import cost_store, tune_graph
-from ostinato.tune.lease.lock_file import holders
+from ostinato.tune.leases.lock_file import holders
 from ostinato.tune.progress import Progress
-from ostinato.tune.worker.preemption import Preemption
+from ostinato.tune.worker.timers import Preemption
 
 QUICK = ost.Policy(max_seconds=0.02, min_samples=2, rel_ci=0.5)
 SLOW, FAST = 3e-3, 100e-6  # so far apart that no load of the machine turns them round

@@ -13,9 +13,9 @@ import ostinato as ost
 from ostinato.cores import usable_cores
 from ostinato.devices.discovery import usable
 from ostinato.tune.graphs import tune_graph
-from ostinato.tune.lease.lock_file import holders
+from ostinato.tune.leases.lock_file import holders
 from ostinato.tune.progress import Progress
-from ostinato.tune.worker.preemption import Preemption
+from ostinato.tune.worker.timers import Preemption
 
 cl = pytest.importorskip("pyopencl")
 

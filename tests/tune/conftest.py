@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.tune.process.reaper import Reaper
+from ostinato.tune.workers.reaper import Reaper
 from profilers import MASKS, children, descriptors, until
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ostinato.tune.process.reaper import Event, Exited, Lost, NotStarted, Reaper, Started
+from ostinato.tune.workers.reaper import Event, Exited, Lost, NotStarted, Reaper, Started
 
 DEADLINE = 110.0  # just below the watchdog of pytest: at a low priority on a busy host, a script takes 50 s to start
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}

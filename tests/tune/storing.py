@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ostinato as ost
-from ostinato.tune.lease.device import Device
+from ostinato.tune.leases.device import Device
 from ostinato.tune.store.key import environment
 from ostinato.tune.store.store import Search, Store, StoredAttempt
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.tune.race.bounds import Bounds
-from ostinato.tune.race.speeds import UNEVEN, Speeds
+from ostinato.tune.racing.race import UNEVEN, Bounds, Speeds
 
 DEVICES = ("cpu:0", "cpu:1", "cpu:2")
 PRELUDE = [("measured", "cpu:0", 20.0), *(("anchored", device, [10.0]) for device in DEVICES[:2])]

@@ -18,13 +18,13 @@ QUICK = ost.Policy(rel_ci=0.5, min_samples=2, max_seconds=0.05)
 OF_THE_DAY = {
     "cli.py": "whether a file was written",
     "runtime/calibrate.py": "the date of a measurement",
-    "measured/stored_costs.py": "the date of a measurement",
-    "measured/records/book.py": "the date of a measurement",
-    "measured/records/shelf.py": "how old a file is",
-    "measured/tune_graph.py": "the date of a measurement",
-    "tune/lease/lock_file.py": "since when a lease is held",
+    "tune/graphs/stored_costs.py": "the date of a measurement",
+    "tune/graphs/cost_store.py": "the date of a measurement",
+    "tune/graphs/record.py": "how old a file is",
+    "tune/graphs/tune_graph.py": "the date of a measurement",
+    "tune/leases/lock_file.py": "since when a lease is held",
     "tune/report/page.py": "the date of a report",
-    "tune/store/source.py": "how old a file is",
+    "tune/store/key.py": "how old a file is",
     "tune/store/store.py": "the date of a measurement",
 }
 

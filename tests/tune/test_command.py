@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from ostinato import Status
-from ostinato.tune.process import command as module
-from ostinato.tune.process.command import CommandRun, Kept
-from ostinato.tune.process.loop import Loop
-from ostinato.tune.process.protocol import Reading
-from ostinato.tune.process.reaper import Exited, Lost, NotStarted, Reaper, Stuck
+from ostinato.tune.workers import command as module
+from ostinato.tune.workers.command import CommandRun, Kept
+from ostinato.tune.workers.loop import Loop
+from ostinato.tune.workers.protocol import Reading
+from ostinato.tune.workers.reaper import Exited, Lost, NotStarted, Reaper, Stuck
 from profilers import children, descriptors, line, pid_in, runs, sh, until
 
 

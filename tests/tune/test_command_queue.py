@@ -11,12 +11,12 @@ import pytest
 
 from ostinato import Status
 from ostinato.errors import DeviceError, TuningError
-from ostinato.tune.lease.device import Device
-from ostinato.tune.lease.lease import Lease
-from ostinato.tune.process.reaper import Exited, Reaper, Stuck
-from ostinato.tune.profiling import command_queue
-from ostinato.tune.profiling.command_queue import CommandQueue, Job
-from ostinato.tune.profiling.profile import Profile
+from ostinato.tune.leases.device import Device
+from ostinato.tune.leases.lease import Lease
+from ostinato.tune.legacy import command_queue
+from ostinato.tune.legacy.command_queue import CommandQueue, Job
+from ostinato.tune.legacy.profile import Profile
+from ostinato.tune.workers.reaper import Exited, Reaper, Stuck
 from profilers import children, descriptors, line, pid_in, runs, says, sh, until
 
 

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from gpus import host
 from ostinato.errors import DeviceError
-from ostinato.tune.lease import cpu, lock_file
-from ostinato.tune.lease.device import Device, Simulation
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.lease import Lease
+from ostinato.tune.leases import cpu, lock_file
+from ostinato.tune.leases.device import Device, Simulation
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.lease import Lease
 from ostinato.view.devices import show_devices
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.tune.lease.device import Device
+from ostinato.tune.leases.device import Device
 from ostinato.tune.store.exchange import export, load
 from ostinato.tune.store.store import Store, StoredAttempt
 from tune.storing import candidate, outcome, search

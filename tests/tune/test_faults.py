@@ -223,7 +223,7 @@ LOOP = "while :; do kill -STOP {pid}; done"
 )
 @pytest.mark.parametrize("budget", [None, 2])
 def test_who_stops_the_reaper_costs_nobody_else(what, ending, budget, monkeypatch):
-    monkeypatch.setattr("ostinato.tune.process.watch._GRACE", 0.5)
+    monkeypatch.setattr("ostinato.tune.workers.loop._GRACE", 0.5)
     with tuner(timeout=1, store=False) as session:
         report = session.tune("op", [echo(1), what, call("good"), echo(2)], budget=budget)
     assert budget or endings(report) == ["ok", ending, "ok", "ok"]

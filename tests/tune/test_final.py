@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.tune.race.final import ROUNDS, Final
+from ostinato.tune.racing.race import ROUNDS, Final
 
 
 def finalists(count):

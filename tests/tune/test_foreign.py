@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpus import fake_library, gpu, host
-from ostinato.tune.lease import foreign
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.foreign import ForeignProcesses
+from ostinato.tune.leases import lease as foreign
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.lease import ForeignProcesses
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gpus import AMD_CPU, amd_node, fake_library, gpu, host
 from ostinato.errors import DeviceError
-from ostinato.tune.lease import cuda, hip
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.gpu import Gpu, masked
+from ostinato.tune.leases import cuda, hip
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.gpu import Gpu, masked
 
 FOUR = {f"GPU-{letter * 8}-1": "H100" for letter in "abcd"}
 UUIDS = list(FOUR)

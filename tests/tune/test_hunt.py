@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.tune.process.hunt import kill_descendants, kill_group, open_child
+from ostinato.tune.workers.reaper import kill_descendants, kill_group, open_child
 from tune.reaping import eventually, living, marked
 
 LAST_PID = Path("/proc/sys/kernel/ns_last_pid")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import ostinato as ost
-from ostinato.tune.intake import Intake
-from ostinato.tune.offers import offers
+from ostinato.tune.queue import Intake, offers
 
 
 def candidates(*numbers: int) -> list[ost.Candidate]:

@@ -10,14 +10,14 @@ import pytest
 
 import ostinato as ost
 from ostinato.tune.candidate import Call, Candidate
-from ostinato.tune.lease import lock_file
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.lease import Lease
-from ostinato.tune.process.loop import Loop
-from ostinato.tune.process.reaper import Reaper
-from ostinato.tune.process.scratch import Scratch
+from ostinato.tune.leases import lock_file
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.lease import Lease
 from ostinato.tune.progress import Progress
 from ostinato.tune.store import database
+from ostinato.tune.workers.loop import Loop
+from ostinato.tune.workers.reaper import Reaper
+from ostinato.tune.workers.scratch import Scratch
 
 
 class Impatient(sqlite3.Connection):
@@ -73,7 +73,7 @@ def test_scratch_directories_whose_removal_was_interrupted_are_nobodys(monkeypat
 
     scratch = Scratch()
     left = Path(scratch.directory("a"))
-    monkeypatch.setattr("ostinato.tune.process.scratch.shutil.rmtree", interrupted)
+    monkeypatch.setattr("ostinato.tune.workers.scratch.shutil.rmtree", interrupted)
     with pytest.raises(KeyboardInterrupt):
         scratch.remove()
     monkeypatch.undo()

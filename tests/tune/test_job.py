@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from ostinato.tune.job.expression import constraint
-from ostinato.tune.job.job import JobError, load
+from ostinato.tune.job import JobError, constraint, load
 from ostinato.tune.strategies import Exhaustive, Random
 
 COMMAND = """

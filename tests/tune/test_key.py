@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.tune.lease.device import Device
-from ostinato.tune.store.key import Context, contexts, differing, environment, miss
-from ostinato.tune.store.versions import versions
+from ostinato.tune.leases.device import Device
+from ostinato.tune.store.key import Context, contexts, differing, environment, miss, versions
 
 ORDER = ["source", "device", "driver", "versions", "policy", "key"]
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from leases import Other, in_child, lease_of
 from ostinato.errors import DeviceError
-from ostinato.tune.lease import lease as leasing
-from ostinato.tune.lease import lock_file
-from ostinato.tune.lease.lease import Holder, holders
+from ostinato.tune.leases import lease as leasing
+from ostinato.tune.leases import lock_file
+from ostinato.tune.leases.lease import Holder, holders
 
 NOBODY = 65534
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from leases import Other, contend, lease_of
-from ostinato.tune.lease.lease import Lease, holders
+from ostinato.tune.leases.lease import Lease, holders
 
 CORES = [f"core-{number}" for number in range(4)]
 HERE = "here"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ostinato.tune.process.loop import Loop
+from ostinato.tune.workers.loop import Loop
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from gpus import AMD_CPU, amd_node, host
 from ostinato.errors import DeviceError
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.profiling.masks import mask
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.legacy.profile import mask
 
 TWO = {"GPU-aaaa": "H100", "GPU-bbbb": "H100"}
 

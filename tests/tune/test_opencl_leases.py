@@ -12,9 +12,9 @@ import pytest
 import ostinato as ost
 from ostinato.cores import usable_cores
 from ostinato.errors import DeviceError
-from ostinato.tune.lease import opencl
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.lease import Lease
+from ostinato.tune.leases import opencl
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.lease import Lease
 
 CPU, GPU = 2, 4
 UUID = uuid.UUID(int=7)

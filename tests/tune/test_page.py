@@ -11,12 +11,9 @@ import pytest
 
 import ostinato as ost
 import reports
-from ostinato.tune.report.landscape import landscape
 from ostinato.tune.report.page import MEANINGS
-from ostinato.tune.report.pictures import heat_map, parameter_picture, rank_picture
-from ostinato.tune.report.svg import Scale
-from ostinato.tune.report.timeline import time_line
-from ostinato.tune.stretch import Stretch
+from ostinato.tune.report.pictures import Scale, heat_map, landscape, parameter_picture, rank_picture, time_line
+from ostinato.tune.result import Stretch
 from ostinato.tune.wording import one_line
 
 VOID = {"meta", "input", "br"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from ostinato.tune.lease.device import Device
+from ostinato.tune.leases.device import Device
 from ostinato.tune.store.key import environment
 from ostinato.tune.store.store import Store, StoredAttempt
 from profilers import line, python, sh

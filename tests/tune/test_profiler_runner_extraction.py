@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import ostinato.profiler_runner as pr
 from ostinato import Candidate, Status
 from ostinato.profiler_runner import ProfileResult, extract_profile_result
-from ostinato.tune.process.command import CommandRun
-from ostinato.tune.process.loop import Loop
-from ostinato.tune.process.protocol import Reading
-from ostinato.tune.process.reaper import Reaper
-from ostinato.tune.profiling.profile import Profile
+from ostinato.tune.legacy.profile import Profile
+from ostinato.tune.workers.command import CommandRun
+from ostinato.tune.workers.loop import Loop
+from ostinato.tune.workers.protocol import Reading
+from ostinato.tune.workers.reaper import Reaper
 from profilers import MASKS, Delegate, line, sh
 
 FAILED = (None, True)

@@ -13,9 +13,9 @@ import pytest
 
 import ostinato.profiler_runner as pr
 from ostinato.errors import DeviceError, TuningError
-from ostinato.tune.process import command as command_module
-from ostinato.tune.process.reaper import NotStarted, Reaper
-from ostinato.tune.profiling import command_queue
+from ostinato.tune.legacy import command_queue
+from ostinato.tune.workers import command as command_module
+from ostinato.tune.workers.reaper import NotStarted, Reaper
 from profilers import (
     MISSING,
     Delegate,
@@ -399,8 +399,8 @@ def test_p13_a_launch_that_lacks_resources_is_tried_again(delegate, monkeypatch,
 def test_p13_a_launch_for_which_descriptors_are_short_is_tried_again():
     script = f"""{PRELUDE}
 import os, resource, threading
-from ostinato.tune.process import command
-from ostinato.tune.profiling import command_queue
+from ostinato.tune.workers import command
+from ostinato.tune.legacy import command_queue
 command.PAUSES = command_queue.PAUSES = (0.02,) * 500
 delegate = Delegate()
 runner = ProfilerRunner([0], delegate)

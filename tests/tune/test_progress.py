@@ -9,7 +9,7 @@ from rich.console import Console
 
 import ostinato as ost
 from ostinato.tune.progress import Progress, listener
-from ostinato.tune.report.so_far import SoFar
+from ostinato.tune.report.report import SoFar
 from ostinato.tune.result import Result
 from ostinato.view.tuning import Display
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.tune.process import protocol
-from ostinato.tune.process.old_lines import BadLine, OldLine, OldLines, nameless, read_lines
-from ostinato.tune.process.protocol import Lines, Reading
-from ostinato.tune.status import Status
+from ostinato.tune.outcome import Status
+from ostinato.tune.workers import protocol
+from ostinato.tune.workers.protocol import BadLine, Lines, OldLine, OldLines, Reading, nameless, read_lines
 
 CRASH = (Status.CRASH, "killed by SIGSEGV")
 

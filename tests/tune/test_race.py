@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.tune.race.final import ROUNDS
-from ostinato.tune.race.race import Race, Verdict
-from ostinato.tune.race.stopping import cut, lower_rank
+from ostinato.tune.racing.race import ROUNDS, Race, Verdict
+from ostinato.tune.racing.stopping import cut, lower_rank
 from racing import entry, finished, screened
 
 A, B, C, D = (entry(index) for index in range(4))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import ostinato
 from ostinato.errors import TuningError
-from ostinato.tune.process.reaper import Exited, Lost, Reaper, Started
+from ostinato.tune.workers.reaper import Exited, Lost, Reaper, Started
 from tune.reaping import (
     DAEMON,
     ENVIRONMENT,

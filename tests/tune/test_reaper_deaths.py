@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.tune.process.reaper import Reaper
+from ostinato.tune.workers.reaper import Reaper
 from tune.reaping import DEADLINE, eventually, living, marked
 
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
@@ -29,7 +29,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.enviro
 # Holds a lease, and runs a command that has left a crowd behind, each in a session of its own.
 TUNER = """
 import fcntl, os, sys, time
-from ostinato.tune.process.reaper import Reaper, Started
+from ostinato.tune.workers.reaper import Reaper, Started
 from tune.reaping import ENVIRONMENT, wait_for
 
 path, mark, forks = sys.argv[1:]
@@ -96,7 +96,7 @@ def test_a_lease_is_free_when_nothing_of_a_killed_tuner_is_left(tmp_path: Path, 
 
 TUNER_OF_TWO = """
 import fcntl, os, sys, time
-from ostinato.tune.process.reaper import Reaper, Started
+from ostinato.tune.workers.reaper import Reaper, Started
 from tune.reaping import ENVIRONMENT, wait_for
 
 lease = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
@@ -204,7 +204,7 @@ def test_nothing_of_the_group_survives_a_killed_reaper() -> None:
     told = script(
         """
 import os, signal, sys
-from ostinato.tune.process.reaper import Lost, Reaper, Started
+from ostinato.tune.workers.reaper import Lost, Reaper, Started
 from tune.reaping import ENVIRONMENT, eventually, marked, wait_for
 
 mark = sys.argv[1]
@@ -228,7 +228,7 @@ reaper.close()
 def test_a_forked_process_cannot_touch_the_reaper() -> None:
     told = script("""
 import os
-from ostinato.tune.process.reaper import Exited, Reaper
+from ostinato.tune.workers.reaper import Exited, Reaper
 from tune.reaping import ENVIRONMENT, end
 
 reaper = Reaper()
@@ -259,7 +259,7 @@ def test_a_process_without_standard_descriptors_can_have_a_reaper(tmp_path: Path
     script(
         """
 import os, sys
-from ostinato.tune.process.reaper import Reaper
+from ostinato.tune.workers.reaper import Reaper
 from tune.reaping import ENVIRONMENT, end
 
 os.closerange(0, 3)
@@ -277,7 +277,7 @@ with Reaper() as reaper:
 def test_somebody_else_may_wait_for_all_children() -> None:
     script("""
 import os, signal
-from ostinato.tune.process.reaper import Lost, Reaper
+from ostinato.tune.workers.reaper import Lost, Reaper
 from tune.reaping import wait_for
 
 reaper = Reaper()
@@ -291,7 +291,7 @@ reaper.close()
 def test_the_reaper_is_not_in_the_session_of_the_tuner() -> None:
     script("""
 import os
-from ostinato.tune.process.reaper import Reaper
+from ostinato.tune.workers.reaper import Reaper
 from tune.reaping import ENVIRONMENT, end
 
 with Reaper() as reaper:
@@ -314,7 +314,7 @@ def test_what_cannot_be_killed_is_named_and_waited_for() -> None:
         told = script(
             """
 import os, sys
-from ostinato.tune.process.reaper import Exited, Reaper, Started, Stuck
+from ostinato.tune.workers.reaper import Exited, Reaper, Started, Stuck
 from tune.reaping import ENVIRONMENT, living, wait_for
 
 os.setgroups([])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ostinato.tune.process.reaper import Reaper, Started, Swept
+from ostinato.tune.workers.reaper import Reaper, Started, Swept
 from tune.reaping import DAEMON, ENVIRONMENT, end, eventually, marked, python, run, wait_for
 
 

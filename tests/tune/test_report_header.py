@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.tune.process.protocol import Reading
+from ostinato.tune.workers.protocol import Reading
 
 SOURCE = Path(__file__).parent / "profiler.c"
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ostinato.errors import TuningError
-from ostinato.tune.process.scratch import Scratch
+from ostinato.tune.workers.scratch import Scratch
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def killed_search(temporary: Path) -> Path:
     """The directory that a search left which was killed."""
     code = (
         "import os, signal, sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
-        "from ostinato.tune.process.scratch import Scratch\n"
+        "from ostinato.tune.workers.scratch import Scratch\n"
         "print(Scratch().directory('b'), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(temporary)], capture_output=True, text=True, timeout=60)
@@ -89,7 +89,7 @@ def test_what_is_not_of_a_search_is_never_removed(temporary: Path) -> None:
 READ_ONLY = """
 import os, sys, tempfile
 from pathlib import Path
-from ostinato.tune.process.scratch import Scratch
+from ostinato.tune.workers.scratch import Scratch
 tempfile.tempdir = sys.argv[1]
 if os.geteuid() == 0:  # whom no mode keeps out
     os.chown(sys.argv[1], 65534, 65534)

@@ -13,17 +13,16 @@ import pytest
 
 import ostinato as ost
 from ostinato.tune.candidate import Call, Candidate, Command
-from ostinato.tune.ledger import Ledger
 from ostinato.tune.outcome import OpOutcome, Outcome
-from ostinato.tune.process.loop import Loop
-from ostinato.tune.process.reaper import Event, Exited, Reaper, Stuck
 from ostinato.tune.progress import Progress
-from ostinato.tune.race.race import Race
-from ostinato.tune.result import Result
-from ostinato.tune.slots.slot import Slot
+from ostinato.tune.racing.race import Race
+from ostinato.tune.result import Result, Stretch
+from ostinato.tune.results import Ledger
 from ostinato.tune.store.store import Search, StoreError
-from ostinato.tune.stretch import Stretch
 from ostinato.tune.trial import Trial
+from ostinato.tune.workers.loop import Loop
+from ostinato.tune.workers.reaper import Event, Exited, Reaper, Stuck
+from ostinato.tune.workers.slot import Slot
 
 PATIENCE = 20  # seconds; what must not hang takes a small part of it
 
@@ -356,7 +355,7 @@ def test_a_store_that_can_be_read_no_more_costs_what_it_knows(
 def test_times_that_a_candidate_forged_make_no_sense(
     times: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ostinato.tune.tasks._number", itertools.count(1).__next__)
+    monkeypatch.setattr("ostinato.tune.queue._number", itertools.count(1).__next__)
     candidate = ost.Candidate.call("tune.candidates:forging", {"times": times})
     with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
         (result,) = tuner.tune("op", [candidate]).results
@@ -367,7 +366,7 @@ def test_times_that_a_candidate_forged_make_no_sense(
 def test_a_worker_of_which_nothing_is_heard_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(1000)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr("ostinato.tune.slots.calls._START_SECONDS", 0.1)
+    monkeypatch.setattr("ostinato.tune.workers.calls._START_SECONDS", 0.1)
     with (
         ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner,
         pytest.raises(ost.TuningError, match=r"cannot be started: nothing was heard of it for 0\.1 s"),

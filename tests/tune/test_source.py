@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 import ostinato as ost
-from ostinato.tune.store import source
-from ostinato.tune.store.source import Sources
+from ostinato.tune.store import key as source
+from ostinato.tune.store.key import Sources
 from tune import storing
 
 
@@ -226,7 +226,7 @@ def test_arguments_that_are_no_regular_files_are_left_alone(tmp_path: Path) -> N
 def test_a_program_that_may_only_be_executed_has_a_digest() -> None:
     script = """if True:
         import os, sys, ostinato as ost
-        from ostinato.tune.store.source import Sources
+        from ostinato.tune.store.key import Sources
         candidate = ost.Candidate.command([sys.argv[1]])
         if os.geteuid() == 0:
             os.setresuid(65534, 65534, 65534)

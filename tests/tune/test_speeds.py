@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.tune.race.speeds import Place, Speeds
+from ostinato.tune.racing.race import Place, Speeds
 
 
 def anchored(*anchors):

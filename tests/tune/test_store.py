@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.tune.canonical import canonical
-from ostinato.tune.lease.device import Device
+from ostinato.tune.candidate import canonical
+from ostinato.tune.leases.device import Device
 from ostinato.tune.store import store as store_module
 from ostinato.tune.store.key import miss
 from ostinato.tune.store.store import Search, Store, StoredAttempt, StoreError

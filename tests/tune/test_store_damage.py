@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import ostinato as ost
-from ostinato.tune.store import damage
+from ostinato.tune.store import database as damage
 from ostinato.tune.store.exchange import export, load
 from ostinato.tune.store.store import Store
 from tune.storing import candidate, outcome, search

@@ -15,14 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostinato.tune.race.stopping import Stopping
+from ostinato.tune.racing.stopping import Stopping
 from ostinato.tune.worker import simulated
-from ostinato.tune.worker.cache import Flusher, last_level_bytes
-from ostinato.tune.worker.poison import poisoned
-from ostinato.tune.worker.preemption import Preemption
 from ostinato.tune.worker.sampling import Samples, sampled
 from ostinato.tune.worker.simulated import SimulatedTimer
-from ostinato.tune.worker.timers import CpuTimer
+from ostinato.tune.worker.timers import CpuTimer, Flusher, Preemption, last_level_bytes
+from ostinato.tune.worker.worker import poisoned
 
 AGES = 1e6  # seconds
 US = 1000

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import ostinato as ost
 from ostinato.tune.candidate import Command
-from ostinato.tune.lease.device import Device
-from ostinato.tune.lease.devices import devices
-from ostinato.tune.lease.lease import Lease
+from ostinato.tune.leases.device import Device
+from ostinato.tune.leases.devices import devices
+from ostinato.tune.leases.lease import Lease
 
 
 class Held(threading.Thread):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.tune.status import Status
+from ostinato.tune.outcome import Status
 from ostinato.view.graph_landscape import plot
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")

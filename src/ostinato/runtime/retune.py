@@ -64,7 +64,7 @@ class StepTime(NamedTuple):
     @classmethod
     def of(cls, times: Sequence[float]) -> StepTime:
         """Return what a step takes by the times of several turns."""
-        from ostinato.tune.race.stopping import interval, median
+        from ostinato.tune.racing.stopping import interval, median
 
         ordered = sorted(times)
         return cls(median(ordered), *interval(ordered))

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 
 from ostinato.one_line import one_line
 from ostinato.tune.candidate import Candidate
-from ostinato.tune.outcome import OpOutcome
-from ostinato.tune.race.stopping import interval, median
-from ostinato.tune.status import Status
+from ostinato.tune.outcome import OpOutcome, Status
+from ostinato.tune.racing.stopping import interval, median
 from ostinato.tune.wording import duration
 
-__all__ = ["Result", "outcome_of", "result_of"]
+__all__ = ["Result", "Stretch", "outcome_of", "result_of"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,3 +101,29 @@ def outcome_of(result: Result) -> OpOutcome:
         contended=result.contended,
         overhead_ns=result.overhead_ns,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A device, or a place in the compile pool, was busy with a candidate.
+
+    Parameters
+    ----------
+    where
+        The device's name, or ``"build:0"`` and so on.
+    what
+        ``"build"``, ``"measure"``, ``"anchor"``, ``"final"``, or ``"start"`` for a worker that starts.
+    candidate
+        The candidate; None while a worker starts.
+    begin, end
+        Seconds since the search began.
+    status
+        How it ended.
+    """
+
+    where: str
+    what: str
+    candidate: Candidate | None
+    begin: float
+    end: float
+    status: Status

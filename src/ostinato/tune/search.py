@@ -1,31 +1,152 @@
-"""The search: candidates on their way through the compile pool, the devices and the checks into the ledger."""
+"""A search: candidates on their way from a strategy to devices, and to a verdict."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ostinato.tune.anchor import Anchor
 from ostinato.tune.candidate import Call, Command
-from ostinato.tune.intake import Intake
-from ostinato.tune.known import Known
-from ostinato.tune.ledger import Ledger
-from ostinato.tune.outcome import OpOutcome, Outcome
-from ostinato.tune.process.loop import Loop
-from ostinato.tune.process.scratch import NoRoomError, Scratch, says_full
+from ostinato.tune.outcome import OpOutcome, Outcome, Status
 from ostinato.tune.progress import Progress
-from ostinato.tune.race.race import Race
-from ostinato.tune.slots.slot import Slot
-from ostinato.tune.slots.station import Station
-from ostinato.tune.status import Status
-from ostinato.tune.stretch import Stretch
-from ostinato.tune.tasks import Tasks
+from ostinato.tune.queue import Intake, Tasks
+from ostinato.tune.racing.race import EntryKey, Race
+from ostinato.tune.result import Result, Stretch
+from ostinato.tune.results import Known, Ledger
 from ostinato.tune.trial import Task, Trial
+from ostinato.tune.workers.loop import Loop
+from ostinato.tune.workers.scratch import NoRoomError, Scratch, says_full
+from ostinato.tune.workers.slot import Slot, Station
 
-__all__ = ["Search"]
+__all__ = ["Anchor", "Rounds", "Search", "settle"]
+
+
+_EVERY = 64  # measurements on a device between two of the anchor
+
+
+class Anchor:
+    """The candidate that every device measures from time to time, which tells how fast each is, and when it changes.
+
+    Parameters
+    ----------
+    candidate
+        Its id; None: the first that is measured well.
+    devices
+        Their names.
+    alike
+        Whether they are all of one model.
+    race
+        Is told what the anchor takes.
+    """
+
+    def __init__(self, candidate: str | None, devices: Iterable[str], alike: bool, race: Race) -> None:
+        self._candidate = candidate
+        self._alike = alike
+        self._race = race
+        self._trial: Trial | None = None
+        self._op = ""
+        self._since = dict.fromkeys(devices, 0)  # measurements of others
+
+    def due(self, device: str) -> Trial | None:
+        """Return the anchor if it is to be measured next on a device."""
+        return self._trial if self._since[device] >= _EVERY else None
+
+    def began(self, device: str, *, anchor: bool) -> None:
+        """Note that a device measures the anchor, or another candidate."""
+        self._since[device] = 0 if anchor else self._since[device] + 1
+
+    def measured(self, device: str, outcome: Outcome) -> None:
+        """Tell the race what the anchor took."""
+        for op in outcome.ops:
+            if op.op == self._op and op.status is Status.OK and op.samples:
+                self._race.anchored(device, op.samples)
+
+    def offer(self, trial: Trial, device: str, outcome: Outcome) -> None:
+        """Take what was measured well as the anchor, if there is none yet and it may be."""
+        if self._trial is not None or self._candidate not in (None, trial.candidate.id):
+            return
+        op = next((op for op in outcome.ops if op.status is Status.OK and op.samples), None)
+        if op is None:  # it told a workspace only
+            return
+        self._trial, self._op = trial, op.op
+        self._race.anchored(device, op.samples)
+        if not self._alike:  # they are compared by the anchor, so it is the next on each
+            self._since = {name: _EVERY * (name != device) for name in self._since}
+
+
+_REPEATS = 3  # of turns that say nothing, one after the other on one device
+
+
+class Rounds:
+    """Measures the finalists in turns.
+
+    One device serves all of a round, and nothing is built meanwhile: what is left of the noise hits the finalists
+    alike. Devices that are alike and do not disturb each other play a round each at the same time.
+
+    Parameters
+    ----------
+    search, race, ledger
+        What measures them, who may win, and what is known of them.
+    """
+
+    def __init__(self, search: Search, race: Race, ledger: Ledger) -> None:
+        self._search = search
+        self._race = race
+        self._ledger = ledger
+        self._stations: list[Station] = []
+        self._due: dict[Station, list[EntryKey]] = {}  # of each whose first is playing: who was due in its round
+        self._silent: dict[Station, int] = {}
+
+    def play(self) -> bool:
+        """Play until all is decided; return whether nothing is left to be."""
+        search, race = self._search, self._race
+        if not race.finalists() or search.spent:
+            return not race.finalists()
+        # Once its result can be read, it goes on no longer than all before it took, or than one candidate may.
+        end = search.seconds + max(search.seconds, race.policy.max_seconds)
+        while True:
+            over = search.spent or (search.seconds > end and race.decided)
+            if not self._due and (over or not self._ready()):
+                break
+            if not over and race.started:  # else a finalist has failed: the final begins again when no turn is left
+                self._begin()
+            if not self._due:
+                break
+            if all(station.busy for station in self._due):
+                search.wait()
+            self._end()
+        for station in self._silent:
+            station.forget()
+        return bool(self._stations or not race.finalists()) and not search.spent
+
+    def _ready(self) -> bool:
+        """Have built what is due, and lease devices; return whether there is anything to play, and where."""
+        built: list[EntryKey] = []
+        while (due := self._race.finalists()) and due != built:  # in place of one that cannot be built another comes in
+            self._search.build([self._ledger.trial(candidate) for candidate, _ in due])
+            built = due
+        if due and not self._stations and _REPEATS not in self._silent.values():
+            self._stations = self._search.lease()
+            self._silent |= dict.fromkeys(self._stations, 0)
+        return bool(due and self._stations)
+
+    def _begin(self) -> None:
+        for station in self._stations:
+            if station not in self._due and (due := self._race.finalists(station.name)):
+                self._due[station] = due
+                self._search.final(self._ledger.trial(due[0][0]), station)
+
+    def _end(self) -> None:
+        for station in [station for station in self._due if not station.busy]:
+            due = self._due.pop(station)
+            silent = self._race.started and self._race.finalists(station.name) == due
+            self._silent[station] = self._silent[station] + 1 if silent else 0
+            if station.lost or self._silent[station] == _REPEATS:
+                self._stations.remove(station)
+                self._race.leave(station.name)
+
 
 _OF_BUILDS = {
     Status.HANG_KILLED: Status.COMPILE_TIMEOUT,
@@ -419,3 +540,20 @@ class Search:
 def _wrong(measured: Outcome, check: Outcome) -> Outcome:
     ops = tuple(replace(op, status=check.status, message=check.message) for op in measured.ops)
     return Outcome(check.status, ops or (OpOutcome("", check.status, message=check.message),), check.message)
+
+
+def settle(search: Search, race: Race, ledger: Ledger, known: Known) -> tuple[Result | None, tuple[Result, ...]]:
+    """Return the winner and its ties: from the store, if it holds the verdict over exactly these results."""
+    about = race.default
+    stored = ledger.ties(known.verdict(about)) if not search.measured else None
+    if stored is not None:
+        return (stored[0] if stored else None), stored
+    decided = Rounds(search, race, ledger).play()
+    entries = list(race.verdict().ties) or ledger.timeless()
+    measured = list(ledger.settled())
+    if decided:
+        for each in measured:
+            known.add(each.trial, each.outcome, each.device, first=each.first)
+        known.set_verdict([list(entry) for entry in entries], about)
+    ties = tuple(ledger.result(*entry) for entry in entries)
+    return (ties[0] if ties else None), ties

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ostinato.tune.canonical import canonical, plain
+from ostinato.tune.candidate import canonical, plain
 
 __all__ = ["Space"]
 

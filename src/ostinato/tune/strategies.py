@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ostinato.tune.candidate import Candidate
-from ostinato.tune.limits import whole
+from ostinato.tune.outcome import Status
+from ostinato.tune.policy import whole
 from ostinato.tune.result import Result
 from ostinato.tune.space import Space
-from ostinato.tune.status import Status
 
 __all__ = ["Exhaustive", "Listed", "Optuna", "Random", "Strategy"]
 

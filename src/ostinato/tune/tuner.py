@@ -11,30 +11,20 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ostinato.tune.anchor import Anchor
-from ostinato.tune.candidate import Candidate, importable_name
-from ostinato.tune.canonical import plain
-from ostinato.tune.inherited import allowed_names
-from ostinato.tune.intake import Intake
-from ostinato.tune.known import Known
-from ostinato.tune.lease.device import Device
-from ostinato.tune.lease.devices import devices as devices_named
-from ostinato.tune.ledger import Ledger
-from ostinato.tune.limits import positive
-from ostinato.tune.offers import Strategy, offers
-from ostinato.tune.policy import Budget, Policy
-from ostinato.tune.process.loop import Loop
+from ostinato.tune.candidate import Candidate, importable_name, plain
+from ostinato.tune.leases.device import Device
+from ostinato.tune.leases.devices import devices as devices_named
+from ostinato.tune.policy import Budget, Policy, allowed_names, positive
 from ostinato.tune.progress import Progress, listener
-from ostinato.tune.race.race import Race
+from ostinato.tune.queue import Intake, Strategy, Tasks, offers
+from ostinato.tune.racing.race import Race
 from ostinato.tune.report.report import Report
-from ostinato.tune.search import Search
-from ostinato.tune.settling import settle
-from ostinato.tune.slots.slot import Slot
-from ostinato.tune.slots.station import Station
-from ostinato.tune.store.key import environment
-from ostinato.tune.store.source import Sources
+from ostinato.tune.results import Known, Ledger
+from ostinato.tune.search import Anchor, Search, settle
+from ostinato.tune.store.key import Sources, environment
 from ostinato.tune.store.store import Store, StoreError
-from ostinato.tune.tasks import Tasks
+from ostinato.tune.workers.loop import Loop
+from ostinato.tune.workers.slot import Slot, Station
 
 __all__ = ["Tuner"]
 

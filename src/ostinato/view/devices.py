@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ostinato.errors import DeviceError
-from ostinato.tune.lease.cpu import cpu_devices
-from ostinato.tune.lease.cuda import cuda_devices
-from ostinato.tune.lease.hip import hip_devices
-from ostinato.tune.lease.lock_file import holders, lease_directory
-from ostinato.tune.lease.opencl import opencl_devices
+from ostinato.tune.leases.cpu import cpu_devices
+from ostinato.tune.leases.cuda import cuda_devices
+from ostinato.tune.leases.hip import hip_devices
+from ostinato.tune.leases.lock_file import holders, lease_directory
+from ostinato.tune.leases.opencl import opencl_devices
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.counting import counted
 from ostinato.one_line import one_line
-from ostinato.tune.status import Status
+from ostinato.tune.outcome import Status
 from ostinato.tune.wording import duration, setting
 from ostinato.view.files import replacing
 from ostinato.view.timeline import COLOURS, INK

@@ -74,7 +74,7 @@ def test_memory_of_a_gpu_runs_out(device: CudaDevice) -> None:
 
 
 def test_it_is_the_device_that_leases_mean(device: CudaDevice) -> None:
-    from ostinato.tune.lease.cuda import cuda_device
+    from ostinato.tune.leases.cuda import cuda_device
 
     assert cuda_device("cuda:0").identities == (device.identity,)
     assert cuda_device("cuda:0").model == device.model

@@ -14,9 +14,9 @@ from devices.cuda.driver import kernels
 from devices.cuda.faked import fake_devices, library
 from ostinato.devices import discovery
 from ostinato.tune.graphs import tune_graph
-from ostinato.tune.lease.lock_file import holders
+from ostinato.tune.leases.lock_file import holders
 from ostinato.tune.progress import Progress
-from ostinato.tune.worker.preemption import Preemption
+from ostinato.tune.worker.timers import Preemption
 
 
 def test_it_is_measured_there_and_runs_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from ostinato.runtime.memory import extent_of
 from ostinato.runtime.outcome import outcome
 from ostinato.runtime.trace import untraced
 from ostinato.tune.graphs.workload import Unmeasurable, Workload, copy_object
-from ostinato.tune.worker.forked import end_if_forked
+from ostinato.tune.worker.channel import end_if_forked
 from ostinato.tune.worker.functions import described
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import Param, Step
-from ostinato.tune.canonical import hashed
+from ostinato.tune.candidate import hashed
 
 __all__ = ["CallContext", "CallContexts", "Checked", "probe", "representatives"]
 

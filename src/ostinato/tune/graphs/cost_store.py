@@ -18,22 +18,19 @@ from typing import Any, NamedTuple, TypeAlias
 from ostinato.cache_directory import cache_directory
 from ostinato.devices.device import Device as UsableDevice
 from ostinato.graph.variant import CPU, Variant
-from ostinato.tune.candidate import Candidate
-from ostinato.tune.canonical import canonical, digest, plain
+from ostinato.tune.candidate import Candidate, canonical, digest, plain
 from ostinato.tune.graphs.call_context import CallContexts, Checked
 from ostinato.tune.graphs.identity import source_of
 from ostinato.tune.graphs.record import Record, Snapshot, Stored, operation_of, snapshot_of
 from ostinato.tune.graphs.signature import Signature
-from ostinato.tune.known import Known
-from ostinato.tune.lease.cpu import cpu_device
-from ostinato.tune.lease.device import Device
-from ostinato.tune.outcome import OpOutcome, Outcome
+from ostinato.tune.leases.cpu import cpu_device
+from ostinato.tune.leases.device import Device
+from ostinato.tune.outcome import OpOutcome, Outcome, Status
 from ostinato.tune.policy import Policy
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import outcome_of, result_of
-from ostinato.tune.status import Status
-from ostinato.tune.store.key import Context, contexts, differing, environment
-from ostinato.tune.store.source import Sources
+from ostinato.tune.results import Known
+from ostinato.tune.store.key import Context, Sources, contexts, differing, environment
 from ostinato.tune.store.store import Search, Store, StoreError
 from ostinato.tune.trial import Trial
 

@@ -17,13 +17,13 @@ from ostinato.tune.graphs.cost_store import tuner_device
 from ostinato.tune.graphs.in_process import InProcess
 from ostinato.tune.graphs.in_worker import InWorker
 from ostinato.tune.graphs.payload import Unsendable
-from ostinato.tune.lease.device import Device
-from ostinato.tune.lease.devices import devices as devices_named
-from ostinato.tune.lease.lease import Lease
-from ostinato.tune.lease.opencl import opencl_device
+from ostinato.tune.leases.device import Device
+from ostinato.tune.leases.devices import devices as devices_named
+from ostinato.tune.leases.lease import Lease
+from ostinato.tune.leases.opencl import opencl_device
+from ostinato.tune.outcome import Status
 from ostinato.tune.policy import Budget, Policy
 from ostinato.tune.progress import Progress, listener
-from ostinato.tune.status import Status
 from ostinato.tune.tuner import Tuner
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ import numpy as np
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.native import NativeTask
 from ostinato.graph.recordable import Recordable
-from ostinato.tune.candidate import Candidate
-from ostinato.tune.canonical import digest, hashed, plain
-from ostinato.tune.store.source import Sources
+from ostinato.tune.candidate import Candidate, digest, hashed, plain
+from ostinato.tune.store.key import Sources
 
 if TYPE_CHECKING:
     from ostinato.graph.variant import Variant

@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING
 from ostinato.runtime.machine import Machine
 from ostinato.tune.graphs.benchmark import Benchmark, Comparison, Failure, Incomparable, benchmark_of, variants_in
 from ostinato.tune.graphs.workload import Unmeasurable, Workload
-from ostinato.tune.lease.lease import Lease
-from ostinato.tune.ledger import Ledger
-from ostinato.tune.outcome import OpOutcome, Outcome
-from ostinato.tune.race.race import Race
-from ostinato.tune.race.stopping import Stopping
+from ostinato.tune.leases.lease import Lease
+from ostinato.tune.outcome import OpOutcome, Outcome, Status
+from ostinato.tune.racing.race import Race
+from ostinato.tune.racing.stopping import Stopping
 from ostinato.tune.report.report import Report
-from ostinato.tune.status import Status
+from ostinato.tune.result import Stretch
+from ostinato.tune.results import Ledger
 from ostinato.tune.store.key import environment
-from ostinato.tune.stretch import Stretch
 from ostinato.tune.trial import Trial
-from ostinato.tune.worker.cache import Flusher
-from ostinato.tune.worker.forked import measure_here
-from ostinato.tune.worker.preemption import Preemption
+from ostinato.tune.worker.channel import measure_here
 from ostinato.tune.worker.sampling import sampled
-from ostinato.tune.worker.timed import before_sample, calls_per_sample
-from ostinato.tune.worker.timers import CpuTimer
+from ostinato.tune.worker.timers import CpuTimer, Flusher, Preemption, before_sample, calls_per_sample
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice

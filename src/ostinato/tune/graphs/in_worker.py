@@ -13,9 +13,9 @@ from ostinato.tune.candidate import Candidate
 from ostinato.tune.graphs.benchmark import Benchmark, Comparison, Failure, Incomparable, MemoryFailure
 from ostinato.tune.graphs.payload import Payload, Received, Stale, Unsendable, receive
 from ostinato.tune.graphs.workload import Unmeasurable, Workload
-from ostinato.tune.process.scratch import Scratch
-from ostinato.tune.status import Status
+from ostinato.tune.outcome import Status
 from ostinato.tune.trial import Trial
+from ostinato.tune.workers.scratch import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

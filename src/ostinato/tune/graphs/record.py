@@ -15,15 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ostinato.tune.candidate import Candidate
-from ostinato.tune.canonical import canonical
+from ostinato.tune.candidate import Candidate, canonical
 from ostinato.tune.graphs.call_context import CallContext, Checked
-from ostinato.tune.outcome import OpOutcome
-from ostinato.tune.status import Status
+from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.store import database
 from ostinato.tune.store.attempt import attempt, is_sound, text
-from ostinato.tune.store.damage import Damaged, name_damaged
-from ostinato.tune.store.database import Row, StoreError
+from ostinato.tune.store.database import Damaged, Row, StoreError, name_damaged
 from ostinato.tune.store.key import Context
 
 __all__ = ["Entry", "Record", "Snapshot", "Stored", "operation_of", "snapshot_of"]

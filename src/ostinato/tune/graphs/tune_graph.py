@@ -32,12 +32,11 @@ from ostinato.tune.graphs.cost_store import (
 )
 from ostinato.tune.graphs.record import Record
 from ostinato.tune.graphs.signature import Signature, kinds_for, signatures_of
-from ostinato.tune.limits import positive
-from ostinato.tune.policy import Budget
+from ostinato.tune.outcome import Status
+from ostinato.tune.policy import Budget, positive
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import Result
-from ostinato.tune.status import Status
 from ostinato.tune.wording import duration
 
 if TYPE_CHECKING:

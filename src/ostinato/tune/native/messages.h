@@ -1,5 +1,5 @@
 // The messages between a tuner and its reaper: one datagram of a SOCK_SEQPACKET pair each, in this machine's byte
-// order. src/ostinato/tune/process/reaper.py has the same layouts.
+// order. src/ostinato/tune/workers/reaper.py has the same layouts.
 #pragma once
 
 #include <cstddef>

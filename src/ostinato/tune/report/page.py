@@ -17,12 +17,18 @@ from typing import IO, TYPE_CHECKING, Any
 from ostinato.counting import counted
 from ostinato.one_line import one_line
 from ostinato.tune.candidate import Call, Command
-from ostinato.tune.report.landscape import Parameter, landscape
-from ostinato.tune.report.pictures import COLOURS, heat_map, parameter_picture, rank_picture
-from ostinato.tune.report.summary import half_width, named, ranked, sentences, status_counts
-from ostinato.tune.report.table import marks, parameters
-from ostinato.tune.report.timeline import kind, time_line
-from ostinato.tune.status import Status
+from ostinato.tune.outcome import Status
+from ostinato.tune.report.pictures import (
+    COLOURS,
+    Parameter,
+    heat_map,
+    kind,
+    landscape,
+    parameter_picture,
+    rank_picture,
+    time_line,
+)
+from ostinato.tune.report.summary import half_width, marks, named, parameters, ranked, sentences, status_counts
 from ostinato.tune.wording import duration, setting, settings
 
 if TYPE_CHECKING:

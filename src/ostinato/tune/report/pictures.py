@@ -1,25 +1,290 @@
-"""The tuning landscape as pictures: all configurations by rank, each parameter, and the two that matter most."""
+"""Pictures of a report, as SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostinato.counting import counted
 from ostinato.one_line import one_line
-from ostinato.tune.report.landscape import Parameter
-from ostinato.tune.report.summary import named
-from ostinato.tune.report.svg import Dot, Scale, dots, element, number, picture, text
-from ostinato.tune.report.table import marks
-from ostinato.tune.wording import duration
+from ostinato.tune.report.summary import marks, named
+from ostinato.tune.wording import duration, setting, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
-    from ostinato.tune.result import Result
+    from ostinato.tune.result import Result, Stretch
 
-__all__ = ["COLOURS", "heat_map", "parameter_picture", "rank_picture"]
+__all__ = [
+    "COLOURS",
+    "Dot",
+    "Parameter",
+    "Scale",
+    "dots",
+    "element",
+    "heat_map",
+    "kind",
+    "landscape",
+    "number",
+    "parameter_picture",
+    "picture",
+    "rank_picture",
+    "text",
+    "time_line",
+]
+
+
+_MOST_TITLED = 1000
+_FEWEST_LINEAR = 4.0  # times the lowest value: from there, an axis is logarithmic
+
+
+def element(name: str, *content: str, **attributes: object) -> str:
+    """Return an element; `content` is markup, the attributes' values are not.
+
+    >>> element("text", "a", x=1.25, css="big", text_anchor="end")
+    '<text x="1.25" class="big" text-anchor="end">a</text>'
+    """
+    given = "".join(
+        f' {"class" if key == "css" else key.replace("_", "-")}="{escape(_attribute(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{given}>{''.join(content)}</{name}>"
+
+
+def _attribute(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def number(value: float) -> str:
+    """Return a coordinate.
+
+    >>> number(12.3456), number(3.0)
+    ('12.35', '3')
+    """
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def text(words: str, x: float, y: float, **attributes: object) -> str:
+    """Return an element with words in it."""
+    return element("text", escape(words), x=float(x), y=float(y), **attributes)
+
+
+def picture(width: float, height: float, described: str, *content: str) -> str:
+    """Return a picture that shrinks with the page; `described` is read out where it cannot be seen."""
+    return element(
+        "svg",
+        *content,
+        viewBox=f"0 0 {number(width)} {number(height)}",
+        width=float(width),
+        role="img",
+        aria_label=one_line(described),
+    )
+
+
+class Dot(NamedTuple):
+    """A dot, and what says what is shown when it is pointed at."""
+
+    x: float
+    y: float
+    title: Callable[[], str]
+
+
+def dots(entries: Iterable[Dot], css: str, radius: float = 3.0) -> Iterator[str]:
+    """Yield dots: with their titles as long as there are few, else as one path that keeps pages of thousands fast."""
+    found = list(entries)
+    if len(found) <= _MOST_TITLED:
+        for dot in found:
+            title = element("title", escape(dot.title()))
+            yield element("circle", title, cx=dot.x, cy=dot.y, r=radius, css=css)
+        return
+    places = dict.fromkeys((round(2 * dot.x) / 2, round(2 * dot.y) / 2) for dot in found)
+    path = "".join(f"M{number(x)} {number(y)}h0" for x, y in places)
+    yield element("path", d=path, css=f"{css} dots", stroke_width=2 * radius)
+
+
+class Scale:
+    """Where values are along an axis: evenly, or by their logarithm where they differ much.
+
+    Parameters
+    ----------
+    low, high
+        The least and greatest value.
+    begin, end
+        Where they are.
+
+    Examples
+    --------
+    >>> scale = Scale(1.0, 1000.0, begin=0.0, end=300.0)
+    >>> round(scale.place(10.0), 6), scale.ticks()
+    (100.0, [1.0, 10.0, 100.0, 1000.0])
+    >>> Scale(0.0, 1.0, begin=0.0, end=50.0).ticks()
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+
+    def __init__(self, low: float, high: float, begin: float, end: float) -> None:
+        self.logarithmic = low > 0 and high / low > _FEWEST_LINEAR
+        if not self.logarithmic and high <= low:
+            low, high = low - 0.5 * abs(low) - 1e-9, high + 0.5 * abs(high) + 1e-9
+        self.low, self.high, self._begin, self._end = low, high, begin, end
+
+    def place(self, value: float) -> float:
+        return self._begin + (self._end - self._begin) * self.part(value)
+
+    def part(self, value: float) -> float:
+        """How far along it is, from 0 to 1."""
+        if self.logarithmic:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[float]:
+        """Return up to about six round values."""
+        if self.logarithmic:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            for steps in ((1, 2, 5), (1, 3), (1,)):
+                found = self._inside(step * 10.0**decade for decade in decades for step in steps)
+                if len(found) <= 6:
+                    return found
+            return found[:: math.ceil(len(found) / 6)]
+        rough = (self.high - self.low) / 5
+        size = 10.0 ** math.floor(math.log10(rough))
+        step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= 0.999 * rough)
+        first = math.ceil(self.low / step - 1e-6)
+        return self._inside(round(first + index, 6) * step for index in range(8))
+
+    def _inside(self, values: Iterable[float]) -> list[float]:
+        slack = 1e-6 * (self.high - self.low)
+        rounded = (float(f"{value:.9g}") for value in values)
+        return [value for value in rounded if self.low - slack <= value <= self.high + slack]
+
+
+_MOST_LEVELS = 40
+_ABSENT = "(none)"
+
+
+class Parameter(NamedTuple):
+    """A parameter that took several values.
+
+    Its values are its levels, in their order where they are numbers, else as they first appear. Where there are more
+    than forty, neighbours are put together.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    """What each level is called."""
+    levels: tuple[int, ...]
+    """The level of each result."""
+    share: float
+    """Which part of the variance of log(time) the parameter explains alone; not corrected for what chance explains."""
+
+
+def landscape(report: Report) -> list[Parameter]:
+    """Return the parameters that took several values, the one that explains most first.
+
+    Where the results are of several ops, the op counts as one.
+    """
+    rows: list[dict[str, Any]] = [dict(result.candidate.config) for result in report.results]
+    if len({result.op for result in report.results}) > 1:
+        for row, result in zip(rows, report.results, strict=True):
+            row["op"] = f"{row['op']}, {result.op}" if "op" in row else result.op
+    times = [result.time_ns for result in report.results]
+    found = [_parameter(name, rows, times) for name in dict.fromkeys(name for row in rows for name in row)]
+    return sorted((entry for entry in found if len(entry.labels) > 1), key=lambda entry: -entry.share)
+
+
+def _parameter(name: str, rows: Sequence[dict[str, Any]], times: Sequence[float | None]) -> Parameter:
+    values: dict[str, Any] = {
+        json.dumps(row[name], sort_keys=True) if name in row else "": row.get(name) for row in rows
+    }
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values()):
+        values = dict(sorted(values.items(), key=lambda item: item[1]))
+    texts = [setting(value) if key else _ABSENT for key, value in values.items()]
+    size = math.ceil(len(texts) / _MOST_LEVELS)
+    groups = [texts[index : index + size] for index in range(0, len(texts), size)]
+    level = {key: index // size for index, key in enumerate(values)}
+    levels = [level[json.dumps(row[name], sort_keys=True) if name in row else ""] for row in rows]
+    labels = (group[0] if len(group) == 1 else f"{group[0]} to {group[-1]}" for group in groups)
+    return Parameter(name, tuple(labels), tuple(levels), _share(levels, times))
+
+
+def _share(levels: Sequence[int], times: Sequence[float | None]) -> float:
+    """Return the sum of squares between levels over the total one, of log(time)."""
+    groups: dict[int, list[float]] = {}
+    for level, time in zip(levels, times, strict=True):
+        if time and time > 0:
+            groups.setdefault(level, []).append(math.log(time))
+    logs = [log for group in groups.values() for log in group]
+    if len(groups) < 2:
+        return 0.0
+    mean = math.fsum(logs) / len(logs)
+    total = math.fsum((log - mean) ** 2 for log in logs)
+    between = math.fsum(len(group) * (math.fsum(group) / len(group) - mean) ** 2 for group in groups.values())
+    return 0.0 if total <= 1e-18 * len(logs) else min(1.0, between / total)
+
+
+_LABELS, _WIDTH, _MARGIN = 130.0, 1044.0, 52.0
+_ROW, _BAR = 22.0, 16.0
+_NARROW = 2.0  # bars below it are drawn as one path per colour, and those in the same place once
+_LONGEST_NAME = 18
+
+
+def kind(stretch: Stretch) -> str:
+    """Return how a stretch is coloured: by what it was if it went well, else by how it ended."""
+    return stretch.what if stretch.status in ("ok", "raced") else str(stretch.status)
+
+
+def time_line(stretches: Sequence[Stretch]) -> str:
+    """Return a row per device and place in the compile pool, with the part of the time that it was busy."""
+    if not stretches:
+        return ""
+    of: dict[str, list[Stretch]] = {}
+    for stretch in stretches:
+        of.setdefault(stretch.where, []).append(stretch)
+    names = sorted(of, key=lambda name: (name.startswith("build:"), _order(name)))
+    scale = Scale(0.0, max(max(stretch.end for stretch in stretches), 1e-9), _LABELS, _WIDTH - _MARGIN)
+    height = len(names) * _ROW + 40
+    parts = []
+    for tick in scale.ticks():
+        x = scale.place(tick)
+        parts.append(element("line", x1=x, x2=x, y1=4.0, y2=height - 30, css="grid"))
+        parts.append(text(duration(tick * 1e9) if tick else "0 s", x, height - 14, text_anchor="middle", css="label"))
+    for row, name in enumerate(names):
+        busy = sum(stretch.end - stretch.begin for stretch in of[name]) / scale.high
+        top = 6 + row * _ROW
+        shown = one_line(name)
+        shown = shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
+        title = element("title", escape(one_line(name)))
+        parts.append(element("text", escape(shown), title, x=_LABELS - 8, y=top + 12, text_anchor="end", css="label"))
+        parts += _bars(of[name], scale, top)
+        parts.append(text(f"{busy:.0%}", _WIDTH - 6, top + 12, text_anchor="end", css="label"))
+    return picture(_WIDTH, height, "what each device was busy with", *parts)
+
+
+def _bars(stretches: Sequence[Stretch], scale: Scale, top: float) -> Iterator[str]:
+    narrow: dict[tuple[str, int], None] = {}
+    for stretch in stretches:
+        begin, end = scale.place(stretch.begin), scale.place(stretch.end)
+        if end - begin < _NARROW:
+            narrow[kind(stretch), round(begin)] = None
+            continue
+        about = "" if stretch.candidate is None else f": {settings(stretch.candidate.config)}"
+        words = f"{stretch.what}{about}, {duration((stretch.end - stretch.begin) * 1e9)}, {stretch.status}"
+        title = element("title", escape(words))
+        gap = 0.5  # so that one can tell neighbours apart
+        yield element("rect", title, x=begin, y=top, width=end - begin - gap, height=_BAR, css=f"bar k-{kind(stretch)}")
+    for css in dict.fromkeys(css for css, _ in narrow):
+        lines = "".join(f"M{x} {number(top)}v{number(_BAR)}" for name, x in narrow if name == css)
+        yield element("path", d=lines, css=f"bars k-{css}")
+
+
+def _order(name: str) -> tuple[str, int]:
+    """``cpu:10`` comes after ``cpu:9``."""
+    digits = name[len(name.rstrip("0123456789")) :]
+    return name.removesuffix(digits), int(digits or 0)
+
 
 COLOURS = ((0xFD, 0xE7, 0x25), (0x5E, 0xC9, 0x62), (0x21, 0x91, 0x8C), (0x3B, 0x52, 0x8B), (0x44, 0x01, 0x54))
 """Of the heat map, from fast to slow: they differ in lightness too, for those who cannot tell the hues apart."""

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, TypeVar
 
-from ostinato.tune.canonical import canonical
-from ostinato.tune.outcome import OpOutcome
-from ostinato.tune.status import Status
-from ostinato.tune.store.damage import Damaged, fault
-from ostinato.tune.store.database import LARGEST_SAMPLES, Code, Row
+from ostinato.tune.candidate import canonical
+from ostinato.tune.outcome import OpOutcome, Status
+from ostinato.tune.store.database import LARGEST_SAMPLES, Code, Damaged, Row, fault
 from ostinato.tune.store.key import Context
 
 __all__ = ["LARGEST", "StoredAttempt", "attempt", "described", "is_sound", "packed", "restored", "text"]

@@ -7,18 +7,21 @@ otherwise would drop the locks that this process holds on it.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import NamedTuple, TypeVar
 
 from ostinato.cache_directory import cache_directory
 from ostinato.errors import TuningError
-from ostinato.tune.store.damage import fault, name_damaged
+from ostinato.tune.outcome import Status
 from ostinato.tune.store.key import Context
 
 __all__ = [
@@ -27,16 +30,85 @@ __all__ = [
     "LARGEST_TEXT",
     "Attempt",
     "Code",
+    "Damaged",
     "Row",
     "StoreError",
     "Transaction",
     "connect",
+    "fault",
+    "name_damaged",
     "naming",
     "put",
     "reader",
     "reader_of_unchanging",
     "rows",
 ]
+
+
+_MANY = 10  # runs of a store that are named one by one
+
+_REAL = (int, float)
+_TYPES = frozenset(
+    product(
+        (int,),  # run
+        (str,),  # phase
+        (str, NoneType),  # device
+        (str,),  # host
+        _REAL,  # time
+        (str,),  # op
+        (str,),  # status
+        (bytes,),  # samples
+        (int,),  # workspace
+        (str,),  # message
+        (int,),  # contended
+        _REAL,  # overhead
+        (*_REAL, NoneType),  # allowed
+    )
+)
+"""What the values of a row may be: SQLite keeps what it is given, whatever the column was declared as."""
+
+_LATEST = 1e11  # seconds since 1970; a later row would stand before all that are ever written
+
+_STATUSES = frozenset(status.value for status in Status)
+
+_named: dict[Path, set[str]] = {}
+
+
+class Damaged(ValueError):
+    """A row is none of ours, or has changed since it was written."""
+
+
+def fault(row: Row) -> str:
+    """Say what is wrong with a row, as far as can be told without reading its texts; nothing if all is well."""
+    if tuple(map(type, row[2:])) not in _TYPES or {str} != {*map(type, row.context), *map(type, row.code)}:
+        return "a value is of another type, or larger, than any that is written"
+    if len(row.samples) % 8 or not 0 <= row.time < _LATEST or min(row.run, row.workspace, row.contended) < 0:
+        return "a value is outside its range"
+    if not (math.isfinite(row.overhead) and math.isfinite(row.allowed or 0.0)):
+        return "a value is not finite"
+    return "" if row.status in _STATUSES else "nobody knows its status"
+
+
+def name_damaged(path: Path, run: object, why: str) -> None:
+    """Warn of a run in a store that is passed over, once in this process.
+
+    Parameters
+    ----------
+    path
+        The store's file.
+    run
+        The number of the run, or whatever stands in its place; a text for what is none.
+    why
+        What is wrong with it.
+    """
+    what = run if isinstance(run, str) else f"run {run!r:.80}"
+    named = _named.setdefault(path, set())
+    if what in named or len(named) > _MANY:
+        return
+    named.add(what)
+    said = "and more" if len(named) > _MANY else f"{what:.80}: {why:.200}"
+    logging.getLogger("ostinato").warning("the store %s is damaged, and partly passed over: %s", path, said)
+
 
 APPLICATION = 0x4F73746E
 """What marks an SQLite file as a store (its `application_id`)."""

@@ -13,14 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ostinato.tune.candidate import Candidate
-from ostinato.tune.canonical import canonical, digest
-from ostinato.tune.outcome import OpOutcome
-from ostinato.tune.status import Status
+from ostinato.tune.candidate import Candidate, canonical, digest
+from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.store import database
 from ostinato.tune.store.attempt import LARGEST, StoredAttempt, attempt, described, packed, text
-from ostinato.tune.store.damage import Damaged, fault, name_damaged
-from ostinato.tune.store.database import Code, Row, StoreError
+from ostinato.tune.store.database import Code, Damaged, Row, StoreError, fault, name_damaged
 from ostinato.tune.store.key import Context, contexts, differing, miss
 
 __all__ = ["Search", "Store", "StoreError", "StoredAttempt"]
@@ -55,7 +52,7 @@ class Store:
     >>> import tempfile
     >>> import ostinato as ost
     >>> from ostinato.tune.store.key import environment
-    >>> there = environment([ost.tune.lease.device.Device(name="sim:a", kind="sim", identities=(), model="simulated")])
+    >>> there = environment([ost.tune.leases.device.Device(name="sim:a", kind="sim", identities=(), model="simulated")])
     >>> candidate = ost.Candidate.call("json:dumps", {"obj": 1})
     >>> with tempfile.TemporaryDirectory() as directory, Store(f"{directory}/tune.db") as store:
     ...     with store.search("dump", {"n": 1}, there, {"cache": "warm"}) as search:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import time
 
-from ostinato.tune.worker.forked import end_if_forked
+from ostinato.tune.worker.channel import end_if_forked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from ostinato.tune.race.stopping import Stopping
+    from ostinato.tune.racing.stopping import Stopping
 
     class Timer(Protocol):
         """What takes samples: of a processor, an accelerator, or a simulated device."""

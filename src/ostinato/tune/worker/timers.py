@@ -1,17 +1,139 @@
-"""Timing single calls on the processor."""
+"""Timing single calls on the processor: what disturbs them, and what is subtracted."""
 
 from __future__ import annotations
 
+import os
+import resource
 import time
-from _collections import deque  # type: ignore[import-not-found]  # the package around it takes 1 ms to import
+from _collections import deque
 from itertools import repeat, starmap
+
+from ostinato.tune.worker.channel import moved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["CpuTimer", "empty", "middle"]
+__all__ = [
+    "CpuTimer",
+    "Flusher",
+    "Preemption",
+    "before_sample",
+    "calls_per_sample",
+    "empty",
+    "last_level_bytes",
+    "middle",
+]
+
+
+_CPUS = "/sys/devices/system/cpu"
+_MOST = 64 << 20  # a server's cache of hundreds of MiB takes longer to fill than most candidates run
+_UNKNOWN = 32 << 20
+_PIECE = 256 << 10  # memcpy of more than this may go past the caches: it would leave them as they are
+
+
+def last_level_bytes(cpus: str = _CPUS) -> int:
+    """Return the size of the largest cache of the first core that this process may use."""
+    core = min(os.sched_getaffinity(0))
+    directory = f"{cpus}/cpu{core}/cache"
+    largest = 0
+    try:
+        for index in os.listdir(directory):
+            if index.startswith("index"):
+                with open(f"{directory}/{index}/size", encoding="ascii") as file:
+                    text = file.read().strip()
+                largest = max(largest, int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]])
+    except (OSError, ValueError, KeyError, IndexError):
+        pass
+    return largest or _UNKNOWN
+
+
+class Flusher:
+    """Called, it writes a buffer as large as the last-level cache, up to 64 MiB."""
+
+    __slots__ = ("_buffer", "_piece")
+
+    def __init__(self) -> None:
+        size = min(last_level_bytes(), _MOST)
+        self._buffer = memoryview(bytearray(-(-size // _PIECE) * _PIECE))
+        self._piece = memoryview(bytes(_PIECE))
+
+    def __call__(self) -> None:
+        buffer, piece = self._buffer, self._piece
+        for begin in range(0, len(buffer), _PIECE):
+            buffer[begin : begin + _PIECE] = piece
+
+
+_SWITCH = 1_000_000  # ns that one involuntary switch is taken for where the kernel does not count them
+
+
+class Preemption:
+    """Counts the time for which the thread that made it waited for a core."""
+
+    __slots__ = ("_close", "_descriptor", "_pread", "_usage")
+
+    def __init__(self) -> None:
+        self._pread, self._close, self._usage = os.pread, os.close, resource.getrusage
+        self._descriptor = -1
+        try:
+            self._descriptor = moved(os.open("/proc/thread-self/schedstat", os.O_RDONLY))
+            self.waited()
+        except (OSError, ValueError, IndexError):
+            self._descriptor = -1
+
+    def waited(self) -> int:
+        """Return the ns so far."""
+        if self._descriptor >= 0:
+            try:
+                return int(self._pread(self._descriptor, 80, 0).split()[1])
+            except OSError:  # a candidate closed it
+                self._descriptor = -1
+        return self._usage(resource.RUSAGE_THREAD).ru_nivcsw * _SWITCH
+
+    def close(self) -> None:
+        """Close what it reads from; a worker need not, which ends."""
+        if self._descriptor >= 0:
+            self._close(self._descriptor)
+            self._descriptor = -1
+
+
+def before_sample(call: object, flush: Callable[[], None] | None = None) -> Callable[[], None] | None:
+    """Return what is called before each sample: the callable's own ``before_sample``, then `flush`; None for nothing.
+
+    Raises
+    ------
+    TypeError
+        If the callable's own is none.
+    """
+    own = getattr(call, "before_sample", None)
+    if own is None:
+        return flush
+    if not callable(own):
+        raise TypeError(f"before_sample must be a function, got {own!r}")
+    if flush is None:
+        return own  # type: ignore[no-any-return]
+
+    def both() -> None:
+        own()
+        flush()
+
+    return both
+
+
+def calls_per_sample(call: object) -> int:
+    """Return how many calls one call of a callable stands for; 1 unless it says otherwise.
+
+    Raises
+    ------
+    TypeError
+        If what it says is no positive whole number.
+    """
+    said = getattr(call, "calls_per_sample", 1)
+    if not hasattr(said, "__index__") or said < 1:
+        raise TypeError(f"calls_per_sample must be a positive integer, got {said!r}")
+    return int(said)
+
 
 _now = time.perf_counter_ns  # candidates may replace what they find in the module
 _TIMES_OVERHEAD = 20  # of a sample, at least, so that an error in the overhead is a twentieth of it

@@ -1,1 +1,0 @@
-"""Searches that are described by a file."""

@@ -1,1 +1,0 @@
-"""Places where one candidate at a time is built or measured."""
