@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
     from ostinato.tune.graphs.cost_store import Kept
     from ostinato.tune.graphs.executor import Request
-    from ostinato.tune.lease.device import Device
+    from ostinato.tune.leases.device import Device
     from ostinato.tune.policy import Policy
     from ostinato.tune.progress import Progress
 

@@ -44,7 +44,9 @@ class Loop:
         self._selector.register(fd, selectors.EVENT_WRITE if write else selectors.EVENT_READ, call)
 
     def forget(self, fd: int) -> None:
-        self._selector.unregister(fd)
+        """Stop watching `fd`; Ctrl-C may have come before it was watched."""
+        with suppress(KeyError):
+            self._selector.unregister(fd)
 
     def before_waiting(self, call: Callable[[], None]) -> None:
         """Call `call` once, before the next wait."""
