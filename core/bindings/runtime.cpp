@@ -290,7 +290,11 @@ void bind_runtime(nb::module_& module) {
             "cores"_a, "crowded"_a, "init"_a.none())
         .def("close", [](MachineHandle& self) { close_machine(*self.machine); })
         .def("in_flight", &in_flight)
-        .def_prop_ro("forked", [](const MachineHandle& self) { return self.machine->forked(); });
+        .def_prop_ro("forked", [](const MachineHandle& self) { return self.machine->forked(); })
+        .def_prop_ro(
+            "lanes_looked_at",
+            [](const MachineHandle& self) { return self.machine->looked_at.load(std::memory_order_relaxed); },
+            "How many lanes threads have looked at to know which programs have work.");
     nb::class_<ProgramHandle>(module, "Program", "A schedule with its lanes and its queue of runs.")
         .def(
             "__init__",

@@ -109,7 +109,7 @@ void Caller::leave() {
     // Against Program::submit, Machine::activate, Machine::ring_for, and Server::serve of another seat.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const bool work_left =
-        machine_.stale(seat_) ||
+        machine_.stale(seat_) || seat_.unswept != 0 ||
         // Other seats' words are looked at only where calls are: they are in the caches of those who sit there.
         (machine_.calls().at_hand() &&
          (machine_.calls().ready(seat_.index, true) ||

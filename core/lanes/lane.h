@@ -58,9 +58,8 @@ struct alignas(kLinePair) Lane {
     void count_blocked() {
         blocked_count.store(blocked_count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
-    bool ready() const {
-        if (claim.load(std::memory_order_acquire) != 0)
-            return false;
+    bool ready() const { return claim.load(std::memory_order_acquire) == 0 && reached(); }
+    bool reached() const {  // what it waited for when its claim was given back
         const Timeline* t = blocked_on.load(std::memory_order_relaxed);
         return t == nullptr ||
                t->value.load(std::memory_order_relaxed) >= blocked_until.load(std::memory_order_relaxed);

@@ -68,12 +68,13 @@ void pin(std::thread& thread, int core) {
 }  // namespace
 
 Machine::Machine(std::size_t n_seats, bool is_crowded, PythonObjectHandle its_init)
-    : crowded(is_crowded), init(std::move(its_init)), generation_(fork_generation.load(std::memory_order_relaxed)),
-      calls_(*this, n_seats) {
+    : crowded(is_crowded), few_listed(64 + 4 * n_seats), init(std::move(its_init)),
+      generation_(fork_generation.load(std::memory_order_relaxed)), calls_(*this, n_seats) {
     sleepers = static_cast<std::uint32_t>(n_seats);
     for (std::uint32_t i = 0; i < n_seats; ++i) {
         seats_.push_back(std::make_unique<Seat>());
         seats_.back()->index = i;
+        seats_.back()->most_listed = few_listed;
     }
 }
 
@@ -197,12 +198,21 @@ void Machine::abandon() {
 }
 
 void Machine::activate(const std::shared_ptr<Program>& program) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (program->active.load(std::memory_order_relaxed))
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (program->listed.load(std::memory_order_relaxed))
         return;
-    programs_.push_back(program);
-    program->active.store(true, std::memory_order_relaxed);
-    version_.fetch_add(1, std::memory_order_release);
+    if (program->suspended) {
+        lock.unlock();
+        const std::lock_guard<std::mutex> parking(parking_mutex());
+        resume(*program);
+        return;
+    }
+    if (!program->active.load(std::memory_order_relaxed)) {
+        program->machine_index = programs_.size();
+        programs_.push_back(program);
+        program->active.store(true, std::memory_order_relaxed);
+    }
+    list_locked(*program);
     // Against Caller::leave: it says that it sleeps, fences, and reads the version.
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
@@ -210,19 +220,23 @@ void Machine::activate(const std::shared_ptr<Program>& program) {
 void Machine::retire(Program& program) {
     std::shared_ptr<Program> keep;  // its end must not come under our lock
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!program.active.load(std::memory_order_relaxed) || !program.idle())
+    if (!program.listed.load(std::memory_order_relaxed) || !program.idle())
         return;
-    // Against submit: it publishes the frontier, fences, and reads `active`.
-    program.active.store(false, std::memory_order_relaxed);
+    // Against submit: it publishes the frontier, fences, and reads `listed`.
+    program.listed.store(false, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!program.idle()) {
-        program.active.store(true, std::memory_order_relaxed);
+        program.listed.store(true, std::memory_order_relaxed);
         return;
     }
-    const auto at = std::find_if(programs_.begin(), programs_.end(), [&](auto& p) { return p.get() == &program; });
-    keep = std::move(*at);
-    programs_.erase(at);
-    version_.fetch_add(1, std::memory_order_release);
+    unlist_locked(program);
+    program.active.store(false, std::memory_order_relaxed);
+    keep = std::move(programs_[program.machine_index]);
+    if (programs_.back()) {
+        programs_.back()->machine_index = program.machine_index;
+        programs_[program.machine_index] = std::move(programs_.back());
+    }
+    programs_.pop_back();
     const bool last = over_locked();
     lock.unlock();
     if (last)

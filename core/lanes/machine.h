@@ -47,9 +47,17 @@ public:
     // In a forked child: forget the threads, which live in the parent.
     void abandon();
 
+    // Lists `program`, which has work: servers look at its lanes. What that costs does not depend on how many others
+    // have work: the lists of seats are brought up to date, not copied.
     void activate(const std::shared_ptr<Program>& program);
-    // Takes `program` off the list if it is idle. The caller holds no lock.
+    // Lets go of `program` if it is idle. The caller holds no lock.
     void retire(Program& program);
+    // Takes the programs off the lists whose lanes all wait. What they wait for lists them again.
+    void suspend_waiting(Seat& seat);
+    // Lists a suspended program again, and rings its home seats. Under the parking mutex, which keeps it alive.
+    void resume(Program& program);
+    // Gives the claim of `lane` back, for a server of another seat than its home.
+    void give_back(Lane& lane);
     // Rings every seat, so that those asleep let go of retired programs.
     void ring_all();
     // Rings those home seats of `program` that nobody looks after, and calls those back that serve something less
@@ -76,8 +84,8 @@ public:
 
     Seat& seat(std::size_t i) { return *seats_[i]; }
     const std::vector<std::unique_ptr<Seat>>& seats() const { return seats_; }
-    // Copies the list of active lanes for `seat`.
-    void refresh(Seat& seat);
+    // Brings the lists of `seat` up to date. Few dead entries may stay in long lists, unless `sweep`.
+    void refresh(Seat& seat, bool sweep = false);
     bool stale(const Seat& seat) const { return version_.load(std::memory_order_acquire) != seat.version; }
 
     // Has `job` done by the machine's own thread, which holds the GIL while it ends what that holds.
@@ -97,8 +105,11 @@ public:
     void wake_own();
 
     const bool crowded;
-    const PythonObjectHandle init;           // the function that every thread calls before its first task, or null
-    std::atomic<std::uint32_t> sleepers{0};  // seats that are parked
+    const std::size_t few_listed;                // lanes that a seat looks through again and again
+    const PythonObjectHandle init;               // the function that every thread calls before its first task, or null
+    std::atomic<std::uint32_t> sleepers{0};      // seats that are parked
+    std::atomic<bool> priorities_differ{false};  // some run has had a priority that is not 0
+    std::atomic<std::uint64_t> looked_at{0};     // statistics: lanes that refreshing has looked at
 
 private:
     struct Cancelled {
@@ -114,6 +125,9 @@ private:
     bool over_locked() const { return forgotten_ && programs_.empty() && calls_.idle(); }
     void ring_sleeper(const Seat* except);
     Seat* sleeper_for_calls(const Seat* except);
+    void list_locked(Program& program);
+    void unlist_locked(Program& program);
+    void add_lanes(Seat& seat, const std::shared_ptr<Program>& program);
 
     const std::uint64_t generation_;
     std::vector<std::unique_ptr<Seat>> seats_;
@@ -121,6 +135,7 @@ private:
     std::vector<std::thread> threads_;
     std::vector<std::shared_ptr<Program>> programs_;
     std::atomic<std::uint64_t> version_{1};
+    std::uint64_t unlisted_ = 0;  // how often a program left the lists; guarded by mutex_
     std::atomic<bool> closing_{false};
     bool forgotten_ = false;  // guarded by mutex_
 

@@ -51,17 +51,28 @@ public:
     struct Listed {
         Lane* lane;
         std::shared_ptr<Program> program;  // keeps the lane alive
+        std::uint64_t listing;             // of the program, when it got here
         std::int64_t passed_since = 0;     // it was ready, and something more urgent was served; 0: it was not
     };
-    std::vector<Listed> own, others;  // lanes of active programs: those at home here, and those it may take over
-    std::uint64_t version = 0;        // of the machine's list when they were copied
-    std::size_t next = 0;             // where the round among equals goes on
+    std::vector<Listed> own, others;       // lanes of active programs: those at home here, and those it may take over
+    std::uint64_t version = 0;             // of the machine's lists when these were brought up to date
+    std::uint64_t swept = 0, unswept = 0;  // programs that left the lists: up to then, and since
+    std::size_t most_listed = 0;           // lanes here; beyond that, programs that wait are suspended
+    std::size_t next = 0;                  // where the round among equals goes on
     struct Registration {
         const Lane* lane;
         Timeline* timeline;
         std::uint64_t until;
     };
     std::vector<Registration> registered;  // while asleep: where this seat will be rung from
+
+    // --- guarded by the machine's mutex ---
+    struct Incoming {
+        std::weak_ptr<Program> program;
+        std::uint64_t listing;
+    };
+    std::vector<Incoming> incoming;  // programs that were listed since `version`
+    bool outdated = false;           // too many: all programs are to be looked through
 };
 
 }  // namespace ostinato

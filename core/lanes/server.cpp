@@ -110,6 +110,8 @@ Server::Choice Server::choose(bool visiting, std::optional<std::int32_t> urgent)
             choice.listed = listed;
             most = priority;
             seat.next = at + 1 < n ? at + 1 : 0;
+            if (!machine.priorities_differ.load(std::memory_order_relaxed))
+                break;  // all are equally urgent
         }
     }
     if (choice.listed != nullptr && (passes || (urgent && *urgent > most))) [[unlikely]] {
@@ -151,14 +153,11 @@ void Server::run(Lane& lane, bool calls) {
         begin_turn();
     if (run_lane(*this, lane) == Outcome::kYielded)
         lane.blocked_on.store(nullptr, std::memory_order_relaxed);  // ready as it stands
-    Seat& home = machine.seat(lane.order->home);
     python.enter(nullptr);  // the lane's context goes with it: no two threads can be in one
-    lane.claim.store(0, std::memory_order_release);
-    if (&home != &seat) {
-        light_fence();  // against fall_asleep: it sees the claim free, or this sees it asleep
-        if (home.asleep.load(std::memory_order_relaxed))
-            home.doorbell.ring();
-    }
+    if (lane.order->home == seat.index)
+        lane.claim.store(0, std::memory_order_release);
+    else
+        machine.give_back(lane);
     seat.running.store(nullptr, std::memory_order_relaxed);
     seat.priority.store(INT32_MAX, std::memory_order_relaxed);
 }
@@ -188,7 +187,7 @@ bool Server::calls_have_turn(std::int64_t now) {
 
 bool Server::serve_one() {
     if (machine.stale(seat)) [[unlikely]]
-        machine.refresh(seat);
+        look_at_lists();
     const bool calls = machine.calls().at_hand();
     std::optional<std::int32_t> urgent;
     std::int64_t now = 0;
@@ -259,15 +258,27 @@ bool Server::polled_enough() {
     return false;
 }
 
-void Server::retire_idle() {
+void Server::shorten_lists() {
     for (auto* list : {&seat.own, &seat.others}) {
         for (const Seat::Listed& listed : *list) {
-            if (listed.program->active.load(std::memory_order_relaxed) && listed.program->idle())
+            if (listed.program->listed.load(std::memory_order_relaxed) && listed.program->idle())
                 machine.retire(*listed.program);
         }
     }
-    if (machine.stale(seat))
-        machine.refresh(seat);
+    if (machine.stale(seat) || seat.unswept != 0)
+        machine.refresh(seat, true);
+    if (seat.own.size() + seat.others.size() > machine.few_listed) {
+        machine.suspend_waiting(seat);
+        machine.refresh(seat, true);
+    }
+    seat.most_listed = std::max(machine.few_listed, 2 * (seat.own.size() + seat.others.size()));
+}
+
+// A seat that is given ever more to wait for must not look through all of it again and again.
+void Server::look_at_lists() {
+    machine.refresh(seat);
+    if (seat.own.size() + seat.others.size() > seat.most_listed)
+        shorten_lists();
 }
 
 std::uint32_t Server::serve_as_worker() {
@@ -297,7 +308,7 @@ std::uint32_t Server::serve_as_worker() {
         if (!polled_enough())
             continue;
         polls_ = 0;
-        retire_idle();
+        shorten_lists();
         if (fall_asleep(machine, seat))
             return ticket;
     }

@@ -66,7 +66,8 @@ private:
     Seat::Listed* passed_over(std::size_t n, std::int32_t priority);
     void begin_turn();
     bool calls_have_turn(std::int64_t now);
-    void retire_idle();
+    void shorten_lists();
+    void look_at_lists();
     bool polled_enough();
     bool waits_long() const;
 

@@ -72,6 +72,7 @@ bool covered(const Seat& seat, const Lane& lane) {
 
 void wake_waiters(Timeline& timeline, std::uint64_t value) {
     // Most are rung without the lock: who wakes up asks for it, and would sleep again.
+    std::vector<Program*> suspended;
     std::array<Seat*, 8> later;
     std::size_t n_later = 0;
     {
@@ -79,18 +80,45 @@ void wake_waiters(Timeline& timeline, std::uint64_t value) {
         std::erase_if(timeline.waiters, [&](const Timeline::Waiter& waiter) {
             if (waiter.value > value)
                 return false;
-            if (n_later < later.size())
+            if (waiter.program != nullptr)
+                suspended.push_back(waiter.program);
+            else if (n_later < later.size())
                 later[n_later++] = waiter.seat;
             else
                 waiter.seat->doorbell.ring();
             return true;
         });
         set_least(timeline);
+        for (Program* const program : suspended)
+            program->machine->resume(*program);
         ringers.fetch_add(1, std::memory_order_relaxed);
     }
     for (std::size_t i = 0; i < n_later; ++i)
         later[i]->doorbell.ring();
     ringers.fetch_sub(1, std::memory_order_release);
+}
+
+void register_program(Program& program) {
+    for (const auto& lane : program.lanes) {
+        Timeline* const timeline = lane->blocked_on.load(std::memory_order_relaxed);
+        // Lanes of its own stand still, and whoever submits looks whether it is listed.
+        if (waits_for_work(*lane, timeline) ||
+            std::any_of(program.lanes.begin(), program.lanes.end(),
+                        [&](const auto& other) { return &other->timeline == timeline; }))
+            continue;
+        const std::uint64_t until = lane->blocked_until.load(std::memory_order_relaxed);
+        timeline->waiters.push_back({nullptr, until, &program});
+        set_least(*timeline);
+        program.suspended_on.push_back(timeline);
+    }
+}
+
+void unregister(Program& program) {
+    for (Timeline* const timeline : program.suspended_on) {
+        std::erase_if(timeline->waiters, [&](auto& waiter) { return waiter.program == &program; });
+        set_least(*timeline);
+    }
+    program.suspended_on.clear();
 }
 
 void forget_waiters(Timeline& timeline) {

@@ -22,6 +22,11 @@ void wait_for_ringers();
 // The seat has a server again.
 void wake_up(Machine& machine, Seat& seat);
 
+// A suspended program, all of whose claims are held: whoever publishes what its lanes wait for resumes it. Both under
+// the parking mutex.
+void register_program(Program& program);
+void unregister(Program& program);
+
 // Before seats end that may be among the timeline's waiters still: not all that leave take themselves out.
 void forget_waiters(Timeline& timeline);
 

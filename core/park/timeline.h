@@ -15,6 +15,7 @@
 
 namespace ostinato {
 
+class Program;
 class Seat;
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
@@ -43,15 +44,16 @@ struct alignas(kLinePair) Timeline {
     alignas(kLinePair / 2) std::atomic<std::uint64_t> least_sleeper{kNever};
 
     struct Waiter {
-        Seat* seat;
+        Seat* seat;  // null: a suspended program
         std::uint64_t value;
+        Program* program = nullptr;
     };
     std::vector<Waiter> waiters;  // guarded by the parking mutex
 
     bool reached(std::uint64_t target) const { return value.load(std::memory_order_acquire) >= target; }
 };
 
-// Slow path of publish: rings the doorbells of the seats that wait for at most `value`.
+// Slow path of publish: rings the doorbells of the seats that wait for at most `value`, and lists suspended programs.
 void wake_waiters(Timeline& timeline, std::uint64_t value);
 
 // `unfenced` is asymmetric_fences, for loops that have it at hand.

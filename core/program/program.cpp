@@ -62,6 +62,10 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
 
 // A device may be slow to leave the signals, which outlive this then; the seats of the machine may not.
 Program::~Program() {
+    {
+        const std::lock_guard<std::mutex> parking(parking_mutex());
+        unregister(*this);
+    }
     for (const auto& signal : signals)
         forget_waiters(signal->timeline);
     for (const auto& tail : tails)
@@ -210,6 +214,7 @@ void Program::enqueue_locked(const std::shared_ptr<Run>& run) {
         }
     }
     if (std::exchange(last_priority_, run->priority) != run->priority) {
+        machine->priorities_differ.store(true, std::memory_order_relaxed);
         // Lanes learn how urgent a run is when they enter it; until then they must be chosen for it.
         for (auto& lane : lanes) {
             if (pending_.empty() || lane->priority.load(std::memory_order_relaxed) < run->priority)
@@ -233,7 +238,7 @@ void Program::enqueue_locked(const std::shared_ptr<Run>& run) {
 void Program::queued(const std::shared_ptr<Run>& run) {
     // Against servers that go to sleep: they set `asleep`, fence, and look at the frontier once more.
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!active.load(std::memory_order_relaxed))
+    if (!listed.load(std::memory_order_relaxed))
         machine->activate(shared_from_this());
     machine->ring_homes(*this, run->priority);
     if (run->outside && run->outside->after) {
@@ -258,6 +263,19 @@ void Program::start_locked() {
     }
     if (upto != started.value.load(std::memory_order_relaxed))
         publish(started, upto);
+}
+
+bool Program::hold_waiting_lanes() {
+    std::size_t held = 0;
+    while (held < lanes.size() && lanes[held]->try_claim()) {
+        if (lanes[held++]->reached())
+            break;
+    }
+    if (held == lanes.size() && !lanes.back()->reached())
+        return true;
+    while (held-- > 0)
+        machine->give_back(*lanes[held]);
+    return false;
 }
 
 void Program::rebind(std::shared_ptr<Plan> plan) {

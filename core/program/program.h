@@ -117,6 +117,9 @@ public:
     // Called by the last lane that leaves `run`.
     void finish(Run& run);
 
+    // Claims all lanes if all of them wait; else none.
+    bool hold_waiting_lanes();
+
     bool idle() const {  // every submitted run is done
         return completed.value.load(std::memory_order_acquire) == frontier.value.load(std::memory_order_acquire) &&
                unqueued.load(std::memory_order_acquire) == 0;
@@ -136,7 +139,14 @@ public:
     std::uint64_t step_offset;      // of its steps from those the user counts; changes only while nothing is in flight
     std::atomic<bool> slow{false};  // a failure or an abort: lanes take the slow path
     History history;                // which operations of which steps failed or were skipped; valid while `slow`
-    std::atomic<bool> active{false};  // in the machine's list of programs; guarded by its mutex for writing
+    // --- guarded by the machine's mutex, for writing ---
+    std::atomic<bool> active{false};  // the machine has it: it has runs that are not done
+    std::atomic<bool> listed{false};  // in the lists of servers, or on its way there
+    bool suspended = false;           // active, not listed: all lanes wait, and what they wait for lists it again
+    std::uint64_t listing = 0;        // how often it has been listed
+    std::size_t machine_index = 0;    // in the machine's vector
+
+    std::vector<Timeline*> suspended_on;  // where it is registered; guarded by the parking mutex
 
     std::mutex mutex;  // submission, stopping, failures, completion: never the replay loop's fast path
 

@@ -47,7 +47,9 @@ bool Program::cancel(Run& run) {
         waiting_.erase(at);
     }
     tell(told);
-    unqueued.fetch_sub(1, std::memory_order_release);
+    unqueued.fetch_sub(1, std::memory_order_seq_cst);  // against Machine::suspend_waiting
+    if (!listed.load(std::memory_order_seq_cst))
+        machine->activate(shared_from_this());  // to be retired, if it is idle now
     return true;
 }
 

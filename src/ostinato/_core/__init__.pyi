@@ -265,6 +265,12 @@ class Machine:
     @property
     def forked(self) -> bool: ...
 
+    @property
+    def lanes_looked_at(self) -> int:
+        """
+        How many lanes threads have looked at to know which programs have work.
+        """
+
 class Program:
     """A schedule with its lanes and its queue of runs."""
 
