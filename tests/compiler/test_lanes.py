@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato.compiler.dependences import step_barrier
-from ostinato.compiler.ir import Target, edges_of
+from ostinato.compiler.ir import Placement, Target, edges_of
 from ostinato.compiler.pipeline import compile
 from ostinato.compiler.schedule.lanes import settle, split
-from ostinato.compiler.schedule.place import Placement
-from ostinato.compiler.schedule.place import waits as waits_of
+from ostinato.compiler.schedule.place import find_waits as waits_of
 
 STEPS = 6
 NO_TELLS = np.zeros(9, np.bool_)
@@ -95,7 +94,7 @@ def add(x: ost.ReadWrite):
 
 
 def lanes_of(graph):
-    return len(compile(graph, Target(2, 1)).placement.home)
+    return len(compile(graph, Target(2, 1)).step.placement.home)
 
 
 @pytest.fixture

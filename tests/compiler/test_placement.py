@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.compiler.ir import COMMON, Edges, edges_of
-from ostinato.compiler.schedule.place import Placement, check, order, place
+from ostinato.compiler.ir import COMMON, Edges, Placement, edges_of
+from ostinato.compiler.schedule.place import check, find_order, find_placement
 from ostinato.compiler.target import MachineModel
 
 
@@ -24,7 +24,7 @@ def placed(
     model: MachineModel = COMMON,
 ) -> Placement:
     ops = len(seconds)
-    return place(
+    return find_placement(
         edges,
         np.asarray(seconds, np.float64),
         threads=threads,
@@ -39,7 +39,7 @@ def placed(
 
 def ordered(edges: Edges, seconds, placement: Placement, priority=None, gil=None) -> list[int]:
     ops = len(seconds)
-    found = order(
+    found = find_order(
         edges,
         np.asarray(seconds, np.float64),
         placement,

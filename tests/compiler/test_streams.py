@@ -11,7 +11,7 @@ from compiler.device_graphs import Case, cases, op
 from ostinato.compiler.ir import Target, edges_of
 from ostinato.compiler.pipeline import compile
 from ostinato.compiler.schedule.lanes import split
-from ostinato.compiler.schedule.place import check, order, place
+from ostinato.compiler.schedule.place import check, find_order, find_placement
 from ostinato.compiler.streams.assign_streams import alone, host_lanes, laned, streams_of, told_at_once, with_joins
 from ostinato.compiler.streams.fences import completed, completions_of
 from ostinato.devices import fake
@@ -27,10 +27,10 @@ def lanes_of(case: Case, outside: np.ndarray, threads: int):
     seconds, none = np.full(n, 1e-6), np.zeros(n, np.bool_)
     thread_of = np.full(n, -1, np.int32)
     edges = found.ordering
-    placement = place(edges, seconds, threads=threads, thread_of=thread_of, gil_bound=none)
+    placement = find_placement(edges, seconds, threads=threads, thread_of=thread_of, gil_bound=none)
     completions = list(completions_of(found.ops))
     placement = laned(completions, placement, streams)
-    in_order = order(edges, seconds, placement, np.zeros(n, np.int32), none)
+    in_order = find_order(edges, seconds, placement, np.zeros(n, np.int32), none)
     in_order = told_at_once(completions, in_order)
     placement = alone(streams, placement)
     outside = np.append(outside, np.zeros(n - len(outside), np.bool_))
@@ -101,7 +101,7 @@ def test_the_next_image_is_decoded_while_the_device_has_this_one():
             blur(raw[0], out[0])
             encode(out[0], np.zeros(1))
         found = compile(graph, Target(1, 1, find_devices=lambda: devices))
-        lane = {each.name: found.placement.lane[each.index] for each in found.step.nodes}
+        lane = {each.name: found.step.placement.lane[each.index] for each in found.step.nodes}
         assert lane["decode"] != lane["encode"]
 
 
@@ -115,7 +115,7 @@ def test_many_tiles_take_few_lanes():
                 blur(raw[0], out[0])
                 encode(out[0], count)
         found = compile(graph, Target(2, 2, find_devices=lambda: devices))
-        assert len(found.placement.home) <= 12
+        assert len(found.step.placement.home) <= 12
 
 
 def test_graphs_without_devices_ask_for_none():

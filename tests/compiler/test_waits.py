@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.unrolled import closure, unroll
-from ostinato.compiler.ir import Edges, edges_of
-from ostinato.compiler.schedule.place import Waits, check, waits
+from ostinato.compiler.ir import Edges, Waits, edges_of
+from ostinato.compiler.schedule.place import check, find_waits
 
 STEPS = 9
 
@@ -54,7 +54,7 @@ def test_every_edge_holds_from_the_first_step_on(case: tuple[Edges, np.ndarray, 
     edges, lane, order = case
     ops = len(lane)
     check(edges, lane, order)
-    found = triples(waits(edges, lane, order))
+    found = triples(find_waits(edges, lane, order))
     reach = closure(ops * STEPS, lane_steps(lane, order, STEPS) + unroll(ops, STEPS, found))
     assert not reach.diagonal().any()
     for before, after in unroll(ops, STEPS, zip(*edges, strict=True)):
@@ -65,7 +65,7 @@ def test_every_edge_holds_from_the_first_step_on(case: tuple[Edges, np.ndarray, 
 def test_no_wait_is_implied_by_others(case: tuple[Edges, np.ndarray, np.ndarray]) -> None:
     edges, lane, order = case
     ops = len(lane)
-    result = waits(edges, lane, order)
+    result = find_waits(edges, lane, order)
     found = triples(result)
     assert len({(dst, lane[src]) for src, dst, _ in found}) == len(found)
     assert set(np.flatnonzero(result.published)) == {src for src, _, _ in found}
@@ -80,14 +80,14 @@ def test_a_stencil_on_two_lanes_waits_only_at_the_border() -> None:
     neighbours = [(i, j) for i in range(width) for j in (i - 1, i, i + 1) if 0 <= j < width]
     src, dst = np.array(neighbours, np.int32).T
     lane = np.repeat([0, 1], width // 2).astype(np.int32)
-    found = waits(edges_of(width, src, dst, np.ones(len(src))), lane, np.arange(width, dtype=np.int32))
+    found = find_waits(edges_of(width, src, dst, np.ones(len(src))), lane, np.arange(width, dtype=np.int32))
     assert triples(found) == [(8, 7, 1), (7, 8, 1)]
 
 
 def test_what_a_lane_has_waited_for_needs_no_second_wait() -> None:
     lane = np.array([0, 0, 1, 1, 2], np.int32)
     edges = edges_of(5, [0, 1, 0, 3, 1], [2, 2, 3, 4, 4], [0, 0, 0, 0, 0])
-    assert triples(waits(edges, lane, np.arange(5, dtype=np.int32))) == [(1, 2, 0), (3, 4, 0)]
+    assert triples(find_waits(edges, lane, np.arange(5, dtype=np.int32))) == [(1, 2, 0), (3, 4, 0)]
 
 
 def test_an_order_that_would_stop_is_found() -> None:

@@ -83,6 +83,16 @@ class Flat:
     outer: Sequence[int] | None = None
     """By op, the op of the outermost graph that it is, or is nested in; None where no graph is nested."""
 
+    def __str__(self) -> str:
+        before: list[list[str]] = [[] for _ in self.ops]
+        for src, dst, distance in sorted(self.explicit_edges):
+            before[dst].append(f"{src}-{distance}" if distance else f"{src}")
+        lines = (
+            f"{op.index}  {op.name}  {type(op.body).__name__}  after {' '.join(earlier) or 'nothing'}  {op.call_site}"
+            for op, earlier in zip(self.ops, before, strict=True)
+        )
+        return "\n".join([f"{len(self.ops)} ops{', serial' * self.serial}; edges that were given:", *lines])
+
 
 def flatten(graph: Graph) -> Flat:
     """Return a graph with the ops of nested graphs in place of these.

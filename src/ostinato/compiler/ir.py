@@ -11,13 +11,14 @@ A node is an `Op`: the recorded one where no pass has changed it, else a `Node` 
 it. Nodes are numbered by `index`, their position in `Step.nodes`. What passes compute by node lies in flat arrays, in
 that order, which the C++ loops read. What a node needs, its body says: see `ostinato.graph.body`.
 
-Columns that a pass has not filled yet are None. ``print(step)`` shows all columns that are filled.
+Columns that no pass has filled yet are empty. ``print(step)`` shows those that are filled, and so do the files that
+the environment variable OSTINATO_DUMP asks for: see `ostinato.compiler.dump`.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -28,12 +29,11 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato._core import Kind
 from ostinato.compiler.target import MachineModel
+from ostinato.compiler.wording import duration
 from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
-    from ostinato.compiler.schedule.operations import Operations
-    from ostinato.compiler.schedule.place import Placement, Waits
     from ostinato.compiler.streams.staging import Staged
     from ostinato.devices.device import Device
     from ostinato.graph.body import Body
@@ -51,14 +51,19 @@ __all__ = [
     "Kind",
     "Mask",
     "Node",
+    "Operations",
+    "Placement",
     "Step",
     "Target",
+    "Waits",
     "edges_of",
 ]
 
 IntArray: TypeAlias = npt.NDArray[np.int32]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_NO_INTS, _NO_FLAGS = np.zeros(0, np.int32), np.zeros(0, np.bool_)
 
 HOST = -1
 """The memory of the host; that of a device is called by the device's index."""
@@ -205,6 +210,56 @@ class Target:
         return self.find_devices()
 
 
+class Placement(NamedTuple):
+    """Lanes of ops, and threads of lanes."""
+
+    lane: IntArray = _NO_INTS
+    """Of every op."""
+    home: IntArray = _NO_INTS
+    """The thread that serves each lane first."""
+    pinned: Mask = _NO_FLAGS
+    """Lanes that no other thread may serve."""
+    step_seconds: float = 0.0
+    """What a step takes, by the model that the placements were compared with."""
+
+
+class Operations(NamedTuple):
+    """What the core is to run: the nodes; and last, where steps are serial, the barrier between them."""
+
+    ordering: Edges = Edges(_NO_INTS, _NO_INTS, _NO_INTS)
+    """All that orders them."""
+    kinds: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+    """How the core runs each."""
+    seconds: FloatArray = np.zeros(0)
+    """What each takes of a thread's time."""
+    gil_bound: Mask = _NO_FLAGS
+    thread_of: IntArray = _NO_INTS
+    """The thread that each is bound to, or -1."""
+    priority: IntArray = _NO_INTS
+    outside: Mask = _NO_FLAGS
+    """Which wait for something outside."""
+    idle: Mask = _NO_FLAGS
+    """Which of these do nothing else."""
+    tells: Mask = _NO_FLAGS
+    """Which tell somebody outside that others are done."""
+    serial: bool = False
+    """Whether each step begins when the one before has ended."""
+
+
+class Waits(NamedTuple):
+    """What ops wait for: op i for those from ``start[i]`` to ``start[i + 1]``, each of another lane."""
+
+    start: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+    op: IntArray = _NO_INTS
+    distance: IntArray = _NO_INTS
+    """How many steps before."""
+    published: Mask = _NO_FLAGS
+    """Ops that others wait for."""
+
+
+_NO_OPERATIONS, _NO_PLACEMENT, _NO_WAITS = Operations(), Placement(), Waits()
+
+
 @dataclass(frozen=True)
 class Step:
     """The nodes of one step with all that passes know of them."""
@@ -222,19 +277,59 @@ class Step:
     """This step before copies and fences were inserted; None where it uses no devices."""
     staged: Staged | None = None
     """What runs on devices, and how; None where it uses none."""
-    operations: Operations | None = None
-    """What the core is to run: the nodes, and last the barrier between steps if there is one."""
-    placement: Placement | None = None
-    """Lanes of operations, and threads of lanes."""
-    order: IntArray | None = None
+    operations: Operations = _NO_OPERATIONS
+    placement: Placement = _NO_PLACEMENT
+    order: IntArray = field(default_factory=lambda: _NO_INTS)
     """One order for all operations; a lane's order is its part of it."""
-    waits: Waits | None = None
-    """What each operation must wait for, lanes being in order."""
+    waits: Waits = _NO_WAITS
 
     @property
     def recorded(self) -> Step:
         """The step on the arrays that it was recorded with."""
         return self if self.before_devices is None else self.before_devices
+
+    def __str__(self) -> str:
+        within, across = self.edges.within_a_step(), int((self.edges.distance > 0).sum())
+        order_only = len(self.ordering.src) - len(self.edges.src)
+        head = (
+            f"{len(self.nodes)} nodes{', serial' * self.serial}; dependences: {len(within.src)} within a step, "
+            f"{across} between steps; {order_only} edges that only order"
+        )
+        columns = [[name, *cells] for name, cells in self._columns() if any(cells)]
+        widths = [max(map(len, column)) for column in columns]
+        rows = (map(str.ljust, row, widths) for row in zip(*columns, strict=True))
+        return "\n".join([head, *("  ".join(row).rstrip() for row in rows)])
+
+    def _columns(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the name of each column and its cells, by node."""
+        nodes, found, placement, waits = self.nodes, self.operations, self.placement, self.waits
+        every = range(len(nodes))
+        yield "node", [str(index) for index in every]
+        yield "name", [node.name for node in nodes]
+        yield "does", [type(node.body).__name__ for node in nodes]
+        yield "variant", ["" if node.variant is None else node.variant.label for node in nodes]
+        yield "cost", [duration(seconds) if seconds else "" for seconds in self.costs.seconds.tolist()]
+        if len(found.kinds):
+            yield "kind", [Kind(kind).name for kind in found.kinds[: len(nodes)].tolist()]
+        if self.staged is not None:
+            devices = self.staged.devices
+            yield "device", ["" if device < 0 else devices[device].name for device in self.staged.device.tolist()]
+        if len(placement.lane):
+            yield "lane", [str(lane) for lane in placement.lane[: len(nodes)].tolist()]
+        if len(self.order):
+            yield "order", [str(position) for position in np.argsort(self.order)[: len(nodes)].tolist()]
+        first = np.searchsorted(self.ordering.dst, np.arange(len(nodes) + 1)).tolist()
+        yield "after", [_listed(self.ordering.src, self.ordering.distance, *first[i : i + 2]) for i in every]
+        if len(waits.start) > 1:
+            first = waits.start.tolist()
+            yield "waits for", [_listed(waits.op, waits.distance, *first[i : i + 2]) for i in every]
+        yield "at", [str(node.call_site) for node in nodes]
+
+
+def _listed(nodes: IntArray, distances: IntArray, begin: int, end: int) -> str:
+    """Nodes, those of earlier steps with a minus sign and how many steps earlier."""
+    pairs = zip(nodes[begin:end].tolist(), distances[begin:end].tolist(), strict=True)
+    return " ".join(f"{node}-{distance}" if distance else f"{node}" for node, distance in pairs)
 
 
 @dataclass(frozen=True)
@@ -244,25 +339,26 @@ class Executable:
     step: Step
     target: Target
     core: _core.Schedule
-    placement: Placement
     lane_ops: tuple[IntArray, ...]
     """By lane, in order; an operation of index ``len(step.nodes)`` is the barrier between steps."""
-    waits: Waits
-    kinds: npt.NDArray[np.uint8]
-    gil_bound: Mask
     preconditions: tuple[str, ...]
     postconditions: tuple[str, ...]
-    waits_outside: bool
-    """Whether any node does."""
 
     @property
     def slots(self) -> int:
         """How many operations the core has."""
-        return len(self.kinds)
+        return len(self.step.operations.kinds)
 
-    def with_costs(self, costs: Costs) -> Executable:
-        """Return the same schedule of nodes that take other times."""
-        return replace(self, step=replace(self.step, costs=costs))
+    def __str__(self) -> str:
+        lanes = (f"lane {lane}: {' '.join(map(str, ops.tolist()))}" for lane, ops in enumerate(self.lane_ops))
+        return "\n".join([str(self.step), *lanes])
+
+    def with_costs(self, costs: Costs, step_seconds: float | None = None) -> Executable:
+        """Return the same schedule of nodes that take other times, and of a step that takes another time."""
+        placement = self.step.placement
+        if step_seconds is not None:
+            placement = placement._replace(step_seconds=step_seconds)
+        return replace(self, step=replace(self.step, costs=costs, placement=placement))
 
     def on_nodes_of(self, other: Executable) -> Executable:
         """Return the same schedule of the nodes of another executable of the same step."""

@@ -12,12 +12,13 @@ from ostinato import _core
 from ostinato.compiler.costs import Costing, Costs, estimated
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.device_ops import uses_devices
+from ostinato.compiler.dump import Stages
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Executable, Kind, Step, Target
 from ostinato.compiler.lower.tables import periods_of
 from ostinato.compiler.schedule.lanes import settle, split
-from ostinato.compiler.schedule.operations import operations
-from ostinato.compiler.schedule.place import check, order, place, waits
+from ostinato.compiler.schedule.operations import list_operations
+from ostinato.compiler.schedule.place import check, find_order, find_placement, find_waits
 from ostinato.compiler.streams.assign_streams import alone, host_lanes, laned, told_at_once
 from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, Until
 
@@ -38,16 +39,26 @@ def compile(graph: Graph, target: Target, costing: Costing = estimated) -> Execu
     GraphError
         The graph has a cycle, or an op is bound to a processor that there is not.
     """
-    step = infer_dependences(flatten(graph))
-    step = choose_variants(step, target, costing)
+    stages = Stages()
+    step = stages.run(infer_dependences, stages.run(flatten, graph))
+    step = stages.run(choose_variants, step, target, costing)
     if uses_devices(step.nodes):
-        step = _use_devices(step, target)
-    return _schedule(step, target)
+        step = stages.run(use_devices, step, target)
+    return _schedule(step, target, stages)
 
 
 def schedule_again(executable: Executable, costs: Costs, target: Target) -> Executable:
     """Return the executable of the same nodes for other costs, or another machine."""
-    return _schedule(replace(executable.step, costs=costs), target)
+    return _schedule(replace(executable.step, costs=costs), target, Stages())
+
+
+def _schedule(step: Step, target: Target, stages: Stages) -> Executable:
+    step = stages.run(list_operations, step, target)
+    step = stages.run(place, step, target)
+    step = stages.run(order, step, target)
+    step = stages.run(split_lanes, step)
+    step = stages.run(prune_waits, step)
+    return stages.run(build, step, target)
 
 
 def choose_variants(step: Step, target: Target, costing: Costing) -> Step:
@@ -60,7 +71,8 @@ def choose_variants(step: Step, target: Target, costing: Costing) -> Step:
     return replace(step, nodes=costed.ops, costs=costed.costs)
 
 
-def _use_devices(step: Step, target: Target) -> Step:
+def use_devices(step: Step, target: Target) -> Step:
+    """Return the step with the device of each node, and with the copies and the fences that devices need."""
     from ostinato.compiler.streams.staging import staged
 
     graph = step.nodes, step.edges, step.ordering, step.serial, step.costs
@@ -77,58 +89,63 @@ def _use_devices(step: Step, target: Target) -> Step:
     )
 
 
-def _schedule(step: Step, target: Target) -> Executable:
-    step = replace(step, operations=operations(step, target.processors))
-    assert step.operations is not None
-    target = replace(target, threads=max(target.threads, int(step.operations.thread_of.max(initial=-1)) + 1))
-    return _executable(_prune_waits(_place_and_order(step, target)), target)
-
-
-def _place_and_order(step: Step, target: Target) -> Step:
-    """Return the step with lanes for its operations, and one order for all of them."""
-    found, costs, model = step.operations, step.costs, target.model
-    assert found is not None
-    placement = place(
+def place(step: Step, target: Target) -> Step:
+    """Return the step with lanes for its operations, and threads for its lanes."""
+    found, costs, staged = step.operations, step.costs, step.staged
+    placement = find_placement(
         found.ordering,
         found.seconds,
-        threads=target.threads,
+        threads=_threads(step, target),
         thread_of=found.thread_of,
         gil_bound=found.gil_bound,
         varied=costs.varied,
         known=costs.known,
         steady=costs.steady,
-        model=model,
+        model=target.model,
     )
-    placement = laned(found.completions, placement, found.streams)
-    in_order = order(found.ordering, found.seconds, placement, found.priority, found.gil_bound, model=model)
-    in_order = told_at_once(found.completions, in_order)
-    placement, in_order = settle(found.ordering, placement, in_order, found.idle, found.tells)
-    placement = alone(found.streams, placement)
-    placement = split(found.ordering, placement, in_order, found.outside, found.idle, found.serial)
-    placement = host_lanes(found.completions, found.ordering, placement, in_order, found.streams)
-    check(found.ordering, placement.lane, in_order)
+    if staged is not None:
+        placement = laned(staged.completions, placement, staged.streams.over(len(found.kinds)))
+    return replace(step, placement=placement)
+
+
+def order(step: Step, target: Target) -> Step:
+    """Return the step with one order for all operations; what only waits or tells is next to what that is for."""
+    found, staged = step.operations, step.staged
+    in_order = find_order(
+        found.ordering, found.seconds, step.placement, found.priority, found.gil_bound, model=target.model
+    )
+    if staged is not None:
+        in_order = told_at_once(staged.completions, in_order)
+    placement, in_order = settle(found.ordering, step.placement, in_order, found.idle, found.tells)
     return replace(step, placement=placement, order=in_order)
 
 
-def _prune_waits(step: Step) -> Step:
+def split_lanes(step: Step) -> Step:
+    """Return the step with lanes split where their order would have operations wait for what they do not need."""
+    found, placement, in_order, staged = step.operations, step.placement, step.order, step.staged
+    if staged is not None:
+        streams = staged.streams.over(len(found.kinds))
+        placement = alone(streams, placement)
+    placement = split(found.ordering, placement, in_order, found.outside, found.idle, found.serial)
+    if staged is not None:
+        placement = host_lanes(staged.completions, found.ordering, placement, in_order, streams)
+    check(found.ordering, placement.lane, in_order)
+    return replace(step, placement=placement)
+
+
+def prune_waits(step: Step) -> Step:
     """Return the step with what its operations must still wait for, lanes being in order."""
-    assert step.operations is not None
-    assert step.placement is not None
-    assert step.order is not None
-    return replace(step, waits=waits(step.operations.ordering, step.placement.lane, step.order))
+    return replace(step, waits=find_waits(step.operations.ordering, step.placement.lane, step.order))
 
 
-def _executable(step: Step, target: Target) -> Executable:
-    found, placement, in_order, kept = step.operations, step.placement, step.order, step.waits
-    assert found is not None
-    assert placement is not None
-    assert in_order is not None
-    assert kept is not None
-    nodes, edges, kinds = step.nodes, step.edges, found.kinds
+def build(step: Step, target: Target) -> Executable:
+    """Return the executable of a step that has been placed and ordered."""
+    nodes, edges, found = step.nodes, step.edges, step.operations
+    placement, in_order, waits, kinds = step.placement, step.order, step.waits, step.operations.kinds
     lane_ops = in_order[np.argsort(placement.lane[in_order], kind="stable")]
     lane_begin = np.searchsorted(placement.lane[lane_ops], np.arange(len(placement.home) + 1)).astype(np.int64)
     until, every = next(((op.index, op.body.every) for op in nodes if isinstance(op.body, Until)), (-1, 1))
-    published = kept.published.astype(np.uint8)
+    published = waits.published.astype(np.uint8)
     if until >= 0:
         published[until] = 1
     external = [nodes[index].body for index in np.flatnonzero((kinds >= Kind.EXTERNAL) & (kinds != Kind.DEVICE))]
@@ -142,9 +159,9 @@ def _executable(step: Step, target: Target) -> Executable:
         home=placement.home,
         pinned=placement.pinned.view(np.uint8),
         kind=kinds,
-        wait_begin=kept.start,
-        wait_op=kept.op,
-        wait_distance=kept.distance,
+        wait_begin=waits.start,
+        wait_op=waits.op,
+        wait_distance=waits.distance,
         published=published,
         pred_begin=np.searchsorted(edges.dst, np.arange(len(kinds) + 1)).astype(np.int64),
         pred_op=edges.src,
@@ -157,7 +174,10 @@ def _executable(step: Step, target: Target) -> Executable:
         n_holdings=len({id(body.reservation) for body in external if isinstance(body, Acquire | Release)}),
     )
     lanes = tuple(lane_ops[begin:end] for begin, end in itertools.pairwise(lane_begin))
-    outside = bool(found.outside.any())
-    return Executable(
-        step, target, core, placement, lanes, kept, kinds, found.gil_bound, preconditions, postconditions, outside
-    )
+    target = replace(target, threads=_threads(step, target))
+    return Executable(step, target, core, lanes, preconditions, postconditions)
+
+
+def _threads(step: Step, target: Target) -> int:
+    """How many threads there may be: ops that are bound to a processor may take more than were asked for."""
+    return max(target.threads, int(step.operations.thread_of.max(initial=-1)) + 1)

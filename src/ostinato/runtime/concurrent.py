@@ -130,7 +130,7 @@ def linked_runs(
     instances = None
     if runs == "concurrent":
         instances = Instances(machine, executable.core, lowered.another, enough=2 * processors)
-    return LinkedRuns(core, instances, runs == "once", executable.waits_outside)
+    return LinkedRuns(core, instances, runs == "once", bool(executable.step.operations.outside.any()))
 
 
 class LinkedRuns:

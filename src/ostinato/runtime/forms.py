@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
@@ -108,8 +107,7 @@ class Forms:
         with program._lock:
             program._check_open()
             executable = self.present.executable
-            placement = executable.placement._replace(step_seconds=step_seconds)
-            self.present.executable = dataclasses.replace(executable.with_costs(costs), placement=placement)
+            self.present.executable = executable.with_costs(costs, step_seconds)
             if self.present.core is program._core:
                 program._use(self.present)
 

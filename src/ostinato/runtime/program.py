@@ -575,7 +575,7 @@ class Program:
             _report_at_end(cast("_core.Run", run), executable, self._machine)
 
     def __repr__(self) -> str:
-        lanes = len(self._executable.placement.home)
+        lanes = len(self._executable.step.placement.home)
         closed = ", closed" if self._closed else ""
         return f"<Program of {counted(len(self._executable.step.nodes), 'op')} on {counted(lanes, 'lane')}{closed}>"
 

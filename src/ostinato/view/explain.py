@@ -63,13 +63,13 @@ def _on_devices(executable: Executable, staged: Staged, stretches: Iterable[Stre
 
 def _lanes(executable: Executable) -> list[str]:
     lines = ["Lanes"]
-    waits = np.diff(executable.waits.start)
+    waits = np.diff(executable.step.waits.start)
     for lane, slots in enumerate(executable.lane_ops[:_MOST_LANES]):
         ops = slots[slots < len(executable.step.nodes)]  # not the barrier between steps
-        pinned = ", pinned" if executable.placement.pinned[lane] else ""
+        pinned = ", pinned" if executable.step.placement.pinned[lane] else ""
         names = [executable.step.nodes[i].name for i in ops] + ["the barrier between steps"] * (len(slots) - len(ops))
         lines.append(
-            f"  lane {lane} (cpu:{executable.placement.home[lane]}{pinned}{_device(executable, ops)}): "
+            f"  lane {lane} (cpu:{executable.step.placement.home[lane]}{pinned}{_device(executable, ops)}): "
             f"{counted(len(ops), 'op')}, "
             f"{counted(int(waits[slots].sum()), 'wait')}, {counted(_publishes(executable, slots), 'publish')}, "
             f"{duration(executable.step.costs.seconds[ops].sum())} a step: {listed(names)}"
@@ -93,7 +93,7 @@ def _publishes(executable: Executable, slots: npt.NDArray[np.int32]) -> int:
     """How often a lane says in a step how far it is: where others wait for it, and at the end of each step."""
     if len(executable.lane_ops) == 1:
         return 0
-    return int(executable.waits.published[slots[:-1]].sum()) + 1
+    return int(executable.step.waits.published[slots[:-1]].sum()) + 1
 
 
 def _costs(executable: Executable) -> list[str]:
@@ -115,7 +115,7 @@ def _costs(executable: Executable) -> list[str]:
     lines += more(len(ranked) - _MOST_LANES, "name")
     lines += [f"  {note}" for note in costs.notes]
     work = float(costs.seconds.sum())
-    span = executable.placement.step_seconds
+    span = executable.step.placement.step_seconds
     return [*lines, f"  {duration(work)} in all; with its lanes, a step takes {duration(span)} by the model"]
 
 
@@ -158,7 +158,7 @@ def _longest_path(edges: Edges, seconds: npt.NDArray[np.float64]) -> list[int]:
 
 def _dependences(executable: Executable) -> list[str]:
     distances, counts = np.unique(executable.step.edges.distance, return_counts=True)
-    lines = [f"Dependences: {len(executable.step.edges.src)}, of which lanes wait for {len(executable.waits.op)}"]
+    lines = [f"Dependences: {len(executable.step.edges.src)}, of which lanes wait for {len(executable.step.waits.op)}"]
     for distance, count in zip(distances.tolist(), counts.tolist(), strict=True):
         where = ("within a step", "on the step before")[distance] if distance < 2 else f"on {distance} steps before"
         lines.append(f"  {count} {where}")
@@ -169,7 +169,7 @@ def _dependences(executable: Executable) -> list[str]:
 
 def _serialised(executable: Executable, processors: int) -> Iterator[str]:
     ops, lanes = executable.step.nodes, len(executable.lane_ops)
-    held = executable.gil_bound[: len(ops)].copy()
+    held = executable.step.operations.gil_bound[: len(ops)].copy()
     if executable.step.staged is not None:
         held &= executable.step.staged.streams.of < 0  # streams have lanes of their own
     bound = [ops[index].name for index in np.flatnonzero(held)]

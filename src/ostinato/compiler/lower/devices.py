@@ -169,7 +169,7 @@ class _DeviceTables(Tables):
 
     def _find_waits(self) -> None:
         """Between streams of one device, what waits for an op's issue waits on the device for its work, too."""
-        waits, streams = self._executable.waits, self._staged.streams
+        waits, streams = self._executable.step.waits, self._staged.streams
         n = len(self._staged.coherent.ops)
         issued = np.zeros(max(len(streams.of), self._executable.slots), np.bool_)
         issued[:n] = streams.of[:n] >= 0

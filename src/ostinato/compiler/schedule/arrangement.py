@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compiler.dependences import accesses, step_barrier
-from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Kind, edges_of
+from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Kind, Placement, edges_of
 from ostinato.compiler.pipeline import schedule_again
-from ostinato.compiler.schedule.place import Placement, order, place
+from ostinato.compiler.schedule.place import find_order, find_placement
 from ostinato.compiler.streams.fences import Completion
 from ostinato.compiler.target import MachineModel
 from ostinato.graph.body import PythonCall, Until
@@ -116,9 +116,9 @@ class Arrangement:
 def as_compiled(executable: Executable, model: MachineModel) -> Arrangement:
     """Return a schedule as it is."""
     lengths = [len(ops) for ops in executable.lane_ops]
-    placement = executable.placement
+    placement = executable.step.placement
     number = np.argsort(placement.home, kind="stable").astype(np.int32)
-    waits = executable.waits
+    waits = executable.step.waits
     threads = max(model.cores, int(placement.home.max()) + 1)
     return Arrangement(
         lane_begin=np.concatenate([[0], np.cumsum(np.array(lengths)[number])]).astype(np.int64),
@@ -143,9 +143,9 @@ def _ops_of(executable: Executable) -> dict[str, Any]:
     seconds, spread = np.zeros(slots), np.zeros(slots)
     seconds[: len(ops)] = executable.step.costs.seconds
     spread[: len(ops)] = executable.step.costs.spread
-    kinds = executable.kinds
+    kinds = executable.step.operations.kinds
     seconds[(kinds == Kind.PRECONDITION) | (kinds == Kind.POSTCONDITION)] = 0.0  # but in two steps of a run
-    manner = np.where(executable.gil_bound, GIL, THREAD).astype(np.uint8)
+    manner = np.where(executable.step.operations.gil_bound, GIL, THREAD).astype(np.uint8)
     for op in np.flatnonzero(kinds == Kind.EXTERNAL).tolist():
         if isinstance(ops[op].body, PythonCall | Completion):  # devices work elsewhere, too
             manner[op] = AWAY
@@ -160,7 +160,7 @@ def arranged(executable: Executable, model: MachineModel) -> Arrangement:
     by side stays together. Then each node's ops are placed on its cores.
     """
     if model.nodes == 1:
-        bound = int(executable.placement.home.max(initial=0)) + 1
+        bound = int(executable.step.placement.home.max(initial=0)) + 1
         target = replace(executable.target, processors=max(model.cores, bound), threads=model.cores, model=model)
         return as_compiled(schedule_again(executable, executable.step.costs, target), model)
     ops = _ops_of(executable)
@@ -309,12 +309,12 @@ def _placed(
         if not len(own):
             continue
         kept = inside[edge_begin[each] : edge_begin[each + 1]]
-        found = place(
+        found = find_placement(
             edges_of(len(own), local[edges.src[kept]], local[edges.dst[kept]], edges.distance[kept]),
             seconds[own],
             threads=model.cores,
             thread_of=np.full(len(own), -1, np.int32),
-            gil_bound=executable.gil_bound[own],
+            gil_bound=executable.step.operations.gil_bound[own],
             varied=executable.step.costs.varied,
             known=executable.step.costs.known,
             steady=executable.step.costs.steady,
@@ -333,8 +333,8 @@ def _order(
     none = np.zeros(len(seconds), np.int32)
     if len(placement.home) > MOST_LANES:
         one = Placement(none, np.zeros(1, np.int32), np.zeros(1, np.bool_), 0.0)
-        return order(edges, seconds, one, none, none.astype(np.bool_), model=model)
-    return order(edges, seconds, placement, none, executable.gil_bound, model=model)
+        return find_order(edges, seconds, one, none, none.astype(np.bool_), model=model)
+    return find_order(edges, seconds, placement, none, executable.step.operations.gil_bound, model=model)
 
 
 def _latest(

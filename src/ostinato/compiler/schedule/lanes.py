@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.ir import Edges, IntArray
-from ostinato.compiler.schedule.place import Placement
+from ostinato.compiler.ir import Edges, IntArray, Placement
 
 __all__ = ["Lags", "lags_of", "settle", "split"]
 

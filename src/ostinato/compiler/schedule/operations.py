@@ -5,54 +5,27 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ostinato.compiler.dependences import step_barrier
-from ostinato.compiler.ir import Edges, FloatArray, IntArray, Kind, Step
+from ostinato.compiler.ir import Kind, Operations, Step, Target
 from ostinato.compiler.lower.tables import kinds_of, needs_gil
-from ostinato.compiler.streams.assign_streams import Streams
 from ostinato.errors import GraphError
 from ostinato.graph.body import Await, Precondition
 
 if TYPE_CHECKING:
-    from ostinato.compiler.streams.fences import Completion
     from ostinato.graph.op import Op
 
-__all__ = ["Operations", "operations"]
+__all__ = ["list_operations"]
 
 _MOST_URGENT = 2**31 - 1  # whoever waits for a postcondition shall hear of it at once
 
 
-class Operations(NamedTuple):
-    """The ops of a flat graph; and last, where each step begins when the one before has ended, the barrier between."""
-
-    ordering: Edges
-    """All that orders them."""
-    kinds: npt.NDArray[np.uint8]
-    """How the core runs each."""
-    seconds: FloatArray
-    """What each takes of a thread's time."""
-    gil_bound: npt.NDArray[np.bool_]
-    thread_of: IntArray
-    """The thread that each is bound to, or -1."""
-    priority: IntArray
-    outside: npt.NDArray[np.bool_]
-    """Which wait for something outside."""
-    idle: npt.NDArray[np.bool_]
-    """Which of these do nothing else."""
-    tells: npt.NDArray[np.bool_]
-    """Which tell somebody outside that others are done."""
-    streams: Streams
-    completions: Sequence[tuple[int, Completion]]
-    serial: bool = False
-    """Whether each step begins when the one before has ended."""
-
-
-def operations(step: Step, processors: int) -> Operations:
-    """Return what the core is to run in each step, on a machine of so many CPUs.
+def list_operations(step: Step, target: Target) -> Step:
+    """Return the step with what the core is to run: its nodes, and last the barrier between steps if there is one.
 
     Raises
     ------
@@ -63,13 +36,13 @@ def operations(step: Step, processors: int) -> Operations:
     n = len(ops)
     on_cpu: Sequence[Op] = ops
     if staged is None:
-        kinds, streams, completions = kinds_of(ops), Streams.none(n), []
+        kinds = kinds_of(ops)
     else:
-        kinds, streams, completions = staged.kinds, staged.streams, staged.completions
+        kinds = staged.kinds
         on_cpu, seconds = staged.on_cpu, staged.seconds_on_threads(seconds)
     thread_of = np.full(n, -1, np.int32)
     for op in on_cpu:
-        thread_of[op.index] = _thread_of(op, processors)
+        thread_of[op.index] = _thread_of(op, target.processors)
     tells = kinds == Kind.POSTCONDITION
     priority = np.array([op.priority for op in ops], np.int32)
     priority[tells] = _MOST_URGENT
@@ -87,10 +60,10 @@ def operations(step: Step, processors: int) -> Operations:
         outside,
         idle,
         tells,
-        streams,
-        completions,
     )
-    return _with_barrier(found) if step.serial or not ops else found  # a run of nothing has an end, too
+    if step.serial or not ops:  # a run of nothing has an end, too
+        found = _with_barrier(found)
+    return replace(step, operations=found)
 
 
 def _with_barrier(found: Operations) -> Operations:
@@ -105,7 +78,6 @@ def _with_barrier(found: Operations) -> Operations:
         outside=np.append(found.outside, np.False_),
         idle=np.append(found.idle, np.False_),
         tells=np.append(found.tells, np.False_),
-        streams=found.streams.over(n + 1),
         serial=True,
     )
 

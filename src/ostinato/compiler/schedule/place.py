@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.ir import COMMON, Edges, FloatArray, IntArray
+from ostinato.compiler.ir import COMMON, Edges, FloatArray, IntArray, Placement, Waits
 from ostinato.compiler.target import MachineModel
 
-__all__ = ["Placement", "Waits", "check", "order", "place", "waits"]
+__all__ = ["check", "find_order", "find_placement", "find_waits"]
 
 
 LONG = 1e-6
@@ -21,20 +19,7 @@ SHORTEST = 1e-9
 """Seconds; nothing takes less."""
 
 
-class Placement(NamedTuple):
-    """Lanes of ops, and threads of lanes."""
-
-    lane: IntArray
-    """Of every op."""
-    home: IntArray
-    """The thread that serves each lane first."""
-    pinned: npt.NDArray[np.bool_]
-    """Lanes that no other thread may serve."""
-    step_seconds: float
-    """What a step takes, by the model that the placements were compared with."""
-
-
-def place(
+def find_placement(
     edges: Edges,
     seconds: FloatArray,
     *,
@@ -47,6 +32,9 @@ def place(
     model: MachineModel = COMMON,
 ) -> Placement:
     """Return the best of some placements, by a model of a machine's threads and of the transfers between them.
+
+    Candidates are that of HEFT (Topcuoglu, Hariri, Wu 2002: the op with the longest path ahead goes where it ends
+    first), the longest op where there is least to do, cuts of each level, and fewer threads; a local search follows.
 
     Parameters
     ----------
@@ -90,7 +78,7 @@ def paid(model: MachineModel) -> tuple[float, float, float, float, float]:
     return model.transfer, model.poll, model.switch, model.wake, model.notify
 
 
-def order(
+def find_order(
     edges: Edges,
     seconds: FloatArray,
     placement: Placement,
@@ -100,9 +88,10 @@ def order(
 ) -> IntArray:
     """Return the ops in one order for the whole step that keeps all edges; a lane's order is its part of it.
 
-    One order for all, since lanes that each choose their own can wait for each other forever. Among the ops of a lane
-    that are ready, the one of the highest priority comes first; then those that keep the GIL where it is; then the one
-    with the longest path ahead; then program order, which is also kept as a whole where nothing is gained.
+    There is one order for all: lanes that each chose their own could wait for each other forever. It is found by list
+    scheduling by critical path. Among the ops of a lane that are ready, the one of the highest priority comes first;
+    then those that keep the GIL where it is; then the one with the longest path ahead; then program order, which is
+    also kept as a whole where nothing is gained.
     """
     return _core.passes.order(
         *edges,
@@ -116,21 +105,11 @@ def order(
     )
 
 
-class Waits(NamedTuple):
-    """What ops wait for: op i for those from ``start[i]`` to ``start[i + 1]``, each of another lane."""
-
-    start: npt.NDArray[np.int64]
-    op: IntArray
-    distance: IntArray
-    """How many steps before."""
-    published: npt.NDArray[np.bool_]
-    """Ops that others wait for."""
-
-
-def waits(edges: Edges, lane: IntArray, order: IntArray) -> Waits:
+def find_waits(edges: Edges, lane: IntArray, order: IntArray) -> Waits:
     """Return the waits that are left of the edges once those that follow from others, and from lane order, are gone.
 
-    An op has at most one wait for each other lane. With these waits, every edge holds however fast the lanes go, in the
+    This is a transitive reduction with vector clocks (Fidge 1988, Mattern 1989), which have an entry for each lane. An
+    op has at most one wait for each other lane. With these waits, every edge holds however fast the lanes go, in the
     first steps too, provided that ops of steps before the first count as done.
     """
     start, op, distance, published = _core.passes.waits(*edges, lane, order)

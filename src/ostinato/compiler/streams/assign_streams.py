@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from ostinato.compiler.coherence.coherent_ops import Transferred
 from ostinato.compiler.coherence.memories import HOST
-from ostinato.compiler.ir import Edges, IntArray, edges_of
+from ostinato.compiler.ir import Edges, IntArray, Placement, edges_of
 from ostinato.compiler.schedule.lanes import lags_of, split
-from ostinato.compiler.schedule.place import Placement
 from ostinato.graph.arrays import HOST as HOST_MEMORY
 from ostinato.graph.arrays import memory_of
 from ostinato.graph.body import Copy, Join

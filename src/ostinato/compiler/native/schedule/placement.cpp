@@ -325,7 +325,7 @@ private:
         return out;
     }
 
-    // Earliest finish time: of the ops that are ready the one with the longest path ahead goes where it ends first.
+    // Earliest finish time, as HEFT has it (Topcuoglu, Hariri, Wu 2002): of the ops that are ready the one with the longest path ahead goes where it ends first.
     // A thread's ops are then dealt to its lanes so that what follows each other stays together.
     std::vector<int32_t> by_finish(Shape shape) const {
         std::vector<double> thread_free(at(shape.threads) + pinned_threads_.size(), 0.0), finish(at(ops_), 0.0);

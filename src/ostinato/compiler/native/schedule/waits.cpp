@@ -26,6 +26,7 @@ struct Wait {
     bool kept = false;
 };
 
+// Vector clocks (Fidge 1988, Mattern 1989) and transitive reduction.
 // A wait is left out if what the lane knew before, or another wait of the op, implies it: that is, if another path of
 // lane order and waits leads from it to the op. Vectors hold, per op, all that its end implies, as in the steady state
 // of infinitely many steps: they are found by going through the step until nothing changes, and less knowledge is
