@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["cache_directory"]
+__all__ = ["cache_directory", "default_store"]
 
 
 def cache_directory() -> str:
@@ -22,3 +22,8 @@ def cache_directory() -> str:
         return os.path.abspath(chosen)
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return os.path.join(cache if os.path.isabs(cache) else os.path.expanduser("~/.cache"), "ostinato")
+
+
+def default_store() -> str:
+    """Return the path of the store in the cache directory; there need not be one."""
+    return os.path.join(cache_directory(), "tune.db")

@@ -200,6 +200,21 @@ def test_without_a_store_nothing_is_imported_and_no_file_is_made(tmp_path: Path)
     assert not cache.exists()
 
 
+def test_a_store_of_calibrations_alone_is_not_worth_the_tuners_import(tmp_path: Path) -> None:
+    script = """
+        import sys, numpy as np, ostinato as ost
+        graph = ost.Graph()
+        graph.fill(np.zeros(3), 1.0)
+        with ost.Machine(cpus=1) as machine:
+            assert ost.MachineModel.of(machine).source.startswith('measured')
+            graph.compile(machine).close()
+        print(*(name for name in sys.modules if name.startswith("ostinato.tune.graphs.")))
+    """
+    for _ in range(2):
+        assert run(script, OSTINATO_CACHE_DIR=str(tmp_path / "cache")).split() == []
+    assert {path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir()} == {"tune.db"}  # and its log
+
+
 def test_another_process_finds_what_this_one_tuned(path: Path) -> None:
     tune(graph_of(), Fake(TIMES), path)
     script = f"""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,9 +58,14 @@ def _forget() -> None:
     calibrate._known.clear()
 
 
-def _file(directory: Path) -> Path:
-    (path,) = directory.iterdir()
-    return path
+def _sql(directory: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(directory / "tune.db", isolation_level=None)) as connection:
+        return connection.execute(statement, values).fetchall()
+
+
+def _content(directory: Path) -> str:
+    ((content,),) = _sql(directory, "SELECT content FROM calibration")
+    return str(content)
 
 
 def test_nothing_is_known_at_first_and_nothing_is_made(measurements: Measurements, directory: Path) -> None:
@@ -99,8 +108,8 @@ def test_other_cores_are_another_host(measurements: Measurements) -> None:
         lambda text: text[:-20],
         lambda text: "null",
         lambda text: "[" * 100_000,
-        lambda text: text.replace('"processor"', '"processors"'),
-        lambda text: text.replace('"cores"', '"wires"'),
+        lambda text: text * 1000,
+        lambda text: b"\xff\xfe\x00",
         lambda text: text.replace("5e-08", "-5e-08"),
         lambda text: text.replace("5e-08", "NaN"),
         lambda text: text.replace("5e-08", "7.0"),
@@ -111,26 +120,40 @@ def test_other_cores_are_another_host(measurements: Measurements) -> None:
     ],
     ids=range(13),
 )
-def test_a_file_that_is_not_right_is_measured_anew(change, measurements: Measurements, directory: Path) -> None:
+def test_what_is_not_right_is_measured_again(change, measurements: Measurements, directory: Path) -> None:
     model = measure_host(2)
-    before = _file(directory).read_text()
+    before = _content(directory)
     after = change(before)
     assert after != before
-    _file(directory).write_text(after)
+    _sql(directory, "UPDATE calibration SET content = ?", after)
     _forget()
     assert recall_host(2) == MachineModel(cores=2)
     assert measure_host(2) == model
     assert measurements.count == 2
-    assert _file(directory).read_text() == before
+    assert _content(directory) == before
     _forget()
     assert recall_host(2) == model
 
 
-def test_bytes_that_are_no_text(measurements: Measurements, directory: Path) -> None:
-    measure_host(2)
-    _file(directory).write_bytes(b"\xff\xfe\x00")
+@pytest.mark.parametrize("kind", ["another host", "a database of others", "no database", "a calibration of old"])
+def test_what_is_not_about_this_host_is_left_alone(kind: str, measurements: Measurements, directory: Path) -> None:
+    if kind == "another host":
+        measure_host(2)
+        _sql(directory, "UPDATE calibration SET identity = replace(identity, 'cores', 'wires')")
+    else:
+        directory.mkdir()
+        if kind == "a database of others":
+            _sql(directory, "CREATE TABLE calibration (identity TEXT, content TEXT)")
+        else:
+            name = "tune.db" if kind == "no database" else "machine-0123abcd.json"
+            (directory / name).write_text('{"host": {}, "seconds": {}, "source": "measured"}')
     _forget()
     assert recall_host(2) == MachineModel(cores=2)
+    model = measure_host(2)
+    assert model.source.startswith("measured")
+    _forget()
+    kept = kind in ("another host", "a calibration of old")
+    assert recall_host(2) == (model if kept else MachineModel(cores=2))
 
 
 def test_without_a_directory_only_this_process_remembers(measurements: Measurements, directory: Path) -> None:
@@ -165,11 +188,12 @@ def test_threads_that_never_ran_at_once(measurements: Measurements) -> None:
     assert recall_host(2).switch == TOGETHER[2]
 
 
-def test_what_is_in_the_file(measurements: Measurements, directory: Path) -> None:
+def test_what_is_in_the_store(measurements: Measurements, directory: Path) -> None:
     measure_host(2)
-    content = json.loads(_file(directory).read_text())
-    assert content["identity"]["cores"] == [0, 1]
-    assert content["identity"]["ostinato"] == ost.__version__
+    ((identity,),) = _sql(directory, "SELECT identity FROM calibration")
+    assert ast.literal_eval(identity)["cores"] == [0, 1]
+    assert ast.literal_eval(identity)["ostinato"] == ost.__version__
+    content = json.loads(_content(directory))
     assert content["seconds"].keys() == {*TOGETHER_NAMES, "native_call", "python_call"}
 
 

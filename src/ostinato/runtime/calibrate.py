@@ -1,8 +1,7 @@
-"""What this host and the ways to its devices take: measured once, remembered in the cache directory, read by compile.
+"""What this host and the ways to its devices take: measured once, remembered in the store, read by compile.
 
-Each host, and each device, has a file of its own. The file's name is a hash of an identity, which the file holds, too:
-the processor or device, the cores that this process may use, the kernel, and the versions of Ostinato and Python or of
-the driver. A file that is not right counts as absent.
+The key is the identity of the host or device: the processor or device, the cores that this process may use, the kernel,
+and the versions of Ostinato and Python or of the driver. What is not right counts as absent.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ import os
 import sys
 import threading
 import time
-import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 import ostinato
 from ostinato import _core
-from ostinato.cache_directory import cache_directory
+from ostinato.cache_directory import default_store
 from ostinato.compiler.target import DeviceModel, MachineModel
 from ostinato.cores import usable_cores
 from ostinato.devices.array import empty
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from ostinato.graph.arrays import Array
     from ostinato.runtime.machine import Machine
 
-__all__ = ["measure_device", "measure_host", "recall_device", "recall_host"]
+__all__ = ["CalibrationStore", "measure_device", "measure_host", "recall_device", "recall_host"]
 
 HOST_FORMAT, DEVICE_FORMAT = 3, 1
 """Of what is remembered; another one for another meaning of a number."""
@@ -54,45 +52,48 @@ _TOGETHER = ("transfer", "poll", "switch", "wake", "notify")
 _CALLS = ("native_call", "python_call")
 
 
-class _File(NamedTuple):
-    path: str
-    identity: dict[str, Any]  # what must be the same for a measurement to hold
+class CalibrationStore(Protocol):
+    """What keeps texts between processes, by the identity of what they are about."""
+
+    def read(self, identity: str) -> str | None: ...
+    def write(self, identity: str, content: str) -> None: ...
+
+
+class _Entry(NamedTuple):
+    path: str  # of the store
+    identity: str  # it must be the same for a measurement to hold
+
+    @classmethod
+    def of(cls, **identity: object) -> Self:
+        return cls(default_store(), repr(identity))
 
     def read(self) -> dict[str, Any]:
-        """Return what the file holds.
+        """Return what is remembered; import nothing if there is no store.
 
         Raises
         ------
-        OSError, ValueError, TypeError, KeyError, RecursionError
-            There is no such file, or it is not right.
+        ValueError, TypeError, RecursionError
+            Nothing is, or it is not right.
         """
+        if not os.path.isfile(self.path):
+            return {}
         import json
 
-        with open(self.path, encoding="utf-8") as file:
-            content = json.load(file)
-        if content["identity"] != self.identity:
-            raise ValueError("the file is of another host or device")
-        return dict(content)
+        return dict(json.loads(self._store().read(self.identity) or "{}"))
 
     def write(self, content: dict[str, Any]) -> None:
-        """Replace the file in one go; where that is not possible, this process alone remembers."""
+        """Remember; where that is not possible, this process alone does."""
         import json
-        import tempfile
 
-        directory = os.path.dirname(self.path)
-        with contextlib.suppress(OSError):
-            os.makedirs(directory, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=directory, prefix=".calibration-")
-            try:
-                with open(handle, "w", encoding="utf-8") as file:
-                    json.dump({"identity": self.identity, **content}, file, indent=1)
-                os.replace(temporary, self.path)
-            except BaseException:
-                os.unlink(temporary)
-                raise
+        self._store().write(self.identity, json.dumps(content))
+
+    def _store(self) -> CalibrationStore:
+        from ostinato.tune.store.calibrations import Calibrations
+
+        return Calibrations(self.path)
 
 
-_NOT_RIGHT = (OSError, ValueError, TypeError, KeyError, RecursionError)
+_NOT_RIGHT = (ValueError, TypeError, KeyError, RecursionError)
 
 
 class _Known(NamedTuple):
@@ -100,18 +101,18 @@ class _Known(NamedTuple):
     source: str
 
 
-_hosts: dict[tuple[str, tuple[int, ...]], _File] = {}
-_known: dict[str, _Known | None] = {}  # by path
-_known_devices: dict[str, DeviceModel] = {}  # by path
+_hosts: dict[tuple[str, tuple[int, ...]], _Entry] = {}
+_known: dict[_Entry, _Known | None] = {}
+_known_devices: dict[_Entry, DeviceModel] = {}
 _lock = threading.Lock()
 
 
 def recall_host(cores: int) -> MachineModel:
     """Return the model of a machine of this host with so many cores, as remembered; nothing is measured."""
     host = _host()
-    if host.path not in _known:
-        _known[host.path] = _read_host(host)
-    return _model(cores, _known[host.path])
+    if host not in _known:
+        _known[host] = _read_host(host)
+    return _model(cores, _known[host])
 
 
 def measure_host(cores: int) -> MachineModel:
@@ -121,12 +122,12 @@ def measure_host(cores: int) -> MachineModel:
     """
     host = _host()
     with _lock:
-        known = _known.get(host.path) or _read_host(host)
+        known = _known.get(host) or _read_host(host)
         if known is None:
-            known = _measure_host(host.identity["cores"])
-            if len(host.identity["cores"]) == 1 or known.seconds.keys() >= {*_TOGETHER}:
+            known = _measure_host(usable_cores())
+            if len(usable_cores()) == 1 or known.seconds.keys() >= {*_TOGETHER}:
                 host.write(known._asdict())
-        _known[host.path] = known
+        _known[host] = known
     return _model(cores, known)
 
 
@@ -136,25 +137,19 @@ def _model(cores: int, known: _Known | None) -> MachineModel:
     return MachineModel(cores=cores, source=known.source, **known.seconds)
 
 
-def _host() -> _File:
-    directory = cache_directory()
-    key = directory, tuple(sorted(os.sched_getaffinity(0)))
+def _host() -> _Entry:
+    key = default_store(), tuple(sorted(os.sched_getaffinity(0)))
     if key not in _hosts:
-        identity = {
-            "format": HOST_FORMAT,
-            "processor": _processor(),
-            "cores": usable_cores(),
-            "kernel": os.uname().release,
-            "ostinato": ostinato.__version__,
-            "python": sys.version,
-            "gil": bool(getattr(sys, "_is_gil_enabled", lambda: True)()),
-        }
-        _hosts[key] = _file(directory, "machine", identity)
+        _hosts[key] = _Entry.of(
+            format=HOST_FORMAT,
+            processor=_processor(),
+            cores=usable_cores(),
+            kernel=os.uname().release,
+            ostinato=ostinato.__version__,
+            python=sys.version,
+            gil=bool(getattr(sys, "_is_gil_enabled", lambda: True)()),
+        )
     return _hosts[key]
-
-
-def _file(directory: str, kind: str, identity: dict[str, Any]) -> _File:
-    return _File(os.path.join(directory, f"{kind}-{zlib.crc32(repr(identity).encode()):08x}.json"), identity)
 
 
 def _processor() -> str:
@@ -166,8 +161,8 @@ def _processor() -> str:
     return os.uname().machine
 
 
-def _read_host(host: _File) -> _Known | None:
-    """Return what the file says; None if there is none, or none that is right."""
+def _read_host(host: _Entry) -> _Known | None:
+    """Return what is remembered; None if there is nothing, or nothing that is right."""
     try:
         content = host.read()
         known = _Known(dict(content["seconds"]), content["source"])
@@ -226,42 +221,41 @@ def _call_seconds(machine: Machine, called: Callable[..., object]) -> float:
 
 def recall_device(device: Device) -> DeviceModel:
     """Return the model of the way to a device, as remembered; nothing is measured."""
-    file = _device_file(device)
-    if file.path not in _known_devices and (model := _read_device(file)) is not None:
-        _known_devices[file.path] = model
-    return _known_devices.get(file.path) or DeviceModel()
+    entry = _device_entry(device)
+    if entry not in _known_devices and (model := _read_device(entry)) is not None:
+        _known_devices[entry] = model
+    return _known_devices.get(entry) or DeviceModel()
 
 
 def measure_device(device: Device) -> DeviceModel:
     """Return the model of the way to a device; measure what is not remembered."""
-    file = _device_file(device)
-    if file.path not in _known_devices:
-        model = _read_device(file)
+    entry = _device_entry(device)
+    if entry not in _known_devices:
+        model = _read_device(entry)
         if model is None:
             model = _measure_device(device)
             said = {"latency": model.latency, "into": model.into, "out": model.out, "source": model.source}
-            file.write({"model": said})
-        _known_devices[file.path] = model
-    return _known_devices[file.path]
+            entry.write({"model": said})
+        _known_devices[entry] = model
+    return _known_devices[entry]
 
 
-def _device_file(device: Device) -> _File:
-    identity = {
-        "format": DEVICE_FORMAT,
-        "device": device.identity,
-        "model": device.model,
-        "driver": device.driver,
-        "cores": sorted(os.sched_getaffinity(0)),
-        "kernel": os.uname().release,
-        "ostinato": ostinato.__version__,
-    }
-    return _file(cache_directory(), "device", identity)
+def _device_entry(device: Device) -> _Entry:
+    return _Entry.of(
+        format=DEVICE_FORMAT,
+        device=device.identity,
+        model=device.model,
+        driver=device.driver,
+        cores=sorted(os.sched_getaffinity(0)),
+        kernel=os.uname().release,
+        ostinato=ostinato.__version__,
+    )
 
 
-def _read_device(file: _File) -> DeviceModel | None:
-    """Return what the file says; None if there is none, or none that is right."""
+def _read_device(entry: _Entry) -> DeviceModel | None:
+    """Return what is remembered; None if there is nothing, or nothing that is right."""
     try:
-        model = file.read()["model"]
+        model = entry.read()["model"]
         numbers = {name: model[name] for name in ("latency", "into", "out")}
         right = all(type(each) is float and each > 0 for each in numbers.values())
         return DeviceModel(**numbers, source=str(model["source"])) if right else None

@@ -5,11 +5,12 @@ This module imports next to nothing: compile asks it even where nothing was ever
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
 
-from ostinato.cache_directory import cache_directory
+from ostinato.cache_directory import default_store
 from ostinato.compiler.costs import Costed, Costing, estimated
 from ostinato.errors import TuningError
 from ostinato.graph.op import Op
@@ -33,12 +34,14 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
         If there is no such file. The costing itself raises it where a file that was named cannot be read.
     """
     named = store is not None
-    path = Path(os.path.abspath(store) if store is not None else os.path.join(cache_directory(), "tune.db"))
+    path = Path(os.path.abspath(store) if store is not None else default_store())
 
     def costed(ops: tuple[Op, ...]) -> Costed:
         if not os.path.isfile(path) and not _remembered(path):
             if named:
                 raise TuningError(f"costs= names the store {path}, but there is no such file; graph.tune makes one")
+            return estimated(ops)
+        if not named and not _may_have_costs(path):
             return estimated(ops)
         from ostinato.tune.graphs.stored_costs import stored_costs
 
@@ -53,3 +56,24 @@ def _remembered(path: Path) -> bool:
     """Whether this process has tuned something that is in no file."""
     memory = sys.modules.get("ostinato.tune.graphs.cost_store")
     return memory is not None and bool(memory.knows(path))
+
+
+def _may_have_costs(path: Path) -> bool:
+    """Whether a store has anything of graphs. One that has calibrations only is not worth the tuner's import."""
+    if "ostinato.tune.graphs.stored_costs" in sys.modules:
+        return True
+    try:
+        states = [os.stat(file) for file in (path, f"{path}-wal") if os.path.exists(file)]
+    except OSError:
+        return True
+    return _has_graphs(path, tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in states))
+
+
+@functools.lru_cache(maxsize=8)
+def _has_graphs(path: Path, state: object) -> bool:
+    from ostinato.tune.store.database import StoreError, holds
+
+    try:
+        return holds(path, "graph: ")
+    except StoreError:
+        return True  # whoever reads it says what is wrong

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType, MethodType
 from typing import Any, NamedTuple, TypeAlias
 
-from ostinato.cache_directory import cache_directory
+from ostinato.cache_directory import default_store
 from ostinato.devices.device import Device as UsableDevice
 from ostinato.graph.variant import CPU, Variant
 from ostinato.tune.candidate import Candidate, canonical, digest, plain
@@ -495,7 +495,7 @@ class CostStore:
         devices: Mapping[str, Device] = MappingProxyType({}),
     ) -> None:
         self._asked_for = path is not None
-        self.path = Path(os.path.abspath(path) if path is not None else os.path.join(cache_directory(), "tune.db"))
+        self.path = Path(os.path.abspath(path) if path is not None else default_store())
         self._note = note
         self._lookups = {CPU: Lookup(self.path)}
         self._lookups |= {kind: Lookup(self.path, device) for kind, device in devices.items()}

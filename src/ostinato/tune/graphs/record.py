@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -216,7 +215,7 @@ class Snapshot:
     def _read(self, operation: str) -> dict[str, list[Stored]]:
         runs: defaultdict[int, list[Row]] = defaultdict(list)
         codes: dict[int, tuple[str, str]] = {}
-        with database.naming(self._path), closing(_reader(self._path)) as connection:
+        with database.naming(self._path), closing(database.reader_of_store(self._path)) as connection:
             for each in database.rows(connection, self._path, operation):
                 runs[each.row.run].append(each.row)
                 codes[each.row.run] = each.config, each.description
@@ -229,26 +228,6 @@ class Snapshot:
                 continue
             found[context.key].append(Stored(self._path, context, rows[0].code.source, rows, *codes[run]))
         return found
-
-
-def _reader(path: Path) -> sqlite3.Connection:
-    connection = database.reader(path)
-    try:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-    except sqlite3.OperationalError:
-        connection.close()
-        if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal"):
-            raise
-        # Nobody can be writing to it, and SQLite cannot make the file that it would keep its locks in.
-        connection = database.reader_of_unchanging(path)
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    if application != database.APPLICATION:
-        connection.close()
-        raise StoreError(f"{path} is no store of Ostinato")
-    return connection
 
 
 _SETTLED = 100_000_000  # ns: a file changed less than this ago may change again without its times telling

@@ -13,13 +13,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import product
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import NamedTuple, TypeVar
 
-from ostinato.cache_directory import cache_directory
+from ostinato.cache_directory import default_store
 from ostinato.errors import TuningError
 from ostinato.tune.outcome import Status
 from ostinato.tune.store.key import Context
@@ -28,6 +28,7 @@ __all__ = [
     "ATTEMPT",
     "LARGEST_SAMPLES",
     "LARGEST_TEXT",
+    "PATIENCE",
     "Attempt",
     "Code",
     "Damaged",
@@ -36,11 +37,12 @@ __all__ = [
     "Transaction",
     "connect",
     "fault",
+    "holds",
     "name_damaged",
     "naming",
     "put",
     "reader",
-    "reader_of_unchanging",
+    "reader_of_store",
     "rows",
 ]
 
@@ -142,7 +144,7 @@ Rows are only ever appended, which is what makes them cheap; only contexts, whic
 is there once for each search that measured it first with some source.
 """
 
-_PATIENCE = 60.0
+PATIENCE = 60.0
 """Seconds to wait for another process that writes, where nothing else could be done meanwhile."""
 
 _T = TypeVar("_T")
@@ -254,7 +256,7 @@ def connect(path: Path) -> sqlite3.Connection:
             "store= or OSTINATO_CACHE_DIR"
         ) from error
     with naming(path):
-        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         connection.text_factory = _text
         try:
             _prepare(connection, path)
@@ -269,13 +271,42 @@ def reader(path: Path) -> sqlite3.Connection:
     return _reading(f"{path.as_uri()}?mode=ro")
 
 
-def reader_of_unchanging(path: Path) -> sqlite3.Connection:
-    """Open a store to which nobody can be writing, where SQLite could not make the file that it keeps its locks in."""
-    return _reading(f"{path.as_uri()}?immutable=1")
+def reader_of_store(path: Path) -> sqlite3.Connection:
+    """Open a file to read it, also where it cannot be written, if it is a store.
+
+    Raises
+    ------
+    StoreError
+        It is none.
+    """
+    connection = reader(path)
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal"):
+            raise
+        # Nobody can be writing to it, and SQLite cannot make the file that it would keep its locks in.
+        connection = _reading(f"{path.as_uri()}?immutable=1")
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    if application != APPLICATION:
+        connection.close()
+        raise StoreError(f"{path} is no store of Ostinato")
+    return connection
+
+
+def holds(path: Path, beginning: str) -> bool:
+    """Whether a store has attempts of an operation that begins like this (printable ASCII)."""
+    with naming(path), closing(reader_of_store(path)) as connection:
+        found = connection.execute("SELECT 1 FROM context WHERE operation GLOB ? LIMIT 1", (f'"{beginning}*',))
+        return found.fetchone() is not None
 
 
 def _reading(address: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
+    connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
     connection.text_factory = _text
     return connection
 
@@ -290,7 +321,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     # A checkpoint waits for the disk, sometimes for a second, and devices would wait with it: most searches leave it to
     # the closing of the store.
     connection.execute("PRAGMA wal_autocheckpoint = 10000")
-    with Transaction(connection, _PATIENCE):
+    with Transaction(connection, PATIENCE):
         pass  # whether it can be written is known now, not when there is something to lose
 
 
@@ -320,7 +351,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    with Transaction(connection, _PATIENCE):
+    with Transaction(connection, PATIENCE):
         for step in STEPS[_version(connection, path) :]:  # asked again: another process may have been faster
             for statement in step:
                 connection.execute(statement)
@@ -329,7 +360,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _patiently(attempt: Callable[[], _T]) -> _T:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             return attempt()
@@ -358,7 +389,7 @@ _MEANING = {
     sqlite3.SQLITE_PERM: "may not be opened by this user",
     sqlite3.SQLITE_IOERR: "cannot be read or written: the disk is full or broken, or its file system knows no locks",
     sqlite3.SQLITE_PROTOCOL: "cannot be locked; put it on a local disk",
-    sqlite3.SQLITE_BUSY: f"was in use by another process for {_PATIENCE:.0f} s",
+    sqlite3.SQLITE_BUSY: f"was in use by another process for {PATIENCE:.0f} s",
 }
 
 
@@ -490,4 +521,4 @@ def default_path() -> Path:
 
     ``OSTINATO_CACHE_DIR`` names the directory; by default it is ``ostinato`` in the user's cache directory.
     """
-    return Path(cache_directory(), "tune.db")
+    return Path(default_store())
