@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ostinato.graph.operand import Operand
 from ostinato.graph.packing import Packing, pack
@@ -37,10 +37,32 @@ __all__ = [
 ]
 
 
-class Action:
-    """What every body says of itself; base of them all."""
+class Body:
+    """What an op does: base of all classes that say so. Passes ask a body what they need, and know none by name.
+
+    How the core runs a body, `ostinato.compiler.lower.lowerings` says, by its class.
+    """
 
     __slots__ = ()
+
+    only_waits: ClassVar[bool] = False
+    """Whether it does nothing but wait for something outside of its program."""
+    works_elsewhere: ClassVar[bool] = False
+    """Whether, where a thread waits for it, no core does its work meanwhile."""
+
+    @property
+    def takes_stream(self) -> bool:
+        """Whether it puts its work on the stream of a device."""
+        return False
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands whose arrays `perform` takes; none for classes that are run in other ways."""
+        return ()
+
+    def perform(self, *arrays: Any) -> None:
+        """Do it, to arrays of the host: for classes that have no lowering of their own."""
+        raise NotImplementedError
 
     @property
     def waits_outside(self) -> bool:
@@ -57,7 +79,7 @@ class Action:
         return self
 
 
-class _Call(Action):
+class _Call(Body):
     """A call of a task."""
 
     __slots__ = ("args", "task")
@@ -85,6 +107,8 @@ class PythonCall(_Call):
     """
 
     __slots__ = ("keywords", "packing")
+
+    works_elsewhere = True
 
     task: PythonTask
 
@@ -175,7 +199,7 @@ class NativeCall(_Call):
         return split(self.args, ())
 
 
-class Copy(Action):
+class Copy(Body):
     """A copy of `source` into `target`, combined by `reduce`, gathered by `indices`, scattered by `scatter`."""
 
     __slots__ = ("indices", "reduce", "scatter", "source", "target")
@@ -205,7 +229,7 @@ class Copy(Action):
         return Copy(new(self.source), new(self.target), self.reduce, indices, scatter)
 
 
-class Fill(Action):
+class Fill(Body):
     """An assignment to all of `target`: of a `Param`, or of an array of its dtype that broadcasts to its shape."""
 
     __slots__ = ("target", "value")
@@ -224,7 +248,7 @@ class Fill(Action):
         return Fill(new(self.target), self.value)
 
 
-class Until(Action):
+class Until(Body):
     """A look at `flag` in every `every`-th step: where it is nonzero, that step is the run's last."""
 
     __slots__ = ("every", "flag")
@@ -238,10 +262,12 @@ class Until(Action):
         return Until(new(self.flag), self.every)
 
 
-class Precondition(Action):
+class Precondition(Body):
     """Something outside that must have happened before what comes after this, in a run's first step."""
 
     __slots__ = ("name",)
+
+    only_waits = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -252,7 +278,7 @@ class Precondition(Action):
         return True
 
 
-class Postcondition(Action):
+class Postcondition(Body):
     """An event that each run gives: what comes before this is done, in its last step."""
 
     __slots__ = ("name",)
@@ -261,7 +287,7 @@ class Postcondition(Action):
         self.name = name
 
 
-class Arrive(Action):
+class Arrive(Body):
     """`count` arrivals at `barrier`, with `value` for its reduction; each may be a `Param`. No value: `NO_VALUE`."""
 
     __slots__ = ("barrier", "count", "value")
@@ -274,10 +300,12 @@ class Arrive(Action):
         self.value = value
 
 
-class Await(Action):
+class Await(Body):
     """A wait for the phase of `barrier` that belongs to the step."""
 
     __slots__ = ("barrier",)
+
+    only_waits = True
 
     def __init__(self, barrier: Barrier | Param) -> None:
         self.barrier = barrier
@@ -288,7 +316,7 @@ class Await(Action):
         return True
 
 
-class Acquire(Action):
+class Acquire(Body):
     """A request for `reservation`, done when it is granted."""
 
     __slots__ = ("exclusive", "reservation")
@@ -303,7 +331,7 @@ class Acquire(Action):
         return True
 
 
-class Release(Action):
+class Release(Body):
     """Gives `reservation` back."""
 
     __slots__ = ("reservation",)
@@ -312,7 +340,7 @@ class Release(Action):
         self.reservation = reservation
 
 
-class Nested(Action):
+class Nested(Body):
     """All of another graph, as one op.
 
     `params` gives values, or parameters of the outer graph, for the inner graph's; `preconditions` says, for each name
@@ -327,13 +355,13 @@ class Nested(Action):
         self.preconditions = preconditions
 
 
-class Join(Action):
+class Join(Body):
     """Nothing but a place in the order: comes after some ops, and before others."""
 
     __slots__ = ()
 
 
-class Inserted(Action):
+class Inserted(Body):
     """What a pass of the compiler adds to the ops of a graph; base of the classes that say what."""
 
     __slots__ = ()
@@ -347,24 +375,6 @@ class Inserted(Action):
     def period(self) -> int:
         """After how many steps it does the same."""
         return 1
-
-
-Body: TypeAlias = (
-    PythonCall
-    | NativeCall
-    | Copy
-    | Fill
-    | Until
-    | Precondition
-    | Postcondition
-    | Arrive
-    | Await
-    | Acquire
-    | Release
-    | Nested
-    | Join
-    | Inserted
-)
 
 
 def _mapped(args: Iterable[object], new: Callable[[Operand], Operand]) -> Iterator[object]:

@@ -142,6 +142,8 @@ def run_body(body: Body, step: int, substitution: Substitution, params: Mapping[
         _copy(body, array)
     elif isinstance(body, Fill):
         assign(array(body.target), plain_value(body.value, step, params))
+    elif body.operands:
+        body.perform(*map(array, body.operands))
     return 0
 
 

@@ -201,8 +201,8 @@ class _DeviceTables(Tables):
         assert isinstance(body, PythonCall)
         assert device is not None
         self._begin(op)
-        self._add_python(op.index, _Finished(body.function, device), body.args, body.keywords)
-        self._outside_table.append((op.index, "blocking", (len(self._python) - 1,)))
+        number = self.add_python(op.index, _Finished(body.function, device), body.args, body.keywords)
+        self.wait_outside(op.index, "blocking", number)
 
     def _begin(self, op: Op) -> None:
         self._table_begin[op.index] = len(self._table)
@@ -241,7 +241,7 @@ class _DeviceTables(Tables):
         """What a device op does, as the core wants it said."""
         phases = range(self._periods[self._period_class[op.index]])
         if isinstance(body, PythonCall):
-            self._add_python(op.index, device.in_turn(body.function), body.args, body.keywords)
+            self.add_python(op.index, device.in_turn(body.function), body.args, body.keywords)
             if body.launch_only and STEP not in body.args:
                 positions = tuple(at for at, value in enumerate(body.args) if value is STREAM)
                 return "captured", device.stream, positions
@@ -311,11 +311,11 @@ class _DeviceTables(Tables):
             return np.empty(array.shape, array.dtype)
         return self._device.allocate(1).array(array.shape, array.dtype)
 
-    def _add_scalar(self, index: int, value: object, kind: type) -> None:
+    def add_scalar(self, index: int, value: object, kind: type) -> None:
         if value is STREAM:
             self._scalars.append(self._streams[self._stream].handle)
         else:
-            super()._add_scalar(index, value, kind)
+            super().add_scalar(index, value, kind)
 
     def _add_view(self, array: Array) -> int:
         if self._stream < 0:

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.ir import Kind
-from ostinato.compiler.lower.host_transfers import host_transfer, words
+from ostinato.compiler.lower.lowerings import lowering_of
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import (
-    Acquire,
     Arrive,
-    Await,
-    Body,
-    Copy,
-    Fill,
     Inserted,
-    Join,
-    NativeCall,
-    Postcondition,
-    Precondition,
-    PythonCall,
-    Release,
-    Until,
 )
 from ostinato.graph.op import Op
 from ostinato.graph.operand import READ, Operand
-from ostinato.graph.padding import used_bytes
 from ostinato.graph.param import STEP, Param
 
 if TYPE_CHECKING:
-    from ostinato.events import Barrier
+    from ostinato.events import Barrier, Reservation
 
-__all__ = ["Lowered", "Outside", "Substitution", "Tables", "kinds_of", "lower", "needs_gil", "periods_of"]
+__all__ = ["Lowered", "Outside", "Substitution", "Tables", "lower", "periods_of"]
 
 
 class Substitution(Protocol):
@@ -73,38 +59,6 @@ class Lowered:
     def another(self) -> Lowered:
         """Return one on the same arrays that can be used at the same time."""
         return replace(self, plan=self.plan.copy()) if self.again is None else self.again()
-
-
-def kinds_of(ops: Sequence[Op]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return how the core runs each op."""
-    kinds = np.empty(len(ops), np.uint8)
-    for op in ops:
-        body = op.body
-        if isinstance(body, NativeCall):
-            kinds[op.index] = Kind.NATIVE
-        elif isinstance(body, PythonCall):
-            kinds[op.index] = Kind.EXTERNAL if body.blocking else Kind.PYTHON
-        elif isinstance(body, Until):
-            kinds[op.index] = Kind.UNTIL
-        elif isinstance(body, Copy | Fill):
-            kinds[op.index] = Kind.NATIVE if host_transfer(body).native is not None else Kind.PYTHON
-        else:
-            kinds[op.index] = _OTHER.get(type(body), Kind.EXTERNAL)
-    return kinds
-
-
-_OTHER = {Join: Kind.NOTHING, Precondition: Kind.PRECONDITION, Postcondition: Kind.POSTCONDITION}
-
-
-def needs_gil(body: Body, kind: int) -> bool:
-    """Whether an op that the core runs as Python, as external or on a device holds the GIL while it does."""
-    if isinstance(body, PythonCall):
-        return not (body.releases_gil or kind == Kind.EXTERNAL)
-    if kind == Kind.DEVICE:
-        return False
-    if isinstance(body, Arrive):
-        return body.value is not Arrive.NO_VALUE
-    return isinstance(body, Copy | Fill)
 
 
 def periods_of(ops: Sequence[Op]) -> tuple[list[int], list[int]]:
@@ -164,7 +118,7 @@ class Tables:
         self._lowered_objects: list[Param] = []
         self._fills: list[tuple[Param, Array]] = []
         self._outside_table: Outside = []
-        self._preconditions = self._postconditions = 0
+        self._conditions: dict[str, int] = {}
         self._counts: list[Param] = []
         self._barriers: list[Param] = []
         self._phases: dict[int, int] = {}
@@ -176,68 +130,49 @@ class Tables:
         index = op.index
         self._table_begin[index] = len(self._table)
         self._scalar_begin[index] = len(self._scalars)
-        if type(body) is NativeCall:
-            self._function[index] = body.task.address
-            self._user[index] = body.task.user_address
-            for value, kind in zip(body.args, body.task.kinds, strict=True):
-                if type(value) is not Operand:
-                    self._add_scalar(index, value, kind)
-            self._add_operands(index, op.operands)
-        elif type(body) is PythonCall:
-            self._add_python(index, body.function, body.args, body.keywords)
-            if body.blocking:
-                self._outside_table.append((index, "blocking", (len(self._python) - 1,)))
-        elif isinstance(body, Until):
-            bits = _telling_bits(body.flag.arrays[0].dtype)
-            self._function[index] = _core.builtin_task("until")
-            self._scalars += [body.every, len(bits), *words(bits)]
-            self._add_operands(index, op.operands)
-        elif isinstance(body, Copy | Fill):
-            how = host_transfer(body)
-            if isinstance(body, Fill) and isinstance(body.value, Param):
-                self._fills.append((body.value, body.target.arrays[0]))
-            if how.native is None:
-                assert how.function is not None
-                self._add_python(index, how.function, how.args, ())
-            else:
-                self._function[index] = _core.builtin_task(how.native)
-                self._scalars += how.scalars
-                self._add_operands(index, how.operands)
-        elif not isinstance(body, Join | Inserted):
-            self._outside_table.append((index, *self._outside(body)))
+        lowering_of(body).add(self, op, body)
 
-    def _outside(self, body: Body) -> tuple[str, tuple[Any, ...]]:
-        """What an op does outside, as the core wants it said."""
-        if isinstance(body, Precondition):
-            self._preconditions += 1
-            return "precondition", (self._preconditions - 1,)
-        if isinstance(body, Postcondition):
-            self._postconditions += 1
-            return "postcondition", (self._postconditions - 1,)
-        if isinstance(body, Await):
-            return "await", self._barrier(body.barrier)
-        if isinstance(body, Arrive):
-            return "arrive", (*self._barrier(body.barrier), *self._count(body.count), *self._value(body.value))
-        assert isinstance(body, Acquire | Release)
-        holding = self._holdings.setdefault(id(body.reservation), len(self._holdings))
-        if isinstance(body, Acquire):
-            return "acquire", (body.reservation._core, holding, body.exclusive)
-        return "release", (body.reservation._core, holding)
+    def call(self, index: int, function: int, user: int = 0) -> None:
+        """Let an op call a C function, at an address."""
+        self._function[index] = function
+        self._user[index] = user
 
-    def _count(self, count: int | Param) -> tuple[int, int]:
+    def add_words(self, words: Iterable[int]) -> None:
+        """Add scalars of the op that is being added, as they go to C."""
+        self._scalars += words
+
+    def add_filled(self, param: Param, array: Array) -> None:
+        """Have values of a parameter checked by an array that they fill."""
+        self._fills.append((param, array))
+
+    def wait_outside(self, index: int, kind: str, *what: Any) -> None:
+        """Say what an op does outside, as the core wants it said."""
+        self._outside_table.append((index, kind, what))
+
+    def add_condition(self, index: int, kind: str) -> None:
+        """Add a precondition or a postcondition; they are numbered in order, by kind."""
+        number = self._conditions.get(kind, 0)
+        self._conditions[kind] = number + 1
+        self.wait_outside(index, kind, number)
+
+    def holding(self, reservation: Reservation) -> int:
+        """Return the number of a reservation among those that the ops hold."""
+        return self._holdings.setdefault(id(reservation), len(self._holdings))
+
+    def count(self, count: int | Param) -> tuple[int, int]:
         """Return a count of arrivals, or the number of the run's value that is one."""
         if not isinstance(count, Param):
             return count, -1
         self._counts.append(count)
         return 0, self._native_value(count, int)
 
-    def _value(self, value: object) -> tuple[object, int]:
+    def value(self, value: object) -> tuple[object, int]:
         """Return the value of an arrival, or the number of the run's object that is one."""
         if isinstance(value, Param):
             return None, self._object(value)
         return None if value is Arrive.NO_VALUE else value, -1
 
-    def _barrier(self, barrier: Barrier | Param) -> tuple[object, int, int]:
+    def barrier(self, barrier: Barrier | Param) -> tuple[object, int, int]:
         """Return a barrier with the phase of step 0, or the number of the parameter that is one."""
         if not isinstance(barrier, Param):
             return barrier._core, self._phases.setdefault(id(barrier), barrier.phase), -1
@@ -276,7 +211,8 @@ class Tables:
             plan, self._lowered_natives, self._lowered_objects, self._fills, self._counts, self._barriers, outside
         )
 
-    def _add_scalar(self, index: int, value: object, kind: type) -> None:
+    def add_scalar(self, index: int, value: object, kind: type) -> None:
+        """Add a scalar argument of a native op."""
         slot = len(self._scalars) - int(self._scalar_begin[index])
         if type(value) is float:
             self._scalars.append(_bits(value))
@@ -303,7 +239,8 @@ class Tables:
             self._lowered_objects.append(param)
         return self._objects[id(param)]
 
-    def _add_operands(self, index: int, operands: Sequence[Operand]) -> None:
+    def add_operands(self, index: int, operands: Sequence[Operand]) -> None:
+        """Add the arrays that a native op gets."""
         self._n_arrays[index] = len(operands)
         period_class = self._period_class[index]
         if period_class == 0:
@@ -325,14 +262,16 @@ class Tables:
         self._views.append(array if self._substitute is None else self._substitute.substitute(array))
         return len(self._views) - 1
 
-    def _add_python(
+    def add_python(
         self, index: int, function: Callable[..., Any], args: Sequence[object], keywords: tuple[str, ...]
-    ) -> None:
+    ) -> int:
+        """Let an op call a Python function; return the number of the call."""
         period_class = self._period_class[index]
         steps = tuple(position for position, arg in enumerate(args) if arg is STEP)
         values = tuple((position, self._object(arg)) for position, arg in enumerate(args) if isinstance(arg, Param))
         rows = tuple(tuple(self._argument(arg, phase) for arg in args) for phase in range(self._periods[period_class]))
         self._python.append((index, function, keywords or None, rows, period_class, steps, values))
+        return len(self._python) - 1
 
     def _argument(self, arg: object, phase: int) -> object:
         if arg is STEP or isinstance(arg, Param):
@@ -350,13 +289,6 @@ class Tables:
         if arg.mode == READ:
             view.flags.writeable = False
         return view
-
-
-def _telling_bits(dtype: np.dtype[Any]) -> bytes:
-    """The bits of which none is set in zero and any in another number: not the signs, and no padding."""
-    zero = np.zeros(1, dtype)
-    signs = (-zero).astype(dtype) if dtype.kind in "fc" else zero
-    return bytes(np.where(used_bytes(dtype), ~signs.view(np.uint8), 0).astype(np.uint8))
 
 
 def _bits(value: float) -> int:

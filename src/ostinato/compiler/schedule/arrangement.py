@@ -14,9 +14,8 @@ from ostinato.compiler.dependences import accesses, step_barrier
 from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Kind, Placement, edges_of
 from ostinato.compiler.pipeline import schedule_again
 from ostinato.compiler.schedule.place import find_order, find_placement
-from ostinato.compiler.streams.fences import Completion
 from ostinato.compiler.target import MachineModel
-from ostinato.graph.body import PythonCall, Until
+from ostinato.graph.body import Until
 from ostinato.graph.operand import READ, WRITE
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def _ops_of(executable: Executable) -> dict[str, Any]:
     seconds[(kinds == Kind.PRECONDITION) | (kinds == Kind.POSTCONDITION)] = 0.0  # but in two steps of a run
     manner = np.where(executable.step.operations.gil_bound, GIL, THREAD).astype(np.uint8)
     for op in np.flatnonzero(kinds == Kind.EXTERNAL).tolist():
-        if isinstance(ops[op].body, PythonCall | Completion):  # devices work elsewhere, too
+        if ops[op].body.works_elsewhere:
             manner[op] = AWAY
     until, every = next(((op.index, op.body.every) for op in ops if isinstance(op.body, Until)), (-1, 1))
     return {"seconds": seconds, "spread": spread, "manner": manner, "until_op": until, "until_every": every}

@@ -12,9 +12,8 @@ import numpy as np
 
 from ostinato.compiler.dependences import step_barrier
 from ostinato.compiler.ir import Kind, Operations, Step, Target
-from ostinato.compiler.lower.tables import kinds_of, needs_gil
+from ostinato.compiler.lower.lowerings import kinds_of, lowering_of
 from ostinato.errors import GraphError
-from ostinato.graph.body import Await, Precondition
 
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
@@ -49,7 +48,7 @@ def list_operations(step: Step, target: Target) -> Step:
     outside, idle = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     for index in np.flatnonzero((kinds >= Kind.EXTERNAL) & (kinds != Kind.DEVICE)):
         outside[index] = ops[index].body.waits_outside
-        idle[index] = isinstance(ops[index].body, Precondition | Await)
+        idle[index] = ops[index].body.only_waits
     found = Operations(
         step.ordering,
         kinds,
@@ -86,7 +85,7 @@ def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) 
     bound = np.zeros(len(ops), np.bool_)
     if getattr(sys, "_is_gil_enabled", lambda: True)():
         for index in np.flatnonzero((kinds == Kind.PYTHON) | (kinds == Kind.EXTERNAL) | (kinds == Kind.DEVICE)):
-            bound[index] = needs_gil(ops[index].body, int(kinds[index]))
+            bound[index] = lowering_of(ops[index].body).holds_gil(ops[index].body, Kind(int(kinds[index])))
     return bound
 
 

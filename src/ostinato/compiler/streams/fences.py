@@ -32,6 +32,8 @@ class Completion(Inserted):
 
     __slots__ = ("of", "waits")
 
+    works_elsewhere = True
+
     def __init__(self, of: tuple[int, ...], waits: bool = True) -> None:
         self.of = of
         self.waits = waits

@@ -14,7 +14,7 @@ from ostinato.compiler.assign_devices import assigned
 from ostinato.compiler.coherence.insert_copies import coherent
 from ostinato.compiler.gate import gated
 from ostinato.compiler.ir import Edges, FloatArray, IntArray, Kind, edges_of
-from ostinato.compiler.lower.tables import kinds_of
+from ostinato.compiler.lower.lowerings import kinds_of
 from ostinato.compiler.streams.assign_streams import Streams, streams_of, with_joins
 from ostinato.compiler.streams.fences import completed, completions_of
 from ostinato.errors import GraphError

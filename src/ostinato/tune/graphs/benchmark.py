@@ -15,7 +15,8 @@ import numpy as np
 from ostinato import _core
 from ostinato.compiler.flatten import with_values
 from ostinato.compiler.ir import Node
-from ostinato.compiler.lower.tables import kinds_of, lower
+from ostinato.compiler.lower.lowerings import kinds_of
+from ostinato.compiler.lower.tables import lower
 from ostinato.devices.array import DeviceArray, empty
 from ostinato.devices.registry import address_of
 from ostinato.errors import DeviceError, GraphError, TaskError

@@ -1,0 +1,211 @@
+"""How the host runs each kind of body: one class for each, registered once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato import _core
+from ostinato.compiler.ir import Kind
+from ostinato.compiler.lower.host_transfers import host_transfer, words
+from ostinato.graph.body import (
+    Acquire,
+    Arrive,
+    Await,
+    Body,
+    Copy,
+    Fill,
+    Inserted,
+    Join,
+    NativeCall,
+    Postcondition,
+    Precondition,
+    PythonCall,
+    Release,
+    Until,
+)
+from ostinato.graph.operand import Operand
+from ostinato.graph.padding import used_bytes
+from ostinato.graph.param import Param
+
+if TYPE_CHECKING:
+    from ostinato.compiler.lower.tables import Tables
+    from ostinato.graph.op import Op
+
+__all__ = ["Lowering", "kinds_of", "lowering", "lowering_of"]
+
+
+class Lowering:
+    """How the core runs a body on the host; this one for bodies that say it themselves, by `Body.perform`."""
+
+    kind_of_all = Kind.PYTHON
+    """The kind, where it is one for all bodies of a class."""
+
+    def kind(self, body: Any) -> Kind:
+        """Return how lanes run an op with this body."""
+        return self.kind_of_all
+
+    def holds_gil(self, body: Any, kind: Kind) -> bool:
+        """Whether lanes that run it so hold Python's global interpreter lock."""
+        return kind is Kind.PYTHON
+
+    def add(self, tables: Tables, op: Op, body: Any) -> None:
+        """Add what the op calls, and on which arrays, to the tables of a plan."""
+        tables.add_python(op.index, body.perform, body.operands, ())
+
+
+_REGISTERED: dict[type[Body], Lowering] = {Body: Lowering()}
+_Class = TypeVar("_Class", bound=type[Lowering])
+
+
+def lowering(*bodies: type[Body]) -> Callable[[_Class], _Class]:
+    """Register the lowering of one or more classes of bodies, and of those derived from them."""
+
+    def register(cls: _Class) -> _Class:
+        _REGISTERED.update(dict.fromkeys(bodies, cls()))
+        return cls
+
+    return register
+
+
+def lowering_of(body: Body) -> Lowering:
+    """Return the lowering of a body."""
+    found = _REGISTERED.get(type(body))
+    if found is None:
+        found = next(_REGISTERED[base] for base in type(body).__mro__ if base in _REGISTERED)
+        _REGISTERED[type(body)] = found
+    return found
+
+
+def kinds_of(ops: Sequence[Op]) -> npt.NDArray[np.uint8]:
+    """Return how the core runs each op."""
+    return np.fromiter((lowering_of(op.body).kind(op.body) for op in ops), np.uint8, len(ops))
+
+
+@lowering(NativeCall)
+class _Native(Lowering):
+    kind_of_all = Kind.NATIVE
+
+    def add(self, tables: Tables, op: Op, body: NativeCall) -> None:
+        tables.call(op.index, body.task.address, body.task.user_address)
+        for value, kind in zip(body.args, body.task.kinds, strict=True):
+            if type(value) is not Operand:
+                tables.add_scalar(op.index, value, kind)
+        tables.add_operands(op.index, op.operands)
+
+
+@lowering(PythonCall)
+class _Python(Lowering):
+    def kind(self, body: PythonCall) -> Kind:
+        return Kind.EXTERNAL if body.blocking else Kind.PYTHON
+
+    def holds_gil(self, body: PythonCall, kind: Kind) -> bool:
+        return not (body.releases_gil or kind is Kind.EXTERNAL)
+
+    def add(self, tables: Tables, op: Op, body: PythonCall) -> None:
+        number = tables.add_python(op.index, body.function, body.args, body.keywords)
+        if body.blocking:
+            tables.wait_outside(op.index, "blocking", number)
+
+
+@lowering(Until)
+class _Until(Lowering):
+    kind_of_all = Kind.UNTIL
+
+    def add(self, tables: Tables, op: Op, body: Until) -> None:
+        bits = _telling_bits(body.flag.arrays[0].dtype)
+        tables.call(op.index, _core.builtin_task("until"))
+        tables.add_words([body.every, len(bits), *words(bits)])
+        tables.add_operands(op.index, op.operands)
+
+
+@lowering(Copy, Fill)
+class _Transfer(Lowering):
+    def kind(self, body: Copy | Fill) -> Kind:
+        return Kind.PYTHON if host_transfer(body).native is None else Kind.NATIVE
+
+    def add(self, tables: Tables, op: Op, body: Copy | Fill) -> None:
+        how = host_transfer(body)
+        if isinstance(body, Fill) and isinstance(body.value, Param):
+            tables.add_filled(body.value, body.target.arrays[0])
+        if how.native is None:
+            assert how.function is not None
+            tables.add_python(op.index, how.function, how.args, ())
+        else:
+            tables.call(op.index, _core.builtin_task(how.native))
+            tables.add_words(how.scalars)
+            tables.add_operands(op.index, how.operands)
+
+
+@lowering(Join)
+class _Nothing(Lowering):
+    kind_of_all = Kind.NOTHING
+
+    def add(self, tables: Tables, op: Op, body: Body) -> None:
+        pass
+
+
+@lowering(Inserted)
+class _Inserted(_Nothing):
+    """What passes insert is for devices: `ostinato.compiler.lower.devices` lowers it."""
+
+    kind_of_all = Kind.EXTERNAL
+
+
+@lowering(Precondition)
+class _Precondition(Lowering):
+    kind_of_all = Kind.PRECONDITION
+
+    def add(self, tables: Tables, op: Op, body: Precondition) -> None:
+        tables.add_condition(op.index, "precondition")
+
+
+@lowering(Postcondition)
+class _Postcondition(Lowering):
+    kind_of_all = Kind.POSTCONDITION
+
+    def add(self, tables: Tables, op: Op, body: Postcondition) -> None:
+        tables.add_condition(op.index, "postcondition")
+
+
+class _External(Lowering):
+    kind_of_all = Kind.EXTERNAL
+
+
+@lowering(Await)
+class _Await(_External):
+    def add(self, tables: Tables, op: Op, body: Await) -> None:
+        tables.wait_outside(op.index, "await", *tables.barrier(body.barrier))
+
+
+@lowering(Arrive)
+class _Arrive(_External):
+    def holds_gil(self, body: Arrive, kind: Kind) -> bool:
+        return body.value is not Arrive.NO_VALUE
+
+    def add(self, tables: Tables, op: Op, body: Arrive) -> None:
+        what = *tables.barrier(body.barrier), *tables.count(body.count), *tables.value(body.value)
+        tables.wait_outside(op.index, "arrive", *what)
+
+
+@lowering(Acquire)
+class _Acquire(_External):
+    def add(self, tables: Tables, op: Op, body: Acquire) -> None:
+        holding = tables.holding(body.reservation)
+        tables.wait_outside(op.index, "acquire", body.reservation._core, holding, body.exclusive)
+
+
+@lowering(Release)
+class _Release(_External):
+    def add(self, tables: Tables, op: Op, body: Release) -> None:
+        tables.wait_outside(op.index, "release", body.reservation._core, tables.holding(body.reservation))
+
+
+def _telling_bits(dtype: np.dtype[Any]) -> bytes:
+    """The bits of which none is set in zero and any in another number: not the signs, and no padding."""
+    zero = np.zeros(1, dtype)
+    signs = (-zero).astype(dtype) if dtype.kind in "fc" else zero
+    return bytes(np.where(used_bytes(dtype), ~signs.view(np.uint8), 0).astype(np.uint8))
