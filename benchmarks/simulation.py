@@ -60,9 +60,9 @@ def _rounds(context: Context, flat: Flat, iterations: int, seconds: float, lanes
 def predicted(program: ost.Program, cost: float) -> float:
     """Return what a step of equal ops takes, by a model of the machine as it is now."""
     names = ("transfer", "poll", "switch", "wake", "notify")
-    now = dict(zip(names, _core.measure_machine(program.machine._core, *usable_cores()[:2]), strict=True))
+    now = dict(zip(names, _core.measure_machine(program.machine.workers.core, *usable_cores()[:2]), strict=True))
     model = replace(measure_host(2), **{name: value for name, value in now.items() if value >= 0})
-    executable = program._executable
+    executable = program._engine.executable
     costs = executable.step.costs._replace(seconds=np.full(len(executable.step.nodes), cost))
     return simulate(executable.with_costs(costs), model).step_seconds
 

@@ -14,12 +14,12 @@ _PATIENCE = 2
 @atexit.register
 def _end() -> None:
     """End the threads of what was used: none of them may touch the interpreter afterwards."""
-    machine = sys.modules.get("ostinato.runtime.machine")
+    workers = sys.modules.get("ostinato.runtime.workers")
     core = sys.modules.get("ostinato._core")
     interrupts: list[KeyboardInterrupt] = []
-    while machine is not None:
+    while workers is not None:
         try:
-            machine.close_all()
+            workers.close_all()
             break
         except KeyboardInterrupt as interrupt:  # it was raised inside the tasks that run, too
             interrupts.append(interrupt)

@@ -242,5 +242,5 @@ def test_many_runs_that_end_well_are_forgotten(machine):
             program.submit(1)
         program.submit(1).result()
         program.submit(1).result()
-        assert len(program._unretrieved._held) < 2000
-        assert not program._unretrieved.failed()
+        assert len(program._engine.unretrieved._held) < 2000
+        assert not program._engine.take_failures()

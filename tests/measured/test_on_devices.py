@@ -402,10 +402,10 @@ def test_a_trace_tells_what_devices_take(double: Any, machine: ost.Machine) -> N
     assert len(trace.op_names) > 2
     with graph.compile(machine, costs=trace) as program:
         program.replay()
-        costs, ops = program._executable.step.costs, program._executable.step.recorded.nodes
+        costs, ops = program._engine.executable.step.costs, program._engine.executable.step.recorded.nodes
         assert [op.variant.label if op.variant else "" for op in ops] == ["there", ""]
         traced = costs.sources.index("traced")
-        assert {op.name for op in program._executable.step.nodes if costs.source[op.index] == traced} == {
+        assert {op.name for op in program._engine.executable.step.nodes if costs.source[op.index] == traced} == {
             "double",
             "double: done",
         }

@@ -209,4 +209,4 @@ def test_this_host(directory: Path) -> None:
 def test_the_microbenchmarks_end_where_there_is_one_core() -> None:
     core = min(os.sched_getaffinity(0))
     with ost.Machine(cpus=1) as machine:
-        assert len(_core.measure_machine(machine._core, core, core)) == 5
+        assert len(_core.measure_machine(machine.workers.core, core, core)) == 5

@@ -41,7 +41,7 @@ def test_arrays_live_as_long_as_the_device_uses_them(rebound):
         del program, graph, x, filled
         gc.collect()
         assert all(reference() is not None for reference in held)
-        while machine._core.in_flight():
+        while machine.workers.core.in_flight():
             device.core.run()
         until(lambda: not any(reference() is not None for reference in held))
 

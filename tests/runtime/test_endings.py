@@ -43,7 +43,7 @@ def test_a_machine_closed_while_a_program_is_compiled_for_it_refuses_the_program
         closer.join()
         return lower_scheduled(*arguments)
 
-    monkeypatch.setattr("ostinato.runtime.forms.lower_scheduled", lower_while_another_closes)
+    monkeypatch.setattr("ostinato.runtime.engine.lower_scheduled", lower_while_another_closes)
     with pytest.raises(RuntimeError, match="closed"):
         capture_count(np.zeros(1)).compile(machine)
 

@@ -155,7 +155,7 @@ def test_poison_goes_through_the_ends_of_nested_graphs(machine) -> None:
     for row in range(6, 9):
         graph.task(fail_if, arrays[row], False)
     with graph.compile(machine) as program:
-        assert any(isinstance(op.body, Join) for op in program._executable.step.nodes)
+        assert any(isinstance(op.body, Join) for op in program._engine.executable.step.nodes)
         run = program.submit(3, on_error="continue")
         assert isinstance(run.exception(10), ost.TaskError)
         assert arrays[:, 0].tolist() == [3, 3, 3, 0, 0, 0, 3, 3, 3]

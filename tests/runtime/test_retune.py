@@ -25,9 +25,7 @@ import programs
 from ostinato.compiler.costs import Costs
 from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline import schedule_again
-from ostinato.runtime.bits import Bits
-from ostinato.runtime.forms import Forms
-from ostinato.runtime.retune import retune
+from ostinato.runtime.retune import StepBudget, retune
 
 MORE = int(os.environ.get("OSTINATO_MORE_EXAMPLES", "1"))
 
@@ -67,25 +65,31 @@ def capture(width=4, size=16, entries=None):
     return graph, arrays, entries
 
 
-def add_others(forms, draw):
+def begin(program):
+    """Begin what `retune` does."""
+    program._engine.begin_retuning()
+    return program._engine
+
+
+def add_others(engine, draw):
     """Add two schedules, for costs drawn at random, on as many lanes as they like and on one."""
-    present = forms.present.executable
-    processors = sum(processor.kind == "cpu" for processor in forms.program.machine.processors)
+    present = engine.kept.executable
+    processors = sum(processor.kind == "cpu" for processor in engine.workers.processors)
     added = []
     for threads in (processors, 1):
         seconds = np.array([draw.choice((1e-8, 1e-6, 1e-4)) for _ in present.step.nodes])
         costs = Costs(seconds, np.zeros(len(seconds)), np.ones(len(seconds), np.int32), ("estimated", "drawn"))
-        added.append(forms.add(schedule_again(present, costs, Target(processors, threads, present.target.model))))
+        added.append(engine.add(schedule_again(present, costs, Target(processors, threads, present.target.model))))
     return added
 
 
-def in_turns(bits, entrants, draw):
-    """Run all steps in bits, by forms drawn at random."""
-    while bits.left:
-        bits.entrants = draw.choice(entrants), entrants[0]
-        bits.enter(0)
-        bits.run(draw.randint(1, bits.left))
-    return bits.done
+def in_turns(budget, entrants, draw):
+    """Run all steps part by part, by executables drawn at random."""
+    while budget.left:
+        budget.candidates = draw.choice(entrants), entrants[0]
+        budget.switch(0)
+        budget.run(draw.randint(1, budget.left))
+    return budget.done
 
 
 @settings(max_examples=250 * MORE, derandomize=MORE == 1)
@@ -96,21 +100,21 @@ def test_programs_that_change_their_form_equal_sequential_execution(machines, re
     programs.start()
     ends, bindings = [], programs.Bindings()
     with graph.compile(machines[recipe.cpus], lanes=recipe.lanes, costs=costs) as program:
-        forms = Forms(program)
-        entrants = [forms.present, *add_others(forms, draw)]
+        engine = begin(program)
+        entrants = [engine.kept, *add_others(engine, draw)]
         for run in recipe.runs:
             if programs.uses(graph, run.rebinds):
                 program.rebind([bindings.change(run.rebinds)])
             params = programs.parameters(run.seed)
             if run.waits:
-                ends.append(in_turns(Bits(forms, run.steps, None, params), entrants, draw))
+                ends.append(in_turns(StepBudget(engine, run.steps, None, params), entrants, draw))
             else:
                 ends.append(program.submit(run.steps, params=params))
         steps = [end if isinstance(end, int) else end.result(60) for end in ends]
-        forms.present = draw.choice(entrants)
-        forms.finish()
-        assert program._forms == [forms.present]
-        assert program._core is forms.present.core
+        engine.kept = draw.choice(entrants)
+        engine.settle()
+        assert engine._loaded == [engine.kept]
+        assert program._engine.core is engine.kept.core
     assert (steps, programs.state()) == programs.sequential(recipe, graph)
 
 
@@ -299,10 +303,10 @@ def test_what_is_held_of_a_reservation_is_held_by_the_next_form(machine):
     graph.acquire(reservation, exclusive=False, after=first)
     graph.task(count, np.zeros(1))
     with graph.compile(machine) as program:
-        forms = Forms(program)
-        entrants = [forms.present, *add_others(forms, random.Random(1))]
-        in_turns(Bits(forms, 40, None, {}), entrants, random.Random(2))
-        forms.finish()
+        engine = begin(program)
+        entrants = [engine.kept, *add_others(engine, random.Random(1))]
+        in_turns(StepBudget(engine, 40, None, {}), entrants, random.Random(2))
+        engine.settle()
         holdings = reservation.acquire(exclusive=True)
         assert not holdings.done
 
@@ -388,7 +392,7 @@ def test_a_failure_is_raised_and_the_program_goes_on(machine, when):
         with pytest.raises(ost.TaskError, match="enough") as caught:
             program.retune(300)
         assert caught.value.step == when
-        assert len(program._forms) == 1
+        assert len(program._engine._loaded) == 1
         begun = len(entries)
         assert begun > when
         assert program.retune(100).steps == 100
@@ -508,22 +512,22 @@ def test_a_run_that_waits_holds_up_the_way_back_but_not_the_program():
     graph, _, entries = capture()
     gate = ost.UserEvent()
     with ost.Machine(cpus=2) as machine, graph.compile(machine, runs="serial") as program:
-        forms = Forms(program)
-        other = add_others(forms, random.Random(1))[0]
-        assert forms.enter(other)
+        engine = begin(program)
+        other = add_others(engine, random.Random(1))[0]
+        assert engine.switch(other)
         waiting = program.submit(5, after=gate)
-        forms.finish()
-        assert program._core is other.core
-        assert len(program._forms) == 3
+        engine.settle()
+        assert program._engine.core is other.core
+        assert len(program._engine._loaded) == 3
         assert program.replay(2) == 2
-        assert len(program._forms) == 3
+        assert len(program._engine._loaded) == 3
         gate.trigger()
         assert waiting.result(60) == 5
         before = program.statistics()
         assert program.replay(2) == 2
-        assert program._core is forms.present.core
-        assert len(program._forms) == 1
-        assert program._plain
+        assert program._engine.core is engine.kept.core
+        assert len(program._engine._loaded) == 1
+        assert program._engine.plain
         after = program.statistics()
         assert after.runs_done == before.runs_done + 1
         assert after.operations > before.operations
@@ -534,33 +538,33 @@ def test_what_an_earlier_retuning_left_is_not_done_in_a_later_one(machine):
     """A thread that submits may have looked for it before that one began."""
     graph, _, entries = capture()
     with graph.compile(machine) as program:
-        earlier = Forms(program)
-        add_others(earlier, random.Random(1))
-        program._wait_to_settle(earlier)
-        later = Forms(program)
-        later.present = add_others(later, random.Random(2))[0]
-        assert later.enter(later.present)
-        earlier.settle()
-        assert later.present in program._forms
-        later.finish()
-        assert program._forms == [later.present]
-        assert program._plain
-        earlier.settle()
-        assert program._forms == [later.present]
+        engine = begin(program)
+        add_others(engine, random.Random(1))
+        engine._wait_to_settle(True)
+        begin(program)
+        engine.kept = add_others(engine, random.Random(2))[0]
+        assert engine.switch(engine.kept)
+        engine._settle_if_due()
+        assert len(engine._loaded) == 5
+        engine.settle()
+        assert engine._loaded == [engine.kept]
+        assert engine.plain
+        engine._settle_if_due()
+        assert engine._loaded == [engine.kept]
         assert program.replay(3) == 3
         assert program.statistics().runs_done == 1
-        assert len(program._former) == 1  # the counters of all that are no more
+        assert len(program._engine._retired) == 1  # the counters of all that are no more
     assert entries == [0, 1, 2]
 
 
 def test_what_was_learned_of_a_program_that_is_closed_meanwhile_is_lost(machine):
     graph, _, _ = capture()
     program = graph.compile(machine)
-    forms = Forms(program)
+    engine = begin(program)
     program.close()
     with pytest.raises(RuntimeError, match="closed"):
-        forms.learn(forms.present.executable.step.costs, 1e-6)
-    forms.finish()
+        engine.learn(engine.kept.executable.step.costs, 1e-6)
+    engine.settle()
 
 
 def test_closing_meanwhile_ends_it():
@@ -606,7 +610,7 @@ class Clock:
 
     def __init__(self, program, ratio, noise, seed):
         self._program = program
-        self._first = program._forms[0]
+        self._first = program._engine._loaded[0]
         self._ratio = ratio
         self._noise = noise
         self._draw = random.Random(seed)
@@ -616,7 +620,7 @@ class Clock:
     def __call__(self):
         read = next(self._reads)
         if read % 2:
-            present = self._program._core is self._first.core
+            present = self._program._engine.core is self._first.core
             self._now += 1e5 * self._noise(self._draw, read // 2) * (1 if present else self._ratio)
         else:
             self._now += 10
@@ -640,7 +644,9 @@ def test_it_never_makes_a_program_worse(noise):
             graph, _, entries = capture(width=2, size=1)
             with graph.compile(machine, costs={"count": 1e-3, "work": 1e-9, "log": 1e-9}, lanes=2) as program:
                 ratio = (1.0, 1.02, 2.0)[seed % 3]
-                found = retune(program, 400, None, {}, seed=seed, clock=Clock(program, ratio, NOISES[noise], seed))
+                found = retune(
+                    program._engine, 400, None, {}, seed=seed, clock=Clock(program, ratio, NOISES[noise], seed)
+                )
                 assert found.kept == "old"
                 assert len(entries) == 400
 
@@ -651,12 +657,14 @@ def test_it_finds_what_is_better(noise):
         for seed in range(6):
             graph, _, _ = capture(width=2, size=30_000)
             with graph.compile(machine, costs={"count": 1e-3, "work": 1e-9, "log": 1e-9}, lanes=2) as program:
-                present = program._forms[0]
-                found = retune(program, 1000, None, {}, seed=seed, clock=Clock(program, 0.6, NOISES[noise], seed))
+                present = program._engine._loaded[0]
+                found = retune(
+                    program._engine, 1000, None, {}, seed=seed, clock=Clock(program, 0.6, NOISES[noise], seed)
+                )
                 if found.pairs:  # there was another schedule
                     assert found.kept == "new", found
                     assert found.after.seconds < found.before.seconds
-                    assert program._forms[0] is not present
+                    assert program._engine._loaded[0] is not present
 
 
 def test_the_trace_of_a_process_has_all_of_it(tmp_path):

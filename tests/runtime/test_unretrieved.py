@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ostinato.runtime.unretrieved import Unretrieved
+from ostinato.runtime.run import Unretrieved
 
 
 class Core:
@@ -11,6 +11,9 @@ class Core:
     def __init__(self, look=lambda: None):
         self.look = look
         self.unretrieved = True
+
+    def retrieve(self):
+        self.unretrieved = False
 
     @property
     def done(self):
@@ -31,9 +34,10 @@ def test_runs_that_are_dropped_while_the_list_is_pruned_are_kept():
     for core in cores:
         watched.drop(core)
     assert late
-    failed = [core for core, _ in watched.failed()]
+    failed = watched.take(lambda core: core)
     assert len(failed) == 2000
     assert set(failed) == {*cores, *late}
+    assert not watched.take(lambda core: core)
 
 
 def test_runs_that_nobody_need_be_told_of_are_forgotten():

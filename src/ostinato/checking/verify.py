@@ -24,12 +24,13 @@ from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured
 
 if TYPE_CHECKING:
-    from ostinato.runtime.program import Program
+    from ostinato.graph.step_function import StepFunction
+    from ostinato.runtime.engine import Engine
 
 __all__ = ["compare", "replayed", "verified", "verify"]
 
 
-def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
+def verify(engine: Engine, step_function: StepFunction | None, steps: int, params: Mapping[str, Any]) -> Verified:
     """Run steps sequentially, twice, then as a replay, all on copies; see `Program.verify`.
 
     The sequential runs first fill what a task must write, with different patterns. In the second, the program's own
@@ -37,15 +38,16 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
     """
     if _core.serving():
         raise ContractError("a task cannot verify a program: it would have to wait for its own end")
-    values, objects = program._values(params)
-    program._machine._prepare_caller()
-    wait_for_all(program._in_flight(), False)
-    omitted = left_out(program._executable)
-    if program._executable.step.staged is not None:
+    values, objects = engine.values(params)
+    if engine.workers.prepare_caller is not None:
+        engine.workers.prepare_caller()
+    wait_for_all(engine.in_flight(), False)
+    omitted = left_out(engine.executable)
+    if engine.executable.step.staged is not None:
         from ostinato.checking.verify_devices import verify_on_devices
 
-        return verify_on_devices(program, steps, params, values, objects, omitted)
-    ops, binding = program._executable.step.nodes, program._binding or AsCaptured()
+        return verify_on_devices(engine, step_function, steps, params, values, objects, omitted)
+    ops, binding = engine.executable.step.nodes, engine.binding or AsCaptured()
     closed = closed_over_by_tasks(ops)
     originals = allocations(ops, binding, besides=[each.array for each in closed])
     saved = MemoryCopy(originals)
@@ -60,15 +62,16 @@ def verify(program: Program, steps: int, params: Mapping[str, Any]) -> Verified:
             raise failure
         _restore(originals, saved)
         stand_ins = StandIns(ops, binding, originals)
-        ended = replayed(program, stand_ins, steps, values, objects, omitted)
+        ended = replayed(engine, stand_ins, steps, values, objects, omitted)
         compare(ops, sequential.stand_ins.substitute, sequential.steps, stand_ins, ended, omitted)
     finally:
         _restore(originals, saved)
-    return verified(program, ops, steps, params, ended, omitted, closed)
+    return verified(engine, step_function, ops, steps, params, ended, omitted, closed)
 
 
 def verified(
-    program: Program,
+    engine: Engine,
+    step_function: StepFunction | None,
     ops: Sequence[Op],
     steps: int,
     params: Mapping[str, Any],
@@ -81,12 +84,12 @@ def verified(
     `ended` is the number of steps run so far.
     """
     function = None
-    if program._step_function is not None:
+    if step_function is not None:
         from ostinato.checking.verify_function import verify_function
 
-        function = name_of(program._step_function.function)
-        recorded = program._executable.step.recorded.nodes
-        closed = [*closed, *verify_function(program._step_function, recorded, steps, params, omitted)]
+        function = name_of(step_function.function)
+        recorded = engine.executable.step.recorded.nodes
+        closed = [*closed, *verify_function(step_function, recorded, steps, params, omitted)]
     named = {id(root_of(array)) for op in ops for operand in op.operands for array in operand.arrays}
     labels = tuple(dict.fromkeys(each.label for each in closed if id(root_of(each.array)) not in named))
     compared = sum(not omitted.has(op) for op in ops)
@@ -94,7 +97,7 @@ def verified(
 
 
 def replayed(
-    program: Program,
+    engine: Engine,
     stand_ins: StandIns,
     steps: int,
     values: list[float] | None,
@@ -102,10 +105,10 @@ def replayed(
     omitted: LeftOut,
 ) -> int:
     """Replay a program on copies of its arrays, and return how many steps it had."""
-    executable = omitted.without(program._executable)
-    tasks = [entry for entry in program._lowered.outside if entry[1] == "blocking"]  # the rest acts on stand-ins
-    lowered = lower_scheduled(executable, len(program._machine._cpus), stand_ins, tasks)
-    core = _core.Program(program._machine._core, executable.core, lowered.plan, "pipelined")
+    executable = omitted.without(engine.executable)
+    tasks = [entry for entry in engine.lowered.outside if entry[1] == "blocking"]  # the rest acts on stand-ins
+    lowered = lower_scheduled(executable, len(engine.workers.cpus), stand_ins, tasks)
+    core = _core.Program(engine.workers.core, executable.core, lowered.plan, "pipelined")
     try:
         ended = core.replay(steps, 0, True, values, objects, None, False)
         if type(ended) is int:

@@ -25,13 +25,15 @@ from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_s
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
-    from ostinato.runtime.program import Program
+    from ostinato.graph.step_function import StepFunction
+    from ostinato.runtime.engine import Engine
 
 __all__ = ["verify_on_devices"]
 
 
 def verify_on_devices(
-    program: Program,
+    engine: Engine,
+    step_function: StepFunction | None,
     steps: int,
     params: Mapping[str, Any],
     values: list[float] | None,
@@ -39,7 +41,7 @@ def verify_on_devices(
     omitted: LeftOut,
 ) -> Verified:
     """Run steps sequentially, twice, then as a replay, all on copies, and compare; see `verify.verify`."""
-    ops, binding = program._executable.step.recorded.nodes, program._binding or AsCaptured()
+    ops, binding = engine.executable.step.recorded.nodes, engine.binding or AsCaptured()
     closed = closed_over_by_tasks(ops)
     originals = allocations(ops, binding, besides=[each.array for each in closed])
     plain = [original for original in originals if not original.objects]
@@ -50,14 +52,14 @@ def verify_on_devices(
         if first.unwritten:
             _CheckedRun(ops, binding, originals, before, 0x5A, omitted, first).run(steps, params)
         stand_ins = StandIns(ops, binding, originals)
-        ended = replayed(program, stand_ins, steps, values, objects, omitted)
+        ended = replayed(engine, stand_ins, steps, values, objects, omitted)
         _check_untouched(plain, before)
         compare(ops, first.stand_ins.substitute, first.steps, stand_ins, ended, omitted)
     finally:
         for original, block in zip(plain, before, strict=True):
             if not np.array_equal(contents(original.bytes), block):
                 assign(original.bytes, block)
-    return verified(program, ops, steps, params, ended, omitted, closed)
+    return verified(engine, step_function, ops, steps, params, ended, omitted, closed)
 
 
 def _check_untouched(originals: Sequence[Allocation], before: Sequence[Bytes]) -> None:

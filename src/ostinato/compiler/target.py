@@ -110,7 +110,7 @@ class MachineModel:
         from ostinato.runtime.calibrate import measure_host
         from ostinato.runtime.machine import default_machine
 
-        return measure_host(len((machine or default_machine())._cpus))
+        return measure_host(len((machine or default_machine()).workers.cpus))
 
 
 _COUNTS = ("cores", "nodes")

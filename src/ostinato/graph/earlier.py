@@ -87,5 +87,5 @@ def _locals(frame: FrameType) -> list[tuple[str, Any]]:
 
 def _activity() -> Any:
     """Return what differs if a program has run in between; None while one runs."""
-    machines = sys.modules.get("ostinato.runtime.machine")
+    machines = sys.modules.get("ostinato.runtime.workers")
     return 0 if machines is None else machines.steps_run()

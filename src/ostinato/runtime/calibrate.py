@@ -185,7 +185,7 @@ def _measure_host(cores: list[int]) -> _Known:
         seconds["native_call"] = _call_seconds(machine, native(_core.nothing_address(), ()))
         seconds["python_call"] = _call_seconds(machine, task(_nothing))
         together = (
-            dict(zip(_TOGETHER, _core.measure_machine(machine._core, *cores[:2]), strict=True))
+            dict(zip(_TOGETHER, _core.measure_machine(machine.workers.core, *cores[:2]), strict=True))
             if len(cores) > 1
             else {}
         )

@@ -17,6 +17,7 @@ from ostinato.runtime.trace import costing_of_trace
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
+    from ostinato.graph.step_function import StepFunction
     from ostinato.view.trace import Trace
 
 __all__ = ["CostsArgument", "InStore", "compile_graph", "costing_of"]
@@ -69,19 +70,20 @@ def compile_graph(
     runs: Runs = "pipelined",
     lanes: int | None = None,
     costs: CostsArgument = None,
+    step_function: StepFunction | None = None,
 ) -> Program:
     """Compile a graph; see `Graph.compile`."""
     if machine is None:
         machine = default_machine()
     if not isinstance(machine, Machine):
         raise TypeError(f"machine must be an ostinato.Machine, got {brief(machine)}")
-    machine._check_open()
-    threads = threads_for(machine._cpus, lanes)
+    machine.workers.check_open()
+    threads = threads_for(machine.workers.cpus, lanes)
     # As in captures: nearly all that is made stays, so Python's cycle collector would look through it in vain.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return Program(graph, machine, threads, costing_of(costs), checked_runs(runs))
+        return Program(graph, machine, threads, costing_of(costs), checked_runs(runs), step_function)
     finally:
         if collecting:
             gc.enable()

@@ -75,6 +75,4 @@ def compile(
     array([0. , 0. , 0.5, 0. , 0. ])
     """
     step = record_function(fn, args, kwargs)
-    program = compile_graph(step.graph, machine, runs=runs, lanes=lanes, costs=costs)
-    program._step_function = step
-    return program
+    return compile_graph(step.graph, machine, runs=runs, lanes=lanes, costs=costs, step_function=step)

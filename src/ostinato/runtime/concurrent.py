@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ostinato import _core
 from ostinato.choices import Runs
-from ostinato.runtime.results import ProgramStatistics, counted
+from ostinato.runtime.results import ProgramStatistics, counters
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
@@ -93,7 +93,7 @@ class Instances:
     def statistics(self) -> list[dict[str, Any]]:
         """Return the counters of all instances, those that are no more included."""
         forgotten = [self._forgotten] if self._forgotten else []
-        return [*forgotten, *(counted(instance.core, instance.lowered) for instance in self._all)]
+        return [*forgotten, *(counters(instance.core, instance.lowered) for instance in self._all)]
 
     def _forget_one(self) -> None:
         """After many runs at once, get back to few instances."""
@@ -104,7 +104,7 @@ class Instances:
 
     def _remember(self, instance: _Instance, ended: bool) -> None:
         """Keep the counters of an instance that ends, or that gets other streams."""
-        found = counted(instance.core, instance.lowered)
+        found = counters(instance.core, instance.lowered)
         found = {**(found if ended else dict.fromkeys(found, 0)), "core_bytes": 0, "devices": found["devices"]}
         self._forgotten = ProgramStatistics.sum([found, *([self._forgotten] if self._forgotten else [])])._asdict()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
     from ostinato.graph.op import Op
 
-__all__ = ["delivered", "ended", "failure_message", "outcome", "wait_for_all"]
+__all__ = [
+    "delivered",
+    "ended",
+    "failure_message",
+    "log_failure",
+    "outcome",
+    "raise_failures",
+    "wait_for_all",
+]
+
+_log = logging.getLogger("ostinato")
 
 
 def wait_for_all(runs: Sequence[_core.Run | _core.Spawned], cancelled: bool) -> None:
@@ -141,3 +152,37 @@ def _issued_with(executable: Executable, index: int) -> list[Op]:
     before = lane[: lane.index(index)]
     kept = [place for place, op in enumerate(before) if op in looked]
     return [executable.step.nodes[op] for op in before[kept[-1] + 1 if kept else 0 :]]
+
+
+def log_failure(error: BaseException) -> None:
+    """Log the failure of a run that nobody has retrieved, and nobody can retrieve any more."""
+    if _is_failure(error):
+        _log.error("a run failed, and nobody retrieved its exception: %s", told(error), exc_info=error)
+
+
+def raise_failures(errors: Iterable[BaseException], left_by: BaseException | None) -> None:
+    """At the end of a ``with`` block: raise the least of the failures, the others as notes.
+
+    Where another exception leaves the block, log them instead.
+    """
+    ranked = sorted(filter(_is_failure, errors), key=_rank)
+    if left_by is not None:
+        for error in ranked:
+            log_failure(error)
+        return
+    if ranked:
+        for error in ranked[1:]:
+            ranked[0].add_note(f"another run failed, too: {told(error)}")
+        raise ranked[0]
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Whether anybody need be told: not of what was skipped because a run was cancelled."""
+    return not isinstance(error.__cause__, CancelledError)
+
+
+def _rank(error: BaseException) -> tuple[int, int, int]:
+    """What leaves the program comes first, then failures by step and program order, then what they poisoned."""
+    if isinstance(error, TaskError):
+        return 1, error.step or 0, getattr(error.op, "index", 0)
+    return 2 if isinstance(error, PoisonError) else 0, 0, 0

@@ -18,7 +18,7 @@ from ostinato.runtime.trace import ready, records_of, start_when_ready
 if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.compiler.ir import Executable
-    from ostinato.runtime.machine import Processor
+    from ostinato.runtime.workers import Processor, Workers
 
 __all__ = ["By", "Profile", "ProfileRecord", "ProfileTotal", "bytes_copied", "kind_of", "profile_of", "totals"]
 
@@ -269,8 +269,9 @@ class Profile(Sequence[ProfileRecord]):
                 yield at
 
 
-def profile_of(run: _core.Run, executable: Executable, processors: Sequence[Processor]) -> Profile:
+def profile_of(run: _core.Run, executable: Executable, workers: Workers) -> Profile:
     """Return the profile of a run that was traced and has ended."""
+    processors = workers.cpus if executable.step.staged is None else workers.processors
     parts = [(found, lost) for _, found, lost in records_of(run, len(executable.step.nodes))]
     found = np.concatenate([part for part, _ in parts])
     return Profile(found, sum(lost for _, lost in parts), executable, processors, run.submitted, run.written_back)

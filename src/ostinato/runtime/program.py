@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
@@ -11,40 +9,27 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
 from ostinato.choices import OnError, Runs
-from ostinato.compiler.ir import Target
-from ostinato.compiler.pipeline import compile
+from ostinato.compiler.schedule.simulation import Prediction, simulate
+from ostinato.compiler.target import MachineModel
 from ostinato.counting import counted
 from ostinato.errors import ContractError
-from ostinato.events import Barrier
 from ostinato.events.event import limit
-from ostinato.graph.body import Arrive, Await
 from ostinato.graph.ring import Ring
 from ostinato.integers import integer, priority_of
 from ostinato.one_line import brief
-from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, After, Values, conditions, count, merged, stops
-from ostinato.runtime.calibrate import recall_host
-from ostinato.runtime.concurrent import LinkedRuns, linked_runs
-from ostinato.runtime.forms import Form
-from ostinato.runtime.outcome import delivered, ended, wait_for_all
-from ostinato.runtime.rebind import Rebinding, detached_schedule
-from ostinato.runtime.results import ProgramStatistics
-from ostinato.runtime.run import Run, watched
-from ostinato.runtime.submitting import replayed, submitted
-from ostinato.runtime.trace import process_trace, trace_of
-from ostinato.runtime.unretrieved import Unretrieved, raise_failures, report_failure
+from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, After, conditions, count, merged, stops
+from ostinato.runtime.calibrate import measure_host
+from ostinato.runtime.engine import Engine
+from ostinato.runtime.outcome import raise_failures
+from ostinato.runtime.run import Run, watch
+from ostinato.runtime.sequential import replay_eagerly
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing
-    from ostinato.compiler.ir import Executable
-    from ostinato.compiler.lower.tables import Lowered
-    from ostinato.compiler.schedule.simulation import Prediction
-    from ostinato.compiler.target import MachineModel
     from ostinato.graph.graph import Graph
-    from ostinato.graph.op import Op
     from ostinato.graph.step_function import StepFunction
-    from ostinato.runtime.forms import Forms
     from ostinato.runtime.machine import Machine
-    from ostinato.runtime.results import Verified
+    from ostinato.runtime.results import ProgramStatistics, Verified
     from ostinato.runtime.retune import Retuning
     from ostinato.view.trace import Trace
 
@@ -73,36 +58,19 @@ class Program:
     array([32., 32., 32.])
     """
 
-    _lowered: Lowered
-    _param_values: Values
-
-    def __init__(self, graph: Graph, machine: Machine, threads: int, costing: Costing, runs: Runs) -> None:
-        processors = len(machine._cpus)
-        self._machine, self._threads, self._runs = machine, threads, runs
-        self._unretrieved = Unretrieved()
+    def __init__(
+        self,
+        graph: Graph,
+        machine: Machine,
+        threads: int,
+        costing: Costing,
+        runs: Runs,
+        step_function: StepFunction | None = None,
+    ) -> None:
+        self._machine = machine
         self._graph: Callable[[], Graph | None] = lambda: graph
-        self._step_function: StepFunction | None = None  # of a program that was made of a function
-        self._binding: Rebinding | None = None  # made with the first rebind
-        self._linked: LinkedRuns | None = None
-        self._forms: list[Form] = []
-        target = Target(processors, threads, recall_host(processors), machine._found_devices)
-        made = compile(graph, target, costing)
-        self._forms.append(self._form(made))
-        self._use(self._forms[0])
-        self._linked = linked_runs(self._core, machine._core, made, self._lowered, runs, processors)
-        self._params = made.step.params
-        self._any_params = bool(self._params)
-        self._outside = bool(made.preconditions or self._lowered.barriers)  # each run must be given something
-        self._lock = threading.Lock()  # rebind, close, and which form takes runs
-        self._retuning = threading.Lock()
-        self._unsettled: Forms | None = None  # left by a retuning; not the form that is to stay takes runs
-        self._former: list[dict[str, Any]] = []  # counters of forms that are no more
-        self._closed = self._ended = False
-        self._in_block = False
-        self._process_trace = process_trace()
-        self._wait_to_settle(None)
-        machine._programs.add(self)
-        machine._check_open()  # again: if it was closed meanwhile, that did not find this program
+        self._step_function = step_function  # that it was made of, if it was
+        self._engine = Engine(graph, machine.workers, threads, costing, runs)
 
     @property
     def machine(self) -> Machine:
@@ -141,9 +109,7 @@ class Program:
         ...     program.step
         3
         """
-        if self._linked is not None and self._linked.next_step is not None:
-            return self._linked.next_step
-        return self._core.steps_run
+        return self._engine.step
 
     def current(self, ring: Ring) -> Any:
         """Return the array that is ``ring[0]`` in the next step: the newest one, once no run is in flight.
@@ -170,10 +136,11 @@ class Program:
         """
         if not isinstance(ring, Ring):
             raise TypeError(f"ring must be a ring, as ostinato.ring() makes them, got {brief(ring)}")
-        if ring not in self._rings:
+        if ring not in self._engine.rings:
             raise ValueError("ring must be one that the program uses; this one is not")
         value = ring.values[self.step % len(ring)]
-        return value if self._binding is None else self._binding.array(value)
+        binding = self._engine.binding
+        return value if binding is None else binding.array(value)
 
     def reset(self, step: int = 0) -> None:
         """Let the next step have another number.
@@ -208,16 +175,7 @@ class Program:
         >>> x
         array([6.])
         """
-        number = integer("step", step, 0, MOST_STEPS)
-        with self._lock:
-            self._check_open()
-            if any(isinstance(op.body, Arrive | Await) and isinstance(op.body.barrier, Barrier) for op in self._ops):
-                raise RuntimeError(
-                    "a program that uses a barrier cannot be reset: the barrier's phases go by step numbers; give the "
-                    "barrier as a parameter (ostinato.param)"
-                )
-            if self._in_flight() or not self._number_from(number):
-                raise RuntimeError("a run is in flight: reset the program when its runs have ended")
+        self._engine.reset(integer("step", step, 0, MOST_STEPS))
 
     def replay(
         self,
@@ -277,18 +235,19 @@ class Program:
         """
         if type(priority) is not int or priority:
             priority = priority_of(priority)
-        if self._plain and after is None and timeout is None and not (progress or params or more_params):
+        engine = self._engine
+        if engine.plain and after is None and timeout is None and not (progress or params or more_params):
             stop = on_error == "stop" or stops(on_error)
-            if self._closed:
-                self._check_open()
-            ended = self._core.replay(count(steps), priority, stop, None, None, None, False)
+            if engine.closed:
+                engine.check_open()
+            ended = engine.core.replay(count(steps), priority, stop, None, None, None, False)
             if ended is None:  # the program was retuned just now
-                ended = replayed(self, steps, None, priority, stop, NO_PARAMS, False)
+                ended = engine.replay(steps, None, priority, stop, NO_PARAMS, False)
         else:
             ended = self._replay(steps, after, priority, on_error, progress, timeout, merged(params, more_params))
         if type(ended) is int:
             return ended
-        return self._end(cast("_core.Run", ended))
+        return engine.deliver(cast("_core.Run", ended))
 
     def replay_eagerly(self, steps: int = 1, *, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any) -> int:
         """Run steps like `replay`, but one operation after the other, in the calling thread, as plain Python does.
@@ -327,12 +286,9 @@ class Program:
         >>> x
         array([0.125, 0.125])
         """
-        from ostinato.runtime.sequential import replay_eagerly
-
-        self._check_open()
-        if self._linked is not None:
-            self._linked.note_run()
-        return replay_eagerly(self, count(steps), merged(params, more_params))
+        self._engine.check_open()
+        self._engine.note_run()
+        return replay_eagerly(self._engine, count(steps), merged(params, more_params))
 
     def submit(
         self,
@@ -363,13 +319,13 @@ class Program:
             A future of the number of steps run.
         """
         stop = on_error == "stop" or stops(on_error)
-        process_trace = self._process_trace
+        engine = self._engine
+        process_trace = engine.process_trace
         traced = profile or process_trace is not None
-        given = merged(params, more_params)
-        run = submitted(self, steps, after, priority_of(priority), stop, given, traced)
+        run = engine.submit(steps, after, priority_of(priority), stop, merged(params, more_params), traced)
         if process_trace is not None:
-            process_trace.watch(self, run)
-        return Run(run, self, profile)
+            process_trace.watch(engine, run)
+        return Run(run, engine, profile)
 
     def rebind(self, arrays: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         """Let other arrays stand for those the program was captured with, for runs submitted from now on.
@@ -387,21 +343,11 @@ class Program:
         GraphError
             A new array does not fit, or it overlaps other arrays of the program where the old one did not.
         """
-        with self._lock:
-            self._check_open()
-            _ = self._rings  # which the ops will not know any more
-            executable = self._executable if self._binding is not None else detached_schedule(self._executable)
-            binding = (self._binding or Rebinding.of(self._executable.step.recorded.nodes)).rebound(arrays)
-            for form in self._forms:
-                form.rebind(executable, binding)
-            self._binding = binding
-            graph = self._graph()
-            if graph is not None:  # it holds the old arrays, and so does what it was made of
-                self._graph = weakref.ref(graph)
-            self._step_function = None
-            self._use(self._serving_form())
-            if self._linked is not None:
-                self._linked.rebind(self._lowered)
+        self._engine.rebind(arrays)
+        graph = self._graph()
+        if graph is not None:  # it holds the old arrays, and so does what it was made of
+            self._graph = weakref.ref(graph)
+        self._step_function = None
 
     def trace(
         self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
@@ -413,9 +359,9 @@ class Program:
         steps, after, params
             As for `replay`.
         """
-        run = cast("_core.Run", replayed(self, steps, after, 0, True, merged(params, more_params), True))
-        self._end(run)
-        return trace_of(self, run)
+        run = cast("_core.Run", self._engine.replay(steps, after, 0, True, merged(params, more_params), True))
+        self._engine.deliver(run)
+        return self._engine.trace(run)
 
     def retune(
         self, steps: int = 1000, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
@@ -447,8 +393,8 @@ class Program:
         """
         from ostinato.runtime.retune import retune
 
-        self._check_open()
-        return retune(self, count(steps), after, merged(params, more_params))
+        self._engine.check_open()
+        return retune(self._engine, count(steps), after, merged(params, more_params))
 
     def verify(
         self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
@@ -479,11 +425,12 @@ class Program:
         ContractError
             Naming the task and the array.
         """
-        self._check_open()
         from ostinato.checking.verify import verify
 
-        conditions(self._executable.preconditions, after)
-        return verify(self, count(steps), merged(params, more_params))
+        engine = self._engine
+        engine.check_open()
+        conditions(engine.executable.preconditions, after)
+        return verify(engine, self._step_function, count(steps), merged(params, more_params))
 
     def simulate(self, machine_model: MachineModel | None = None, *, copies: int = 1) -> Prediction:
         """Predict how the program would run, by the costs that it was compiled with: here, or on another machine.
@@ -496,10 +443,11 @@ class Program:
             How many copies of the step run side by side, each on its own share of the machine: a problem that grows
             with the machine. What an op takes from the step before, it takes from its like in both neighbours, too.
         """
-        from ostinato.runtime.simulating import simulated
-
-        self._check_open()
-        return simulated(self._executable, machine_model, len(self._machine._cpus), copies)
+        engine = self._engine
+        engine.check_open()
+        if machine_model is not None and not isinstance(machine_model, MachineModel):
+            raise TypeError(f"machine_model must be an ostinato.MachineModel, got {brief(machine_model)}")
+        return simulate(engine.executable, machine_model or measure_host(len(engine.workers.cpus)), copies=copies)
 
     def explain(self) -> str:
         """Return what the program is, as text: lanes, ops, waits, publishes, costs and where they come from.
@@ -510,156 +458,34 @@ class Program:
         from ostinato.view.explain import explain
         from ostinato.view.explain_captures import stretches_of
 
-        lowered: Lowered | None = self._lowered  # None once it is closed
-        others = [] if self._linked is None else self._linked.plans
-        stretches = [] if lowered is None else stretches_of([lowered.plan, *others])
-        return explain(self._executable, self._machine._crowded, len(self._machine._cpus), stretches)
+        engine, workers = self._engine, self._engine.workers
+        return explain(engine.executable, workers.crowded, len(workers.cpus), stretches_of(engine.plans))
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""
-        instances = [] if self._linked is None else self._linked.statistics()
-        with self._lock:
-            forms = [form.statistics() for form in self._forms]
-            return ProgramStatistics.sum([*forms, *self._former, *instances])
+        return self._engine.statistics()
 
     def close(self) -> None:
         """Wait for the program's runs, and let go of its arrays."""
-        self._close(cancel=False)
-
-    def _close(self, cancel: bool) -> None:
-        with self._lock:
-            if self._ended:
-                return
-            if _core.serving() or (not self._machine._core.forked and any(core.in_own_task for core in self._cores)):
-                raise ContractError("a task cannot close a program: that waits for its runs, of which it may be part")
-            self._closed = True
-        if not self._machine._core.forked:
-            for form in self._forms:  # before looking which there are: other threads may be submitting
-                form.core.refuse_runs()
-            if self._linked is not None:
-                self._linked.refuse_runs()
-            if cancel:
-                for run in self._in_flight():
-                    run.cancel()
-            wait_for_all(self._in_flight(), cancel)  # interrupted, this may be called again
-        for core in self._cores:
-            core.close()
-        for form in self._forms:
-            form.let_go(counted=not self._machine._core.forked)
-        self._lowered, self._param_values = cast("Lowered", None), cast(Values, None)
-        self._binding = None
-        self._ended = True
+        self._engine.close(cancel=False)
 
     def __enter__(self) -> Program:
-        self._check_open()
-        self._in_block = True
+        self._engine.check_open()
+        self._engine.in_block = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._close(cancel=kind is not None)
-        self._in_block = False
-        raise_failures(self._take_failures(), error)
-
-    def __del__(self) -> None:
-        if self._machine._core.forked:
-            return
-        for error in self._take_failures():
-            report_failure(self._machine, error)
-        in_flight = self._unretrieved.in_flight()
-        if not in_flight:
-            return  # perhaps it was never compiled
-        executable = detached_schedule(self._executable)  # arrays end with their runs
-        for run in in_flight:
-            _report_at_end(cast("_core.Run", run), executable, self._machine)
+        self._engine.close(cancel=kind is not None)
+        self._engine.in_block = False
+        raise_failures(self._engine.take_failures(), error)
 
     def __repr__(self) -> str:
-        lanes = len(self._executable.step.placement.home)
-        closed = ", closed" if self._closed else ""
-        return f"<Program of {counted(len(self._executable.step.nodes), 'op')} on {counted(lanes, 'lane')}{closed}>"
-
-    def _number_from(self, step: int) -> bool:
-        """Give the next step a number; False if a run is in flight."""
-        if self._linked is not None:
-            self._linked.number_from(step)
-        return all([form.core.number_from(step) for form in self._forms])
-
-    @functools.cached_property
-    def _rings(self) -> weakref.WeakSet[Ring]:
-        """The rings whose elements the program uses."""
-        return weakref.WeakSet(each.ring.ring for op in self._ops for each in op.operands if each.ring is not None)
-
-    @property
-    def _ops(self) -> tuple[Op, ...]:
-        return self._executable.step.nodes
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("this program is closed")
-        self._machine._check_open()
-
-    def _values(self, params: Mapping[str, Any]) -> tuple[list[float] | None, list[object] | None]:
-        """Return the values of a run's parameters: for native tasks, and for others."""
-        if self._closed:
-            self._check_open()
-        if not (params or self._any_params):
-            return None, None
-        return self._param_values.of(params)
-
-    @property
-    def _cores(self) -> list[_core.Program]:
-        return [*(form.core for form in self._forms), *([] if self._linked is None else self._linked.cores)]
-
-    def _form(self, executable: Executable) -> Form:
-        """Return a new form of this program, on the arrays that it runs on now."""
-        return Form(self._machine, executable, self._binding, self._runs, self._forms[0] if self._forms else None)
-
-    def _use(self, form: Form) -> None:
-        """Submit further runs to this form."""
-        self._core, self._executable, self._lowered = form.core, form.executable, form.lowered
-        self._param_values = Values(form.executable.step.params, form.lowered)
-        if self._linked is not None:
-            self._linked.go_on_with(form.core)
-
-    def _serving_form(self) -> Form:
-        self._check_open()
-        return next(form for form in self._forms if form.core.takes_runs)
-
-    def _catch_up(self) -> None:
-        """A run was not taken, since another form has taken over: use that."""
-        with self._lock:
-            self._use(self._serving_form())
-
-    def _wait_to_settle(self, forms: Forms | None) -> None:
-        """Note what is left of a retuning, and whether replay() need not look at anything before it calls the core."""
-        self._unsettled = forms
-        machine, traced = self._machine, self._process_trace
-        self._plain = not (forms or self._linked or self._outside or self._params or machine._init or traced)
-
-    def _in_flight(self) -> list[_core.Run]:
-        return [run for core in self._cores for run in core.in_flight()]
-
-    def _drop(self, run: _core.Run) -> None:
-        """Nobody holds a run any more: its failure is raised at the end of a block, or logged."""
-        if self._machine._core.forked:
-            return  # the run is the parent's
-        if self._in_block or self._machine._in_block:
-            self._unretrieved.drop(run)
-        elif not run.done:
-            _report_at_end(run, self._executable, self._machine)
-
-    def _take_failures(self) -> list[BaseException]:
-        """Return the failures that nobody has retrieved; from then on they count as retrieved."""
-        errors = []
-        for core, _ in self._unretrieved.failed():
-            run = cast("_core.Run", core)
-            errors.append(cast(BaseException, ended(self._executable, run)))
-            run.retrieve()
-        return errors
-
-    def _end(self, run: _core.Run) -> int:
-        return delivered(run, ended(self._executable, run))
+        executable = self._engine.executable
+        closed = ", closed" if self._engine.closed else ""
+        lanes = counted(len(executable.step.placement.home), "lane")
+        return f"<Program of {counted(len(executable.step.nodes), 'op')} on {lanes}{closed}>"
 
     def _replay(
         self,
@@ -672,31 +498,18 @@ class Program:
         params: Mapping[str, Any],
     ) -> object:
         """Replay in one of the ways that take more than a call of the core."""
-        if self._machine._init is not None:
-            self._machine._prepare_caller()
+        engine = self._engine
+        if engine.workers.prepare_caller is not None:
+            engine.workers.prepare_caller()
         if progress or timeout is not None:
             if _core.serving():
                 raise ContractError("replay inside a task: a task on a lane must not wait, the lane would stand still")
             seconds = limit(timeout)
             run = self.submit(steps, after=after, priority=priority, on_error=on_error, params=params)
-            return watched(run, count(steps), progress, seconds)
+            return watch(run, count(steps), progress, seconds)
         stop = stops(on_error)
-        if self._process_trace is None:
-            return replayed(self, steps, after, priority, stop, params, False)
-        traced = cast("_core.Run", replayed(self, steps, after, priority, stop, params, True))
-        self._process_trace.watch(self, traced)
+        if engine.process_trace is None:
+            return engine.replay(steps, after, priority, stop, params, False)
+        traced = cast("_core.Run", engine.replay(steps, after, priority, stop, params, True))
+        engine.process_trace.watch(engine, traced)
         return traced
-
-
-def _report_at_end(run: _core.Run, executable: Executable, machine: Machine) -> None:
-    """Report how a run ended when it has, without keeping its program or its machine."""
-    owner = weakref.ref(machine)
-
-    def report() -> None:
-        if run.unretrieved:
-            error = cast(BaseException, ended(executable, run))
-            run.retrieve()
-            report_failure(owner(), error)
-
-    if not run.set_callback(report):
-        report()

@@ -175,16 +175,12 @@ def detached_schedule(executable: Executable) -> Executable:
     step = executable.step
     ops = tuple(map(copies.op, step.nodes))
     staged, before = step.staged, step.before_devices
-    if staged is not None:
+    if staged is not None and before is not None:
+        before = replace(before, nodes=tuple(map(copies.op, before.nodes)))
         coherent = staged.coherent
         write_backs = tuple(each._replace(pairs=_pairs(each.pairs)) for each in coherent.write_backs)
-        staged = replace(
-            staged,
-            ops=ops,
-            coherent=coherent._replace(ops=ops[: len(coherent.ops)], write_backs=write_backs),
-        )
-    if before is not None:
-        before = replace(before, nodes=tuple(map(copies.op, before.nodes)))
+        coherent = coherent._replace(ops=ops[: len(coherent.ops)], write_backs=write_backs)
+        staged = replace(staged, recorded=before.nodes, ops=ops, coherent=coherent)
     return replace(executable, step=replace(step, nodes=ops, staged=staged, before_devices=before))
 
 

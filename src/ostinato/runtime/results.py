@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Lowered
     from ostinato.graph.op import Op
 
-__all__ = ["DeviceStatistics", "ProgramStatistics", "Verified", "counted"]
+__all__ = ["DeviceStatistics", "ProgramStatistics", "Verified", "counters"]
 
 
 class DeviceStatistics(NamedTuple):
@@ -60,7 +60,7 @@ class ProgramStatistics(NamedTuple):
         return cls(**sums, devices=tuple(devices[name] for name in sorted(devices)))
 
 
-def counted(core: _core.Program, lowered: Lowered | None) -> dict[str, Any]:
+def counters(core: _core.Program, lowered: Lowered | None) -> dict[str, Any]:
     """Return the counters of a program of the core, with those of the streams of its plan."""
     streams = [] if lowered is None else lowered.streams
     names = [] if lowered is None else lowered.stream_names

@@ -1,12 +1,12 @@
-"""Retuning: a program is scheduled anew by what its ops take, and keeps the better schedule."""
+"""Retuning: a program is scheduled again by what its ops take, and keeps the better schedule."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -18,38 +18,35 @@ from ostinato.compiler.wording import duration
 from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.one_line import one_line
-from ostinato.runtime.bits import Bits
+from ostinato.runtime.arguments import After, barriers_of, conditions
 from ostinato.runtime.calibrate import measure_host
-from ostinato.runtime.forms import Form, Forms
-from ostinato.runtime.sequential_test import ALPHA, Duel, contest
+from ostinato.runtime.sequential_test import ALPHA, ABTest, compare
 from ostinato.runtime.trace import durations
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
     from ostinato.compiler.ir import Executable
-    from ostinato.runtime.arguments import After
-    from ostinato.runtime.program import Program
+    from ostinato.runtime.engine import Engine, LoadedExecutable
+    from ostinato.view.trace import Trace
 
-__all__ = ["CostChange", "Retuning", "StepTime", "retune"]
+__all__ = ["CostChange", "Retuning", "StepBudget", "StepTime", "retune"]
 
-_MOST = 100
-"""Steps that are looked at before anything is decided, and steps that are traced."""
-
-_TRACED_SHARE = 5
-"""One in so many steps is traced at most."""
+_MOST, _TRACED_SHARE, _FIRST_SHARE = 100, 5, 20
+"""So many steps at most are run first, one in `_FIRST_SHARE`, which tells how long turns are to be; and so many are
+traced, one in `_TRACED_SHARE`."""
 
 _RECORDS = 1_000_000
 """So many records of a trace are enough."""
 
-_FIRST_SHARE = 20
-"""One in so many steps is run first, and says how long turns are to be."""
-
 _CHANGED = 1.5
-"""An op's cost has changed where it is so many times what it was, or the other way round."""
-
+"""An op's cost has changed if it differs by this factor."""
 
 _WORTH = 1.5
-"""What should take so many times as long by the model is not tried: the model is not as wrong as that."""
+"""A schedule that should take so many times as long is not tried: the model is not as wrong as that."""
+
+_SHOWN = 8
+
+_NO_EVENTS = (None, ())
 
 
 class StepTime(NamedTuple):
@@ -64,10 +61,14 @@ class StepTime(NamedTuple):
     @classmethod
     def of(cls, times: Sequence[float]) -> StepTime:
         """Return what a step takes by the times of several turns."""
-        from ostinato.tune.racing.stopping import interval, median
-
-        ordered = sorted(times)
-        return cls(median(ordered), *interval(ordered))
+        ordered, count = sorted(times), len(times)
+        # Fewer than `rank` times lie below the median with a probability of 2.5 % at most.
+        rank, below = 0, 2.0**-count
+        while below <= 0.025:
+            rank += 1
+            below += math.comb(count, rank) * 2.0**-count
+        low = max(rank, 1) - 1
+        return cls((ordered[(count - 1) // 2] + ordered[count // 2]) / 2, ordered[low], ordered[count - 1 - low])
 
     def __str__(self) -> str:
         return f"{duration(self.seconds)} ({duration(self.low)} to {duration(self.high)})"
@@ -129,11 +130,8 @@ class Retuning:
         return "\n".join(map(one_line, lines))
 
 
-_SHOWN = 8
-
-
 def retune(
-    program: Program,
+    engine: Engine,
     steps: int,
     after: After,
     params: Mapping[str, Any],
@@ -145,108 +143,165 @@ def retune(
 
     `seed` is that of the coins, and `clock` returns ns: for tests.
     """
-    if program._runs in ("concurrent", "once"):
-        what = "run side by side" if program._runs == "concurrent" else "are a single one"
-        raise ValueError(f"a program of runs={program._runs!r} cannot be retuned: its runs {what}")
-    if _core.serving() or any(core.in_own_task for core in program._cores):
+    if engine.runs in ("concurrent", "once"):
+        what = "run side by side" if engine.runs == "concurrent" else "are a single one"
+        raise ValueError(f"a program of runs={engine.runs!r} cannot be retuned: its runs {what}")
+    if _core.serving() or any(core.in_own_task for core in engine.cores):
         raise ContractError("retune inside a task: a task on a lane must not wait, the lane would stand still")
-    program._machine._prepare_caller()
-    with program._retuning:
-        forms = Forms(program)
+    if engine.workers.prepare_caller is not None:
+        engine.workers.prepare_caller()
+    with engine.retuning:
+        engine.begin_retuning()
         try:
-            return _Retuner(forms, Bits(forms, steps, after, params, clock), seed).retune()
+            return _retune(engine, StepBudget(engine, steps, after, params, clock), seed)
         finally:
-            forms.finish()
+            engine.settle()
 
 
-class _Retuner:
-    """Learns from the first steps what ops take, and lets other schedules duel with the present one on the rest."""
+class StepBudget:
+    """Steps of a program that are run part by part, as one run would run them; others may submit runs in between.
 
-    def __init__(self, forms: Forms, runs: Bits, seed: int | None) -> None:
-        self._forms = forms
-        self._runs = runs
-        self._seed = seed
-        self._turns: dict[Form, list[float]] = defaultdict(list)  # what steps took, by the turns of duels
-        self._other: dict[Form, list[float]] = defaultdict(list)  # and by other runs
-        self._pairs = 0
+    Parameters
+    ----------
+    engine
+        Runs the program.
+    steps, after, params
+        As for `Program.replay`.
+    clock
+        Returns ns.
 
-    def retune(self) -> Retuning:
-        old = self._forms.present
-        changed: tuple[CostChange, ...] = ()
-        step_seconds = self._run(min(self._runs.left // _FIRST_SHARE, _MOST))
-        steps = min(self._runs.left // _TRACED_SHARE, _MOST, 1 + _RECORDS // max(len(old.executable.step.nodes), 1))
-        trace = self._runs.trace(steps) if steps else None
-        if trace is None:
-            why = "the steps were too few to learn from"
-        else:
-            costs = durations(trace, old.executable.step.costs, "traced")
-            if old.executable.step.staged is not None:
-                costs = old.executable.step.staged.as_scheduled(costs)
-            changed = _changes(old.executable, costs)
-            why = self._duels(others(old.executable, costs, self._forms.program), step_seconds)
-            if self._forms.present is old:
-                executable = old.executable.with_costs(costs)
-                self._forms.learn(costs, predicted(executable, executable.target.model))
-        self._runs.enter_present()
-        self._run(self._runs.left)
-        kept = self._forms.present
-        return Retuning(
-            self._runs.done,
-            "old" if kept is old else "new",
-            self._time(old),
-            self._time(kept),
-            self._pairs,
-            changed,
-            why,
-        )
+    Attributes
+    ----------
+    candidates
+        The executables that `switch` knows by number.
+    left, done
+        Steps that are left to run, none where `until` ended the run; and steps that were run.
+    """
 
-    def _duels(self, rivals: Sequence[Executable], step_seconds: float) -> str:
-        """Let the present schedule duel with each of the others, keep the better one, and say why."""
+    def __init__(
+        self,
+        engine: Engine,
+        steps: int,
+        after: After,
+        params: Mapping[str, Any],
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._engine = engine
+        self._values = engine.values(params)
+        self._barriers = barriers_of(engine.lowered, params)
+        self._start = conditions(engine.executable.preconditions, after)  # of the next run
+        self._last: _core.Run | None = None
+        self._clock = clock
+        self.candidates: tuple[LoadedExecutable, ...] = (engine.kept,)
+        self.left, self.done = steps, 0
+
+    def switch(self, program: int) -> bool:
+        """Have one of the candidates run from now on; False if it cannot, since runs are in flight."""
+        return self._engine.switch(self.candidates[program])
+
+    def run(self, steps: int) -> float | None:
+        """Run steps, and return the seconds that it took; None if fewer were to be run, or left."""
+        if steps > self.left:
+            return None
+        run, seconds = self._run(steps, False)
+        return seconds if run.steps == steps else None
+
+    def trace(self, steps: int) -> Trace | None:
+        """Run steps, and return their trace; None where the run ended with them."""
+        run, _ = self._run(steps, True)
+        return self._engine.trace(run) if self.left else None
+
+    def _run(self, steps: int, traced: bool) -> tuple[_core.Run, float]:
+        engine, process_trace = self._engine, self._engine.process_trace
+        traced = traced or process_trace is not None
+        run: _core.Run | None = None
+        while run is None:
+            given = None
+            if self._barriers or self._start != _NO_EVENTS:
+                given = (*self._start, self._barriers, -1, self._last)
+            begin = self._clock()
+            run = cast("_core.Run | None", engine.core.replay_as_run(steps, 0, True, *self._values, given, traced))
+            seconds = (self._clock() - begin) * 1e-9
+            if run is None:
+                engine.catch_up()
+        if process_trace is not None:
+            process_trace.watch(engine, run)
+        done = engine.deliver(run)
+        self._start = None, (None,) * len(self._start[1])
+        self._last = run
+        self.done += done
+        self.left = 0 if run.met or done < steps else self.left - done
+        return run, seconds
+
+
+def _retune(engine: Engine, budget: StepBudget, seed: int | None) -> Retuning:
+    """Learn from the first steps what ops take, and test other schedules against the present one on the rest."""
+    old = engine.kept
+    tested: dict[LoadedExecutable, list[float]] = {}  # what steps took in tests
+    untested: dict[LoadedExecutable, list[float]] = {}  # and otherwise
+    changed: tuple[CostChange, ...] = ()
+    pairs = 0
+    step_seconds = _run_kept(engine, budget, min(budget.left // _FIRST_SHARE, _MOST), untested)
+    steps = min(budget.left // _TRACED_SHARE, _MOST, 1 + _RECORDS // max(len(old.executable.step.nodes), 1))
+    trace = budget.trace(steps) if steps else None
+    if trace is None:
+        why = "the steps were too few to learn from"
+    else:
+        costs = durations(trace, old.executable.step.costs, "traced")
+        if old.executable.step.staged is not None:
+            costs = old.executable.step.staged.as_scheduled(costs)
+        changed = _changes(old.executable, costs)
         why = "by what its ops take, no other one promises to be better"
-        won = False
-        for place, executable in enumerate(rivals):
-            present, rival = self._forms.present, self._forms.add(executable)
-            self._runs.entrants = present, rival
-            duel = Duel(ALPHA / len(rivals), None if self._seed is None else self._seed + place)
-            found = contest(self._runs, self._runs.left // (len(rivals) - place), step_seconds, duel)
-            self._pairs += found.pairs
-            self._turns[present] += found.old
-            self._turns[rival] += found.new
-            if found.won:
-                self._forms.present = rival
-            if found.won or not won:
+        rivals = schedule_otherwise(engine, costs)
+        for number, executable in enumerate(rivals):
+            present, rival = engine.kept, engine.add(executable)
+            budget.candidates = present, rival
+            test = ABTest(ALPHA / len(rivals), None if seed is None else seed + number)
+            found = compare(budget, budget.left // (len(rivals) - number), step_seconds, test)
+            pairs += test.pairs
+            tested.setdefault(present, []).extend(found.old)
+            tested.setdefault(rival, []).extend(found.new)
+            if found.won or engine.kept is old:
                 why = found.why
-            won = won or found.won
-        return why
+            if found.won:
+                engine.kept = rival
+        if engine.kept is old:
+            engine.learn(costs, predicted(old.executable.with_costs(costs), old.executable.target.model))
+    engine.switch(engine.kept)  # if that can be: otherwise it will be done later
+    _run_kept(engine, budget, budget.left, untested)
 
-    def _run(self, steps: int) -> float:
-        """Run steps with the present schedule, and return what one took."""
-        seconds = self._runs.run(steps) if steps else None
-        if seconds is None:
-            return 0.0
-        self._other[self._forms.present].append(seconds / steps)
-        return seconds / steps
-
-    def _time(self, form: Form) -> StepTime | None:
-        times = self._turns[form] or self._other[form]
+    def time_of(executable: LoadedExecutable) -> StepTime | None:
+        times = tested.get(executable) or untested.get(executable)
         return StepTime.of(times) if times else None
 
+    kept = "old" if engine.kept is old else "new"
+    return Retuning(budget.done, kept, time_of(old), time_of(engine.kept), pairs, changed, why)
 
-def others(present: Executable, costs: Costs, program: Program) -> list[Executable]:
+
+def _run_kept(engine: Engine, budget: StepBudget, steps: int, times: dict[LoadedExecutable, list[float]]) -> float:
+    """Run steps outside of tests, note what one took, and return it."""
+    seconds = budget.run(steps) if steps else None
+    if seconds is None:
+        return 0.0
+    times.setdefault(engine.kept, []).append(seconds / steps)
+    return seconds / steps
+
+
+def schedule_otherwise(engine: Engine, costs: Costs) -> list[Executable]:
     """Return the schedules that costs lead to and that may be better than the present one, the most promising first."""
-    processors = len(program._machine._cpus)
+    processors, present = len(engine.workers.cpus), engine.kept.executable
     model = measure_host(processors)
     found: list[Executable] = []
-    for threads in sorted({program._threads, 1}, reverse=True):
+    for threads in sorted({engine.threads, 1}, reverse=True):
         executable = schedule_again(present, costs, Target(processors, threads, model))
-        executable = dataclasses.replace(executable, target=present.target)  # what was asked for
+        executable = dataclasses.replace(executable, target=present.target)  # as the user asked
         if not any(_same(executable, known) for known in (present, *found)):
             found.append(executable)
     if not found:
         return []
     most = _WORTH * predicted(present.with_costs(costs), model)
-    ranked = sorted(((predicted(executable, model), place) for place, executable in enumerate(found)))
-    return [found[place] for seconds, place in ranked if seconds <= most]
+    ranked = sorted((predicted(executable, model), number) for number, executable in enumerate(found))
+    return [found[number] for seconds, number in ranked if seconds <= most]
 
 
 def _same(one: Executable, other: Executable) -> bool:

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from ostinato.counting import counted
 from ostinato.events import Event
@@ -16,19 +17,17 @@ from ostinato.events.awaiting import awaited
 from ostinato.events.event import limit
 from ostinato.graph.body import Precondition
 from ostinato.one_line import one_line
-from ostinato.runtime.outcome import ended
+from ostinato.runtime.outcome import log_failure
 from ostinato.runtime.profile import Profile, profile_of
-from ostinato.runtime.unretrieved import log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostinato import _core
     from ostinato.graph.op import Op
-    from ostinato.runtime.program import Program
-    from ostinato.runtime.spawn import SpawnedOp
+    from ostinato.runtime.engine import Engine
 
-__all__ = ["Run", "watched"]
+__all__ = ["Explain", "Run", "Unretrieved", "watch"]
 
 _log = logging.getLogger("ostinato")
 
@@ -60,27 +59,26 @@ class Run:
     concurrent.futures._base.CancelledError
     """
 
-    _spawned_op: SpawnedOp | None = None
     _callbacks: list[Callable[[Run], object]] | None = None
     _outcome: int | BaseException | None = None
     _event: Event | None = None
     _posts: dict[str, Event] | None = None
     _profile: Profile | None = None
 
-    def __init__(self, core: _core.Run, program: Program, profile: bool = False) -> None:
+    def __init__(self, core: _core.Run, engine: Engine, profile: bool = False) -> None:
         self._core = core
-        self._program = program  # a run in flight keeps its program alive
+        self._engine = engine  # a run in flight keeps what runs its program alive
         self._lock = threading.Lock()
         self._profiled = profile
-        program._unretrieved.add(self)
+        engine.unretrieved.add(self)
 
     def __del__(self) -> None:
         core = self._core
         if not core.done:
-            self._program._drop(core)
+            self._engine.drop(core)
         elif core.unretrieved:
             log_failure(cast(BaseException, self._ended()))
-            self._program._drop(core)
+            self._engine.drop(core)
 
     def done(self) -> bool:
         """Whether the run has ended, in whatever way."""
@@ -175,14 +173,14 @@ class Run:
     def event(self) -> Event:
         """The event of the run's end; poisoned if the run fails or is cancelled."""
         if self._event is None:
-            self._event = Event(self._core.end(_Origin(self._core, self._program)))
+            self._event = Event(self._core.end(_Origin(self._core, self._engine)))
         return self._event
 
     @property
     def posts(self) -> dict[str, Event]:
         """The graph's postconditions by name, each an event that happens as soon as what it comes after is done."""
         if self._posts is None:
-            names, origin = self._program._executable.postconditions, _Origin(self._core, self._program)
+            names, origin = self._engine.executable.postconditions, _Origin(self._core, self._engine)
             self._posts = {name: Event(self._core.post(index, origin)) for index, name in enumerate(names)}
         return self._posts
 
@@ -198,14 +196,12 @@ class Run:
         if self._profile is None and self._profiled:
             if not self._core.done:
                 raise RuntimeError("the run has not ended; its profile is there when it has")
-            executable, machine = self._program._executable, self._program._machine
-            processors = machine._cpus if executable.step.staged is None else machine.processors
-            self._profile = profile_of(self._core, executable, processors)
+            self._profile = profile_of(self._core, self._engine.executable, self._engine.workers)
         return self._profile
 
     def stuck(self) -> str:
         """Return what each lane of the program waits for, as text: a line a lane."""
-        ops = self._program._executable.step.nodes
+        ops = self._engine.executable.step.nodes
         return "\n".join(
             one_line(f"lane {lane}: {_standing(ops, *found)}") for lane, found in enumerate(self._core.stuck())
         )
@@ -224,8 +220,12 @@ class Run:
     def _ended(self) -> int | BaseException:
         with self._lock:
             if self._outcome is None:
-                self._outcome = ended(self._program._executable, self._core)
+                self._outcome = self._engine.outcome_of(self._core)
         return self._outcome
+
+    @property
+    def _explain(self) -> Explain:
+        return self._engine.outcome_of
 
     def _call_back(self) -> None:
         with self._lock:
@@ -244,17 +244,91 @@ class Run:
 class _Origin:
     """Explains the end of a run to those who wait for its events, without keeping the `Run` alive."""
 
-    __slots__ = ("_core", "_program")
+    __slots__ = ("_core", "_engine")
 
-    def __init__(self, core: _core.Run, program: Program) -> None:
+    def __init__(self, core: _core.Run, engine: Engine) -> None:
         self._core = core
-        self._program = program
+        self._engine = engine
 
     def __call__(self) -> BaseException | None:
         # Before the run has ended, too: a postcondition may be poisoned long before.
-        end = ended(self._program._executable, self._core)
+        end = self._engine.outcome_of(self._core)
         self._core.retrieve()
         return end if isinstance(end, BaseException) else None
+
+
+_FEW = 64
+
+Explain: TypeAlias = "Callable[[Any], int | BaseException | None]"
+"""Returns what a run of the core ended with."""
+
+_Dropped: TypeAlias = "tuple[_core.Run | _core.Spawned, Explain | None]"
+_Entry = TypeVar("_Entry")
+
+
+class Unretrieved:
+    """The runs of a program, or the spawned tasks of a machine, whose failure nobody may have retrieved.
+
+    Runs that the user still holds are known by weak references, so that dropping one is noticed. A run that is dropped
+    before it ends leaves its core's side here.
+
+    Any thread adds runs, without a lock: `list.append` is atomic, and the lists stay the same objects.
+    """
+
+    __slots__ = ("_dropped", "_enough", "_held", "_pruning")
+
+    def __init__(self) -> None:
+        self._held: list[weakref.ref[Run]] = []
+        self._dropped: list[_Dropped] = []
+        self._enough = _FEW
+        self._pruning = threading.Lock()
+
+    def add(self, run: Run) -> None:
+        """Watch a run that was just submitted."""
+        if len(self._held) >= self._enough:
+            self._prune()
+        self._held.append(weakref.ref(run))
+
+    def drop(self, core: _core.Run | _core.Spawned, explain: Explain | None = None) -> None:
+        """Watch a run that nobody holds any more; `explain` returns what it ended with, if `take` cannot know."""
+        if len(self._dropped) >= self._enough:
+            self._prune()
+        self._dropped.append((core, explain))
+
+    def take(self, explain: Explain) -> list[BaseException]:
+        """Return the failures that nobody was told of, each once; from then on they count as retrieved."""
+        held = [run for run in (ref() for ref in list(self._held)) if run is not None]
+        errors = []
+        for core, own in [*((run._core, run._explain) for run in held), *list(self._dropped)]:
+            if core.unretrieved:
+                errors.append(cast(BaseException, (own or explain)(core)))
+                core.retrieve()
+        return errors
+
+    def in_flight(self) -> list[_core.Run | _core.Spawned]:
+        """Return the dropped runs that have not ended."""
+        return [core for core, _ in self._dropped if not core.done]
+
+    def _prune(self) -> None:
+        """Forget the runs that ended well, or of which the user knows how they ended."""
+        if not self._pruning.acquire(blocking=False):
+            return  # another thread prunes; or this one, and a run was dropped meanwhile
+        try:
+            _keep(self._held, lambda ref: _matters(ref()))
+            _keep(self._dropped, lambda entry: not entry[0].done or entry[0].unretrieved)
+            self._enough = max(_FEW, 2 * len(self._held), 2 * len(self._dropped))
+        finally:
+            self._pruning.release()
+
+
+def _keep(entries: list[_Entry], matters: Callable[[_Entry], bool]) -> None:
+    """Remove the entries that do not matter; those that are appended meanwhile stay."""
+    count = len(entries)
+    entries[:count] = [entry for entry in entries[:count] if matters(entry)]
+
+
+def _matters(run: Run | None) -> bool:
+    return run is not None and (not run._core.done or run._core.unretrieved)
 
 
 def _standing(ops: Sequence[Op], what: str, first: int, second: int, text: str) -> str:
@@ -280,7 +354,7 @@ def _standing(ops: Sequence[Op], what: str, first: int, second: int, text: str) 
 _INTERVAL = 0.1  # seconds between two looks at the progress
 
 
-def watched(run: Run, steps: int, progress: bool, limit: float) -> int:
+def watch(run: Run, steps: int, progress: bool, limit: float) -> int:
     """Wait for the end of a run and return the number of steps run.
 
     The calling thread watches, and workers do the steps.
@@ -299,7 +373,7 @@ def watched(run: Run, steps: int, progress: bool, limit: float) -> int:
     """
     core = run._core
     try:
-        ended = _watch(run, steps, limit) if progress else core.wait(limit)
+        ended = _show_progress(run, steps, limit) if progress else core.wait(limit)
         late = not ended and run.cancel()
         core.wait(-1.0)
     except BaseException:  # of a signal handler: Ctrl-C, as a rule
@@ -322,7 +396,7 @@ def _wait_for_cancelled(core: _core.Run) -> None:
             core.interrupt()
 
 
-def _watch(run: Run, steps: int, limit: float) -> bool:
+def _show_progress(run: Run, steps: int, limit: float) -> bool:
     """Show how far a run is until it ends or the limit is reached; return whether it has ended."""
     from ostinato.view.progress import progress_bar
 

@@ -29,7 +29,7 @@ from ostinato.runtime.outcome import failure_message, wait_for_all
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
     from ostinato.events import Reservation
-    from ostinato.runtime.program import Program
+    from ostinato.runtime.engine import Engine
 
 __all__ = [
     "AsCaptured",
@@ -230,16 +230,17 @@ _Call: TypeAlias = "Callable[[int], int]"
 """Does an operation in a step; returns the code of a native task, 0 for any other."""
 
 
-def replay_eagerly(program: Program, steps: int, params: Mapping[str, Any]) -> int:
+def replay_eagerly(engine: Engine, steps: int, params: Mapping[str, Any]) -> int:
     """Run steps without the core; see `Program.replay_eagerly`."""
     if _core.serving():
         raise ContractError("replay_eagerly inside a task: a task on a lane must not wait, the lane would stand still")
-    program._values(params)  # raises what a replay with these would
-    conditions(program._executable.preconditions, None)
-    program._machine._prepare_caller()
-    wait_for_all(program._in_flight(), False)
-    replay = _EagerReplay(program, params)
-    first, done = program.step, 0
+    engine.values(params)  # raises what a replay with these would
+    conditions(engine.executable.preconditions, None)
+    if engine.workers.prepare_caller is not None:
+        engine.workers.prepare_caller()
+    wait_for_all(engine.in_flight(), False)
+    replay = _EagerReplay(engine, params)
+    first, done = engine.step, 0
     try:
         while done < steps:
             done += 1
@@ -247,23 +248,23 @@ def replay_eagerly(program: Program, steps: int, params: Mapping[str, Any]) -> i
                 break
     finally:
         replay.release_all()
-        while not program._number_from(first + done):  # another thread has submitted runs meanwhile
-            wait_for_all(program._in_flight(), False)
+        while not engine.number_from(first + done):  # another thread has submitted runs meanwhile
+            wait_for_all(engine.in_flight(), False)
     return done
 
 
 class _EagerReplay:
     """The operations of a program, each as a function of the number of the step."""
 
-    def __init__(self, program: Program, params: Mapping[str, Any]) -> None:
+    def __init__(self, engine: Engine, params: Mapping[str, Any]) -> None:
         self._params = params
-        self._substitution: Substitution = program._binding or AsCaptured()
-        self._first = program.step
-        outside = {index: arguments for index, _, arguments in program._lowered.outside}
+        self._substitution: Substitution = engine.binding or AsCaptured()
+        self._first = engine.step
+        outside = {index: arguments for index, _, arguments in engine.lowered.outside}
         self._bases: dict[int, int] = {}  # by op, the phase that step 0 belongs to
         self._held: list[Reservation] = []
         self._calls = []
-        for op in program._executable.step.recorded.nodes:
+        for op in engine.executable.step.recorded.nodes:
             if isinstance(op.body, Arrive | Await):
                 given = self._value(op.body.barrier)
                 fixed = op.body.barrier is given

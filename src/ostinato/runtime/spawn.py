@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -22,14 +22,14 @@ from ostinato.graph.eager import bound_to
 from ostinato.graph.python_task import PythonTask
 from ostinato.graph.recordable import Recordable, refuse_placeholder
 from ostinato.graph.task import Task
-from ostinato.runtime.run import Run
-from ostinato.runtime.unretrieved import log_failure
+from ostinato.runtime.outcome import log_failure
+from ostinato.runtime.run import Explain, Run
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
-    from ostinato.runtime.machine import Machine
+    from ostinato.runtime.workers import Workers
 
-__all__ = ["ANYWHERE", "SpawnedOp", "SpawnedRun", "error_of", "spawn"]
+__all__ = ["ANYWHERE", "SpawnedOp", "SpawnedRun", "spawn"]
 
 ANYWHERE = -1  # of a task that is bound to no processor
 
@@ -59,20 +59,20 @@ class SpawnedOp:
 class SpawnedRun(Run):
     """A single task that was spawned: a future of what it returns. Made by `Machine.spawn`."""
 
-    def __init__(self, core: _core.Spawned, op: SpawnedOp, machine: Machine) -> None:
+    def __init__(self, core: _core.Spawned, op: SpawnedOp, workers: Workers) -> None:
         self._core: _core.Spawned = core  # type: ignore[assignment]
-        self._op = self._spawned_op = op
-        self._owner = weakref.ref(machine)
+        self._op = op
+        self._owner = weakref.ref(workers)
         self._lock = threading.Lock()
         self._error: BaseException | None = None
-        machine._unretrieved.add(self)
+        workers.unretrieved.add(self)
 
     def __del__(self) -> None:
-        core, machine = self._core, self._owner()
+        core, workers = self._core, self._owner()
         if core.unretrieved:
             log_failure(self._ended())
-        if machine is not None and (not core.done or core.unretrieved):
-            machine._drop(core, self._op)
+        if workers is not None and (not core.done or core.unretrieved):
+            _drop(workers, core, self._op)
 
     def running(self) -> bool:
         """Whether it has begun and not ended."""
@@ -156,6 +156,10 @@ class SpawnedRun(Run):
                 self._error = error_of(self._core, self._op)
         return self._error
 
+    @property
+    def _explain(self) -> Explain:
+        return partial(error_of, op=self._op)
+
     def _call(self, fn: Callable[[Run], object]) -> None:
         self._core.retrieve()
         try:
@@ -165,7 +169,7 @@ class SpawnedRun(Run):
 
 
 def spawn(
-    machine: Machine,
+    workers: Workers,
     task: object,
     args: tuple[Any, ...],
     place: int | Device,
@@ -186,14 +190,34 @@ def spawn(
     event = None if after is None else event_of(after)
     blocking = isinstance(task, PythonTask) and task.blocking
     if not isinstance(place, int):
-        core = _core.spawn(machine._core, _OnDevice(task, place), args, event, priority, ANYWHERE, True)
-        return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)), machine)
+        core = _core.spawn(workers.core, _OnDevice(task, place), args, event, priority, ANYWHERE, True)
+        return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)), workers)
     if getattr(task, "stream", None) is not None:
         if place != ANYWHERE:
             raise ValueError(f"{task.called} takes the stream of a device, so it cannot run on a CPU")
         blocking = True  # waits for the device
-    core = _core.spawn(machine._core, task, args, event, priority, place, blocking)
-    return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)), machine)
+    core = _core.spawn(workers.core, task, args, event, priority, place, blocking)
+    return SpawnedRun(core, SpawnedOp(task.name, CallSite(frame)), workers)
+
+
+def _drop(workers: Workers, core: _core.Spawned, op: SpawnedOp) -> None:
+    """Nobody holds a spawned task any more: its failure is raised at the end of a block, or logged."""
+    if workers.core.forked:
+        return  # the task is the parent's
+    explain = partial(error_of, op=op)
+    if workers.in_block:
+        workers.unretrieved.drop(core, explain)
+    elif not core.done:
+        owner = weakref.ref(workers)
+
+        def report() -> None:
+            if core.unretrieved:
+                error = cast(BaseException, explain(core))
+                keep = log_failure if (found := owner()) is None else found.keep_failure
+                keep(error)
+
+        if not core.set_callback(report):
+            report()
 
 
 class _OnDevice:

@@ -30,7 +30,8 @@ from ostinato.graph.variant import Variant, variants_of
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
-    from ostinato.runtime.program import Program
+    from ostinato.runtime.engine import Engine
+    from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
 
 __all__ = [
@@ -68,14 +69,13 @@ def records_of(run: _core.Run, ops: int) -> Iterator[tuple[int, np.ndarray[Any, 
         yield lane, found[found["op"] < ops], lost  # not the barrier between steps
 
 
-def trace_of(program: Program, run: _core.Run) -> Trace:
+def trace_of(run: _core.Run, executable: Executable, workers: Workers) -> Trace:
     """Return the trace of a traced run that has ended."""
     from ostinato.view.trace import RECORD, Trace
 
-    executable = program._executable
     waits = np.zeros(len(executable.step.nodes), bool)
     waits[[index for index, _ in completions_of(executable.step.nodes)]] = True
-    processors = enumerate(program._machine.processors) if executable.step.staged is not None else ()
+    processors = enumerate(workers.processors) if executable.step.staged is not None else ()
     parts = list(records_of(run, len(executable.step.nodes)))
     found = np.concatenate([np.empty(0, _CORE_RECORD), *(part for _, part, _ in parts)])
     lanes = np.repeat([lane for lane, _, _ in parts], [len(part) for _, part, _ in parts])
@@ -143,17 +143,17 @@ class ProcessTrace:
         self._path = os.path.abspath(path)
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._running: list[tuple[Program, _core.Run]] = []
+        self._running: list[tuple[Engine, _core.Run]] = []
         self._traces: list[list[Trace]] = []  # program by program, each run by run
         # By the lanes that it had: it may have been retuned.
-        self._of_program: weakref.WeakKeyDictionary[Program, dict[tuple[str, ...], list[Trace]]]
+        self._of_program: weakref.WeakKeyDictionary[Engine, dict[tuple[str, ...], list[Trace]]]
         self._of_program = weakref.WeakKeyDictionary()
         self._room = _MOST_RECORDS
 
-    def watch(self, program: Program, run: _core.Run) -> None:
+    def watch(self, engine: Engine, run: _core.Run) -> None:
         """Keep the trace of a run, which may still be going on."""
         with self._lock:
-            self._running.append((program, run))
+            self._running.append((engine, run))
             self._collect()
 
     def save(self) -> None:
@@ -174,12 +174,12 @@ class ProcessTrace:
 
     def _collect(self) -> None:
         still_running = []
-        for program, run in self._running:
+        for engine, run in self._running:
             if not run.done:
-                still_running.append((program, run))
+                still_running.append((engine, run))
                 continue
-            found = _first(trace_of(program, run), self._room)
-            by_lanes = self._of_program.setdefault(program, {})
+            found = _first(engine.trace(run), self._room)
+            by_lanes = self._of_program.setdefault(engine, {})
             lanes = tuple(found.lane_processors)
             if lanes not in by_lanes:
                 by_lanes[lanes] = []

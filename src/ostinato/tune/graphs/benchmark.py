@@ -263,7 +263,7 @@ class Benchmark:
         ops = [Node(self._workload.op, index, self._body, recorded=self._body) for index in range(count)]
         schedule = _in_a_row(ops)
         lowered = lower(ops, schedule, count, self._workload.stand_ins)
-        return _core.Program(self._machine._core, schedule, lowered.plan, "pipelined")
+        return _core.Program(self._machine.workers.core, schedule, lowered.plan, "pipelined")
 
     def _replay(self, program: Any, steps: int) -> None:
         try:

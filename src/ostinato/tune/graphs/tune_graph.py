@@ -344,7 +344,7 @@ def _session(
 
 def _init(machine: Machine | None) -> Callable[[], object] | None:
     """Return what prepares a thread for a machine's tasks."""
-    return None if machine is None or machine._init is None else machine._prepare_caller
+    return None if machine is None else machine.workers.prepare_caller
 
 
 def _processors(machine: object) -> list[str]:
@@ -356,8 +356,8 @@ def _processors(machine: object) -> list[str]:
 
     if not isinstance(machine, Machine):
         raise TypeError(f"machine must be an ostinato.Machine, got {brief(machine)}")
-    machine._check_open()
-    return [f"cpu:{index}" for index in range(min(len(machine._cpus), count))]
+    machine.workers.check_open()
+    return [f"cpu:{index}" for index in range(min(len(machine.workers.cpus), count))]
 
 
 def _devices(machine: Machine | None, kinds: frozenset[str] | None) -> dict[str, Device]:
@@ -367,7 +367,7 @@ def _devices(machine: Machine | None, kinds: frozenset[str] | None) -> dict[str,
     """
     if kinds is not None and not kinds:
         return {}
-    found = usable() if machine is None else machine._found_devices()
+    found = usable() if machine is None else machine.workers.devices()
     return {device.kind: device for device in reversed(found) if kinds is None or device.kind in kinds}
 
 

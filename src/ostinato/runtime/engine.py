@@ -1,0 +1,470 @@
+"""The engine of a program: its executables in the core, of which one at a time is active, and the runs on them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from ostinato import _core
+from ostinato.choices import Runs
+from ostinato.compiler.ir import Target
+from ostinato.compiler.lower.lower import lower_scheduled
+from ostinato.compiler.pipeline import compile
+from ostinato.devices.discovery import check_usable
+from ostinato.errors import ContractError
+from ostinato.events import Barrier
+from ostinato.graph.body import Arrive, Await
+from ostinato.runtime.arguments import After, Values, barriers_of, conditions, count
+from ostinato.runtime.calibrate import recall_host
+from ostinato.runtime.concurrent import linked_runs
+from ostinato.runtime.outcome import delivered, ended, log_failure, wait_for_all
+from ostinato.runtime.rebind import Rebinding, detached_schedule
+from ostinato.runtime.results import ProgramStatistics, counters
+from ostinato.runtime.run import Unretrieved
+from ostinato.runtime.trace import process_trace, trace_of
+
+if TYPE_CHECKING:
+    from ostinato.compiler.costs import Costing, Costs
+    from ostinato.compiler.ir import Executable
+    from ostinato.compiler.lower.tables import Lowered
+    from ostinato.graph.graph import Graph
+    from ostinato.graph.ring import Ring
+    from ostinato.runtime.workers import Workers
+    from ostinato.view.trace import Trace
+
+__all__ = ["Engine", "LoadedExecutable"]
+
+_Given: TypeAlias = "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[_core.Barrier, ...], int, None]"
+
+
+class LoadedExecutable:
+    """An executable on a machine: lowered onto arrays, and instantiated in the core.
+
+    Parameters
+    ----------
+    workers
+        What it is for.
+    executable
+        What was compiled.
+    binding
+        Which arrays stand for those captured.
+    runs
+        How runs relate.
+    other
+        Another executable of the same program, which may have run. The new one is passive then.
+    """
+
+    __slots__ = ("_last", "_processors", "core", "executable", "lowered", "values")
+
+    def __init__(
+        self,
+        workers: Workers,
+        executable: Executable,
+        binding: Rebinding | None,
+        runs: Runs,
+        other: LoadedExecutable | None,
+    ) -> None:
+        staged = executable.step.staged
+        for device in staged.used if staged is not None else ():
+            check_usable(device)
+        self.executable = executable
+        self._last: dict[str, Any] | None = None
+        self._processors = len(workers.cpus)
+        outside = None if other is None else other.lowered.outside
+        self.lowered: Lowered = lower_scheduled(executable, self._processors, binding, outside)
+        self.values = Values(executable.step.params, self.lowered)
+        kind = "serial" if runs == "serial" else "pipelined"
+        self.core: _core.Program = _core.Program(workers.core, executable.core, self.lowered.plan, kind)
+        if other is not None:
+            self.core.stand_by()
+
+    def rebind(self, detached: Executable, binding: Rebinding) -> None:
+        """Run on other arrays from the next run on; the nodes of `detached` need not hold the old arrays."""
+        self.executable = self.executable.on_nodes_of(detached)
+        lowered = self.lowered
+        self.lowered = lower_scheduled(self.executable, self._processors, binding, lowered.outside, lowered.streams)
+        self.values = Values(self.executable.step.params, self.lowered)
+        self.core.rebind(self.lowered.plan)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return its counters."""
+        return counters(self.core, self.lowered) if self._last is None else self._last
+
+    def release(self, *, keep_counters: bool) -> None:
+        """Forget the plan, and with it the arrays; in a forked child, the counters too."""
+        if keep_counters:
+            self._last = self.statistics()
+        self.lowered, self.values = cast("Lowered", None), cast(Values, None)
+
+
+class Engine:
+    """Gives runs of one program to the core, and knows what became of them.
+
+    It outlives its `Program` while anybody holds a run.
+
+    Attributes
+    ----------
+    core, executable
+        Of the loaded executable that is active, as far as known: the core knows which one takes runs.
+    kept
+        The executable that is to stay; while a program is retuned, another one may be active.
+    binding
+        Which arrays stand for those captured; None for themselves.
+    plain
+        Whether a replay without any options may call the core at once.
+    """
+
+    core: _core.Program
+    executable: Executable
+
+    def __init__(self, graph: Graph, workers: Workers, threads: int, costing: Costing, runs: Runs) -> None:
+        self.workers, self.threads, self.runs = workers, threads, runs
+        self.unretrieved = Unretrieved()
+        self.binding: Rebinding | None = None  # made with the first rebind
+        processors = len(workers.cpus)
+        made = compile(graph, Target(processors, threads, recall_host(processors), workers.devices), costing)
+        self.kept = LoadedExecutable(workers, made, None, runs, None)
+        self._loaded = [self.kept]
+        self._retired: list[dict[str, Any]] = []  # counters of executables that are no more
+        self._linked = None
+        self._use(self.kept)
+        self._linked = linked_runs(self.core, workers.core, made, self.lowered, runs, processors)
+        self._needs_events = bool(made.preconditions or self.lowered.barriers)  # of each run
+        self._lock = threading.Lock()  # rebind, close, and which executable is active
+        self.retuning = threading.Lock()
+        self.closed = self._ended = self.in_block = False
+        self.process_trace = process_trace()
+        self._wait_to_settle(False)
+        workers.engines.add(self)
+        workers.check_open()  # again: if it was closed meanwhile, that did not find this program
+
+    @property
+    def lowered(self) -> Lowered:
+        """The plan of the active executable; None once it is closed."""
+        return self._active.lowered
+
+    @property
+    def plans(self) -> list[_core.Plan]:
+        """The plans that runs use now; none once the program is closed."""
+        lowered: Lowered | None = self.lowered
+        others = [] if self._linked is None else self._linked.plans
+        return [] if lowered is None else [lowered.plan, *others]
+
+    @property
+    def step(self) -> int:
+        """The number of the next step."""
+        if self._linked is not None and self._linked.next_step is not None:
+            return self._linked.next_step
+        return self.core.steps_run
+
+    @property
+    def cores(self) -> list[_core.Program]:
+        """All programs of the core."""
+        linked = [] if self._linked is None else self._linked.cores
+        return [*(loaded.core for loaded in self._loaded), *linked]
+
+    @property
+    def steps_run(self) -> int:
+        """How many steps all of them have run."""
+        return sum(core.steps_run for core in self.cores)
+
+    @functools.cached_property
+    def rings(self) -> weakref.WeakSet[Ring]:
+        """The rings whose elements the program uses."""
+        ops = self.executable.step.nodes
+        return weakref.WeakSet(each.ring.ring for op in ops for each in op.operands if each.ring is not None)
+
+    def check_open(self) -> None:
+        """Raise if no run can be submitted."""
+        if self.closed:
+            raise RuntimeError("this program is closed")
+        self.workers.check_open()
+
+    def in_flight(self) -> list[_core.Run]:
+        """Return the runs that have not ended."""
+        return [run for core in self.cores for run in core.in_flight()]
+
+    def values(self, params: Mapping[str, Any]) -> tuple[list[float] | None, list[object] | None]:
+        """Return the values of a run's parameters: for native tasks, and for others."""
+        if self.closed:
+            self.check_open()
+        if not (params or self.executable.step.params):
+            return None, None
+        return self._active.values.of(params)
+
+    def submit(
+        self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
+    ) -> _core.Run:
+        """Submit a run, and return at once; `stops` says whether a failure lets no further step begin."""
+        run = None
+        while run is None:
+            self._settle_if_due()
+            if self._linked is not None:
+                _, run = self._submit_linked(steps, after, priority, stops, params, traced)
+            else:
+                values, objects = self.values(params)
+                given = self._given(after, params)
+                run = self.core.submit(count(steps), priority, stops, values, objects, given, traced)
+            if run is None:
+                self.catch_up()
+        return run
+
+    def replay(
+        self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
+    ) -> object:
+        """Run steps, and return as `_core.Program.replay` does: the number of steps run, or the run if it may fail.
+
+        Raises
+        ------
+        ContractError
+            A task called this.
+        """
+        ended = None
+        while ended is None:
+            self._settle_if_due()
+            if self._linked is not None:
+                if _core.serving():
+                    raise ContractError(
+                        "replay inside a task: a task on a lane must not wait, the lane would stand still"
+                    )
+                core, run = self._submit_linked(steps, after, priority, stops, params, traced)
+                ended = None if run is None else core.follow(run)
+            else:
+                values, objects = self.values(params)
+                given = self._given(after, params)
+                ended = self.core.replay(count(steps), priority, stops, values, objects, given, traced)
+            if ended is None:
+                self.catch_up()
+        return ended
+
+    def trace(self, run: _core.Run) -> Trace:
+        """Return the trace of a traced run that has ended."""
+        return trace_of(run, self.executable, self.workers)
+
+    def note_run(self) -> None:
+        """Take note of a run outside the core.
+
+        Raises
+        ------
+        RuntimeError
+            The program may be run once, and has been.
+        """
+        if self._linked is not None:
+            self._linked.note_run()
+
+    def number_from(self, step: int) -> bool:
+        """Give the next step a number; False if a run is in flight."""
+        if self._linked is not None:
+            self._linked.number_from(step)
+        return all([loaded.core.number_from(step) for loaded in self._loaded])
+
+    def reset(self, step: int) -> None:
+        """Give the next step a number; see `Program.reset`."""
+        with self._lock:
+            self.check_open()
+            bodies = (op.body for op in self.executable.step.nodes)
+            if any(isinstance(body, Arrive | Await) and isinstance(body.barrier, Barrier) for body in bodies):
+                raise RuntimeError(
+                    "a program that uses a barrier cannot be reset: the barrier's phases go by step numbers; give the "
+                    "barrier as a parameter (ostinato.param)"
+                )
+            if self.in_flight() or not self.number_from(step):
+                raise RuntimeError("a run is in flight: reset the program when its runs have ended")
+
+    def rebind(self, arrays: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        """Let other arrays stand for those captured; see `Program.rebind`."""
+        with self._lock:
+            self.check_open()
+            _ = self.rings  # which the ops will not know any more
+            detached = self.executable if self.binding is not None else detached_schedule(self.executable)
+            binding = (self.binding or Rebinding.of(self.executable.step.recorded.nodes)).rebound(arrays)
+            for loaded in self._loaded:
+                loaded.rebind(detached, binding)
+            self.binding = binding
+            self._use(self._find_active())
+            if self._linked is not None:
+                self._linked.rebind(self.lowered)
+
+    def statistics(self) -> ProgramStatistics:
+        """Return a snapshot of counters."""
+        linked = [] if self._linked is None else self._linked.statistics()
+        with self._lock:
+            present = [loaded.statistics() for loaded in self._loaded]
+            return ProgramStatistics.sum([*present, *self._retired, *linked])
+
+    def outcome_of(self, run: _core.Run) -> int | BaseException:
+        """Return how a run ended: the number of its steps, or what to raise."""
+        return ended(self.executable, run)
+
+    def deliver(self, run: _core.Run) -> int:
+        """Return how many steps a run made that has ended, or raise what it ended with."""
+        return delivered(run, self.outcome_of(run))
+
+    def drop(self, run: _core.Run) -> None:
+        """Nobody holds a run any more: its failure is raised at the end of a block, or logged."""
+        if self.workers.core.forked:
+            return  # the run is the parent's
+        if self.in_block or self.workers.in_block:
+            self.unretrieved.drop(run)
+        elif not run.done:
+            _report_at_end(run, self.executable, self.workers)
+
+    def take_failures(self) -> list[BaseException]:
+        """Return the failures that nobody has retrieved; from then on they count as retrieved."""
+        return self.unretrieved.take(self.outcome_of)
+
+    def close(self, cancel: bool) -> None:
+        """Wait for the runs, cancelled before if `cancel`, and let go of the arrays."""
+        forked = self.workers.core.forked
+        with self._lock:
+            if self._ended:
+                return
+            if _core.serving() or (not forked and any(core.in_own_task for core in self.cores)):
+                raise ContractError("a task cannot close a program: that waits for its runs, of which it may be part")
+            self.closed = True
+        if not forked:
+            for loaded in self._loaded:  # before looking which there are: other threads may be submitting
+                loaded.core.refuse_runs()
+            if self._linked is not None:
+                self._linked.refuse_runs()
+            if cancel:
+                for run in self.in_flight():
+                    run.cancel()
+            wait_for_all(self.in_flight(), cancel)  # interrupted, this may be called again
+        for core in self.cores:
+            core.close()
+        for loaded in self._loaded:
+            loaded.release(keep_counters=not forked)
+        self.binding = None
+        self._ended = True
+
+    def __del__(self) -> None:
+        if self.workers.core.forked:
+            return
+        for error in self.take_failures():
+            self.workers.keep_failure(error)
+        in_flight = self.unretrieved.in_flight()
+        if not in_flight:
+            return  # perhaps it was never compiled
+        executable = detached_schedule(self.executable)  # arrays end with their runs
+        for run in in_flight:
+            _report_at_end(cast("_core.Run", run), executable, self.workers)
+
+    # What retuning needs. An executable takes the place of another one where neither has runs in flight, at once:
+    # whoever submits meanwhile is sent on to it.
+
+    def begin_retuning(self) -> None:
+        """Leave to the retuning what an earlier one left to be done."""
+        with self._lock:
+            self._unsettled = False
+
+    def add(self, executable: Executable) -> LoadedExecutable:
+        """Load another schedule of the same nodes; it is passive."""
+        with self._lock:
+            self.check_open()
+            executable = executable.on_nodes_of(self.kept.executable)
+            loaded = LoadedExecutable(self.workers, executable, self.binding, self.runs, self._loaded[0])
+            self._loaded.append(loaded)
+            return loaded
+
+    def learn(self, costs: Costs, step_seconds: float) -> None:
+        """Let the executable that is to stay know what its ops take, and what by that its step takes."""
+        with self._lock:
+            self.check_open()
+            executable = self.kept.executable
+            self.kept.executable = executable.with_costs(costs, step_seconds)
+            if self.kept is self._active:
+                self._use(self.kept)
+
+    def switch(self, loaded: LoadedExecutable) -> bool:
+        """Have an executable take runs from now on; False if it cannot, since another one has runs in flight."""
+        with self._lock:
+            self.check_open()
+            return self._switch(loaded)
+
+    def settle(self) -> None:
+        """Drop all executables but the one that is to stay: now, or as soon as that can be switched to."""
+        with self._lock:
+            self._settle()
+
+    def catch_up(self) -> None:
+        """A run was not taken, since another executable is active: use that."""
+        with self._lock:
+            self._use(self._find_active())
+
+    def _use(self, loaded: LoadedExecutable) -> None:
+        """Submit further runs to this executable."""
+        self._active, self.core, self.executable = loaded, loaded.core, loaded.executable
+        if self._linked is not None:
+            self._linked.go_on_with(loaded.core)
+
+    def _find_active(self) -> LoadedExecutable:
+        self.check_open()
+        return next(loaded for loaded in self._loaded if loaded.core.takes_runs)
+
+    def _switch(self, loaded: LoadedExecutable) -> bool:
+        active = self._find_active()
+        if active is not loaded and not loaded.core.take_over(active.core):
+            return False
+        self._use(loaded)
+        return True
+
+    def _settle(self) -> None:
+        if self.closed:
+            return
+        if not self._switch(self.kept):
+            self._wait_to_settle(True)
+            return
+        for loaded in [each for each in self._loaded if each is not self.kept]:
+            self._loaded.remove(loaded)
+            self._retired.append({**loaded.statistics(), "core_bytes": 0})
+            loaded.core.close()
+        if len(self._retired) > 1:  # as many as ever were
+            self._retired = [ProgramStatistics.sum(self._retired)._asdict()]
+        self._wait_to_settle(False)
+
+    def _settle_if_due(self) -> None:
+        if self._unsettled:
+            with self._lock:
+                if self._unsettled:  # it has not been done meanwhile, nor has another retuning begun
+                    self._settle()
+
+    def _wait_to_settle(self, unsettled: bool) -> None:
+        """Note whether a retuning left something to be done, and whether a plain replay may call the core at once."""
+        self._unsettled = unsettled
+        prepares, traced = self.workers.prepare_caller, self.process_trace
+        params = self.executable.step.params
+        self.plain = not (unsettled or self._linked or self._needs_events or params or prepares or traced)
+
+    def _given(self, after: After, params: Mapping[str, Any]) -> _Given | None:
+        """What a run is given of what is outside."""
+        if after is None and not self._needs_events:
+            return None
+        return *conditions(self.executable.preconditions, after), barriers_of(self.lowered, params), -1, None
+
+    def _submit_linked(
+        self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
+    ) -> tuple[_core.Program, _core.Run | None]:
+        assert self._linked is not None
+        values, objects = self.values(params)
+        barriers = barriers_of(self.lowered, params)
+        start = conditions(self.executable.preconditions, after)
+        return self._linked.submit(count(steps), priority, stops, values, objects, start, barriers, traced)
+
+
+def _report_at_end(run: _core.Run, executable: Executable, workers: Workers) -> None:
+    """Report how a run ended when it has, without keeping its program or its machine."""
+    owner = weakref.ref(workers)
+
+    def report() -> None:
+        if run.unretrieved:
+            error = cast(BaseException, ended(executable, run))
+            run.retrieve()
+            keep = log_failure if (found := owner()) is None else found.keep_failure
+            keep(error)
+
+    if not run.set_callback(report):
+        report()
