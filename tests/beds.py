@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import discovery, fake
+from ostinato.devices import device as discovery
+from ostinato.devices import fake
 
 SOURCE = """
 __kernel void scale(__global const int *x, int ox, int sx, __global int *y, int oy, int sy, int by) {

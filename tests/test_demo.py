@@ -10,8 +10,7 @@ import ostinato as ost  # noqa: E402
 from ostinato.demo import DemoError, photograph  # noqa: E402
 from ostinato.demo.diffusion import BLUR, NATIVE, Scene, method_of, strips  # noqa: E402
 from ostinato.demo.kernels import diffuse  # noqa: E402
-from ostinato.demo.race import Contestant, check, contest, one_by_one  # noqa: E402
-from ostinato.demo.tuned import chosen, costs_as_written  # noqa: E402
+from ostinato.demo.show import Contestant, check, chosen, contest, costs_as_written, one_by_one  # noqa: E402  # noqa: E402
 from ostinato.tune.graphs.tune_graph import Reports  # noqa: E402
 
 METHODS = [NATIVE, *map(method_of, diffuse.variants)]

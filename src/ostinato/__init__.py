@@ -8,7 +8,7 @@ TYPE_CHECKING = False  # typing's own would take as long to import as a tuner's 
 
 if TYPE_CHECKING:
     from ostinato.compiler.target import MachineModel
-    from ostinato.devices.stream import Stream
+    from ostinato.devices.device import Stream
     from ostinato.errors import (
         ContractError,
         DeviceError,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ostinato.events import Barrier, Event, Reservation, UserEvent, merge
     from ostinato.graph.access import Read, ReadWrite, Write
     from ostinato.graph.capture import capture, copy, current_graph, fill, param, until
+    from ostinato.graph.containers import token
     from ostinato.graph.graph import Graph
     from ostinato.graph.kernel import kernel
     from ostinato.graph.native import native
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from ostinato.graph.param import STEP as step
     from ostinato.graph.ring import ring
     from ostinato.graph.task import task
-    from ostinato.graph.token import token
-    from ostinato.include_path import get_include
+    from ostinato.paths import get_include
     from ostinato.runtime.compile_function import compile
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
@@ -97,7 +97,7 @@ __all__ = [
 # Names are fetched when they are first used: a tuner's worker starts in a fifth of the time that importing all takes.
 _HOMES = {
     "ostinato.compiler.target": ["MachineModel"],
-    "ostinato.devices.stream": ["Stream"],
+    "ostinato.devices.device": ["Stream"],
     "ostinato.errors": [
         "ContractError",
         "DeviceError",
@@ -129,7 +129,7 @@ _HOMES = {
         "token",
         "until",
     ],
-    "ostinato.include_path": ["get_include"],
+    "ostinato.paths": ["get_include"],
     "ostinato.runtime.compile_function": ["compile"],
     "ostinato.runtime.machine": ["Machine"],
     "ostinato.runtime.program": ["Program"],
@@ -142,8 +142,8 @@ _HOMES = {
     "ostinato.tune.outcome": ["Status"],
     "ostinato.tune.tuner": ["Tuner"],
 }
-import_module("ostinato.interpreters").refuse_others()
-import_module("ostinato.ending")
+import_module("ostinato.interpreter").refuse_others()
+import_module("ostinato.interpreter")
 
 
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

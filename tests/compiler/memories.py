@@ -18,10 +18,10 @@ from ostinato.compiler.costs import estimate
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Edges
+from ostinato.graph.arrays import READ, WRITE, Operand
 from ostinato.graph.body import Copy, Fill, PythonCall
 from ostinato.graph.graph import Graph
 from ostinato.graph.op import Op
-from ostinato.graph.operand import READ, WRITE, Operand
 
 Array = np.ndarray[Any, Any]
 Instance = tuple[int, int]

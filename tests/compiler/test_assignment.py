@@ -12,7 +12,7 @@ from compiler.memories import DEVICES, bounds
 from ostinato.compiler.assign_devices import assigned
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.variants import with_variants
-from ostinato.devices.stream import Stream
+from ostinato.devices.device import Stream
 from ostinato.errors import GraphError
 from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.graph import Graph

@@ -11,10 +11,9 @@ from compiler.memories import Bench, Interpreter, bounds
 from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
 from ostinato.compiler.ir import HOST, Node
 from ostinato.errors import GraphError
-from ostinato.graph.access import Read, ReadWrite, Write
+from ostinato.graph.access import Read, ReadWrite, Stream, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.ring import ring
-from ostinato.graph.stream import Stream
 
 
 def body(*_: object) -> None:

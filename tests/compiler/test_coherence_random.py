@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from compiler import memories
 from compiler.memories import DEVICES, Bench, Instance, Interpreter, least_bytes, run_plainly
 from ostinato.compiler.coherence.memories import HOST
-from ostinato.graph.access import Read, ReadWrite, Write
+from ostinato.graph.access import Read, ReadWrite, Stream, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.ring import RingElement, ring
-from ostinato.graph.stream import Stream
 
 MODES = (None, Read, Write, ReadWrite)
 

@@ -16,7 +16,8 @@ import pytest
 
 import ostinato as ost
 from beds import host_add, host_put, host_shift, ints, made, zeros
-from ostinato.devices import discovery, fake
+from ostinato.devices import device as discovery
+from ostinato.devices import fake
 
 PATIENCE = 60
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ostinato import _core
-from ostinato.devices import discovery
+from ostinato.devices import device as discovery
 from ostinato.devices.array import DeviceArray, empty
 from ostinato.devices.cpu import CpuDevice
 from ostinato.devices.device import Device

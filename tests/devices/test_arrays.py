@@ -19,7 +19,7 @@ from devices.kinds import Kind
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray, empty
 from ostinato.devices.fake import FakeDevice, ForeignArray, install
-from ostinato.devices.shadow import Reserved
+from ostinato.devices.registry import Reserved
 from ostinato.errors import DeviceError
 
 

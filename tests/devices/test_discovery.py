@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from ostinato.devices import discovery
+from ostinato.devices import device as discovery
 from ostinato.devices.array import empty
 from ostinato.devices.fake import FakeDevice
 from ostinato.errors import DeviceError

@@ -16,7 +16,8 @@ import pytest
 
 from devices.kinds import Kind, Notice, Token
 from ostinato import _core
-from ostinato.devices import discovery, fake
+from ostinato.devices import device as discovery
+from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.devices.fake import FakeDevice
 from ostinato.devices.transfers import pattern, planned

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from ostinato.devices import discovery
+from ostinato.devices import device as discovery
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -11,7 +11,7 @@ import pytest
 
 import ostinato.graph as ost
 from ostinato.graph import Read, Write
-from ostinato.graph.operand import READ, READ_WRITE, WRITE
+from ostinato.graph.arrays import READ, READ_WRITE, WRITE
 
 if TYPE_CHECKING:
     import ostinato.graph as only_for_checkers

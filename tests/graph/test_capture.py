@@ -10,8 +10,8 @@ import pytest
 
 import ostinato.graph as ost
 from ostinato.errors import GraphError
+from ostinato.graph.arrays import READ, READ_WRITE, WRITE
 from ostinato.graph.body import PythonCall
-from ostinato.graph.operand import READ, READ_WRITE, WRITE
 
 
 @ost.task

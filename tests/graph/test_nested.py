@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ostinato.graph as ost
 from ostinato.errors import GraphError
 from ostinato.graph.body import Nested
-from ostinato.graph.nested import check_given, graphs_in
+from ostinato.graph.operations import check_given, graphs_in
 
 
 @ost.task

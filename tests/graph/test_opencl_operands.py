@@ -7,7 +7,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.devices.array import empty
-from ostinato.devices.discovery import usable
+from ostinato.devices.device import usable
 
 cl = pytest.importorskip("pyopencl")
 cl_array = pytest.importorskip("pyopencl.array")

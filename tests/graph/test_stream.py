@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.graph.stream import STREAM
+from ostinato.graph.access import STREAM
 
 
 def recorded(task, *args, **kwargs):

@@ -5,7 +5,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.compiler.variants import as_recorded, with_variants
-from ostinato.graph.stream import STREAM
+from ostinato.graph.access import STREAM
 from ostinato.graph.variant import default_variant, variants_of
 
 A, B = np.zeros(3), np.ones(3)

@@ -7,7 +7,7 @@ import ostinato as ost
 from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.errors import GraphError, TracerError
-from ostinato.graph.step_function import record_function
+from ostinato.graph.capture import record_function
 
 
 @pytest.fixture

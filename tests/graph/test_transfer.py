@@ -5,8 +5,8 @@ import pytest
 
 import ostinato.graph as ost
 from ostinato.errors import GraphError
+from ostinato.graph.arrays import READ, READ_WRITE, WRITE
 from ostinato.graph.body import Copy, Fill
-from ostinato.graph.operand import READ, READ_WRITE, WRITE
 
 
 @pytest.fixture

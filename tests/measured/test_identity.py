@@ -18,7 +18,7 @@ import pytest
 import ostinato as ost
 from measured import tasks
 from native import load
-from ostinato.graph.python_task import PythonTask
+from ostinato.graph.task import PythonTask
 from ostinato.graph.variant import Variant, variants_of
 from ostinato.tune.graphs.identity import importable, source_of, task_name
 
@@ -46,7 +46,7 @@ SCRIPT = """
     import functools, math
     import numpy as np
     import ostinato as ost
-    from ostinato.graph.python_task import PythonTask
+    from ostinato.graph.task import PythonTask
     from ostinato.graph.variant import Variant
     from ostinato.tune.graphs.identity import source_of
     import helpers
@@ -383,7 +383,7 @@ def alone(x): return np.add(x, json.loads("1"))
 NAMES = ("by_name", "by_module", "by_package", "by_value", "by_type", "by_import", "alone")
 IN_PROJECT = f"""
     import sys; sys.path.insert(0, sys.argv[0].rpartition("/")[0] + "/FOLDER")
-    from ostinato.graph.python_task import PythonTask
+    from ostinato.graph.task import PythonTask
     from ostinato.graph.variant import Variant
     from ostinato.tune.graphs.identity import source_of
     import pk.tasks

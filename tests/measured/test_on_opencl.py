@@ -11,7 +11,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.cores import usable_cores
-from ostinato.devices.discovery import usable
+from ostinato.devices.device import usable
 from ostinato.tune.graphs import tune_graph
 from ostinato.tune.leases.lock_file import holders
 from ostinato.tune.progress import Progress

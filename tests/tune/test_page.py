@@ -11,10 +11,10 @@ import pytest
 
 import ostinato as ost
 import reports
+from ostinato.text import one_line
 from ostinato.tune.report.page import MEANINGS
 from ostinato.tune.report.pictures import Scale, heat_map, landscape, parameter_picture, rank_picture, time_line
 from ostinato.tune.result import Stretch
-from ostinato.tune.wording import one_line
 
 VOID = {"meta", "input", "br"}
 

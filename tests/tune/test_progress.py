@@ -8,10 +8,9 @@ import pytest
 from rich.console import Console
 
 import ostinato as ost
-from ostinato.tune.progress import Progress, listener
+from ostinato.tune.progress import Display, Progress, listener
 from ostinato.tune.report.report import SoFar
 from ostinato.tune.result import Result
-from ostinato.view.tuning import Display
 
 
 class Terminal(io.StringIO):

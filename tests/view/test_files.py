@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.view.files import replacing
+from ostinato.view.trace import replacing
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from ostinato.tune.graphs.landscape import plot
 from ostinato.tune.outcome import Status
-from ostinato.view.graph_landscape import plot
 
 pytest.importorskip("matplotlib", reason="needs the extra plot")
 

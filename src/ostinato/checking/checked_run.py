@@ -16,10 +16,9 @@ from ostinato.checking.copies import Allocation, MemoryCopy, StandIns
 from ostinato.checking.left_out import LeftOut
 from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError, TaskError
-from ostinato.graph.arrays import Array
+from ostinato.graph.arrays import READ, WRITE, Array, Operand
 from ostinato.graph.body import Copy, NativeCall, PythonCall
 from ostinato.graph.op import Op, shown
-from ostinato.graph.operand import READ, WRITE, Operand
 from ostinato.runtime.memory import Bytes, at_address, extent_of, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 

@@ -14,8 +14,8 @@ import numpy as np
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import PythonCall
 from ostinato.graph.op import Op
-from ostinato.graph.python_task import PythonTask, name_of
 from ostinato.graph.ring import Ring
+from ostinato.graph.task import PythonTask, name_of
 
 __all__ = ["ClosedOver", "closed_over", "closed_over_by_tasks", "is_comparable", "parts_within"]
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.ir import Node
+from ostinato.graph.arrays import WRITE
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.native import NativeTask
 from ostinato.graph.op import Op
-from ostinato.graph.operand import WRITE
-from ostinato.graph.python_task import PythonTask
+from ostinato.graph.task import PythonTask
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Edges, Executable

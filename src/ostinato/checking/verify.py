@@ -13,18 +13,18 @@ from ostinato.checking.closures import ClosedOver, closed_over_by_tasks
 from ostinato.checking.copies import Allocation, MemoryCopy, StandIns, allocations
 from ostinato.checking.left_out import LeftOut, left_out
 from ostinato.compiler.lower.lower import lower_scheduled
-from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, shown
-from ostinato.graph.python_task import name_of
+from ostinato.graph.task import name_of
 from ostinato.runtime.memory import contents, root_of, value_bytes, writable
 from ostinato.runtime.outcome import delivered, outcome, wait_for_all
 from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured
+from ostinato.text import counted
 
 if TYPE_CHECKING:
-    from ostinato.graph.step_function import StepFunction
+    from ostinato.graph.capture import StepFunction
     from ostinato.runtime.engine import Engine
 
 __all__ = ["compare", "replayed", "verified", "verify"]

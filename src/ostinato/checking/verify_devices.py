@@ -15,17 +15,16 @@ from ostinato.checking.left_out import LeftOut
 from ostinato.checking.verify import compare, replayed, verified
 from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError
-from ostinato.graph.arrays import Array
+from ostinato.graph.arrays import READ, WRITE, Array
 from ostinato.graph.eager import noted_writes
 from ostinato.graph.op import Op, shown
-from ostinato.graph.operand import READ, WRITE
 from ostinato.runtime.memory import Bytes, assign, contents, raw_bytes, value_bytes
 from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
-    from ostinato.graph.step_function import StepFunction
+    from ostinato.graph.capture import StepFunction
     from ostinato.runtime.engine import Engine
 
 __all__ = ["verify_on_devices"]

@@ -16,23 +16,20 @@ from ostinato.checking.closures import ClosedOver, closed_over, is_comparable, p
 from ostinato.checking.copies import Allocation, MemoryCopy, allocations
 from ostinato.checking.left_out import LeftOut
 from ostinato.compiler.flatten import flatten
-from ostinato.counting import counted
 from ostinato.errors import ContractError, TaskError
-from ostinato.graph.arrays import Array, as_ndarray
+from ostinato.graph.arrays import Array, Operand, as_ndarray
 from ostinato.graph.body import Body, Nested
+from ostinato.graph.capture import StepFunction
 from ostinato.graph.context import Recording, recording
 from ostinato.graph.graph import Graph
-from ostinato.graph.op import Op, shown
-from ostinato.graph.operand import Operand
+from ostinato.graph.op import Op, Source, shown
 from ostinato.graph.param import Param
-from ostinato.graph.python_task import name_of
 from ostinato.graph.ring import Ring, RingElement
-from ostinato.graph.sources import Source
-from ostinato.graph.step_function import StepFunction
-from ostinato.graph.tracer import path_name
-from ostinato.graph.tracing import rebuilt
+from ostinato.graph.task import name_of
+from ostinato.graph.tracer import path_name, rebuilt
 from ostinato.runtime.memory import assign, contents, value_bytes, writable
 from ostinato.runtime.sequential import AsCaptured, run_op, run_sequentially
+from ostinato.text import counted
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution

@@ -12,7 +12,7 @@ import numpy as np
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.ir import IntArray
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.discovery import told_reasons
+from ostinato.devices.device import told_reasons
 from ostinato.devices.transfers import overlapping
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import Array
@@ -21,8 +21,8 @@ from ostinato.graph.variant import CPU
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
+    from ostinato.graph.arrays import Operand
     from ostinato.graph.op import Op
-    from ostinato.graph.operand import Operand
 
 __all__ = ["Assignment", "assigned", "is_plain"]
 

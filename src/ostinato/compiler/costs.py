@@ -14,7 +14,7 @@ from ostinato.compiler.ir import FloatArray, IntArray
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
-from ostinato.one_line import brief
+from ostinato.text import brief
 
 if TYPE_CHECKING:
     from ostinato.compiler.target import DeviceModel

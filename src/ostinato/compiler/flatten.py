@@ -26,18 +26,15 @@ from ostinato.graph.body import (
     PythonCall,
     Until,
 )
-from ostinato.graph.nested import check_given
 from ostinato.graph.op import Op
-from ostinato.graph.param import REQUIRED, Param
-from ostinato.graph.scalar import as_scalar
-from ostinato.graph.transfer import fill_value
+from ostinato.graph.operations import check_given, fill_value
+from ostinato.graph.param import REQUIRED, Param, as_scalar
 
 if TYPE_CHECKING:
     from ostinato.graph.body import Body
     from ostinato.graph.graph import Graph
-    from ostinato.graph.op import Op
+    from ostinato.graph.op import Op, Source
     from ostinato.graph.param import Param
-    from ostinato.graph.sources import Source
 
 __all__ = [
     "Combined",

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
     from ostinato.compiler.streams.staging import Staged
     from ostinato.devices.device import Device
+    from ostinato.graph.arrays import Operand
     from ostinato.graph.body import Body
-    from ostinato.graph.operand import Operand
     from ostinato.graph.param import Param
     from ostinato.graph.variant import Variant
 

@@ -12,8 +12,8 @@ import numpy as np
 from ostinato.compiler.coherence.equivalence_sets import find_equivalence_sets
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.ir import Edges, FloatArray, IntArray
+from ostinato.graph.arrays import READ, WRITE
 from ostinato.graph.body import PythonCall
-from ostinato.graph.operand import READ, WRITE
 
 if TYPE_CHECKING:
     from ostinato.compiler.target import DeviceModel

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from ostinato.counting import counted
+from ostinato.text import counted
 
 if TYPE_CHECKING:
     from ostinato.runtime.machine import Machine

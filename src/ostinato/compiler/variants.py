@@ -18,7 +18,7 @@ from ostinato.compiler.wording import duration
 from ostinato.errors import GraphError
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.variant import default_variant, variants_of
-from ostinato.one_line import one_line
+from ostinato.text import one_line
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Edges, IntArray

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -14,15 +16,223 @@ from rich.console import Console
 from rich.table import Table
 
 import ostinato as ost
-from ostinato.counting import counted
 from ostinato.demo import DemoError, photograph
-from ostinato.demo.diffusion import BLUR, NATIVE, Method, Scene
+from ostinato.demo.diffusion import BLUR, NATIVE, Diffusion, Method, Scene, method_of
+from ostinato.demo.kernels import diffuse
 from ostinato.demo.photograph import Picture
-from ostinato.demo.race import Contestant, by_pool, check, contest, one_by_one, replay
-from ostinato.demo.tuned import chosen, costs_as_written, tune
-from ostinato.demo.words import duration
+from ostinato.runtime.program import Program
+from ostinato.text import counted
 from ostinato.tune.graphs.tune_graph import Reports
+from ostinato.view.progress import progress_bar
 from ostinato.view.trace import Trace
+
+__all__ = ["Contestant", "by_pool", "check", "chosen", "contest", "costs_as_written", "one_by_one", "replay", "tune"]
+
+
+def duration(seconds: float) -> str:
+    """Return a time with its unit.
+
+    >>> duration(0.0123), duration(4.2e-6)
+    ('12.30 ms', '4.20 µs')
+    """
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.2f} ms"
+    return f"{seconds * 1e6:.2f} µs"
+
+
+TURNS = 20
+
+
+@dataclass
+class Contestant:
+    """Something that takes `steps` steps of a scene of its own: `advance` takes those of a range."""
+
+    name: str
+    kernel: str
+    costs: str
+    scene: Scene
+    steps: int
+    advance: Callable[[range], None]
+    turns: list[float] = field(default_factory=list, init=False)
+
+    @property
+    def per_step(self) -> float:
+        """Seconds: the median of the turns."""
+        return statistics.median(self.turns)
+
+    @property
+    def per_task(self) -> float:
+        """Seconds."""
+        return self.per_step / self.scene.tasks
+
+    @property
+    def picture(self) -> Picture:
+        """What came of it."""
+        return self.scene.result(self.steps)
+
+
+def contest(contestants: Sequence[Contestant]) -> None:
+    """Let everybody take their steps in turns, a part each, so that what disturbs the machine disturbs them all."""
+    with progress_bar(sum(contestant.steps for contestant in contestants), "steps") as bar:
+        done = 0
+        for turn in range(TURNS):
+            for contestant in contestants:
+                first, last = (contestant.steps * part // TURNS for part in (turn, turn + 1))
+                if first < last:
+                    begin = time.perf_counter()
+                    contestant.advance(range(first, last))
+                    contestant.turns.append((time.perf_counter() - begin) / (last - first))
+                    done += last - first
+                    bar.update(done)
+
+
+def one_by_one(scene: Scene, steps: int) -> Contestant:
+    """Call one function after the other."""
+    calls = scene.calls(0), scene.calls(1)
+
+    def advance(numbers: range) -> None:
+        for number in numbers:
+            for function, arguments in calls[number % 2]:
+                function(*arguments)
+
+    _compile(scene)
+    return Contestant("plain loop", scene.parts[0][0].name, "", scene, steps, advance)
+
+
+def by_pool(scene: Scene, steps: int, pool: Executor) -> Contestant:
+    """Call the functions on the threads of a pool, and wait for all of a step."""
+    calls = scene.calls(0), scene.calls(1)
+
+    def advance(numbers: range) -> None:
+        for number in numbers:
+            for future in [pool.submit(function, *arguments) for function, arguments in calls[number % 2]]:
+                future.result()
+
+    _compile(scene)
+    return Contestant("thread pool", scene.parts[0][0].name, "", scene, steps, advance)
+
+
+def replay(scene: Scene, steps: int, program: Program, kernel: str, costs: str, *, retuned: bool = False) -> Contestant:
+    """Replay a program of the scene, which may be retuned in its first turn; `kernel` is what it runs."""
+
+    def advance(numbers: range) -> None:
+        if retuned and numbers.start == 0:
+            program.retune(len(numbers))
+        else:
+            program.replay(len(numbers))
+
+    return Contestant("replay", kernel, costs, scene, steps, advance)
+
+
+def _compile(scene: Scene) -> None:
+    """Let Numba compile outside of all timings."""
+    for function, arguments in {id(function): (function, arguments) for function, arguments in scene.calls(0)}.values():
+        function(*(array.copy() for array in arguments))
+
+
+def check(contestants: Sequence[Contestant], anew: Callable[[], Scene]) -> None:
+    """Compare all pictures with what a plain loop makes of as many steps; the first contestant is one, of `anew()`.
+
+    Raises
+    ------
+    DemoError
+        A bit differs.
+    """
+    plain = contestants[0]
+    expected = {plain.steps: plain.picture}
+    for contestant in contestants[1:]:
+        steps = contestant.steps
+        if steps not in expected:
+            again = one_by_one(anew(), steps)
+            again.advance(range(steps))
+            expected[steps] = again.picture
+        different = np.count_nonzero(contestant.picture.view(np.uint32) != expected[steps].view(np.uint32))
+        if different:
+            raise DemoError(
+                f"the {contestant.name} of {contestant.kernel} differs from the plain loop "
+                f"in {different} of {plain.picture.size} values"
+            )
+
+
+def tune(console: Console, scenes: Sequence[Scene], machine: ost.Machine) -> Reports:
+    """Measure the variants of the kernels, unless the store knows them, and say which."""
+    with ost.capture() as graph:
+        for scene in scenes:
+            scene.step()
+    begin = time.perf_counter()
+    reports = graph.tune(machine, progress=True)
+    seconds = time.perf_counter() - begin
+    for label, report in reports.items():
+        if len(report.results) > 1:
+            _print_report(console, label, report)
+    if all(result.cached for report in reports.values() for result in report.results):
+        console.print(f"All of this was in the store, and found in {duration(seconds)}.")
+    else:
+        console.print(f"Measuring took {duration(seconds)}, and is remembered: the next run finds it in the store.")
+    return reports
+
+
+def chosen(reports: Reports, scene: Scene) -> Method:
+    """Return the best way to diffuse the first strip of a scene: the kernel as it is unless a variant is faster."""
+    report = _report(reports, *scene.parts[0])
+    if report is None or report.best is None or report.default in report.ties:
+        return NATIVE
+    for variant in diffuse.variants:
+        if {"variant": variant.name, **variant.config} == report.best.candidate.config:
+            return method_of(variant)
+    return NATIVE
+
+
+def costs_as_written(reports: Reports, scene: Scene) -> dict[object, float]:
+    """Return the seconds that the kernels of a scene take as they are, by their names."""
+    costs: dict[object, float] = {}
+    for method, diffusion in scene.parts:
+        report = _report(reports, method, diffusion)
+        if report is not None and report.default is not None and report.default.time_ns:
+            costs[method.name] = report.default.time_ns * 1e-9
+    return costs
+
+
+def _report(reports: Reports, method: Method, diffusion: Diffusion) -> ost.Report | None:
+    """Return what was found of the first strip."""
+    shape = list(diffusion.noisy[diffusion.strips[0].inner].shape)
+    for report in reports.values():
+        if report.key["task"].endswith(f":{method.name}") and report.key["arrays"][-1][1] == shape:
+            return report
+    return None
+
+
+def _print_report(console: Console, label: str, report: ost.Report) -> None:
+    table = Table(title=f"Variants of {label}", title_justify="left", title_style="bold")
+    table.add_column("")
+    for heading in ("per task", "speed"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for result in sorted(report.results, key=lambda result: result.time_ns or float("inf")):
+        config = dict(result.candidate.config)
+        name = config.pop("variant", result.op)
+        rest = ", ".join(f"{key}={value}" for key, value in config.items())
+        speed = time = ""
+        if result.time_ns:
+            time = duration(result.time_ns * 1e-9)
+            if report.default is not None and report.default.time_ns:
+                speed = f"{report.default.time_ns / result.time_ns:.2f}x"
+        table.add_row(f"{name}({rest})" if rest else name, time, speed, _verdict(report, result))
+    console.print()
+    console.print(table)
+
+
+def _verdict(report: ost.Report, result: ost.Result) -> str:
+    if result is (report.default if report.default in report.ties else report.best):
+        return "chosen"
+    if result.status == "ok":
+        return "as it is" if result is report.default else ""
+    if result.status == "raced":
+        return "given up early"
+    return f"{str(result.status).replace('_', ' ')}: never chosen"
+
 
 STRIPS = 128
 PREVIEW_STRIPS = 32

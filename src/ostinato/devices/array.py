@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.devices import registry
-from ostinato.devices.discovery import check_here
-from ostinato.devices.failures import failure
-from ostinato.devices.shadow import Reserved, bytes_at, view_of
+from ostinato.devices.device import check_here, failure
+from ostinato.devices.registry import Reserved, bytes_at, view_of
 from ostinato.devices.transfers import move, planned
 from ostinato.devices.views import Taken, Viewed, view_index
 from ostinato.errors import ContractError

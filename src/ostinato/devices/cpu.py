@@ -9,7 +9,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.devices.array import Allocation, DeviceArray
-from ostinato.devices.stream import Stream
+from ostinato.devices.device import Stream
 
 __all__ = ["CpuDevice"]
 

@@ -15,9 +15,8 @@ import numpy as np
 from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
-from ostinato.devices.failures import failures_told
-from ostinato.devices.shadow import Memory, view_of
-from ostinato.devices.stream import Stream
+from ostinato.devices.device import Stream, failures_told
+from ostinato.devices.registry import Memory, view_of
 from ostinato.errors import DeviceError
 
 __all__ = ["CudaArray", "CudaDevice", "CudaStream", "devices"]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ostinato import _core
-from ostinato.devices import discovery, registry
+from ostinato.devices import device as discovery
+from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
-from ostinato.devices.failures import failure, failures_told
-from ostinato.devices.shadow import bytes_at, view_of
-from ostinato.devices.stream import Stream
+from ostinato.devices.device import Stream, failure, failures_told
+from ostinato.devices.registry import bytes_at, view_of
 
 __all__ = ["FakeDevice", "FakeStream", "ForeignArray", "install", "launch"]
 
@@ -197,7 +197,7 @@ def install(
 
     Examples
     --------
-    >>> from ostinato.devices import discovery, fake
+    >>> from ostinato.devices import device as discovery, fake
     >>> with fake.install(count=2):
     ...     [device.name for device in discovery.usable()]
     ['fake:0', 'fake:1']

@@ -16,9 +16,8 @@ import pyopencl as cl
 from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
-from ostinato.devices.failures import failure, failures_told
-from ostinato.devices.shadow import bytes_at
-from ostinato.devices.stream import Stream
+from ostinato.devices.device import Stream, failure, failures_told
+from ostinato.devices.registry import bytes_at
 from ostinato.errors import DeviceError
 
 __all__ = ["OpenCLArray", "OpenCLDevice", "OpenCLStream", "devices"]

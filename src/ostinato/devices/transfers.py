@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ostinato import _core
-from ostinato.devices.discovery import check_here
-from ostinato.devices.failures import failure, failures_told
+from ostinato.devices.device import check_here, failure, failures_told
 from ostinato.devices.registry import address_of, allocation_under
 from ostinato.errors import DeviceError
 

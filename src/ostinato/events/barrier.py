@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from ostinato import _core
-from ostinato.choices import ReductionName
-from ostinato.counting import counted
+from ostinato.arguments import ReductionName, integer
 from ostinato.events.event import Event, Happening, event_of
-from ostinato.integers import integer
+from ostinato.text import counted
 
 __all__ = ["Barrier"]
 

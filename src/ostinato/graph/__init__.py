@@ -2,6 +2,7 @@
 
 from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.capture import capture, copy, current_graph, fill, param, until
+from ostinato.graph.containers import token
 from ostinato.graph.graph import Graph
 from ostinato.graph.kernel import kernel
 from ostinato.graph.native import native
@@ -9,7 +10,6 @@ from ostinato.graph.op import Op, previous
 from ostinato.graph.param import STEP as step
 from ostinato.graph.ring import ring
 from ostinato.graph.task import task
-from ostinato.graph.token import token
 
 __all__ = [
     "Graph",

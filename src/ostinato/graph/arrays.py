@@ -1,17 +1,33 @@
-"""What counts as an array, and its memory as an ndarray."""
+"""Arrays of the host as tasks take them, and accesses to them."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from ostinato.devices.discovery import reasons
+from ostinato.devices.device import reasons
 from ostinato.devices.registry import address_of, adopt, allocation_at, any_allocations
 from ostinato.errors import DeviceError
 
-__all__ = ["HOST", "Array", "as_ndarray", "is_array", "memory_of"]
+if TYPE_CHECKING:
+    from ostinato.graph.ring import RingElement
+
+__all__ = [
+    "HOST",
+    "READ",
+    "READ_WRITE",
+    "WRITE",
+    "Array",
+    "Operand",
+    "as_ndarray",
+    "is_array",
+    "memory_of",
+    "used_bytes",
+]
+
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -116,3 +132,75 @@ class _Writable:
         interface = dict(array.__array_interface__)
         interface["data"] = (interface["data"][0], False)
         self.__array_interface__ = interface
+
+
+_LONG = np.dtype(np.longdouble).itemsize
+_EXTENDED = 10  # bytes of a number of 80 bits; the others are padding
+
+
+def used_bytes(dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
+    """Return which bytes of an element hold its value, and are not padding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> used_bytes(np.dtype([("flag", "?"), ("count", "u2")], align=True)).tolist()
+    [True, False, True, True]
+    """
+    used = np.zeros(dtype.itemsize, np.bool_)
+    if dtype.subdtype is not None:
+        item, shape = dtype.subdtype
+        return np.tile(used_bytes(item), int(np.prod(shape)))
+    if dtype.fields is not None:
+        for item, offset, *_ in dtype.fields.values():
+            used[offset : offset + item.itemsize] |= used_bytes(item)
+        return used
+    used[:] = True
+    if dtype.char in "gG" and np.finfo(dtype).nmant == 63:
+        used.reshape(-1, _LONG)[:, _EXTENDED:] = False
+    return used
+
+
+READ, WRITE, READ_WRITE = 1, 2, 3  # bit 1: reads, bit 2: writes
+
+
+class Operand:
+    """What an op accesses, and how.
+
+    Attributes
+    ----------
+    value
+        What the user passed.
+    array
+        Its memory as an ndarray, without a copy, that of an array of a device as its shadow; None for a token or a
+        ring element.
+    ring
+        The ring element, where one was passed. An operand with neither is a token: the identity of `value` counts.
+    mode
+        `READ`, `WRITE` or `READ_WRITE`.
+    """
+
+    __slots__ = ("array", "mode", "ring", "value")
+
+    def __init__(self, value: object, array: np.ndarray[Any, Any] | None, ring: RingElement | None, mode: int) -> None:
+        self.value = value
+        self.array = array
+        self.ring = ring
+        self.mode = mode
+
+    def __repr__(self) -> str:
+        what = "array" if self.array is not None else "ring element" if self.ring is not None else "token"
+        return f"<{('', 'Read', 'Write', 'ReadWrite')[self.mode]} {what}>"
+
+    @property
+    def memory(self) -> str:
+        """The name of the memory that it lies in: ``"host"``, for tokens too, or that of a device."""
+        arrays = self.arrays
+        return memory_of(arrays[0]) if arrays else HOST
+
+    @property
+    def arrays(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """The arrays that take turns: none for a token, one for an array."""
+        if self.array is not None:
+            return (self.array,)
+        return self.ring.views if self.ring is not None else ()

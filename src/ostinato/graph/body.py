@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ostinato.graph.operand import Operand
-from ostinato.graph.packing import Packing, pack
-from ostinato.graph.stream import split
+from ostinato.graph.access import split
+from ostinato.graph.arrays import Operand
+from ostinato.graph.containers import Packing, pack
 
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
     from ostinato.graph.graph import Graph
     from ostinato.graph.native import NativeTask
+    from ostinato.graph.op import Source
+    from ostinato.graph.operations import Reduction
     from ostinato.graph.param import Param
-    from ostinato.graph.python_task import PythonTask
-    from ostinato.graph.reduction import Reduction
-    from ostinato.graph.sources import Source
+    from ostinato.graph.task import PythonTask
 
 __all__ = [
     "Acquire",

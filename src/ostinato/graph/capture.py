@@ -3,27 +3,116 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
-from types import TracebackType
-from typing import Any
+from itertools import islice
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ostinato.errors import GraphError, TaskError, TracerError
 from ostinato.graph.arrays import Array
-from ostinato.graph.call_site import is_of_libraries
-from ostinato.graph.context import Recording, current, recording
-from ostinato.graph.earlier import Earlier, named_arrays
+from ostinato.graph.context import Guard, Recording, current, is_of_libraries, recording
 from ostinato.graph.graph import Graph
-from ostinato.graph.guard import Guard
 from ostinato.graph.op import After, Op
+from ostinato.graph.operations import ReduceArgument
 from ostinato.graph.param import REQUIRED, Combine, FreeParam, check_param
-from ostinato.graph.recordable import refuse_placeholder
-from ostinato.graph.reduction import ReduceArgument
+from ostinato.graph.recorder import refuse_placeholder
+from ostinato.graph.ring import Ring
+from ostinato.graph.task import name_of
+from ostinato.graph.tracer import Traced
+from ostinato.text import brief
 
-__all__ = ["Capture", "capture", "copy", "current_graph", "fill", "param", "until"]
+__all__ = [
+    "Capture",
+    "Earlier",
+    "StepFunction",
+    "capture",
+    "copy",
+    "current_graph",
+    "fill",
+    "named_arrays",
+    "param",
+    "record_function",
+    "until",
+]
+
+
+_BYTES = 4 << 20  # of all arrays together: a copy of them takes about a millisecond
+_NAMES = 10_000  # looked at, among the locals and among the globals of the frame
+_HAS_LOCALS = 1  # CO_OPTIMIZED: the code is that of a function
+_UNSHARED = 3  # references to the dict of a frame's locals: the frame's, a variable's, an argument's
+
+
+class Earlier:
+    """The bytes of arrays as they were.
+
+    Parameters
+    ----------
+    arrays
+        Arrays, each after the name that messages call it by, if it has one.
+    """
+
+    __slots__ = ("_activity", "_held")
+
+    def __init__(self, arrays: Iterable[tuple[str, Array]]) -> None:
+        self._held: dict[int, tuple[str, Array, bytes]] = {}
+        self._activity = _activity()
+        if self._activity is None:  # runs write to arrays, as they may
+            return
+        left = _BYTES
+        for name, array in arrays:
+            if array.nbytes <= left and not array.dtype.hasobject and id(array) not in self._held:
+                self._held[id(array)] = name, array, array.tobytes()
+                left -= array.nbytes
+
+    def changed(self, guard: Guard) -> str | None:
+        """Return the name of a recorded array that holds something else now; None if none does, or a run may have."""
+        for name, array, held in self._held.values():
+            if guard.holds(array) and array.tobytes() != held:
+                return (
+                    (repr(name) if name else f"an array of shape {array.shape}")
+                    if self._activity == _activity()
+                    else None
+                )
+        return None
+
+
+def named_arrays(frame: FrameType) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays, and those of rings, that variables of a frame name."""
+    variables = _locals(frame)
+    if frame.f_code.co_flags & _HAS_LOCALS:
+        variables += islice(frame.f_globals.items(), _NAMES)
+    for name, value in variables:
+        if type(value) is np.ndarray:
+            yield name, value
+        elif type(value) is Ring:
+            yield from ((name, each) for each in value.values if type(each) is np.ndarray)
+
+
+def _locals(frame: FrameType) -> list[tuple[str, Any]]:
+    """Return the local variables of a frame; of a module or a class body, those that it defines.
+
+    Before Python 3.13 the frame of a function keeps the dict that it makes of them, and so keeps alive what is
+    deleted later. So the dict is emptied, unless the function has got hold of it by `locals`.
+    """
+    variables = frame.f_locals
+    found = list(islice(variables.items(), _NAMES))
+    if frame.f_code.co_flags & _HAS_LOCALS and type(variables) is dict and sys.getrefcount(variables) == _UNSHARED:
+        variables.clear()
+    return found
+
+
+def _activity() -> Any:
+    """Return what differs if a program has run in between; None while one runs."""
+    machines = sys.modules.get("ostinato.runtime.workers")
+    return 0 if machines is None else machines.steps_run()
+
 
 _NOTHING = (
     "{} recorded nothing. Only calls of tasks (functions decorated with @ostinato.task), ost.copy, ost.fill and other "
@@ -323,3 +412,58 @@ def _is_ours(traceback: TracebackType | None) -> bool:
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     return traceback is not None and traceback.tb_frame.f_globals.get("__name__", "").startswith("ostinato.")
+
+
+_CHANGED = (
+    "{0}() changed a {1} that holds arrays, and is among its arguments. The function is called once, with a copy of "
+    "the {1}, so the change would be lost. Pass ostinato.ring(...) for arrays that take turns, and an array or an "
+    "ostinato.param(...) for a number that changes; read a cached property once before compiling"
+)
+
+
+class StepFunction(NamedTuple):
+    """A function that was recorded, with its arguments as they were given: calling it does one step eagerly."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    names: Sequence[str]
+    """What the function calls its positional arguments."""
+    graph: Graph
+
+
+def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepFunction:
+    """Call a function once, with tracers in place of arrays, and return what it recorded."""
+    if not callable(function):
+        raise TypeError(f"the first argument must be a function that calls tasks, got {brief(function)}")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(f"a step must be a plain function, which does its work when called, got {function!r}")
+    title = name_of(function)
+    names = _names(function, len(args))
+    capture = Capture(title)
+    with capture as graph:
+        recording = capture.recording
+        assert recording is not None
+        assert recording.guard is not None
+        traced = Traced(title, recording)
+        passed = [traced.value(value, name) for value, name in zip(args, names, strict=True)]
+        named = {key: traced.value(value, key) for key, value in kwargs.items()}
+        for array in traced.arrays:
+            recording.guard.hold(array)
+        capture.remember(("", array) for array in traced.arrays)
+        function(*passed, **named)
+        changed = traced.changed()
+        if changed is not None:
+            raise GraphError(_CHANGED.format(title, changed.__name__))
+    return StepFunction(function, args, dict(kwargs), names, graph)
+
+
+def _names(function: Callable[..., Any], count: int) -> list[str]:
+    """Return what a function calls its positional arguments."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return [f"argument {place + 1}" for place in range(count)]
+    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    rest = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), "args")
+    return names[:count] + [f"{rest}[{place}]" for place in range(count - len(names))]

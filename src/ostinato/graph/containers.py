@@ -1,4 +1,4 @@
-"""Containers of arrays: taken apart when a call is recorded, and made again for every call."""
+"""Containers among the arguments of tasks: taken apart, made again, refused."""
 
 from __future__ import annotations
 
@@ -6,23 +6,45 @@ import dataclasses
 import enum
 from collections import ChainMap, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from numbers import Number
 from operator import is_
-from types import MappingProxyType, SimpleNamespace
+from types import BuiltinFunctionType, EllipsisType, FunctionType, MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
+from ostinato.errors import ContractError
+from ostinato.graph.arrays import as_ndarray, is_array
+from ostinato.graph.param import NoValue
+from ostinato.graph.ring import Ring, RingElement
+
 __all__ = [
+    "PLAIN",
     "Container",
+    "Packing",
     "Path",
+    "Token",
+    "array_in",
     "can_be_made",
+    "holding",
+    "is_accessed",
+    "is_constant",
     "is_container",
+    "is_value",
     "mapped",
     "opaque",
+    "opaque_refusal",
+    "pack",
     "parts_of",
     "place_in",
+    "refusal_of",
     "taken_apart",
+    "token",
     "walk",
 ]
+
 
 Path: TypeAlias = tuple[str, ...]
 """Where something is in a container: the steps, as Python would write them."""
@@ -304,3 +326,307 @@ _MAKERS: dict[Any, Callable[[Container, Sequence[Any]], Any]] = {
     defaultdict: _make_dict,
     object: _make_dataclass,
 }
+
+
+Values: TypeAlias = tuple[object, ...]
+
+
+class Packing:
+    """How the arguments of a call are made of a flat list of values, the *leaves*.
+
+    Attributes
+    ----------
+    keywords
+        The names of the last arguments.
+    forms
+        By argument, a `Container` that has None where leaves go, or None for an argument that is a leaf itself.
+    """
+
+    __slots__ = ("forms", "keywords")
+
+    def __init__(self, forms: Values, keywords: tuple[str, ...]) -> None:
+        self.forms = forms
+        self.keywords = keywords
+
+    def arguments(self, leaves: Sequence[object]) -> Values:
+        """Return the positional, then the keyword values, with a `Container` for each container."""
+        rest = iter(leaves)
+        return tuple(_filled(form, rest) for form in self.forms)
+
+    def called(self, task: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of the leaves that calls a function with the arguments made of them."""
+        return _Packed(self, task, function)
+
+    def where(self, place: int) -> tuple[int, str]:
+        """Return which argument the leaf at a place is in, and where in that, as Python would write it."""
+        rest = place
+        for argument, form in enumerate(self.forms):
+            paths = [*_paths(form)]
+            if rest < len(paths):
+                return argument, paths[rest]
+            rest -= len(paths)
+        raise IndexError(place)
+
+    @property
+    def shape(self) -> Values:
+        """What is equal for calls that differ in their leaves only."""
+        return (self.keywords, *(form.shape if isinstance(form, Container) else None for form in self.forms))
+
+    @property
+    def text(self) -> list[str]:
+        """The same as text, equal in every process."""
+        return [form.text if isinstance(form, Container) else "" for form in self.forms]
+
+
+def pack(values: Values, keywords: tuple[str, ...]) -> tuple[Values, Packing]:
+    """Return the leaves of positional, then keyword values, and how these are made of them."""
+    leaves = tuple(leaf for value in values for leaf in walk(value))
+    return leaves, Packing(tuple(map(_form, values)), keywords)
+
+
+def _form(value: object) -> object:
+    return value.with_parts(map(_form, value.parts)) if isinstance(value, Container) else None
+
+
+def _filled(form: object, leaves: Iterator[object]) -> object:
+    if isinstance(form, Container):
+        return form.with_parts([_filled(part, leaves) for part in form.parts])
+    return next(leaves)
+
+
+def _paths(form: object) -> Iterator[str]:
+    if not isinstance(form, Container):
+        yield ""
+        return
+    for step, part in zip(form.paths(), form.parts, strict=True):
+        yield from (step + rest for rest in _paths(part))
+
+
+class _Packed:
+    """A function of leaves. Each call makes new containers, so what one call does to them is seen by no other."""
+
+    __slots__ = ("_arguments", "_function", "_keywords", "_task")
+
+    def __init__(self, packing: Packing, task: str, function: Callable[..., Any]) -> None:
+        self._task = task
+        self._function = function
+        self._keywords = packing.keywords
+        self._arguments: list[int | _Maker] = []
+        place = 0
+        for form in packing.forms:
+            maker = _maker(form, place)
+            self._arguments.append(maker)
+            place = place + 1 if isinstance(maker, int) else maker.end
+
+    def __call__(self, *leaves: Any) -> Any:
+        made: list[_Made] = []
+        values = [leaves[each] if type(each) is int else each(leaves, made) for each in self._arguments]  # type: ignore[operator]
+        if self._keywords:
+            count = len(values) - len(self._keywords)
+            result = self._function(*values[:count], **dict(zip(self._keywords, values[count:], strict=True)))
+        else:
+            result = self._function(*values)
+        for container, value, parts in made:
+            if not (
+                len(value) == len(parts) and all(map(is_, value, parts))
+                if container.kind is list
+                else container.is_unchanged(value, parts)
+            ):
+                raise self._changed(value)
+        return result
+
+    def _changed(self, value: object) -> ContractError:
+        kind = type(value).__name__
+        return ContractError(
+            f"{self._task}() changed a {kind} that holds arrays. Every call gets a new {kind}, so the change would be "
+            f"lost: write to the arrays in it, or pass ost.token(...) of the {kind} and declare its arrays as other "
+            "arguments"
+        )
+
+
+_Made: TypeAlias = tuple[Container, Any, Sequence[Any]]
+
+
+class _Maker:
+    """Makes a container of the leaves from `begin` to `end`."""
+
+    __slots__ = ("_container", "_parts", "begin", "end")
+
+    def __init__(self, container: Container, begin: int) -> None:
+        self._container = container
+        self.begin = self.end = begin
+        parts: list[int | _Maker] = []
+        for part in container.parts:
+            maker = _maker(part, self.end)
+            parts.append(maker)
+            self.end = self.end + 1 if isinstance(maker, int) else maker.end
+        self._parts = None if all(isinstance(part, int) for part in parts) else parts
+
+    def __call__(self, leaves: tuple[Any, ...], made: list[_Made]) -> Any:
+        parts: Sequence[Any] = (
+            leaves[self.begin : self.end]
+            if self._parts is None
+            else [leaves[each] if type(each) is int else each(leaves, made) for each in self._parts]  # type: ignore[operator]
+        )
+        value = self._container.make(parts)
+        made.append((self._container, value, parts))
+        return value
+
+
+def _maker(form: object, place: int) -> int | _Maker:
+    return _Maker(form, place) if isinstance(form, Container) else place
+
+
+class Token:
+    """An object that is a token, whatever it is; made by `token`.
+
+    Attributes
+    ----------
+    value
+        The object, which tasks receive.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"<token of a {type(self.value).__name__}>"
+
+
+def token(obj: Any) -> Any:
+    """Make a token of any object, to be passed to a parameter annotated `Read`, `Write` or `ReadWrite`.
+
+    The task receives `obj`. Ops that name the same object are ordered as if it were an array. Ostinato does not look
+    for arrays in it: declare those as arguments of their own.
+
+    Most objects that are no arrays are tokens by themselves. Numbers, strings and lists of arrays are not, for
+    example, and neither is an object that holds its data in memory of its own, such as a pandas Series.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost
+    >>> @ost.task
+    ... def collect(x: ost.Read, found: ost.ReadWrite):
+    ...     found.append(x.sum())
+    >>> x, found = np.ones(3), [np.float64(0)]
+    >>> with ost.capture() as graph:
+    ...     op = collect(x, ost.token(found))
+    >>> with graph.compile() as program:
+    ...     steps = program.replay(2)
+    >>> len(found)
+    3
+    """
+    return obj if isinstance(obj, Token) else Token(obj)
+
+
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), np.float64, np.float32, np.int64})
+"""Types that need no look at whether they are plain values."""
+
+_VALUES = (Number, str, np.generic, type(None))
+_CONSTANTS = (
+    *_VALUES,
+    bytes,
+    type,
+    FunctionType,
+    BuiltinFunctionType,
+    ModuleType,
+    EllipsisType,
+    Enum,
+    slice,
+    range,
+    np.dtype,
+    np.ufunc,
+)
+_OF_DATA = ("__array__", "__dataframe__", "__array_interface__", "__array_struct__")
+
+
+def is_value(value: object) -> bool:
+    """Whether an object is a value, which has no memory that calls could share."""
+    return isinstance(value, _VALUES)
+
+
+def is_constant(value: object) -> bool:
+    """Whether an object is plainly one that no task changes."""
+    return type(value) in PLAIN or isinstance(value, _CONSTANTS)
+
+
+def refusal_of(value: object) -> str | None:
+    """Say why an object that is no array cannot be passed where an access is declared; None where it can."""
+    if is_value(value):
+        shown = value.item() if isinstance(value, np.generic) else value
+        kind = "None" if value is None else f"the {type(value).__name__} {shown!r}"
+        return (
+            f"must be an array, got {kind}: a value has no memory that tasks could share. Pass an array, such as the "
+            "slice x[:1] where x[0] is meant, or declare no access for this parameter"
+        )
+    if any(hasattr(type(value), name) for name in _OF_DATA):
+        return (
+            f"must be an array, got a {type(value).__name__}, which does not show the memory of its data: pass "
+            "s.to_numpy() or numpy.asarray(s) of it. Pass ost.token(s) where the object itself is meant, and no array "
+            "shares its data"
+        )
+    return None
+
+
+def opaque_refusal(value: object) -> str:
+    """Say why a container that holds arrays, and is not taken apart, is refused."""
+    return f"is a {type(value).__name__} of arrays: pass a list, tuple or dict of them, or ost.token(...) of the object"
+
+
+def is_accessed(value: object) -> bool:
+    """Whether what is found in a container counts as an array there, or is refused like one."""
+    if type(value) in PLAIN:
+        return False
+    if isinstance(value, np.ndarray | RingElement | Ring | Token | NoValue):
+        return True
+    if isinstance(value, bytes) or is_value(value):
+        return False
+    return refusal_of(value) is not None or as_ndarray(value) is not None
+
+
+def holding(container: object) -> frozenset[int]:
+    """Return the `id` of each container within a container, itself included, that has arrays in it, at any depth."""
+    held_by: dict[int, list[int]] = {}
+    found: list[int] = []
+    for part, outside in _inside(container):
+        held_by.setdefault(id(part), []).append(outside)
+        if not is_container(part) and is_accessed(part):
+            found.append(id(part))
+    marked: set[int] = set()
+    while found:
+        for outside in held_by.get(found.pop(), ()):
+            if outside not in marked:
+                marked.add(outside)
+                found.append(outside)
+    return frozenset(marked)
+
+
+def array_in(value: object) -> object:
+    """Return an array, a ring element or a parameter among what is passed as a plain argument; None without any."""
+    return next((part for part, _ in _inside(value) if _is_no_plain_value(part)), None)
+
+
+def _is_no_plain_value(value: object) -> bool:
+    if type(value) in PLAIN:
+        return False
+    return isinstance(value, RingElement | Ring | NoValue | memoryview) or is_array(value)
+
+
+def _inside(value: object) -> Iterator[tuple[Any, int]]:
+    """All that is in a container, at any depth, with the `id` of what holds it; values of plain types are left out."""
+    waiting = [value]
+    seen = {id(value): value}  # kept, so that each id stays that of one object
+    while waiting:
+        outside = waiting.pop()
+        parts = parts_of(outside)
+        if not parts or set(map(type, parts)) <= PLAIN:
+            continue
+        for part in parts:
+            if type(part) in PLAIN:
+                continue
+            yield part, id(outside)
+            if id(part) not in seen:
+                seen[id(part)] = part
+                waiting.append(part)

@@ -12,22 +12,27 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.discovery import check_here, reasons, usable
-from ostinato.devices.failures import failures_told
-from ostinato.devices.registry import address_of, allocation_at, device_array
-from ostinato.devices.shadow import bytes_at, view_of
+from ostinato.devices.device import check_here, failures_told, reasons, usable
+from ostinato.devices.registry import address_of, allocation_at, bytes_at, device_array, view_of
 from ostinato.devices.transfers import wait_for
 from ostinato.errors import DeviceError
-from ostinato.graph.arrays import Array
-from ostinato.graph.operand import WRITE
-from ostinato.graph.padding import used_bytes
-from ostinato.graph.stream import STREAM
+from ostinato.graph.access import STREAM
+from ostinato.graph.arrays import WRITE, Array, used_bytes
+from ostinato.graph.containers import PLAIN
+from ostinato.graph.context import recording
 
 if TYPE_CHECKING:
-    from ostinato.devices.device import Device
-    from ostinato.devices.stream import Stream
+    from ostinato.devices.device import Device, Stream
 
-__all__ = ["Use", "call_c", "call_python", "noted_writes"]
+__all__ = ["KernelCalls", "Use", "call_c", "call_kernel", "call_python", "call_task", "noted_writes"]
+
+
+_core.prepare_calls(recording, np.ndarray, tuple(PLAIN))
+
+KernelCalls = _core.KernelCalls
+call_kernel = _core.call_kernel
+call_task = _core.call_task
+
 
 _Maker: TypeAlias = Callable[[Array, int], "Array | DeviceArray"]
 """Makes an array like another, at an offset in memory."""

@@ -6,29 +6,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
-from ostinato.counting import counted
+from ostinato.arguments import integer, priority_of
 from ostinato.errors import GraphError
+from ostinato.graph.access import only_place
+from ostinato.graph.arrays import READ, Operand
 from ostinato.graph.body import Body, Postcondition, Until
-from ostinato.graph.call_site import CallSite, user_frame
-from ostinato.graph.conditions import check_not_outside, postcondition_body, precondition_body
-from ostinato.graph.guard import Guard
-from ostinato.graph.nested import graphs_in, nested_body, stop_in
-from ostinato.graph.op import After, Op, Port
-from ostinato.graph.operand import READ, Operand
+from ostinato.graph.context import CallSite, Guard, user_frame
+from ostinato.graph.op import After, Op, Port, Source, check_target, source_of, sources_of
+from ostinato.graph.operations import (
+    ReduceArgument,
+    acquire_body,
+    arrive_body,
+    check_not_outside,
+    copy_body,
+    fill_body,
+    graphs_in,
+    nested_body,
+    postcondition_body,
+    precondition_body,
+    release_body,
+    stop_in,
+    wait_body,
+)
 from ostinato.graph.param import REQUIRED, Combine, Param
-from ostinato.graph.python_task import PythonTask, modes_of, name_of
-from ostinato.graph.recordable import Recordable
-from ostinato.graph.recorder import Recorder
-from ostinato.graph.reduction import ReduceArgument
+from ostinato.graph.recorder import Recordable, Recorder
 from ostinato.graph.ring import Ring, ring
-from ostinato.graph.sources import Source, check_target, source_of, sources_of
-from ostinato.graph.stream import only_place
-from ostinato.graph.synchronization import acquire_body, arrive_body, release_body, wait_body
-from ostinato.graph.tracing import untraced, untraced_all
-from ostinato.graph.transfer import copy_body, fill_body
+from ostinato.graph.task import PythonTask, modes_of, name_of
+from ostinato.graph.tracer import untraced, untraced_all
 from ostinato.graph.usable import Usable
-from ostinato.integers import integer, priority_of
-from ostinato.one_line import brief
+from ostinato.text import brief, counted
 
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ostinato.errors import GraphError
-from ostinato.graph.body import Nested, Precondition
-from ostinato.graph.no_value import NoValue
-from ostinato.one_line import brief
+from ostinato.graph.body import Nested, Postcondition, Precondition
+from ostinato.graph.param import NoValue
+from ostinato.text import brief
 
 if TYPE_CHECKING:
+    from ostinato.graph.arrays import Operand
     from ostinato.graph.body import Body
-    from ostinato.graph.call_site import CallSite
+    from ostinato.graph.context import CallSite
     from ostinato.graph.graph import Graph
-    from ostinato.graph.operand import Operand
     from ostinato.graph.variant import Variant
 
-__all__ = ["After", "Op", "Port", "Previous", "check_reaches_back", "previous", "shown"]
+__all__ = [
+    "After",
+    "Op",
+    "Port",
+    "Previous",
+    "Source",
+    "check_own",
+    "check_reaches_back",
+    "check_target",
+    "previous",
+    "shown",
+    "source_of",
+    "sources_of",
+]
 
 
 class Op(NoValue):
@@ -176,3 +189,55 @@ def check_reaches_back(op: Op) -> None:
             f"precondition {op.body.name!r}, at {op.call_site}, holds in a run's first step only, so there is none "
             "in the step before"
         )
+
+
+class Source(NamedTuple):
+    """What an op comes after."""
+
+    op: int
+    """Index of the earlier op."""
+    post: str | None
+    """The postcondition of the nested graph that this op is; None for all of it."""
+    distance: int
+    """How many steps before."""
+
+
+def sources_of(graph: Graph, after: After) -> list[Source]:
+    """Return what ``after=`` names, in its order."""
+    entries = (after,) if isinstance(after, Op | Port | Previous) else after
+    return [
+        source_of(graph, entry.op, entry.distance) if isinstance(entry, Previous) else source_of(graph, entry, 0)
+        for entry in entries
+    ]
+
+
+def source_of(graph: Graph, value: Op | Port, distance: int) -> Source:
+    """Return an op or port, `distance` steps before, as what another op comes after."""
+    op, post = (value.op, value.name) if isinstance(value, Port) else (value, None)
+    check_own(graph, op)
+    if isinstance(op.body, Postcondition):
+        raise GraphError(
+            f"nothing in a graph comes after postcondition {op.body.name!r}, at {op.call_site}: it is for what is "
+            "outside. Name the ops that it comes after instead"
+        )
+    if distance:
+        check_reaches_back(op)
+    return Source(op.index, post, distance)
+
+
+def check_target(graph: Graph, op: Op) -> None:
+    """Raise unless an op can come after others."""
+    check_own(graph, op)
+    if isinstance(op.body, Precondition):
+        raise GraphError(
+            f"precondition {op.body.name!r}, at {op.call_site}, comes after nothing in the graph: what it waits for "
+            "is given with each run"
+        )
+
+
+def check_own(graph: Graph, op: object) -> None:
+    """Raise unless `op` is an op of the graph."""
+    if not isinstance(op, Op):
+        raise TypeError(f"an edge must join ops, got {op!r}")
+    if not graph.has(op):
+        raise GraphError(f"{op!r} belongs to another graph")

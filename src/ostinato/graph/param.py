@@ -1,18 +1,63 @@
-"""Values given with each run, and the step number."""
+"""Values that change from run to run or from step to step, and values that there are not."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from ostinato.errors import GraphError
-from ostinato.graph.no_value import NoValue
-from ostinato.one_line import brief
+from ostinato.text import brief
 
-__all__ = ["REQUIRED", "STEP", "Combine", "FreeParam", "Param", "Params", "Step", "check_param"]
+__all__ = [
+    "REQUIRED",
+    "STEP",
+    "Combine",
+    "Converted",
+    "FreeParam",
+    "NoValue",
+    "Param",
+    "Params",
+    "Step",
+    "as_scalar",
+    "check_default",
+    "check_param",
+    "exact_scalar",
+]
+
+
+class NoValue:
+    """Base of what has no value while a graph is recorded: every use as a value raises `TypeError`.
+
+    Equality and hashing stay those of identity, so that such objects can be kept in sets and dictionaries.
+    """
+
+    __slots__ = ()
+
+    # NumPy then leaves `array + op` to the reflected method below, which raises.
+    __array_ufunc__ = None
+
+    def _why(self) -> str:
+        raise NotImplementedError
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(self._why())
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __rmatmul__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+    __divmod__ = __rdivmod__ = __pow__ = __rpow__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+    __neg__ = __pos__ = __abs__ = __invert__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __bool__ = __int__ = __float__ = __complex__ = __index__ = __array__ = _refuse
+    __contains__ = __setitem__ = __delitem__ = _refuse
+    __iter__: Any = _refuse
+    __reversed__: Any = _refuse
+    __len__: Any = _refuse
+    __getitem__: Any = _refuse
+
 
 Combine: TypeAlias = Callable[[Any, Any], Any]
 
@@ -139,3 +184,80 @@ def _same(a: object, b: object) -> bool:
         return bool(a == b)
     except Exception:
         return False
+
+
+_A = {int: "an int", float: "a float"}
+
+_WHOLE = (int, np.integer, np.bool_)
+_REAL = (float, np.floating, *_WHOLE)
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+def as_scalar(value: Any, kind: type, label: str) -> float | int:
+    """Return a value as the Python float or int that goes to C.
+
+    Raises
+    ------
+    TypeError
+        If it is not of the kind; an int or a bool is a float too, and a bool an int.
+    OverflowError
+        If it has no 64-bit representation.
+    """
+    if kind is float:
+        if isinstance(value, _REAL):
+            return float(value)
+    elif isinstance(value, _WHOLE):
+        number = int(value)
+        if not _INT64_MIN <= number <= _INT64_MAX:
+            raise OverflowError(f"{label} must fit 64 bits, got {number}")
+        return number
+    raise TypeError(f"{label} must be {_A[kind]}, got {value!r}")
+
+
+def exact_scalar(value: Any, kind: type, label: str) -> float | int:
+    """Return a value as the Python float or int that goes to C, where that is the same number.
+
+    Raises
+    ------
+    TypeError, OverflowError
+        It is not of the kind, or has no exact representation.
+    """
+    scalar = as_scalar(value, kind, label)
+    if scalar != value and scalar == scalar:
+        raise OverflowError(f"{label} must be a number that {_A[kind]} holds exactly, got {value!r}")
+    return scalar
+
+
+def check_default(value: Param | Step, kind: type, label: str) -> None:
+    """Raise `TypeError` if a parameter's default, or the step number, is not of a kind."""
+    if isinstance(value, Step):
+        if kind is float:
+            raise TypeError(f"{label} must be a float, got the step number, an int: declare it int")
+    elif value.default is not REQUIRED and value.combine is None:
+        as_scalar(value.default, kind, f"{label}, the default of parameter {value.name!r},")
+
+
+class Converted(Param):
+    """A parameter whose values are made floats or ints, as they are for a native task that declares it so.
+
+    Attributes
+    ----------
+    of
+        The parameter that runs give.
+    kind
+        ``float`` or ``int``.
+    """
+
+    __slots__ = ("kind", "of")
+
+    def __init__(self, of: Param, kind: type) -> None:
+        known = of.default is not REQUIRED and of.combine is None
+        default = as_scalar(of.default, kind, f"parameter {of.name!r}") if known else of.default
+        super().__init__(of.name, default, of.combine)
+        self.of = of
+        self.kind = kind
+
+    def value_in(self, given: Mapping[str, Any]) -> Any:
+        """Return what tasks get in a run that gives these values by name; `REQUIRED` where it lacks one."""
+        value = self.of.value_in(given)
+        return value if value is REQUIRED else as_scalar(value, self.kind, f"parameter {self.name!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, cast
 
-from ostinato.choices import Runs
+from ostinato.arguments import Runs
 from ostinato.errors import GraphError
 
 if TYPE_CHECKING:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 import numpy as np
 
-from ostinato.choices import OnError, Runs
+from ostinato.arguments import OnError, Runs, integer
 from ostinato.events import Barrier, Event, event_of
-from ostinato.graph.param import REQUIRED, Param
-from ostinato.graph.scalar import as_scalar
-from ostinato.integers import integer
-from ostinato.one_line import brief
+from ostinato.graph.param import REQUIRED, Param, as_scalar
+from ostinato.text import brief
 
 if TYPE_CHECKING:
     from ostinato import _core

@@ -17,7 +17,6 @@ import numpy as np
 
 import ostinato
 from ostinato import _core
-from ostinato.cache_directory import default_store
 from ostinato.compiler.target import DeviceModel, MachineModel
 from ostinato.cores import usable_cores
 from ostinato.devices.array import empty
@@ -25,6 +24,7 @@ from ostinato.devices.transfers import move, planned
 from ostinato.graph.graph import Graph
 from ostinato.graph.native import native
 from ostinato.graph.task import task
+from ostinato.paths import default_store
 from ostinato.runtime.trace import untraced
 
 if TYPE_CHECKING:

@@ -7,17 +7,17 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from ostinato.choices import Runs
+from ostinato.arguments import Runs
 from ostinato.compiler.costs import Costing, given
-from ostinato.one_line import brief
 from ostinato.runtime.arguments import checked_runs, threads_for
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.program import Program
 from ostinato.runtime.trace import costing_of_trace
+from ostinato.text import brief
 
 if TYPE_CHECKING:
+    from ostinato.graph.capture import StepFunction
     from ostinato.graph.graph import Graph
-    from ostinato.graph.step_function import StepFunction
     from ostinato.view.trace import Trace
 
 __all__ = ["CostsArgument", "InStore", "compile_graph", "costing_of"]

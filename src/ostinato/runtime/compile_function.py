@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ostinato.choices import Runs
-from ostinato.graph.step_function import record_function
+from ostinato.arguments import Runs
+from ostinato.graph.capture import record_function
 from ostinato.runtime.compile import compile_graph
 
 if TYPE_CHECKING:

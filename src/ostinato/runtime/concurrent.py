@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ostinato import _core
-from ostinato.choices import Runs
+from ostinato.arguments import Runs
 from ostinato.runtime.results import ProgramStatistics, counters
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ostinato import _core
-from ostinato.choices import Runs
+from ostinato.arguments import Runs
 from ostinato.compiler.ir import Target
 from ostinato.compiler.lower.lower import lower_scheduled
 from ostinato.compiler.pipeline import compile
-from ostinato.devices.discovery import check_usable
+from ostinato.devices.device import check_usable
 from ostinato.errors import ContractError
 from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await

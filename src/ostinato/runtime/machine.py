@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ostinato.arguments import integer, priority_of
 from ostinato.cores import usable_cores
-from ostinato.integers import integer, priority_of
 from ostinato.runtime.outcome import raise_failures
 from ostinato.runtime.spawn import ANYWHERE, SpawnedRun, spawn
 from ostinato.runtime.workers import Memory, Processor, Workers, devices_of
@@ -86,7 +86,7 @@ class Machine:
         for processor in self.workers.cpus if str(name).startswith("cpu:") else self.processors:
             if processor.name == name:
                 return processor
-        from ostinato.devices.discovery import told_reasons
+        from ostinato.devices.device import told_reasons
 
         names = ", ".join(processor.name for processor in self.processors)
         raise ValueError(f"this machine has no processor {name!r}; it has {names}{told_reasons()}")

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.devices.registry import device_array
-from ostinato.graph.arrays import HOST, Array, memory_of
-from ostinato.graph.padding import used_bytes
+from ostinato.graph.arrays import HOST, Array, memory_of, used_bytes
 
 __all__ = [
     "Bytes",

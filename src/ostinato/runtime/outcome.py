@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
 from ostinato.compiler.streams.fences import completions_of
-from ostinato.devices.discovery import lose
+from ostinato.devices.device import lose
 from ostinato.errors import DeviceError, PoisonError, TaskError, told
 from ostinato.events import cause_of
 from ostinato.graph.body import Arrive, Release

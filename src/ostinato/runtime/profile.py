@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from ostinato.compiler.coherence.coherent_ops import Transferred
 from ostinato.compiler.streams.fences import completions_of
-from ostinato.counting import counted
 from ostinato.graph.body import Body, Copy, Inserted, NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.runtime.trace import ready, records_of, start_when_ready
+from ostinato.text import counted
 
 if TYPE_CHECKING:
     from ostinato import _core

@@ -8,26 +8,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from ostinato import _core
-from ostinato.choices import OnError, Runs
+from ostinato.arguments import OnError, Runs, integer, priority_of
 from ostinato.compiler.schedule.simulation import Prediction, simulate
 from ostinato.compiler.target import MachineModel
-from ostinato.counting import counted
 from ostinato.errors import ContractError
 from ostinato.events.event import limit
 from ostinato.graph.ring import Ring
-from ostinato.integers import integer, priority_of
-from ostinato.one_line import brief
 from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, After, conditions, count, merged, stops
 from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.engine import Engine
 from ostinato.runtime.outcome import raise_failures
 from ostinato.runtime.run import Run, watch
 from ostinato.runtime.sequential import replay_eagerly
+from ostinato.text import brief, counted
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing
+    from ostinato.graph.capture import StepFunction
     from ostinato.graph.graph import Graph
-    from ostinato.graph.step_function import StepFunction
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.results import ProgramStatistics, Verified
     from ostinato.runtime.retune import Retuning
@@ -455,8 +453,7 @@ class Program:
         Of work for devices it says what is copied between memories, and, once it has run, what of it was captured, or
         why it was not.
         """
-        from ostinato.view.explain import explain
-        from ostinato.view.explain_captures import stretches_of
+        from ostinato.view.explain import explain, stretches_of
 
         engine, workers = self._engine, self._engine.workers
         return explain(engine.executable, workers.crowded, len(workers.cpus), stretches_of(engine.plans))

@@ -10,13 +10,12 @@ from ostinato.compiler.coherence.coherent_ops import Transferred
 from ostinato.compiler.ir import Node
 from ostinato.devices.array import DeviceArray
 from ostinato.errors import GraphError
-from ostinato.graph.arrays import Array, as_ndarray, memory_of
+from ostinato.graph.arrays import Array, Operand, as_ndarray, memory_of
 from ostinato.graph.body import Body
 from ostinato.graph.op import Op
-from ostinato.graph.operand import Operand
 from ostinato.graph.ring import RingElement
-from ostinato.one_line import brief
 from ostinato.runtime.memory import Extent, at_address, extent_of
+from ostinato.text import brief
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable

@@ -15,13 +15,12 @@ from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline import schedule_again
 from ostinato.compiler.schedule.simulation import predicted
 from ostinato.compiler.wording import duration
-from ostinato.counting import counted
 from ostinato.errors import ContractError
-from ostinato.one_line import one_line
 from ostinato.runtime.arguments import After, barriers_of, conditions
 from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.sequential_test import ALPHA, ABTest, compare
 from ostinato.runtime.trace import durations
+from ostinato.text import counted, one_line
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs

@@ -11,14 +11,12 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from ostinato.counting import counted
 from ostinato.events import Event
-from ostinato.events.awaiting import awaited
-from ostinato.events.event import limit
+from ostinato.events.event import awaited, limit
 from ostinato.graph.body import Precondition
-from ostinato.one_line import one_line
 from ostinato.runtime.outcome import log_failure
 from ostinato.runtime.profile import Profile, profile_of
+from ostinato.text import counted, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,14 +14,12 @@ from ostinato._core import call_native
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.registry import any_allocations, device_array
 from ostinato.errors import ContractError, TaskError
-from ostinato.graph.arrays import HOST, Array, memory_of
+from ostinato.graph.access import STREAM
+from ostinato.graph.arrays import HOST, READ, Array, Operand, memory_of
 from ostinato.graph.body import Acquire, Arrive, Await, Body, Copy, Fill, NativeCall, PythonCall, Release, Until
 from ostinato.graph.eager import Use, call_c, call_python
 from ostinato.graph.op import Op
-from ostinato.graph.operand import READ, Operand
-from ostinato.graph.param import STEP, Param
-from ostinato.graph.scalar import as_scalar
-from ostinato.graph.stream import STREAM
+from ostinato.graph.param import STEP, Param, as_scalar
 from ostinato.runtime.arguments import conditions
 from ostinato.runtime.memory import assign, contents
 from ostinato.runtime.outcome import failure_message, wait_for_all

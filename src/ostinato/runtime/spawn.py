@@ -17,11 +17,10 @@ from ostinato import _core
 from ostinato.errors import PoisonError, TaskError, told
 from ostinato.events import Event, cause_of, event_of
 from ostinato.events.event import limit
-from ostinato.graph.call_site import CallSite
+from ostinato.graph.context import CallSite
 from ostinato.graph.eager import bound_to
-from ostinato.graph.python_task import PythonTask
-from ostinato.graph.recordable import Recordable, refuse_placeholder
-from ostinato.graph.task import Task
+from ostinato.graph.recorder import Recordable, refuse_placeholder
+from ostinato.graph.task import PythonTask, Task
 from ostinato.runtime.outcome import log_failure
 from ostinato.runtime.run import Explain, Run
 

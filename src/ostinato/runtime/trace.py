@@ -23,10 +23,10 @@ from ostinato.compiler.coherence.coherent_ops import Transferred
 from ostinato.compiler.costs import ESTIMATED, Costed, Costing, Costs, estimate, median_and_spread
 from ostinato.compiler.streams.fences import completions_of
 from ostinato.compiler.variants import with_variants
-from ostinato.counting import counted
 from ostinato.graph.body import Copy, Inserted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant, variants_of
+from ostinato.text import counted
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.devices.discovery import is_usable
+from ostinato.devices.device import is_usable
 from ostinato.errors import ContractError, DeviceError
 from ostinato.runtime.outcome import log_failure, wait_for_all
 from ostinato.runtime.run import Unretrieved
@@ -173,7 +173,7 @@ class Workers:
     def processors(self) -> tuple[Processor, ...]:
         """The processors, CPUs first."""
         if self.known_devices is None:
-            from ostinato.devices.discovery import usable
+            from ostinato.devices.device import usable
 
             self.known_devices = tuple(map(processor_of, usable()))
         return self.cpus + self.known_devices
@@ -240,7 +240,7 @@ def devices_of(count: int) -> tuple[Device, ...]:
     """
     if count == 0:
         return ()
-    from ostinato.devices.discovery import told_reasons, usable
+    from ostinato.devices.device import told_reasons, usable
 
     found = usable()
     if len(found) < count:

@@ -14,8 +14,8 @@ from functools import cached_property, lru_cache
 from string import Formatter
 from typing import Any
 
-from ostinato.include_path import get_include
-from ostinato.one_line import brief
+from ostinato.paths import get_include
+from ostinato.text import brief
 from ostinato.tune.policy import positive, whole
 
 __all__ = ["Call", "Candidate", "Command", "canonical", "digest", "hashed", "importable_name", "plain"]

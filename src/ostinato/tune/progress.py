@@ -1,16 +1,25 @@
-"""What a search tells while it goes on."""
+"""What a search does, shown on a terminal while it goes on."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections import Counter
 from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ostinato.text import counted, duration, one_line, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.candidate import Candidate
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
-__all__ = ["Progress", "listener"]
+__all__ = ["Display", "Progress", "listener"]
 
 
 class Progress:
@@ -70,9 +79,88 @@ def listener(progress: Progress | bool | None) -> Progress:
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return Progress()
     if progress is None or progress is True:
-        from ostinato.view.tuning import Display
+        from ostinato.tune.progress import Display
 
         return Display()
     if missing := [name for name in vars(Progress) if name[0] != "_" and not callable(getattr(progress, name, None))]:
         raise TypeError(f"progress lacks {', '.join(missing)}: derive it from ostinato.tune.progress.Progress")
     return progress
+
+
+_MOST_PLACES = 16
+_REDRAWS = 4  # per second: drawing takes a core a millisecond or two, and candidates run on these cores
+
+
+class Display(Progress):
+    """Shows what runs where, what is waited for, and what is best so far.
+
+    It is drawn by a thread of its own; what is told only replaces values here.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._live: Live | None = None
+
+    def begin(self, op: str, total: int | None) -> None:
+        self._op, self._total = one_line(op), total
+        self._began = time.monotonic()
+        self._tried: set[str] = set()
+        self._statuses: Counter[str] = Counter()
+        self._best: Result | None = None
+        self._places: dict[str, tuple[str, Candidate | str]] = {}
+        self._live = Live(
+            get_renderable=self._drawn, console=self._console, refresh_per_second=_REDRAWS, transient=True
+        )
+        self._live.start()
+
+    def waiting(self, device: str, holder: str) -> None:
+        self._places[device] = ("waits", f"for {holder}")
+
+    def building(self, slot: str, candidate: Candidate) -> None:
+        self._places[slot] = ("build", candidate)
+
+    def running(self, device: str, candidate: Candidate | None, what: str) -> None:
+        self._places[device] = (what, candidate or "")
+
+    def idle(self, where: str) -> None:
+        self._places[where] = ("idle", "")
+
+    def ended(self, result: Result, best: Result | None) -> None:
+        self._tried.add(result.candidate.id)
+        self._statuses[result.status] += 1
+        self._best = best
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(one_line(text)))
+
+    def end(self, report: Report | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _drawn(self) -> Group:
+        lines = [self._summary(), self._lead()]
+        table = Table.grid(padding=(0, 2))
+        for _ in range(3):
+            table.add_column(no_wrap=True, overflow="ellipsis")
+        places = sorted(list(self._places.items()))  # a list at once: the other thread adds to it
+        for name, (what, candidate) in places[:_MOST_PLACES]:
+            about = one_line(candidate) if isinstance(candidate, str) else settings(candidate.config)
+            table.add_row(Text(one_line(name), "bold"), what, Text(about, "dim"))
+        if len(places) > _MOST_PLACES:
+            busy = sum(what not in ("idle", "waits") for _, (what, _) in places[_MOST_PLACES:])
+            table.add_row("...", "", Text(f"{len(places) - _MOST_PLACES} more, {busy} of them busy", "dim"))
+        return Group(*lines, table)
+
+    def _summary(self) -> Text:
+        of_all = counted(len(self._tried), "candidate") if self._total is None else f"{len(self._tried)}/{self._total}"
+        statuses = ", ".join(f"{number} {status}" for status, number in list(self._statuses.items()))
+        seconds = time.monotonic() - self._began
+        return Text(f"{self._op}: {of_all}  {statuses}  {seconds:.0f} s", no_wrap=True, overflow="ellipsis")
+
+    def _lead(self) -> Text:
+        best = self._best
+        if best is None or best.time_ns is None:
+            return Text("nothing ok so far", "dim")
+        found = f"best {duration(best.time_ns)}  {settings(best.candidate.config)}"
+        return Text(found, "green", no_wrap=True, overflow="ellipsis")

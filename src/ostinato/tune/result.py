@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ostinato.one_line import one_line
+from ostinato.text import duration, one_line
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.racing.stopping import interval, median
-from ostinato.tune.wording import duration
 
 __all__ = ["Result", "Stretch", "outcome_of", "result_of"]
 

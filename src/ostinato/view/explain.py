@@ -2,24 +2,220 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.compiler.coherence.coherent_ops import Transferred
+from ostinato.compiler.coherence.insert_copies import Activity, Coherent
+from ostinato.compiler.coherence.memories import HOST
 from ostinato.compiler.ir import Edges, Executable
 from ostinato.compiler.streams.fences import Completion
 from ostinato.compiler.streams.staging import Staged
-from ostinato.compiler.wording import duration
-from ostinato.counting import counted
-from ostinato.graph.body import Until
-from ostinato.one_line import one_line
-from ostinato.view.explain_captures import Stretch, captures
-from ostinato.view.explain_copies import copies
-from ostinato.view.listing import listed, more
+from ostinato.compiler.wording import duration, size
+from ostinato.graph.body import PythonCall, Until
+from ostinato.graph.op import Op, shown
+from ostinato.graph.param import STEP
+from ostinato.text import counted, one_line
 
-__all__ = ["explain"]
+if TYPE_CHECKING:
+    from ostinato import _core
+
+__all__ = ["Stretch", "captures", "copies", "explain", "listed", "more", "stretches_of"]
+
+
+_MOST_NAMES = 6
+
+
+def more(number: int, what: str) -> Sequence[str]:
+    """Return the line that says how many were left out, if any were."""
+    return [f"  and {counted(number, what)} more"] if number > 0 else []
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names, each once with its number, the most frequent first.
+
+    Examples
+    --------
+    >>> listed(["add", "scale", "add"])
+    '2 x add, scale'
+    """
+    counts = Counter(names)
+    ranked = sorted(counts, key=lambda name: (-counts[name], name))
+    shown = [f"{counts[name]} x {name}" if counts[name] > 1 else name for name in ranked[:_MOST_NAMES]]
+    return ", ".join([*shown, *(line.strip() for line in more(len(ranked) - _MOST_NAMES, "name"))]) or "nothing"
+
+
+_MOST = 32
+
+
+class Stretch(NamedTuple):
+    """Ops of a stream that can be captured together."""
+
+    device: str
+    """The name of their device."""
+    ops: Sequence[int]
+    """Their numbers, in order."""
+    phases: int
+    """It is captured so many times, as rings turn."""
+    times: int
+    """It was captured so many times."""
+    why: str | None
+    """Why it cannot be; None where it was, or where that was not tried yet. Empty: the device captures nothing."""
+    failed: int
+    """The op of which that is told; -1: of none."""
+
+    def plus(self, other: Stretch) -> Stretch:
+        """Return what became of it in two plans."""
+        if not other.tried:
+            return self
+        if not self.tried:
+            return other
+        told = self if self.why is not None else other
+        return told._replace(phases=self.phases + other.phases, times=self.times + other.times)
+
+    @property
+    def tried(self) -> bool:
+        """Whether somebody has tried to capture it."""
+        return self.times > 0 or self.why is not None
+
+
+def stretches_of(plans: Iterable[_core.Plan]) -> list[Stretch]:
+    """Return what can be captured in plans of one schedule, as the core knows it."""
+    by_plan = [[Stretch(*each) for each in plan.stretches] for plan in plans]
+    return [functools.reduce(Stretch.plus, same) for same in zip(*by_plan, strict=True)]
+
+
+def captures(ops: Sequence[Op], stretches: Iterable[Stretch]) -> list[str]:
+    """Return what is issued as one, what is called in each step, and why.
+
+    Parameters
+    ----------
+    ops
+        All ops of a schedule.
+    stretches
+        Those that can be captured, as the core knows them.
+    """
+    lines: list[str] = []
+    waiting: list[int] = []
+    for each in stretches:
+        if each.why is not None:
+            lines += _called(each, ops)
+        elif each.times:
+            lines.append(_issued(each, ops))
+        else:
+            waiting += each.ops
+    lines += [f"{_shown(op)} is called in each step: ost.step is another in each" for op in ops if _takes_step(op)]
+    if waiting:
+        lines.append(f"not captured yet, since bodies are called once before: {_listed(waiting, ops)}")
+    if not lines:
+        return []
+    return ["Captures", *(f"  {line}" for line in lines[:_MOST]), *more(len(lines) - _MOST, "line")]
+
+
+def _issued(stretch: Stretch, ops: Sequence[Op]) -> str:
+    again = stretch.times - stretch.phases
+    changed = f", {counted(again, 'time')} again for other parameters" if again > 0 else ""
+    as_one = " as one" * (len(stretch.ops) > 1)
+    return f"{stretch.device}: {counted(len(stretch.ops), 'op')} captured{as_one}{changed}: {_listed(stretch.ops, ops)}"
+
+
+def _called(stretch: Stretch, ops: Sequence[Op]) -> Iterator[str]:
+    why = stretch.why or f"{stretch.device} captures nothing"
+    failed = stretch.ops[0] if stretch.failed < 0 and len(stretch.ops) == 1 else stretch.failed
+    if failed < 0:
+        yield f"{stretch.device}: called in each step: {_listed(stretch.ops, ops)}: {why}"
+        return
+    yield f"{_shown(ops[failed])} is called in each step: {why}"
+    others = [index for index in stretch.ops if index != failed]
+    if others:
+        yield f"{stretch.device}: called in each step with it: {_listed(others, ops)}"
+
+
+def _shown(op: Op) -> str:
+    return f"{shown(op)} at {op.call_site}"
+
+
+def _listed(numbers: Iterable[int], ops: Sequence[Op]) -> str:
+    return listed(ops[index].name for index in numbers)
+
+
+def _takes_step(op: Op) -> bool:
+    return isinstance(op.body, PythonCall) and op.body.launch_only and any(arg is STEP for arg in op.body.args)
+
+
+_MOST_COPIES = 32
+
+
+def copies(staged: Staged) -> list[str]:
+    """Return the copies with what they move in each step, the largest first; and what goes back when a run ends.
+
+    Parameters
+    ----------
+    staged
+        The ops of a graph that uses devices, with the copies that these need.
+    """
+    found = staged.coherent
+    names = {HOST: "the host"} | {index: device.name for index, device in enumerate(staged.devices)}
+    told = [
+        _Copy(op, op.body, names, found.activity.get(op.index)) for op in found.ops if isinstance(op.body, Transferred)
+    ]
+    told.sort(key=lambda copy: (-copy.later, -copy.first))
+    lines = [f"  {copy}" for copy in told[:_MOST_COPIES]]
+    if len(told) > _MOST_COPIES:
+        lines.append(f"  and {len(told) - _MOST_COPIES} more")
+    lines += [f"  {line}" for line in _written_back(found, names)]
+    if not lines:
+        return ["Copies between memories: none"]
+    moved = size(sum(copy.later for copy in told))
+    once = sum(copy.first for copy in told)
+    per_run = f", and {size(once)} once a run" if once else ""
+    return [f"Copies between memories: {moved} a step{per_run}", *lines]
+
+
+class _Copy:
+    """What a copy moves: bytes `later` a step on average, and `first` more once a run."""
+
+    def __init__(self, op: Op, body: Transferred, names: dict[int, str], activity: Activity | None) -> None:
+        self._op, self._body, self._names = op, body, names
+        moved, period = np.array(body.nbytes), body.period
+        acts = np.ones(period, np.bool_) if activity is None else activity[1]
+        self.later = float((moved * acts).mean())
+        self._steps = 0 if activity is None else activity[0].shape[1]
+        since = np.arange(self._steps)
+        in_first = moved[since % period] * (0 if activity is None else activity[0][0])
+        self._in_first = int(np.sum(in_first))
+        self.first = max(self._in_first - int((moved * acts)[since % period].sum()), 0)
+
+    def __str__(self) -> str:
+        source, target = self._names[self._body.source], self._names[self._body.target]
+        return f"{self._often()}, {source} to {target}, for {self._op.original.name!r} at {self._op.call_site}"
+
+    def _often(self) -> str:
+        if not self._steps:
+            return f"{size(self.later)} a step"
+        first = "a run's first step" if self._steps == 1 else f"a run's first {self._steps} steps"
+        if not self.later:
+            return f"{size(self._in_first)} in {first}"
+        if not self._in_first:
+            return f"{size(self.later)} a step after {first}"
+        return f"{size(self.later)} a step, {size(self._in_first)} in {first}"
+
+
+def _written_back(found: Coherent, names: dict[int, str]) -> Iterator[str]:
+    """What is copied home when a run ends, by where it comes from."""
+    moved: dict[tuple[str, str], int] = {}
+    for each in found.write_backs:
+        if each.usual:
+            way = names[each.source], names[each.target]
+            moved[way] = moved.get(way, 0) + sum(source.nbytes for source, _ in each.pairs)
+    for (source, home), nbytes in moved.items():
+        yield f"at most {size(nbytes)} when a run ends, {source} to {home}: what was written last on {source}"
+
 
 _MOST_LANES = 32
 _ENDS_OF_PATH = 6  # ops shown from each end of a long critical path

@@ -1,17 +1,258 @@
-"""A trace: which operation ran when, in which step, on which thread."""
+"""The picture of a trace: one row a thread or stream of a device, one bar an operation, one colour a step."""
 
+from __future__ import annotations
+
+import dataclasses
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ostinato.counting import counted
-from ostinato.integers import integer
-from ostinato.view.files import replacing
+from ostinato.arguments import integer
+from ostinato.text import counted, one_line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+__all__ = ["draw_predicted"]
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a path beside `path` to write to, and move it into place when the block ends.
+
+    When the block raises, nothing is left behind and what was at `path` stays. An `OSError` names `path`, not
+    the path in its place. A device or pipe at `path` is written directly.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        yield target
+        return
+    # A name that is nobody's: the draft is overwritten and removed. The suffix tells libraries the format.
+    draft = target.with_name(f".{os.urandom(8).hex()}-{target.name}")
+    try:
+        yield draft
+        os.replace(draft, target)
+    except BaseException as error:
+        draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (str(draft), draft):
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise
+
+
+COLOURS = ("#2a6f97", "#f4a259", "#5b8e7d", "#bc4b51", "#8d6a9f", "#e0c14c")
+EARLIER = "#c9ccd3"
+COPY = "#6c707a"
+INK = "#2b2d33"
+UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+
+
+MOST_ROWS = 32
+"""Of more, the first ones are drawn."""
+
+LETTER = 0.009
+"""How wide a letter of a bar's name is, of the whole width: where there is no room, there is no name."""
+
+
+class Row(NamedTuple):
+    """A thread; or a stream, which is a lane of the program, of a device."""
+
+    thread: int
+    lane: int = -1
+
+
+def draw(trace: Trace, path: str | os.PathLike[str], steps: int) -> None:
+    """Draw the last `steps` steps of `trace` into the file `path`."""
+    draw_below_each_other({"": trace}, path, steps)
+
+
+def draw_below_each_other(traces: Mapping[str, Trace], path: str | os.PathLike[str], steps: int) -> None:
+    """Draw the last `steps` steps of traces, each under its title, on one axis of time."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('a timeline needs matplotlib: pip install "ostinato[plot]"') from error
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+
+    shown = {title: _last_steps(trace.records, steps) for title, trace in traces.items()}
+    rows = {title: _rows(trace, shown[title])[:MOST_ROWS] for title, trace in traces.items()}
+    heights = [max(len(each), 1) for each in rows.values()]
+    span = max((_span(records) for records in shown.values()), default=0)
+    figure = Figure(figsize=(10, len(traces) + 0.5 + 0.5 * sum(heights)), dpi=150, layout="constrained")
+    grid = figure.subplots(len(traces), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (title, trace) in zip(grid, traces.items(), strict=True):
+        _style(axes, _names(trace, rows[title]))
+        if len(shown[title]):
+            _bars(axes, title, trace, shown[title], rows[title], steps, span)
+        else:
+            axes.set_title(f"{title + ': ' if title else ''}an empty trace", loc="left", color=INK)
+    with replacing(path) as draft:
+        figure.savefig(draft, format=draft.suffix[1:] or "png")
+
+
+def _rows(trace: Trace, records: NDArray[np.void]) -> list[Row]:
+    """Return the rows: threads, also those that did nothing but issue, then devices."""
+    on_device = np.isin(records["thread"], list(trace.devices))
+    threads = set(records["thread"][~on_device].tolist())
+    streams = set(records[on_device][["thread", "lane"]].tolist())
+    threads |= {trace.issuer(lane) for _, lane in streams}
+    return [Row(thread) for thread in sorted(threads)] + [Row(*stream) for stream in sorted(streams)]
+
+
+def _row_of(trace: Trace, records: NDArray[np.void], rows: list[Row]) -> NDArray[np.intp]:
+    """Return by record the place of its row; -1: it is not drawn."""
+    places = {row: place for place, row in enumerate(rows)}
+    keys = ((thread, lane if thread in trace.devices else -1) for thread, lane in records[["thread", "lane"]].tolist())
+    return np.array([places.get(Row(*key), -1) for key in keys], np.intp)
+
+
+def _names(trace: Trace, rows: list[Row]) -> list[str]:
+    names: list[str] = []
+    for row in rows:
+        streams = [other for other in rows if other.thread == row.thread]
+        number = f", stream {streams.index(row)}" if len(streams) > 1 else ""
+        names.append(trace.row_name(row.thread) + number)
+    return names
+
+
+def _span(records: NDArray[np.void]) -> int:
+    return int(records["end"].max() - begins(records).min()) if len(records) else 0
+
+
+def _last_steps(records: NDArray[np.void], steps: int) -> NDArray[np.void]:
+    """What ran since the first of the last `steps` steps began, what was left of earlier steps included."""
+    if not len(records):
+        return records
+    begin = begins(records)[np.isin(records["step"], np.unique(records["step"])[-steps:])].min()
+    shown: NDArray[np.void] = records[records["end"] > begin]
+    shown["start"] = np.maximum(shown["start"], begin)
+    shown["issued"] = np.where(shown["issued"] > 0, np.maximum(shown["issued"], begin), 0)
+    return np.sort(shown, order="start", kind="stable")
+
+
+def _style(axes: Axes, names: list[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.tick_params(colors=INK, left=False)
+    axes.spines[["top", "left", "right"]].set_visible(False)
+
+
+def _bars(
+    axes: Axes,
+    title: str,
+    trace: Trace,
+    records: NDArray[np.void],
+    rows: list[Row],
+    steps: int,
+    span: int,
+) -> None:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgba
+    from matplotlib.patches import Patch
+
+    origin, own_span = begins(records).min(), _span(records)
+    scale, unit = next((entry for entry in UNITS if span >= entry[0]), UNITS[-1])
+    all_rows = len(_rows(trace, records))
+    left_out = f", {len(rows)} of {counted(all_rows, 'thread')}" if len(rows) < all_rows else ""
+    row = _row_of(trace, records, rows)
+    records, row = records[row >= 0], row[row >= 0]
+    left = (records["start"] - origin) / scale
+    right = (records["end"] - origin) / scale
+    corners = np.stack([[left, row - 0.4], [right, row - 0.4], [right, row + 0.4], [left, row + 0.4]])
+    numbers = np.unique(records["step"])[-steps:].tolist()
+    colours = {number: COLOURS[place % len(COLOURS)] for place, number in enumerate(numbers)}
+    copies = [bool(trace.copies) and trace.copies[op] for op in records["op"].tolist()]
+    turns = zip(_turns(records, row), copies, strict=True)
+    faces = [
+        to_rgba(COPY if copy else colours.get(step, EARLIER), 0.8 + 0.2 * second) for (step, second), copy in turns
+    ]
+    bars = PolyCollection(list(corners.transpose(2, 0, 1)), facecolors=faces, linewidths=0)
+    axes.add_collection(bars)
+    inks = ["white" if copy or step in colours else INK for step, copy in zip(records["step"], copies, strict=True)]
+    _write_names(axes, [trace.op_names[op] for op in records["op"]], left, right, row, inks, span / scale)
+    issues = _mark_issues(axes, trace, records, rows, (records["issued"] - origin) / scale)
+    axes.set_xlim(0, span / scale)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel(f"time ({unit})", color=INK)
+    axes.label_outer()
+    caption = _caption(dataclasses.replace(trace, records=records), len(rows), float(own_span)) + left_out
+    room = "\n" if trace.devices else ""  # for the legend, which is longer
+    caption = f"{title + ': ' if title else ''}{caption}{room}"
+    axes.set_title(caption, loc="left", fontsize=10, color=INK, linespacing=1.8)
+    patches = [Patch(color=colour, label=f"step {number}") for number, colour in colours.items()]
+    patches += [Patch(color=COPY, label="copy")] if any(copies) else []
+    axes.legend(
+        handles=patches + issues,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=len(COLOURS) + 2,
+        frameon=False,
+        fontsize=9,
+        handlelength=1,
+        labelcolor=INK,
+    )
+
+
+def _write_names(
+    axes: Axes,
+    names: list[str],
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    row: NDArray[np.intp],
+    inks: list[str],
+    width: float,
+) -> None:
+    """Write the names of operations into bars that are wide enough."""
+    for name, begin, end, place, ink in zip(names, left, right, row, inks, strict=True):
+        name = one_line(name)
+        if end - begin > (len(name) + 1) * LETTER * width:
+            axes.text((begin + end) / 2, place, name, color=ink, fontsize=9, ha="center", va="center")
+
+
+def _mark_issues(
+    axes: Axes, trace: Trace, records: NDArray[np.void], rows: list[Row], at: NDArray[np.float64]
+) -> list[Line2D]:
+    """Mark where threads issued what devices did; return what the legend is to show for it."""
+    issued = [(trace.issuer(records["lane"][place]), at[place]) for place in np.flatnonzero(records["issued"] > 0)]
+    marks = [(rows.index(Row(thread)), time) for thread, time in issued if Row(thread) in rows]
+    if not marks:
+        return []
+    places, times = np.array(marks).T
+    shown: list[Line2D] = axes.plot(times, places - 0.4, "v", color=INK, markersize=5, clip_on=False, label="issue")
+    return shown
+
+
+def _turns(records: NDArray[np.void], row: NDArray[np.intp]) -> Iterator[tuple[int, bool]]:
+    """The step of each record, and whether it is every second one of its row: neighbours differ in shade."""
+    second: dict[int, bool] = {}
+    for step, place in zip(records["step"].tolist(), row.tolist(), strict=True):
+        second[place] = not second.get(place, False)
+        yield step, second[place]
+
+
+def _caption(trace: Trace, rows: int, span: float) -> str:
+    """Say what is shown, and how busy threads were; where there are devices, each on its own."""
+    own = [op for op in np.unique(trace.records["op"]).tolist() if not (trace.added and trace.added[op])]
+    names = sorted({trace.op_names[op] for op in own})
+    what = one_line(", ".join(names)) if len(names) <= 3 else f"{len(names)} kinds of operations"
+    busy = {name: 1e9 * seconds / max(span, 1) for name, seconds in trace.busy().items()}
+    if not trace.devices:
+        return f"{what}: {len(trace.records)} operations, {sum(busy.values()) / max(rows, 1):.0%} busy"
+    return f"{what}; busy: " + ", ".join(f"{name} {share:.0%}" for name, share in busy.items())
+
+
+def draw_predicted(predicted: Trace, measured: Trace, path: str | os.PathLike[str], steps: int) -> None:
+    """Draw the last `steps` steps as predicted, and below them as measured, into the file `path`."""
+    draw_below_each_other({"predicted": predicted, "measured": measured}, path, steps)
+
 
 RECORD = np.dtype(
     [
@@ -124,7 +365,7 @@ class Trace:
         OSError
             When `path` cannot be written.
         """
-        from ostinato.view.timeline import draw
+        from ostinato.view.trace import draw
 
         draw(self, path, integer("steps", steps, 1))
 

@@ -10,7 +10,7 @@ import pytest
 
 from devices.cuda.driver import Kernels, kernels
 from devices.cuda.faked import Controls, fake_devices, library
-from ostinato.devices import discovery
+from ostinato.devices import device as discovery
 from ostinato.devices.cuda import DRIVER, CudaDevice
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from devices.cuda.driver import kernels
 from devices.cuda.faked import Controls, fake_devices, library
-from ostinato.devices import discovery
+from ostinato.devices import device as discovery
 from ostinato.devices.array import empty
 from ostinato.devices.cuda import CudaArray, CudaDevice
 from ostinato.devices.transfers import pattern, wait_for

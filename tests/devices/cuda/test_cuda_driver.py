@@ -15,7 +15,7 @@ from ostinato.errors import DeviceError
 
 FIND = """
 import warnings
-from ostinato.devices import discovery
+from ostinato.devices import device as discovery
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     found = discovery.usable("cuda")

@@ -23,7 +23,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import ostinato as ost
 from devices.cuda.driver import kernels
-from ostinato.devices import discovery
+from ostinato.devices import device as discovery
 from ostinato.devices.cuda import DRIVER
 
 found = discovery.usable("cuda")

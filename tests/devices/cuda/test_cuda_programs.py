@@ -11,7 +11,7 @@ import pytest
 import ostinato as ost
 from devices.cuda.driver import Kernels, kernels
 from devices.cuda.faked import Controls
-from ostinato.devices import discovery
+from ostinato.devices import device as discovery
 from ostinato.devices.cuda import CudaDevice
 from ostinato.errors import DeviceError
 

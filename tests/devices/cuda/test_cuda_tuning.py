@@ -12,7 +12,7 @@ import pytest
 import ostinato as ost
 from devices.cuda.driver import kernels
 from devices.cuda.faked import fake_devices, library
-from ostinato.devices import discovery
+from ostinato.devices import device as discovery
 from ostinato.tune.graphs import tune_graph
 from ostinato.tune.leases.lock_file import holders
 from ostinato.tune.progress import Progress

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compiler.ir import IntArray
-from ostinato.devices.registry import address_of
-from ostinato.devices.shadow import bytes_at, view_of
+from ostinato.devices.registry import address_of, bytes_at, view_of
 from ostinato.graph.arrays import Array
 
 __all__ = ["Box", "EquivalenceSet", "EquivalenceSets", "elements", "elements_within", "find_equivalence_sets"]

@@ -9,8 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.devices.registry import address_of
-from ostinato.devices.shadow import Reserved, bytes_at, view_of
+from ostinato.devices.registry import Reserved, address_of, bytes_at, view_of
 from ostinato.graph.arrays import Array
 
 __all__ = ["Mirror", "Mirrors"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ostinato.compiler.ir import Node
-from ostinato.graph.arrays import Array
+from ostinato.graph.arrays import Array, Operand
 from ostinato.graph.op import Op
-from ostinato.graph.operand import Operand
 from ostinato.graph.ring import Ring, RingElement
 
 __all__ = ["Rewriting"]

@@ -21,13 +21,12 @@ from ostinato.compiler.coherence.equivalence_sets import (
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.coherence.validity import Event
 from ostinato.compiler.ir import Edges, IntArray
-from ostinato.graph.arrays import Array
+from ostinato.graph.arrays import READ, WRITE, Array
 from ostinato.graph.body import Copy, Fill
-from ostinato.graph.operand import READ, WRITE
 
 if TYPE_CHECKING:
+    from ostinato.graph.arrays import Operand
     from ostinato.graph.op import Op
-    from ostinato.graph.operand import Operand
 
 __all__ = ["Uses", "topological_order"]
 

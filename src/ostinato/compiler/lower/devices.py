@@ -17,17 +17,15 @@ from ostinato.compiler.lower.tables import Lowered, Outside, Substitution, Table
 from ostinato.compiler.streams.assign_streams import OUT
 from ostinato.compiler.streams.fences import Completion, completions_of
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.failures import failures_told
-from ostinato.devices.registry import address_of, allocation_at, allocation_under
-from ostinato.devices.shadow import bytes_at, view_of
+from ostinato.devices.device import failures_told
+from ostinato.devices.registry import address_of, allocation_at, allocation_under, bytes_at, view_of
 from ostinato.devices.transfers import joined, pattern
 from ostinato.errors import GraphError
-from ostinato.graph.arrays import Array
+from ostinato.graph.access import STREAM
+from ostinato.graph.arrays import READ, Array, Operand
 from ostinato.graph.body import Body, Copy, Fill, Join, NativeCall, PythonCall
 from ostinato.graph.op import Op
-from ostinato.graph.operand import READ, Operand
 from ostinato.graph.param import STEP
-from ostinato.graph.stream import STREAM
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable

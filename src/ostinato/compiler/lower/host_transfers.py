@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.graph.arrays import READ, Operand
 from ostinato.graph.body import Copy, Fill
-from ostinato.graph.operand import READ, Operand
-from ostinato.graph.reduction import Reduction
+from ostinato.graph.operations import Reduction
 
 __all__ = ["HostTransfer", "host_transfer", "words"]
 

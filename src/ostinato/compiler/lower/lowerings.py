@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.compiler.ir import Kind
 from ostinato.compiler.lower.host_transfers import host_transfer, words
+from ostinato.graph.arrays import Operand, used_bytes
 from ostinato.graph.body import (
     Acquire,
     Arrive,
@@ -27,8 +28,6 @@ from ostinato.graph.body import (
     Release,
     Until,
 )
-from ostinato.graph.operand import Operand
-from ostinato.graph.padding import used_bytes
 from ostinato.graph.param import Param
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
-from ostinato.devices.registry import address_of, allocation_at
-from ostinato.devices.shadow import bytes_at, view_of
+from ostinato.devices.registry import address_of, allocation_at, bytes_at, view_of
 from ostinato.errors import DeviceError
 from ostinato.graph.arrays import Array
 

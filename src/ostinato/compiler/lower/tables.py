@@ -12,13 +12,12 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.lower.lowerings import lowering_of
-from ostinato.graph.arrays import Array
+from ostinato.graph.arrays import READ, Array, Operand
 from ostinato.graph.body import (
     Arrive,
     Inserted,
 )
 from ostinato.graph.op import Op
-from ostinato.graph.operand import READ, Operand
 from ostinato.graph.param import STEP, Param
 
 if TYPE_CHECKING:

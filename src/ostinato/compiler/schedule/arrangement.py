@@ -15,8 +15,8 @@ from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Kind, 
 from ostinato.compiler.pipeline import schedule_again
 from ostinato.compiler.schedule.place import find_order, find_placement
 from ostinato.compiler.target import MachineModel
+from ostinato.graph.arrays import READ, WRITE
 from ostinato.graph.body import Until
-from ostinato.graph.operand import READ, WRITE
 
 if TYPE_CHECKING:
     from ostinato.graph.op import Op

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.arguments import integer
 from ostinato.compiler.schedule.arrangement import GIL, Arrangement, arranged, as_compiled, copied
 from ostinato.compiler.target import MachineModel
 from ostinato.compiler.wording import duration
-from ostinato.integers import integer
-from ostinato.one_line import brief
+from ostinato.text import brief
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
@@ -153,9 +153,9 @@ class Prediction:
         if measured is None:
             self.timeline.plot(path, steps)
             return
-        from ostinato.view.predicted import draw
+        from ostinato.view.trace import draw_predicted
 
-        draw(self.timeline, measured, path, steps)
+        draw_predicted(self.timeline, measured, path, steps)
 
     def __str__(self) -> str:
         model = self.model

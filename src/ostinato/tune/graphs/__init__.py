@@ -10,10 +10,10 @@ import os
 import sys
 from pathlib import Path
 
-from ostinato.cache_directory import default_store
 from ostinato.compiler.costs import Costed, Costing, estimated
 from ostinato.errors import TuningError
 from ostinato.graph.op import Op
+from ostinato.paths import default_store
 
 __all__ = ["costing"]
 

@@ -20,12 +20,11 @@ from ostinato.compiler.lower.tables import lower
 from ostinato.devices.array import DeviceArray, empty
 from ostinato.devices.registry import address_of
 from ostinato.errors import DeviceError, GraphError, TaskError
+from ostinato.graph.arrays import Operand
 from ostinato.graph.body import Fill, NativeCall, PythonCall
 from ostinato.graph.graph import Graph
 from ostinato.graph.op import Op
-from ostinato.graph.operand import Operand
-from ostinato.graph.param import REQUIRED, Param
-from ostinato.graph.scalar import as_scalar
+from ostinato.graph.param import REQUIRED, Param, as_scalar
 from ostinato.graph.variant import CPU
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.outcome import outcome

@@ -20,9 +20,9 @@ from ostinato._core.passes import extent
 from ostinato.compiler.flatten import with_values
 from ostinato.compiler.ir import Node
 from ostinato.errors import GraphError
+from ostinato.graph.arrays import WRITE, Operand
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.op import Op
-from ostinato.graph.operand import WRITE, Operand
 from ostinato.graph.param import Param, Step
 from ostinato.tune.candidate import hashed
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.native import NativeTask
-from ostinato.graph.recordable import Recordable
+from ostinato.graph.recorder import Recordable
 from ostinato.tune.candidate import Candidate, digest, hashed, plain
 from ostinato.tune.store.key import Sources
 
@@ -61,7 +61,7 @@ def importable(variant: Variant) -> str | None:
 
     Examples
     --------
-    >>> from ostinato.graph.python_task import PythonTask
+    >>> from ostinato.graph.task import PythonTask
     >>> from ostinato.graph.variant import Variant
     >>> import json
     >>> importable(Variant(PythonTask(json.dumps, (), "dumps"), "dumps"))
@@ -97,7 +97,7 @@ def source_of(variant: Variant, here: bool = False) -> str | None:
 
     Examples
     --------
-    >>> from ostinato.graph.python_task import PythonTask
+    >>> from ostinato.graph.task import PythonTask
     >>> from ostinato.graph.variant import Variant
     >>> def adding(n, here=False):
     ...     return source_of(Variant(PythonTask(lambda x: x + n, (0,), "add"), "add"), here)

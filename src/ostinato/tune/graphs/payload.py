@@ -15,15 +15,13 @@ import numpy as np
 
 from ostinato.checking.copies import Allocation, allocations
 from ostinato.errors import told
+from ostinato.graph.arrays import Operand
 from ostinato.graph.body import NativeCall, PythonCall
-from ostinato.graph.converted import Converted
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
-from ostinato.graph.operand import Operand
-from ostinato.graph.param import Param
-from ostinato.graph.python_task import PythonTask
-from ostinato.graph.recordable import Recordable
-from ostinato.graph.task import Task
+from ostinato.graph.param import Converted, Param
+from ostinato.graph.recorder import Recordable
+from ostinato.graph.task import PythonTask, Task
 from ostinato.graph.variant import Variant
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.sequential import AsCaptured
@@ -33,7 +31,7 @@ from ostinato.tune.worker.functions import found
 
 if TYPE_CHECKING:
     from ostinato.graph.arrays import Array
-    from ostinato.graph.call_site import CallSite
+    from ostinato.graph.context import CallSite
     from ostinato.tune.graphs.signature import Signature
 
 __all__ = ["Payload", "Received", "Stale", "Unsendable", "receive"]

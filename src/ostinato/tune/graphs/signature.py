@@ -14,15 +14,13 @@ import numpy as np
 
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.registry import any_allocations
-from ostinato.graph.arrays import HOST
+from ostinato.graph.arrays import HOST, Operand
 from ostinato.graph.body import Body, Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.op import Op
-from ostinato.graph.operand import Operand
 from ostinato.graph.param import REQUIRED, Param
-from ostinato.graph.python_task import PythonTask
-from ostinato.graph.recordable import Recordable
+from ostinato.graph.recorder import Recordable
 from ostinato.graph.ring import RingElement
-from ostinato.graph.task import Task
+from ostinato.graph.task import PythonTask, Task
 from ostinato.graph.variant import CPU, Variant, default_variant, variants_of
 from ostinato.tune.graphs.call_context import CallContexts, probe, representatives
 from ostinato.tune.graphs.identity import task_name

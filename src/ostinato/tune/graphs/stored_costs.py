@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from ostinato.compiler.costs import ESTIMATED, Costed, Costs, Elsewhere, estimate, median_and_spread
 from ostinato.compiler.variants import with_variants
-from ostinato.counting import counted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import CPU, Variant, default_variant
 from ostinato.runtime.calibrate import recall_device
+from ostinato.text import counted
 from ostinato.tune.graphs.call_context import CallContext, CallContexts
 from ostinato.tune.graphs.cost_store import Lookup, tuner_device
 from ostinato.tune.graphs.record import Record

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ostinato.compiler.flatten import flatten
 from ostinato.cores import usable_cores
-from ostinato.devices.discovery import usable
+from ostinato.devices.device import usable
 from ostinato.errors import ContractError, DeviceError
 from ostinato.graph.variant import CPU
-from ostinato.one_line import brief, one_line
 from ostinato.runtime.compile import InStore
+from ostinato.text import brief, duration, one_line
 from ostinato.tune import worker
 from ostinato.tune.graphs.cost_store import (
     POLICY,
@@ -37,7 +37,6 @@ from ostinato.tune.policy import Budget, positive
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import Result
-from ostinato.tune.wording import duration
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
@@ -88,7 +87,7 @@ class Reports(dict[str, Report], InStore):
         path
             Where; the suffix says what, such as ``.svg`` or ``.png``.
         """
-        from ostinato.view.graph_landscape import plot
+        from ostinato.tune.graphs.landscape import plot
 
         plot(self, path)
 

@@ -12,13 +12,11 @@ from ostinato.checking.checked_run import argument
 from ostinato.checking.comparison import array_difference, same_value
 from ostinato.checking.copies import StandIns, allocations
 from ostinato.compiler.ir import Node
-from ostinato.devices.registry import address_of, allocation_under, any_allocations
-from ostinato.devices.shadow import view_of
-from ostinato.graph.arrays import Array
+from ostinato.devices.registry import address_of, allocation_under, any_allocations, view_of
+from ostinato.graph.arrays import READ, READ_WRITE, WRITE, Array, Operand
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
-from ostinato.graph.operand import READ, READ_WRITE, WRITE, Operand
+from ostinato.graph.containers import PLAIN
 from ostinato.graph.param import Param, Step
-from ostinato.graph.refusal import PLAIN
 from ostinato.runtime.memory import extent_of, raw_bytes
 from ostinato.runtime.sequential import AsCaptured
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from ostinato.cores import usable_cores
-from ostinato.counting import counted
 from ostinato.errors import DeviceError
+from ostinato.text import counted
 from ostinato.tune.leases.device import Device
 
 __all__ = ["cpu_device", "cpu_devices"]

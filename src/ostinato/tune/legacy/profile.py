@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ostinato.errors import DeviceError
-from ostinato.one_line import one_line
+from ostinato.text import one_line
 from ostinato.tune.leases import cuda, hip
 from ostinato.tune.leases.device import Device
 from ostinato.tune.leases.gpu import Gpu, resolve

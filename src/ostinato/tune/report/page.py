@@ -14,8 +14,7 @@ from html import escape
 from importlib.resources import files
 from typing import IO, TYPE_CHECKING, Any
 
-from ostinato.counting import counted
-from ostinato.one_line import one_line
+from ostinato.text import counted, duration, one_line, setting, settings
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.outcome import Status
 from ostinato.tune.report.pictures import (
@@ -29,7 +28,6 @@ from ostinato.tune.report.pictures import (
     time_line,
 )
 from ostinato.tune.report.summary import half_width, marks, named, parameters, ranked, sentences, status_counts
-from ostinato.tune.wording import duration, setting, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report

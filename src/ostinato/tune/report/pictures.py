@@ -9,10 +9,8 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ostinato.counting import counted
-from ostinato.one_line import one_line
+from ostinato.text import counted, duration, one_line, setting, settings
 from ostinato.tune.report.summary import marks, named
-from ostinato.tune.wording import duration, setting, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report

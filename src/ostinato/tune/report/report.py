@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from ostinato.counting import counted
+from ostinato.text import counted
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.policy import Policy
 from ostinato.tune.progress import Progress
@@ -118,7 +118,7 @@ class Report:
         ValueError
             If the suffix is another.
         """
-        from ostinato.view.files import replacing
+        from ostinato.view.trace import replacing
 
         write = writer(path)
         with replacing(path) as draft, open(draft, "w", encoding="utf-8", errors="backslashreplace", newline="") as out:

@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from ostinato.counting import counted
-from ostinato.one_line import one_line
+from ostinato.text import counted, duration, one_line, setting, settings
 from ostinato.tune.outcome import Status
-from ostinato.tune.wording import duration, setting, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from ostinato.one_line import one_line
+from ostinato.text import one_line
 from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, Status, death
 from ostinato.tune.workers.loop import ROOM, Loop, Timer, Watch, output_pipe
 from ostinato.tune.workers.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept

@@ -6,12 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ostinato.counting import counted
-from ostinato.one_line import one_line
+from ostinato.text import counted, duration, one_line, setting
 from ostinato.tune.outcome import Status
-from ostinato.tune.wording import duration, setting
-from ostinato.view.files import replacing
-from ostinato.view.timeline import COLOURS, INK
+from ostinato.view.trace import COLOURS, INK, replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +18,7 @@ if TYPE_CHECKING:
     from ostinato.tune.result import Result
 
 __all__ = ["plot"]
+
 
 BAND = "#f4f5f7"
 FAINT = "#8a8f99"

@@ -1,9 +1,34 @@
-"""What is done before the interpreter ends. Registered when the package is imported, so that it is done late."""
+"""What Ostinato needs of the interpreter: to be the only one, and to hear of its end."""
 
 from __future__ import annotations
 
 import atexit
 import sys
+from importlib import import_module
+
+__all__ = ["refuse_others"]
+
+
+def refuse_others() -> None:
+    """Raise in every interpreter but the main one.
+
+    Raises
+    ------
+    ImportError
+        This is a sub-interpreter.
+    """
+    for name in ("_interpreters", "_xxsubinterpreters"):  # from Python 3.13 on, and before
+        try:
+            interpreters = import_module(name)
+        except ImportError:
+            continue
+        if interpreters.get_current() != interpreters.get_main():
+            raise ImportError(
+                "ostinato must be imported in the main interpreter, but this is a sub-interpreter: "
+                "use threads of the main interpreter, or processes"
+            )
+        return
+
 
 __all__: list[str] = []
 

@@ -1,10 +1,22 @@
-"""Integers that users give, checked before they reach C++."""
+"""Checks of arguments."""
 
 from __future__ import annotations
 
 import operator
+from typing import Literal, TypeAlias
 
-__all__ = ["integer", "priority_of"]
+__all__ = ["OnError", "ReductionName", "Runs", "integer", "priority_of"]
+
+
+Runs: TypeAlias = Literal["pipelined", "serial", "concurrent", "once"]
+"""How the runs of a program relate."""
+
+OnError: TypeAlias = Literal["stop", "continue"]
+"""What a failure does to the rest of a run."""
+
+ReductionName: TypeAlias = Literal["+", "*", "min", "max"]
+"""How values are combined."""
+
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _LEAST_PRIORITY, _MOST_PRIORITY = -(2**31), 2**31 - 1
