@@ -19,19 +19,10 @@ __all__ = ["costing"]
 
 
 def costing(store: str | os.PathLike[str] | None) -> Costing:
-    """Return the costing that knows what a store knows.
+    """Return the costing that knows what a store knows; `store` is its file, None for the default one.
 
-    Where there is no default store nothing is imported, and no file is made.
-
-    Parameters
-    ----------
-    store
-        The file; None for the default one, which need not exist.
-
-    Raises
-    ------
-    TuningError
-        If there is no such file. The costing itself raises it where a file that was named cannot be read.
+    If there is no default store, nothing is imported and no file is made. A named store that is missing raises a
+    `TuningError`; the costing itself raises it if a named store cannot be read.
     """
     named = store is not None
     path = Path(os.path.abspath(store) if store is not None else default_store())

@@ -102,30 +102,11 @@ def failure_of(error: BaseException) -> Failure:
 
 
 class Benchmark:
-    """One variant on a workload's arguments, as a callable that is timed as the tuner's workers time theirs.
+    """One variant on a workload's arguments, timed as the tuner's workers time theirs.
 
-    Called, it is run by the core as in a program of one lane, many times if it is quick, and returns itself.
-
-    Parameters
-    ----------
-    workload
-        The op and its arguments, which it shares with other variants that are not called at the same time.
-    variant
-        The variant.
-    machine
-        Where it runs: on the calling thread.
-
-    Attributes
-    ----------
-    before_sample
-        Puts back what calls change; None if they change nothing that they read.
-    calls_per_sample
-        How many calls of the task one call of this stands for; known after the first.
-
-    Raises
-    ------
-    Unmeasurable
-        The variant cannot take these arguments, or a parameter has no default.
+    A call runs it on the calling thread, by the core, as in a program of one lane: many times if it is quick. The call
+    returns the benchmark. Variants that are not called at the same time can share a workload. Raises `Unmeasurable` if
+    the variant cannot take the arguments, or if a parameter has no default.
     """
 
     __slots__ = ("_body", "_calibrated", "_machine", "_program", "_stand_ins", "_steps", "_unroll", "_workload")
@@ -151,15 +132,7 @@ class Benchmark:
         self._unroll = self._steps = 1
 
     def __call__(self) -> Benchmark:
-        """Run it as often as `calls_per_sample` says.
-
-        Raises
-        ------
-        Failure
-            The task failed.
-        KeyboardInterrupt
-            It was interrupted.
-        """
+        """Run it as often as `calls_per_sample` says; raise `Failure` if the task fails."""
         if not self._calibrated:
             if self._calibrate() > self.long:
                 return self  # it has just been run, and not for nothing
@@ -177,13 +150,7 @@ class Benchmark:
         return self._put_back if self._workload.changes else None
 
     def once(self) -> None:
-        """Run it once, in step 0, on arguments as they were captured; what it is to overwrite holds a pattern before.
-
-        Raises
-        ------
-        Failure, KeyboardInterrupt
-            As for a call.
-        """
+        """Run it once, in step 0, on arguments as they were captured; arrays to overwrite hold a pattern before."""
         self._renew()
         program = self._new_program(1)
         try:
@@ -339,21 +306,9 @@ class DeviceBenchmark(Benchmark):
     """A variant on copies of a workload's arguments in the memory of a device.
 
     It runs as it does in programs whose arrays are there already: nothing is copied between host and device while it is
-    timed, and what it is to change or to give is copied before and after. What passes from the issue of the first call
-    until the device is done with the last is a sample, of so many calls that the way to the device and back is a small
-    part of it.
-
-    Parameters
-    ----------
-    workload, variant, machine
-        As of `Benchmark`.
-    device
-        One of those of the machine.
-
-    Raises
-    ------
-    Unmeasurable
-        As for `Benchmark`, or an argument is an array of Python objects, or the device has no room for copies.
+    timed. Arguments are copied to the device before, and results back after. A sample lasts from the issue of the first
+    call until the device is done with the last one. It has so many calls that the way to the device and back is a small
+    part of it. Raises `Unmeasurable` as `Benchmark` does, for arrays of Python objects, and if the device is full.
     """
 
     __slots__ = ("_device", "_memory", "_stale")
@@ -488,22 +443,9 @@ class Incomparable(Exception):
 
 
 class Comparison:
-    """Calls variants once on each of several ops, and compares what they did with what the default did.
+    """Calls variants once on each of several ops, and compares the results with those of the default.
 
-    Parameters
-    ----------
-    workload
-        The first op.
-    others
-        The other ops.
-    default
-        The default.
-    rtol
-        By what part floating-point numbers may differ.
-    machine
-        Where they run.
-    device
-        Where those run that are for devices; None if none is.
+    `device` is where variants for devices run; `rtol` is by what part floating-point numbers may differ.
 
     Examples
     --------
@@ -548,16 +490,10 @@ class Comparison:
     def difference(self, variant: Variant) -> str:
         """Say in what a variant differs from the default, and where; an empty text if in nothing.
 
-        The first time it looks at all ops; then, since what was right mostly stays so, at the first op, and ever more
-        seldom. Of an op whose arguments a variant cannot take nothing is said, as that op is never given to it, nor of
-        one on which the default fails. Neither is anything of the default.
-
-        Raises
-        ------
-        Incomparable
-            The default does not do the same twice.
-        Failure
-            The variant failed.
+        The first time it looks at all ops, then at the first op, and ever more seldom: a variant that was right mostly
+        stays right. It skips ops whose arguments the variant cannot take, since they never run it, and ops on which the
+        default fails. Raises `Incomparable` if the default does not do the same twice, and `Failure` if the variant
+        fails.
         """
         times = self._times[variant] = self._times.get(variant, -1) + 1
         if times & (times - 1):  # no power of two

@@ -70,18 +70,7 @@ _records: dict[Path, dict[str, dict[_Digests, _Remembered]]] = {}
 def remember(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], record: Record, stored: bool) -> None:
     """Remember the record of a signature for as long as its variants live.
 
-    Parameters
-    ----------
-    path
-        The file of the store that it is of.
-    key
-        The signature's key.
-    variants
-        Its variants.
-    record
-        The record.
-    stored
-        Whether it was written to the file.
+    `path` is the file of the store that the record is of; `stored` says whether that file has it too.
     """
     digests = _digests(variants)
     if digests is None:
@@ -110,13 +99,8 @@ def _forgets(value: object, alike: dict[_Digests, _Remembered], digests: _Digest
 def recall(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], changed: bool) -> Record | None:
     """Return the record of a signature; None if there is none.
 
-    Parameters
-    ----------
-    path, key, variants
-        As for `remember`.
-    changed
-        Whether the store has the signature, but of variants with other digests. Then what was stored counts too: the
-        contents of a list that a function closes over may have changed.
+    `changed` says that the store has the signature, but of variants with other digests. Then what was stored counts
+    too: the contents of a list that a function closes over may have changed.
     """
     alike = _records.get(path, {}).get(canonical(key))
     digests = _digests(variants) if alike else None
@@ -147,15 +131,7 @@ _FIELDS = ("source", "device", "driver", "versions", "policy")
 
 
 def tuner_device(device: UsableDevice) -> Device:
-    """Return a device with what results on it hold for.
-
-    Examples
-    --------
-    >>> from ostinato.devices import fake
-    >>> with fake.install() as (device,):
-    ...     tuner_device(device).identities, tuner_device(device).driver
-    (('fake:0',), '1')
-    """
+    """Return a device of this process as the tuner knows it, with everything that results on it hold for."""
     return Device(
         name=device.name, kind=device.kind, identities=(device.identity,), model=device.model, driver=device.driver
     )
@@ -180,16 +156,10 @@ class Found(NamedTuple):
 
 
 class Lookup:
-    """Looks signatures up in a store, for one tuning or one compilation.
+    """Looks up signatures in a store, for one tuning or one compilation.
 
-    What code is, is found out once, and the store is read as it was at first, until `refresh`.
-
-    Parameters
-    ----------
-    path
-        The store's file, which need not exist.
-    device
-        What records are to hold for; None: this host's processor.
+    It finds out once what code is, and reads the store as it was at first, until `refresh`. Records must hold for
+    `device`, by default this host's processor. The file need not exist.
     """
 
     def __init__(self, path: Path, device: Device | None = None) -> None:
@@ -212,19 +182,9 @@ class Lookup:
         return None if None in sources else digest(sources)
 
     def known(self, key: Mapping[str, Any], variants: Sequence[Variant]) -> Found:
-        """Return what the store says of a signature, or if it says nothing, what this process remembers.
+        """Return what the store says of a signature, or else what this process remembers.
 
-        Parameters
-        ----------
-        key
-            The signature's key.
-        variants
-            Its variants.
-
-        Raises
-        ------
-        StoreError
-            If the file cannot be read, or is no store.
+        Raises a `StoreError` if the file cannot be read or is no store.
         """
         found = self._stored(key, variants)
         return found if found.records else self.recall(key, variants, found)
@@ -308,30 +268,26 @@ def operation_of_variants(task: str) -> str:
 class Kept(Known):
     """The variants of one signature, as they are measured, in the store.
 
-    Only what was compared with a default that works says anything about a variant. So nothing is kept of a default
-    that failed, nor of variants that could not be compared with it. Where the default is not measured, variants that
-    failed are measured again: there may be no other.
+    Only a comparison with a default that works says anything about a variant. So nothing is kept of a default that
+    failed, nor of variants that could not be compared with it. Where the default is not measured, variants that failed
+    are measured again: there may be no other.
 
     Parameters
     ----------
     label
-        What the signature is called in the report that is being made.
+        The signature's name in the report that is being made.
     stored
         The store's view of the signature.
     source
         Digest of all that an outcome depends on: the code of the variants, and how and where they are compared.
     device
-        The device that `stored` is for.
+        The name of the device that `stored` is for.
     default
         Id of the default among the candidates; None if it is not measured.
     said
-        What becomes of a variant whose message begins with one of these and a colon, whatever its status says.
-    verify
+        The status of a variant whose message begins with one of these and a colon, whatever its own status says.
+    verify, seconds, memory, note
         As for a search.
-    seconds, memory
-        The limits that variants run under.
-    note
-        Is told what the user should know.
     """
 
     def __init__(
@@ -474,18 +430,10 @@ def _label(signature: Signature, place: int) -> str:
 
 
 class CostStore:
-    """The store that tuning reads and writes.
+    """The store that tuning reads and writes: a named file, or the default one.
 
-    One that cannot be written any more is left alone from then on: what was measured is in the reports.
-
-    Parameters
-    ----------
-    path
-        The file; None for the default one.
-    note
-        Is told what the user should know.
-    devices
-        What records of each kind of processors but CPUs are of.
+    If it cannot be written any more, it is left alone from then on: the reports have what was measured. `devices` are
+    those that records hold for, by their kind; for CPUs it is this host's processor.
     """
 
     def __init__(

@@ -74,28 +74,20 @@ class Executor(Protocol):
 
 
 class Session:
-    """What measuring one signature after the other shares: a device, and the worker process on it, started when needed.
+    """What measuring several signatures shares: a device, and the worker process on it, started when needed.
 
-    One device measures everything: neighbours on the same memory would be measured too. A context manager.
+    One device measures everything: neighbors on the same memory would be measured too. A context manager.
 
     Parameters
     ----------
     devices
         Names of processors; the first that nobody has leased is used.
-    policy
-        How variants are measured; None: as a `Tuner` does.
-    progress
-        Who is told; as for a `Tuner`.
-    init
-        Called once on the thread that measures, as a machine calls its own on those that run tasks; with one, all is
-        measured in this process.
-    accelerators
-        What variants are measured on that are for other kinds of processors than CPUs, by kind.
-
-    Raises
-    ------
-    ValueError, DeviceError
+    policy, progress
         As for a `Tuner`.
+    init
+        Called once on the thread that measures, as a machine calls its own; it keeps all measuring in this process.
+    accelerators
+        The devices that measure variants for other kinds of processors than CPUs, by kind.
     """
 
     def __init__(
@@ -183,26 +175,11 @@ def measure(
     budget: Budget | None = None,
     keeping: Keeping | None = None,
 ) -> Report:
-    """Measure every variant of a signature and return what was found.
+    """Measure every variant of a signature and return a report with one result for each.
 
-    Parameters
-    ----------
-    signature, rtol, budget, keeping
-        As of a `Request`.
-    session
-        What it shares with others.
-
-    Returns
-    -------
-    Report
-        One result per variant. `best` is None where the default failed, since nothing can be compared with it then, and
-        where it was disturbed, unless the winner is faster than it ever was. Where the default is for processors of
-        another kind, it is compared with, but has no result here.
-
-    Raises
-    ------
-    ContractError
-        A task called this.
+    `best` is None if the default failed, since nothing can be compared with it then, and if it was disturbed, unless
+    the winner is faster than it ever was. A default for another kind of processor is compared with, but has no result
+    here.
     """
     if _core.serving():
         raise ContractError("a task cannot measure others: it would be in their way")

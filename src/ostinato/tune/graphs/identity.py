@@ -87,13 +87,8 @@ def importable(variant: Variant) -> str | None:
 def source_of(variant: Variant, here: bool = False) -> str | None:
     """Return a digest of what a variant is; None if it cannot be told from others.
 
-    Parameters
-    ----------
-    variant
-        The variant.
-    here
-        Whether the digest is for this process only: then objects and addresses are what they are, for as long as they
-        live. If not, equal ones are equal in every process.
+    With `here` the digest is for this process only: objects and addresses count by their identity, for as long as they
+    live. Otherwise equal digests mean equal code in every process.
 
     Examples
     --------
@@ -165,26 +160,16 @@ def content_of(module: str) -> str | None:
 
 
 def describe(value: object, here: bool = False) -> Any:
-    """Return a description as JSON has it.
+    """Return a description as JSON has it, mostly of a function; raise `Unknown` if some part cannot be told.
 
-    A function is its code, its defaults, what it closes over and the globals that it names, but for variables that it
-    assigns to itself, which are its state. Where another process can import its module, that module's file tells of the
-    globals. Plain ones, and the functions, types and modules of the same project that it uses, count besides: they may
-    be in other files, or have changed since the files were read. What is installed, and the standard library, is told
-    by its version.
+    A function is its code, its defaults, what it closes over and the globals that it names. Variables that it assigns
+    to itself are its state and do not count. If another process can import its module, the digest of the module's file
+    stands for the globals. But plain globals, and the functions, types and modules of the same project, count as well:
+    they may be in other files, or have changed since the files were read. The version stands for the standard library
+    and for what is installed.
 
-    Parameters
-    ----------
-    value
-        Mostly a function.
-    here
-        Whether the description is for this process only. Then objects count by their identity: those that cannot be
-        told from others, and those whose contents may change, such as lists and arrays.
-
-    Raises
-    ------
-    Unknown
-        Something in it is neither a plain value nor a function, a type or a module that can be imported.
+    With `here` the description is for this process only: objects that cannot be told from others count by their
+    identity, and so do those whose contents may change, such as lists and arrays.
     """
     return _Description(here).of(value)
 

@@ -40,19 +40,11 @@ _REPEATS = 3  # of turns of the final that say nothing, one after the other
 
 
 class InProcess:
-    """Measures on the calling thread, which has the device to itself meanwhile: an `Executor`.
+    """Measures on the calling thread, which leases the device meanwhile: an `Executor`.
 
-    A variant that raises has failed, like one that computes something else. But one that never returns, ends the
-    process or writes where it should not does so here: a process cannot be protected from what runs in it.
-
-    Parameters
-    ----------
-    device
-        The device to lease; the thread is bound to its core while samples are taken.
-    policy, progress
-        How variants are measured, and who is told.
-    on
-        The device of this process that variants for its kind run on; None for CPUs.
+    A variant that raises has failed, like one that computes something else. But nothing protects this process from a
+    variant that never returns, ends the process or writes where it should not. The thread is bound to the device's core
+    while samples are taken. `on` is the device of this process that variants for its kind run on; None for CPUs.
     """
 
     def __init__(self, device: Device, policy: Policy, progress: Progress, on: UsableDevice | None = None) -> None:

@@ -40,10 +40,7 @@ _SAID = {
 class InWorker:
     """Measures in a worker process of a tuner, where a crash costs no more than the result: an `Executor`.
 
-    Parameters
-    ----------
-    tuner
-        Gives the tuner; asked only if the signature can be sent.
+    `tuner` gives the tuner; it is called only if the signature can be sent.
     """
 
     def __init__(self, tuner: Callable[[], Tuner]) -> None:
@@ -137,15 +134,7 @@ class _Compared(Benchmark):
         self._variant = variant
 
     def compare(self) -> str:
-        """Say in what it differs from the default.
-
-        Raises
-        ------
-        Incomparable
-            There is nothing to compare with.
-        Failure
-            It failed.
-        """
+        """Say in what it differs from the default; raise `Incomparable` if there is nothing to compare with."""
         inputs = self._inputs
         is_default = self._variant is inputs.signature.variants[0]
         if not is_default and not os.path.exists(os.path.join(inputs.directory, _PASSED)):

@@ -50,17 +50,7 @@ class Unsendable(Exception):
 
 @dataclass(frozen=True)
 class Received:
-    """A signature in the process that it was given to.
-
-    Attributes
-    ----------
-    ops
-        The ops that variants are compared on; the first is the one that is timed.
-    variants
-        The variants, the default first.
-    rtol
-        By what part floating-point numbers may differ.
-    """
+    """A signature in the worker: ops to compare on, the first of which is timed; variants, the default first."""
 
     ops: tuple[Op, ...]
     variants: tuple[Variant, ...]
@@ -68,20 +58,7 @@ class Received:
 
 
 class Payload:
-    """A signature that can be given to another process.
-
-    Parameters
-    ----------
-    signature
-        The signature.
-    rtol
-        By what part floating-point numbers may differ.
-
-    Raises
-    ------
-    Unsendable
-        Another process could not make the same of it.
-    """
+    """A signature that can be given to another process; raises `Unsendable` if that could not make the same of it."""
 
     def __init__(self, signature: Signature, rtol: float) -> None:
         self._variants = [_Implementation.of(variant) for variant in signature.variants]
@@ -96,13 +73,7 @@ class Payload:
             raise Unsendable(f"its arrays take {size} bytes, more than are sent to another process")
 
     def write(self, directory: str) -> None:
-        """Write it to files in a directory.
-
-        Raises
-        ------
-        Unsendable
-            An argument cannot be pickled.
-        """
+        """Write it to files in a directory; raise `Unsendable` if an argument cannot be pickled."""
         begins: list[int] = []
         with open(os.path.join(directory, "memory"), "wb") as file:
             for original in self._originals:
@@ -125,13 +96,7 @@ class Payload:
 
 
 def receive(directory: str) -> Received:
-    """Return the signature whose files are in a directory.
-
-    Raises
-    ------
-    Stale
-        A variant is not what it was where the signature comes from.
-    """
+    """Return the signature whose files are in a directory; raise `Stale` if a variant is not what was sent."""
     memory: Any = b""
     path = os.path.join(directory, "memory")
     if os.path.getsize(path):

@@ -32,16 +32,14 @@ _MODES = ("", "r", "w", "rw")
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """Ops that differ in nothing that is expected to change what they take: it is measured once, on one of them.
+    """Ops that differ in nothing that should change their time: they are measured once, on one of them.
 
     Attributes
     ----------
     label
-        What it is called in the dict that ``graph.tune`` returns.
+        Its name in the dict that ``graph.tune`` returns.
     key
         The task, its arrays (dtype, shape and access) and the kind of processor, as JSON has them.
-    kind
-        The kind of processor.
     op
         The first op whose parameters have defaults: its arguments and arrays are measured.
     declared

@@ -32,7 +32,7 @@ __all__ = ["stored_costs"]
 
 
 class _Cost(NamedTuple):
-    """What one variant of a known takes."""
+    """What one variant of a signature takes."""
 
     seconds: float
     spread: float
@@ -65,21 +65,9 @@ class _Answer(NamedTuple):
 
 
 def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
-    """Return ops with the variants that a store knows to be the fastest, and what they take.
+    """Return ops of a flat graph with the variants that a store knows to be the fastest, and their costs.
 
-    Parameters
-    ----------
-    ops
-        Those of a flat graph.
-    path
-        The store's file.
-    named
-        Whether the user named it: if not, one that cannot be read is no more than a note.
-
-    Raises
-    ------
-    StoreError
-        If it was named and cannot be read.
+    If the store cannot be read, a `named` one raises a `StoreError`; otherwise a note says so.
     """
     kinds = kinds_for(ops)
     elsewhere = partial(_elsewhere, ops, path, kinds) if kinds is None or kinds else None

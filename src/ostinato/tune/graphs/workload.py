@@ -37,12 +37,7 @@ class Unmeasurable(Exception):
 
 
 class Workload:
-    """One op and copies of its arguments, as they are in step 0.
-
-    Parameters
-    ----------
-    op
-        The op: a call of a task, a copy or a fill.
+    """One op (a call of a task, a copy or a fill) with copies of its arguments, as they are in step 0.
 
     Attributes
     ----------
@@ -53,10 +48,7 @@ class Workload:
     stand_ins
         The copies; others after `renew`, where some cannot be put back in place.
 
-    Raises
-    ------
-    Unmeasurable
-        What it accesses cannot be copied.
+    Raises `Unmeasurable` if what the op accesses cannot be copied.
     """
 
     def __init__(self, op: Op) -> None:
