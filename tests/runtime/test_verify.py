@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -310,3 +311,22 @@ def test_a_task_cannot_verify(machine):
         with pytest.raises(ost.TaskError) as caught:
             program.replay()
     assert isinstance(caught.value.__cause__, ost.ContractError)
+
+
+class Gone:
+    """Something that ends before its proxy does."""
+
+
+PROXY = weakref.proxy(Gone())
+
+
+@ost.task
+def use_proxy(x: ost.ReadWrite):
+    x += 1 if PROXY is not None else 0
+
+
+def test_a_proxy_of_what_is_no_more_is_passed_over(machine):
+    with ost.capture() as graph:
+        use_proxy(np.zeros(2))
+    with graph.compile(machine) as program:
+        assert program.verify(2).steps == 2

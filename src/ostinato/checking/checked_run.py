@@ -12,27 +12,27 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.checking.closures import ClosedOver
+from ostinato.checking.comparison import array_difference
 from ostinato.checking.copies import Allocation, MemoryCopy, StandIns
 from ostinato.checking.left_out import LeftOut
 from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.arrays import READ, WRITE, Array, Operand
 from ostinato.graph.body import Copy, NativeCall, PythonCall
+from ostinato.graph.eager import noted_writes
 from ostinato.graph.op import Op, shown
-from ostinato.runtime.memory import Bytes, at_address, extent_of, raw_bytes, value_bytes
+from ostinato.runtime.memory import Bytes, assign, at_address, contents, extent_of, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
 
 __all__ = [
+    "CheckedDeviceRun",
     "CheckedRun",
     "argument",
     "check_as_recorded",
     "first_index",
-    "is_to_be_as_recorded",
-    "left_unwritten",
-    "name_at",
     "writers",
 ]
 
@@ -42,7 +42,7 @@ Place: TypeAlias = tuple[int, int, int]
 """A step, an op's index, and the place of one of its operands."""
 
 
-class CheckedRun:
+class _Checked:
     """A sequential run that is looked at after every op.
 
     Attributes
@@ -61,26 +61,17 @@ class CheckedRun:
         ops: Sequence[Op],
         binding: Substitution,
         originals: Sequence[Allocation],
-        saved: MemoryCopy,
         pattern: int,
         omitted: LeftOut,
-        closed: Sequence[ClosedOver],
-        before: CheckedRun | None = None,
     ) -> None:
-        self._omitted = omitted
-        self._closed = closed
         self.stand_ins = StandIns(ops, binding, originals)
         self.steps = 0
         self.unwritten: dict[Place, npt.NDArray[np.bool_]] = {}
         self._ops = ops
         self._binding = binding
         self._originals = [original for original in originals if not original.objects]
-        self._memory_of_originals = [original.bytes for original in self._originals]
         self._pattern = pattern
-        self._before = before
-        self._digests: dict[Place, int] = {}
-        self._expected = MemoryCopy(originals)  # what memory is to hold after each op
-        self._expected_of_originals = (saved if before is None else self._expected).plain
+        self._omitted = omitted
 
     def run(self, steps: int, params: Mapping[str, Any]) -> TaskError | None:
         """Run steps; return the failure of a task, if any."""
@@ -89,6 +80,32 @@ class CheckedRun:
         except TaskError as error:
             return error
         return None
+
+    def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
+        raise NotImplementedError
+
+
+class CheckedRun(_Checked):
+    """A sequential run of a program on the host: all memory that it uses is compared after every op."""
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        binding: Substitution,
+        originals: Sequence[Allocation],
+        saved: MemoryCopy,
+        pattern: int,
+        omitted: LeftOut,
+        closed: Sequence[ClosedOver],
+        before: CheckedRun | None = None,
+    ) -> None:
+        super().__init__(ops, binding, originals, pattern, omitted)
+        self._closed = closed
+        self._memory_of_originals = [original.bytes for original in self._originals]
+        self._before = before
+        self._digests: dict[Place, int] = {}
+        self._expected = MemoryCopy(originals)  # what memory is to hold after each op
+        self._expected_of_originals = (saved if before is None else self._expected).plain
 
     def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
         if self._omitted.has(op):
@@ -103,7 +120,7 @@ class CheckedRun:
         read = [array for place, array in arrays.items() if op.operands[place].mode & READ]
         filled = {place: self._fill(arrays[place], read) for place in written if op.operands[place].mode == WRITE}
         wanted = {}
-        if self._before is None and len(captured) == len(op.operands) and is_to_be_as_recorded(op):
+        if self._before is None and len(captured) == len(op.operands) and _is_to_be_as_recorded(op):
             wanted = self._run_recorded(op, step, stand_ins, params, {place: captured[place] for place in written})
         last = run_op(op, step, stand_ins, params)
         for place in written:
@@ -152,7 +169,7 @@ class CheckedRun:
         if self._before is not None:
             unwritten &= self._before.unwritten.get(place, False)
             if unwritten.any():
-                raise left_unwritten(op, place, unwritten)
+                raise _left_unwritten(op, place, unwritten)
         self.unwritten[place] = unwritten
 
     def _check_rest(self, op: Op) -> None:
@@ -166,11 +183,8 @@ class CheckedRun:
             return
         index = next(index for index, block in enumerate(memory) if not np.array_equal(block, expected[index]))
         address = self._originals[index].low + int(np.flatnonzero(memory[index] != expected[index])[0])
-        name = name_at(op, self._ops, self._binding, address, self._closed)
-        raise ContractError(
-            f"{shown(op)} wrote to {name}, which it did not declare as written{how}. Pass what a task "
-            f"writes as an argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
-        )
+        name = _name_at(op, self._ops, self._binding, address, self._closed)
+        raise _undeclared(op, name, how)
 
     def _check_repeated(self, op: Op, place: Place, array: Array) -> None:
         """The second run gives what the first one gave."""
@@ -183,15 +197,120 @@ class CheckedRun:
             )
 
 
-def is_to_be_as_recorded(op: Op) -> bool:
+class CheckedDeviceRun(_Checked):
+    """A sequential run of a program that uses devices: memory of the host and of devices is compared after every op."""
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        binding: Substitution,
+        originals: Sequence[Allocation],
+        saved: Sequence[Bytes],
+        pattern: int,
+        omitted: LeftOut,
+        before: CheckedDeviceRun | None = None,
+    ) -> None:
+        super().__init__(ops, binding, originals, pattern, omitted)
+        self._saved = saved
+        self._before = before
+
+    def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
+        if self._omitted.has(op):
+            return False
+        arrays = {
+            place: stand_ins.substitute(operand_array(operand, step, AsCaptured()))
+            for place, operand in enumerate(op.operands)
+            if operand.arrays and not operand.arrays[0].dtype.hasobject
+        }
+        written = [array for place, array in arrays.items() if op.operands[place].mode & WRITE]
+        read = [array for place, array in arrays.items() if op.operands[place].mode & READ]
+        filled = {
+            place: array
+            for place, array in arrays.items()
+            if op.operands[place].mode == WRITE
+            and array.nbytes
+            and not any(np.may_share_memory(array, other) for other in read)
+        }
+        for array in filled.values():
+            size = (*array.shape, array.itemsize)
+            assign(array, np.full(size, self._pattern, np.uint8).view(array.dtype)[..., 0])
+        memory = self.stand_ins.memory.plain
+        before = [contents(block).copy() for block in memory]
+        wanted = {}
+        if self._before is None and len(arrays) == len(op.operands) and _is_to_be_as_recorded(op):
+            places = [place for place in arrays if op.operands[place].mode & WRITE]
+            wanted = _of_task_itself(op, step, stand_ins, params, {place: arrays[place] for place in places})
+        with noted_writes() as noted:
+            last = run_op(op, step, stand_ins, params)
+        for place, array in arrays.items():
+            if any(array is other or np.shares_memory(array, other) for other in noted):
+                raise _undeclared(op, argument(op, place))
+        for number, (block, was) in enumerate(zip(memory, before, strict=True)):
+            self._check_rest(op, number, block, was, written)
+        for original, was in zip(self._originals, self._saved, strict=True):
+            changed = contents(original.bytes) != was
+            if changed.any():
+                self._refuse(op, original, changed, ": it did so to the array itself, not through an argument")
+        for place, array in filled.items():
+            self._check_written(op, (step, op.index, place), contents(array))
+        for place, array in wanted.items():
+            check_as_recorded(op, (step, op.index, place), array, contents(arrays[place]))
+        return last
+
+    def _check_rest(self, op: Op, number: int, block: Bytes, was: Bytes, written: Sequence[Array]) -> None:
+        """Nothing but what the op was to write has changed."""
+        changed = contents(block) != was
+        if not changed.any():
+            return
+        low = block.ctypes.data
+        for array in written:
+            if np.may_share_memory(array, block):
+                raw = raw_bytes(array)
+                begin = changed[array.ctypes.data - low :]
+                np.lib.stride_tricks.as_strided(begin, raw.shape, raw.strides)[...] = False
+        if changed.any():
+            self._refuse(op, self._originals[number], changed)
+
+    def _refuse(self, op: Op, original: Allocation, changed: npt.NDArray[np.bool_], how: str = "") -> None:
+        address = original.low + int(np.flatnonzero(changed)[0])
+        raise _undeclared(op, _name_at(op, self._ops, self._binding, address), how)
+
+    def _check_written(self, op: Op, place: Place, values: Array) -> None:
+        unwritten = (value_bytes(values) == self._pattern).all(-1)
+        if self._before is not None:
+            unwritten &= self._before.unwritten.get(place, False)
+            if unwritten.any():
+                raise _left_unwritten(op, place, unwritten)
+        elif unwritten.any():
+            self.unwritten[place] = unwritten
+
+
+def _of_task_itself(
+    op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any], written: Mapping[int, Array]
+) -> dict[int, Array]:
+    """Return what the task that was recorded writes, and put back what was there."""
+    before = {place: contents(array).copy() for place, array in written.items()}
+    run_op(as_recorded(op), step, stand_ins, params)
+    found = {place: contents(array).copy() for place, array in written.items()}
+    for place, array in written.items():
+        assign(array, before[place])
+    return found
+
+
+def _undeclared(op: Op, name: str, how: str = "") -> ContractError:
+    return ContractError(
+        f"{shown(op)} wrote to {name}, which it did not declare as written{how}. Pass what a task writes as an "
+        f"argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
+    )
+
+
+def _is_to_be_as_recorded(op: Op) -> bool:
     """Whether an op runs a variant that was found to give what the task itself gives."""
     return op.variant is not None and math.isfinite(op.rtol)
 
 
 def check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
     """A variant gives what the task itself gives."""
-    from ostinato.checking.comparison import array_difference
-
     difference = array_difference(wanted, got, op.rtol)
     if difference:
         within = f" within rtol={op.rtol:g}" if op.rtol else ""
@@ -259,7 +378,7 @@ def _parameter(body: PythonCall, position: int) -> str:
     return f" {names[position]!r}" if position < len(names) else ""
 
 
-def name_at(op: Op, ops: Sequence[Op], binding: Substitution, address: int, closed: Sequence[ClosedOver] = ()) -> str:
+def _name_at(op: Op, ops: Sequence[Op], binding: Substitution, address: int, closed: Sequence[ClosedOver] = ()) -> str:
     """Name the array at an address: as an argument of the op, or else of another one, or as what tasks close over."""
     byte = at_address(address, np.empty(1, np.uint8), None)
     for each in (op, *ops):
@@ -292,7 +411,7 @@ def _shared(array: Array, other: Array) -> npt.NDArray[np.bool_]:
     return shared
 
 
-def left_unwritten(op: Op, place: Place, unwritten: npt.NDArray[np.bool_]) -> ContractError:
+def _left_unwritten(op: Op, place: Place, unwritten: npt.NDArray[np.bool_]) -> ContractError:
     """Return the error of an op that left elements of an array unwritten which it declared `Write`."""
     return ContractError(
         f"{shown(op)} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "

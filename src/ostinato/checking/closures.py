@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -141,6 +142,8 @@ def parts_within(value: object) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
 
     def visit(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+        if _is_dead(value):
+            return
         if isinstance(value, Ring):
             yield from ((path, each) for each in value.values if isinstance(each, np.ndarray))
             return
@@ -153,6 +156,16 @@ def parts_within(value: object) -> Iterator[tuple[str, Any]]:
                 yield from visit(part, where, depth - 1)
 
     return visit(value, "", _DEPTH)
+
+
+def _is_dead(value: object) -> bool:
+    """Whether a value is a weak proxy of an object that is no more: all that is asked of it raises."""
+    if type(value) not in weakref.ProxyTypes:
+        return False
+    try:
+        return value.__class__ is None
+    except ReferenceError:
+        return True
 
 
 def _inside(value: Any, path: str) -> list[tuple[str, Any]]:

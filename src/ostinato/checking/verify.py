@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
-from ostinato.checking.checked_run import CheckedRun, argument, first_index, writers
+from ostinato.checking.checked_run import CheckedDeviceRun, CheckedRun, argument, first_index, writers
 from ostinato.checking.closures import ClosedOver, closed_over_by_tasks
 from ostinato.checking.copies import Allocation, MemoryCopy, StandIns, allocations
 from ostinato.checking.left_out import LeftOut, left_out
@@ -17,7 +17,7 @@ from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, shown
 from ostinato.graph.task import name_of
-from ostinato.runtime.memory import contents, root_of, value_bytes, writable
+from ostinato.runtime.memory import Bytes, assign, contents, root_of, value_bytes, writable
 from ostinato.runtime.outcome import delivered, outcome, wait_for_all
 from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ostinato.graph.capture import StepFunction
     from ostinato.runtime.engine import Engine
 
-__all__ = ["compare", "replayed", "verified", "verify"]
+__all__ = ["verify"]
 
 
 def verify(engine: Engine, step_function: StepFunction | None, steps: int, params: Mapping[str, Any]) -> Verified:
@@ -44,9 +44,7 @@ def verify(engine: Engine, step_function: StepFunction | None, steps: int, param
     wait_for_all(engine.in_flight(), False)
     omitted = left_out(engine.executable)
     if engine.executable.step.staged is not None:
-        from ostinato.checking.verify_devices import verify_on_devices
-
-        return verify_on_devices(engine, step_function, steps, params, values, objects, omitted)
+        return _verify_on_devices(engine, step_function, steps, params, values, objects, omitted)
     ops, binding = engine.executable.step.nodes, engine.binding or AsCaptured()
     closed = closed_over_by_tasks(ops)
     originals = allocations(ops, binding, besides=[each.array for each in closed])
@@ -62,14 +60,14 @@ def verify(engine: Engine, step_function: StepFunction | None, steps: int, param
             raise failure
         _restore(originals, saved)
         stand_ins = StandIns(ops, binding, originals)
-        ended = replayed(engine, stand_ins, steps, values, objects, omitted)
-        compare(ops, sequential.stand_ins.substitute, sequential.steps, stand_ins, ended, omitted)
+        ended = _replay(engine, stand_ins, steps, values, objects, omitted)
+        _compare(ops, sequential.stand_ins.substitute, sequential.steps, stand_ins, ended, omitted)
     finally:
         _restore(originals, saved)
-    return verified(engine, step_function, ops, steps, params, ended, omitted, closed)
+    return _report(engine, step_function, ops, steps, params, ended, omitted, closed)
 
 
-def verified(
+def _report(
     engine: Engine,
     step_function: StepFunction | None,
     ops: Sequence[Op],
@@ -96,7 +94,7 @@ def verified(
     return Verified(ended, compared, omitted.impure, omitted.dependent, function, labels)
 
 
-def replayed(
+def _replay(
     engine: Engine,
     stand_ins: StandIns,
     steps: int,
@@ -119,7 +117,7 @@ def replayed(
         core.close()
 
 
-def compare(
+def _compare(
     ops: Sequence[Op],
     wanted_of: Callable[[Array], Array],
     wanted_steps: int,
@@ -155,3 +153,45 @@ def _restore(originals: Sequence[Allocation], saved: MemoryCopy) -> None:
     for original, block in zip((each for each in originals if not each.objects), saved.plain, strict=True):
         if not np.array_equal(original.bytes, block):
             original.bytes[...] = block
+
+
+def _verify_on_devices(
+    engine: Engine,
+    step_function: StepFunction | None,
+    steps: int,
+    params: Mapping[str, Any],
+    values: list[float] | None,
+    objects: list[object] | None,
+    omitted: LeftOut,
+) -> Verified:
+    """Do what `verify` does for a program that uses devices."""
+    ops, binding = engine.executable.step.recorded.nodes, engine.binding or AsCaptured()
+    closed = closed_over_by_tasks(ops)
+    originals = allocations(ops, binding, besides=[each.array for each in closed])
+    plain = [original for original in originals if not original.objects]
+    before = [contents(original.bytes).copy() for original in plain]
+    try:
+        first = CheckedDeviceRun(ops, binding, originals, before, 0xA5, omitted)
+        failure = first.run(steps, params)
+        if failure is None and first.unwritten:
+            failure = CheckedDeviceRun(ops, binding, originals, before, 0x5A, omitted, first).run(steps, params)
+        if failure is not None:
+            raise failure
+        stand_ins = StandIns(ops, binding, originals)
+        ended = _replay(engine, stand_ins, steps, values, objects, omitted)
+        _check_untouched(plain, before)
+        _compare(ops, first.stand_ins.substitute, first.steps, stand_ins, ended, omitted)
+    finally:
+        for original, block in zip(plain, before, strict=True):
+            if not np.array_equal(contents(original.bytes), block):
+                assign(original.bytes, block)
+    return _report(engine, step_function, ops, steps, params, ended, omitted, closed)
+
+
+def _check_untouched(originals: Sequence[Allocation], before: Sequence[Bytes]) -> None:
+    for original, block in zip(originals, before, strict=True):
+        if not np.array_equal(contents(original.bytes), block):
+            raise ContractError(
+                f"a task wrote to the array of {original.high - original.low} bytes that it was captured with itself, "
+                "not through an argument"
+            )
