@@ -571,7 +571,7 @@ def test_arrays_that_are_read_are_passed_read_only(bed):
     @ost.task
     def looks(a: ost.Read, b: ost.ReadWrite, stream: ost.Stream):
         for each in (a, b):
-            seen.append(getattr(each, "shadow", each).flags.writeable)
+            seen.append(getattr(each, "proxy", each).flags.writeable)
 
     with ost.capture() as g:
         looks(x, y)

@@ -140,19 +140,19 @@ def test_read_only_memory_is_not_set() -> None:
     device = FakeDevice()
     owner = device.allocate(24)
     array = Allocation(device, owner.base, 24, owner, readonly=True).array(3)
-    assert not array.shadow.flags.writeable
+    assert not array.proxy.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
         array.set(1.0)
 
 
-def test_shadows_say_where_they_belong(kind: Kind) -> None:
+def test_proxies_say_where_they_belong(kind: Kind) -> None:
     array, other = empty(kind.device, (4, 4)), empty(kind.device, (4, 4))
-    assert registry.allocation_at(registry.address_of(array.shadow)) is array.allocation
-    view = array.shadow[::-1, 3]
+    assert registry.allocation_at(registry.address_of(array.proxy)) is array.allocation
+    view = array.proxy[::-1, 3]
     found = registry.device_array(view)
     assert found.allocation is array.allocation
     assert (found.shape, found.strides, found.offset) == (view.shape, view.strides, 96 + 24)
-    assert registry.allocation_at(registry.address_of(other.shadow)) is other.allocation
+    assert registry.allocation_at(registry.address_of(other.proxy)) is other.allocation
     assert type(found) is type(array)
     assert registry.allocation_of(kind.device.name, array.handle) is array.allocation
     assert registry.any_allocations()
@@ -160,11 +160,11 @@ def test_shadows_say_where_they_belong(kind: Kind) -> None:
 
 def test_empty_views_belong_to_their_array(kind: Kind) -> None:
     array = empty(kind.device, 6)
-    for view in (array.shadow[6:], array.shadow[:0], array.shadow[3:3], empty(kind.device, 0).shadow):
+    for view in (array.proxy[6:], array.proxy[:0], array.proxy[3:3], empty(kind.device, 0).proxy):
         assert registry.device_array(view).size == 0
-    assert registry.device_array(array.shadow[6:]).allocation is array.allocation
+    assert registry.device_array(array.proxy[6:]).allocation is array.allocation
     square = empty(kind.device, (4, 4))
-    behind = square.shadow[4:, 4:]  # points far behind the end
+    behind = square.proxy[4:, 4:]  # points far behind the end
     assert registry.device_array(behind).allocation is square.allocation
     assert square[4:, 4:].get().shape == (0, 0)
 
@@ -176,9 +176,9 @@ def test_host_arrays_belong_to_no_device() -> None:
         registry.device_array(host)
 
 
-def test_a_shadow_keeps_the_memory(kind: Kind) -> None:
+def test_a_proxy_keeps_the_memory(kind: Kind) -> None:
     device = FakeDevice()
-    view = empty(device, 10).shadow[2:][::3]
+    view = empty(device, 10).proxy[2:][::3]
     gc.collect()
     assert device.core.allocated == 80
     address = registry.address_of(view)
@@ -195,7 +195,7 @@ def test_overlapping_allocations_are_told_apart() -> None:
     memory = Reserved(1000)
 
     def adopted(base: int, low: int, high: int) -> Allocation:
-        return Allocation(device, base, high - low, memory, shadow=memory.address + low)
+        return Allocation(device, base, high - low, memory, address=memory.address + low)
 
     long, short, twin = adopted(1, 0, 1000), adopted(2, 100, 200), adopted(3, 100, 200)
     assert registry.allocation_at(memory.address + 50) is long
@@ -219,7 +219,7 @@ def test_allocations_come_and_go_on_many_threads() -> None:
             if len(kept) > 10:
                 kept.pop(int(rng.integers(10)))
             for array in kept:
-                if registry.device_array(array.shadow).allocation is not array.allocation:
+                if registry.device_array(array.proxy).allocation is not array.allocation:
                     wrong.append(array)
 
     threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]

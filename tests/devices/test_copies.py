@@ -68,7 +68,7 @@ def test_copies_are_those_of_numpy(
     host_a, host_d = random_bytes(shape_a, dtype, seed), random_bytes(shape_d, dtype, seed + 1)
     before_b, before_c = random_bytes(shape_b, dtype, seed + 2), random_bytes(shape_c, dtype, seed + 3)
     b, c = kind.array(before_b), kind.array(before_c)
-    view_b, view_c = view(b.shadow, how_b), view(c.shadow, how_c)
+    view_b, view_c = view(b.proxy, how_b), view(c.proxy, how_c)
     move(kind.device, planned(view(host_a, how_a), view_b))
     move(kind.device, planned(view_b, view_c))
     move(kind.device, planned(view_c, view(host_d, how_d)))
@@ -96,7 +96,7 @@ def test_fills_are_those_of_numpy(
     before = random_bytes(larger, "u1", seed).astype(dtype) if dtype == "?" else random_bytes(larger, dtype, seed)
     value = np.zeros((), dtype) if uniform else random_bytes((), dtype, seed + 1)
     array = kind.array(before)
-    target = view(array.shadow, how)
+    target = view(array.proxy, how)
     stream = kind.core.open()
     fill = pattern(target, value)
     assert fill is not None
@@ -116,7 +116,7 @@ def test_copies_within_an_array_are_planned_unless_they_overlap(kind: Kind, data
     turn = data.draw(st.sampled_from([1, -1]))
     values = np.arange(float(size))
     array = kind.array(values)
-    pair = array.shadow[source], array.shadow[target][::turn]
+    pair = array.proxy[source], array.proxy[target][::turn]
     if overlapping(*pair):
         with pytest.raises(ValueError, match="overlap"):
             planned(*pair)

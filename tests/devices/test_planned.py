@@ -26,7 +26,7 @@ def blocks(source: object, target: object) -> list[Row]:
 def test_what_is_contiguous_is_one_row(array: DeviceArray) -> None:
     host = np.empty(array.shape, array.dtype)
     assert blocks(host, array) == [[host.nbytes, 1, 1, 0, 0, 0, 0, 0, 0]]
-    assert blocks(host.transpose(2, 0, 1, 3), array.shadow.transpose(2, 0, 1, 3)) == blocks(host, array)
+    assert blocks(host.transpose(2, 0, 1, 3), array.proxy.transpose(2, 0, 1, 3)) == blocks(host, array)
     assert blocks(host[::-1], array[::-1]) == blocks(host, array)
     assert blocks(host[1:2, ::2][:, :1], array[1:2, ::2][:, :1]) == [[6 * 7 * 4, 1, 1, 0, 0, 0, 0, 0, 0]]
 
@@ -55,7 +55,7 @@ def test_a_broadcast_source_is_read_many_times(array: DeviceArray) -> None:
 
 
 def test_a_target_has_each_element_once(array: DeviceArray) -> None:
-    twice = np.lib.stride_tricks.as_strided(array.shadow, (2, 7), (0, 4))
+    twice = np.lib.stride_tricks.as_strided(array.proxy, (2, 7), (0, 4))
     with pytest.raises(ValueError, match="each of its elements once"):
         planned(np.zeros((2, 7), "f4"), twice)
 

@@ -1,4 +1,4 @@
-"""Arrays in the memory of devices as operands. Whoever reads or writes a shadow ends the process."""
+"""Arrays in the memory of devices as operands. Whoever reads or writes a proxy ends the process."""
 
 import gc
 import weakref
@@ -38,13 +38,13 @@ def pairs(graph):
     return {(a.index, b.index, distance) for a, b, distance in graph.edges}
 
 
-def test_an_operand_has_its_shadow(device):
+def test_an_operand_has_its_proxy(device):
     a, b = empty(device, (4, 5), np.float32), np.zeros((4, 5), np.float32)
     with ost.capture() as graph:
         op = combine(a, b)
     src, dst = op.operands
     assert src.value is a
-    assert src.array is a.shadow
+    assert src.array is a.proxy
     assert (src.memory, dst.memory) == ("fake:0", "host")
     assert (src.array.shape, src.array.dtype) == ((4, 5), np.float32)
     assert op.body.args[1:] == (src, dst)
@@ -166,10 +166,10 @@ def test_captures_leave_them_alone(device):
         combine(np.zeros(3), a)
         combine(a[:2], np.zeros(2))
         graph.subgraph(inner)
-        assert a.shadow.flags.writeable
+        assert a.proxy.flags.writeable
         a.set(np.arange(3.0))
         assert a.get().tolist() == [0, 1, 2]
-    assert a.shadow.flags.writeable
+    assert a.proxy.flags.writeable
 
 
 def test_read_only_arrays_are_not_written(device):
@@ -240,5 +240,5 @@ def test_arrays_of_devices_that_nobody_knows():
 def test_memory_of_views(device):
     a = empty(device, (5, 4))
     for view in (a[1:], a[::-2, 1], a[4:, 4:], a[5:]):
-        assert memory_of(view.shadow) == "fake:0"
+        assert memory_of(view.proxy) == "fake:0"
     assert memory_of(np.zeros(0)) == "host"

@@ -1,4 +1,4 @@
-"""Tracers of all kinds of arrays, passed to all kinds of tasks. Whoever reads or writes a shadow ends the process."""
+"""Tracers of all kinds of arrays, passed to all kinds of tasks. Whoever reads or writes a proxy ends the process."""
 
 import numpy as np
 import pytest

@@ -191,7 +191,7 @@ def _copied(original: Allocation, guard: int) -> Array:
     if memory is not None:
         copied = memory.device.allocate(size).array(size, np.uint8)
         copied.set(contents(original.bytes))
-        return copied.shadow
+        return copied.proxy
     unit = _PAGE if guard else _LINE
     room = np.empty(size + unit + 2 * guard, np.uint8)
     shift = guard + (original.low - room.ctypes.data - guard) % unit

@@ -38,7 +38,7 @@ class Allocation:
         Its size.
     owner
         What keeps it alive, and gives it back when nobody holds it any more.
-    shadow
+    address
         The first of the addresses that stand for it, where the device's own are unique in this process. None: some are
         reserved.
     readonly
@@ -46,11 +46,11 @@ class Allocation:
 
     Attributes
     ----------
-    shadow
+    address
         The first of the addresses that stand for it. Nothing may be read or written there.
     """
 
-    __slots__ = ("__weakref__", "base", "device", "nbytes", "owner", "readonly", "shadow")
+    __slots__ = ("__weakref__", "address", "base", "device", "nbytes", "owner", "readonly")
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class Allocation:
         base: int,
         nbytes: int,
         owner: object,
-        shadow: int | None = None,
+        address: int | None = None,
         readonly: bool = False,
     ) -> None:
-        reserved = Reserved(nbytes) if shadow is None else None
+        reserved = Reserved(nbytes) if address is None else None
         self.device = device
         self.base = base
         self.nbytes = nbytes
         self.owner = owner
         self.readonly = readonly
-        self.shadow = reserved.address if reserved is not None else operator.index(shadow)  # type: ignore[arg-type]
+        self.address = reserved.address if reserved is not None else operator.index(address)  # type: ignore[arg-type]
         registry.add(self, reserved)
 
     def array(
@@ -90,12 +90,12 @@ class Allocation:
         if dtype.hasobject:
             raise TypeError(f"an array of dtype {dtype} holds Python objects, which have no place on a device")
         shape = tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
-        raw = bytes_at(self.shadow, self.nbytes, self, self.readonly)
+        raw = bytes_at(self.address, self.nbytes, self, self.readonly)
         return self.view(view_of(raw, offset, shape, dtype, strides))
 
-    def view(self, shadow: np.ndarray[Any, Any]) -> DeviceArray:
-        """Return the array that a shadow in this allocation stands for."""
-        return self.device.arrays(shadow, self)
+    def view(self, proxy: np.ndarray[Any, Any]) -> DeviceArray:
+        """Return the array that a proxy in this allocation stands for."""
+        return self.device.arrays(proxy, self)
 
     def __repr__(self) -> str:
         return f"<Allocation of {self.nbytes} bytes on {self.device.name}>"
@@ -125,19 +125,19 @@ class DeviceArray(Viewed):
 
     Parameters
     ----------
-    shadow
+    proxy
         An array of the same shape, dtype and strides, at the addresses that stand for the device's.
     allocation
         The memory that it lies in.
     """
 
-    __slots__ = ("__weakref__", "allocation", "shadow")
+    __slots__ = ("__weakref__", "allocation", "proxy")
 
-    shadow: np.ndarray[tuple[int, ...], np.dtype[Any]]
+    proxy: np.ndarray[tuple[int, ...], np.dtype[Any]]
     is_ostinato_device_array = True
 
-    def __init__(self, shadow: np.ndarray[Any, Any], allocation: Allocation) -> None:
-        self.shadow = shadow
+    def __init__(self, proxy: np.ndarray[Any, Any], allocation: Allocation) -> None:
+        self.proxy = proxy
         self.allocation = allocation
 
     @property
@@ -160,8 +160,8 @@ class DeviceArray(Viewed):
             The device has none, and the array begins behind its memory's beginning.
         """
         allocation = self.allocation
-        if allocation.base == allocation.shadow:
-            return registry.address_of(self.shadow)
+        if allocation.base == allocation.address:
+            return registry.address_of(self.proxy)
         if self.offset:
             raise ValueError(
                 f"an array on {self.device.name} reaches C code by its handle, which has no offset: "
@@ -172,43 +172,43 @@ class DeviceArray(Viewed):
     @property
     def offset(self) -> int:
         """How many bytes of the allocation come before the first element."""
-        offset = registry.address_of(self.shadow) - self.allocation.shadow
+        offset = registry.address_of(self.proxy) - self.allocation.address
         return min(offset, self.allocation.nbytes)  # where nothing is, NumPy lets views point behind the end
 
     @property
     def shape(self) -> tuple[int, ...]:
         """As of an ndarray."""
-        return self.shadow.shape
+        return self.proxy.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """As of an ndarray."""
-        return self.shadow.dtype
+        return self.proxy.dtype
 
     @property
     def strides(self) -> tuple[int, ...]:
         """As of an ndarray: in bytes."""
-        return self.shadow.strides
+        return self.proxy.strides
 
     @property
     def ndim(self) -> int:
         """As of an ndarray."""
-        return self.shadow.ndim
+        return self.proxy.ndim
 
     @property
     def size(self) -> int:
         """As of an ndarray: how many elements."""
-        return self.shadow.size
+        return self.proxy.size
 
     @property
     def itemsize(self) -> int:
         """As of an ndarray: bytes of an element."""
-        return self.shadow.itemsize
+        return self.proxy.itemsize
 
     @property
     def nbytes(self) -> int:
         """As of an ndarray: bytes of all elements."""
-        return self.shadow.nbytes
+        return self.proxy.nbytes
 
     def get(self) -> np.ndarray[Any, Any]:
         """Return a copy in the memory of the host. Waits for that copy, and for nothing else that the device does.
@@ -220,7 +220,7 @@ class DeviceArray(Viewed):
         """
         self._check_settled("get")
         copy = np.empty(self.shape, self.dtype)
-        move(self.device, planned(self.shadow, copy), self, copy)
+        move(self.device, planned(self.proxy, copy), self, copy)
         return copy
 
     def set(self, values: npt.ArrayLike) -> None:
@@ -237,29 +237,29 @@ class DeviceArray(Viewed):
             As of `get`.
         """
         self._check_settled("set")
-        if not self.shadow.flags.writeable:
+        if not self.proxy.flags.writeable:
             raise ValueError("this array is read-only")
         source = np.empty(self.shape, self.dtype)
         source[...] = values
-        move(self.device, planned(source, self.shadow), self, source)
+        move(self.device, planned(source, self.proxy), self, source)
 
     def _check_settled(self, method: str) -> None:
         """Refuse to look at what streams of the program are at work on: what is there depends on how fast they are."""
         allocation = self.allocation
-        if _core.issues_for(allocation.shadow, allocation.shadow + allocation.nbytes):
+        if _core.issues_for(allocation.address, allocation.address + allocation.nbytes):
             raise ContractError(
                 f"array.{method}() inside a task that takes a stream: work on this array of the program may still be "
                 f"under way on {self.device.name}. Use the array on the stream, or in a task without a stream"
             )
 
     def __getitem__(self, index: Any) -> Self:
-        return type(self)(self.shadow[view_index(index)], self.allocation)
+        return type(self)(self.proxy[view_index(index)], self.allocation)
 
     def _taking(self, take: Callable[[Any], Any], taken: Taken) -> Self:
-        return type(self)(take(self.shadow), self.allocation)
+        return type(self)(take(self.proxy), self.allocation)
 
     def __len__(self) -> int:
-        return len(self.shadow)
+        return len(self.proxy)
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{self._lies_there()} for Python, which cannot see what it holds")

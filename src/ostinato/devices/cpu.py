@@ -41,7 +41,7 @@ class CpuDevice:
         """Return new memory."""
         memory = np.empty(nbytes, np.uint8)
         address = int(memory.__array_interface__["data"][0])
-        return Allocation(self, address, nbytes, memory, shadow=address)
+        return Allocation(self, address, nbytes, memory, address=address)
 
     def adopt(self, obj: object) -> DeviceArray | None:
         """Return None: arrays of the host need no adoption."""

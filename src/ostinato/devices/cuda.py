@@ -90,12 +90,12 @@ class CudaArray(DeviceArray):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        contiguous = self.shadow.flags.c_contiguous
+        contiguous = self.proxy.flags.c_contiguous
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
             "descr": self.dtype.descr,
-            "data": (self.handle if self.size else 0, not self.shadow.flags.writeable),
+            "data": (self.handle if self.size else 0, not self.proxy.flags.writeable),
             "strides": None if contiguous else self.strides,
             "version": 3,
             "stream": None,  # in a task it is used on the task's stream; outside, its work is done
@@ -105,7 +105,7 @@ class CudaArray(DeviceArray):
         return (2, self._cuda().ordinal)
 
     def __dlpack__(self, **options: Any) -> object:
-        if not self.shadow.flags.writeable:
+        if not self.proxy.flags.writeable:
             raise BufferError("this array is read-only, which DLPack cannot say of it")
         if self.dtype.kind not in _TYPE_CODES or self.dtype.byteorder == ">":
             raise BufferError(f"DLPack has no type for {self.dtype}")
@@ -162,7 +162,7 @@ class CudaDevice:
         """Return new memory. `DeviceError`: there is not so much."""
         with failures_told(self, f"{nbytes} bytes cannot be allocated: "):
             memory = self.core.allocate(max(nbytes, 1))
-        return Allocation(self, memory.address, nbytes, memory, shadow=memory.address)
+        return Allocation(self, memory.address, nbytes, memory, address=memory.address)
 
     def adopt(self, obj: object) -> DeviceArray | None:
         """Return the array in its memory that an object of another library is, without a copy; None where it is none.
@@ -189,10 +189,10 @@ class CudaDevice:
             return Allocation(self, 0, 0, obj).array(foreign.shape, foreign.dtype)
         allocation = registry.allocation_of(self.name, low)
         if allocation is None or last > low + allocation.nbytes:
-            allocation = Allocation(self, low, nbytes, obj, shadow=low)
+            allocation = Allocation(self, low, nbytes, obj, address=low)
         raw = np.asarray(_Adopted(low, allocation, foreign.readonly, obj))
-        shadow = view_of(raw, foreign.address - low, foreign.shape, foreign.dtype, foreign.strides)
-        return allocation.view(shadow)
+        proxy = view_of(raw, foreign.address - low, foreign.shape, foreign.dtype, foreign.strides)
+        return allocation.view(proxy)
 
     def stream(self, handle: int) -> CudaStream:
         """Return what a task's `Stream` parameter receives."""

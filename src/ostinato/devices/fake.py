@@ -149,7 +149,7 @@ def launch(stream: Stream, function: Callable[..., object], *arguments: object, 
     function
         Called by the device. What it raises is a failure of the device.
     *arguments
-        What it is called with. Arrays of the device, and shadows of such, reach it as ndarrays of the device's memory.
+        What it is called with. Arrays of the device, and proxies of such, reach it as ndarrays of the device's memory.
     delay
         How many seconds of the device it takes.
 
@@ -217,5 +217,5 @@ def _on_device(device: FakeDevice, argument: object) -> object:
     if argument.device is not device:
         raise ValueError(f"{argument!r} lies in other memory than that of {device.name}")
     contents = device.contents(argument)
-    contents.flags.writeable = argument.shadow.flags.writeable
+    contents.flags.writeable = argument.proxy.flags.writeable
     return contents

@@ -238,12 +238,12 @@ class OpenCLDevice:
     def _shared(self, memory: Any) -> Allocation:
         address = int(memory.svm_ptr)
         found = registry.allocation_at(address)
-        if found is not None and found.device is self and found.shadow == address and found.nbytes == memory.size:
+        if found is not None and found.device is self and found.address == address and found.nbytes == memory.size:
             return found
         # For copies and fills: a buffer that is this very memory.
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         buffer = cl.Buffer(self.context, flags, hostbuf=bytes_at(address, memory.size, memory))
-        return Allocation(self, buffer.int_ptr, memory.size, buffer, shadow=address)
+        return Allocation(self, buffer.int_ptr, memory.size, buffer, address=address)
 
     def stream(self, handle: int) -> OpenCLStream:
         """Return what a task's `Stream` parameter receives."""

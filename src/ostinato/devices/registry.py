@@ -102,10 +102,10 @@ class _Ranges:
         with self.lock:
             self._purge()
             reference = weakref.ref(allocation, self._dead.append)
-            insort(self._starts, allocation.shadow)
-            self._at.setdefault(allocation.shadow, []).append(reference)
+            insort(self._starts, allocation.address)
+            self._at.setdefault(allocation.address, []).append(reference)
             self._of[key] = reference
-            self._kept[reference] = (allocation.shadow, key, reserved)
+            self._kept[reference] = (allocation.address, key, reserved)
             self._longest = max(self._longest, allocation.nbytes)
 
     def __bool__(self) -> bool:
@@ -183,18 +183,18 @@ def allocation_of(name: str, base: int) -> Allocation | None:
     return _ranges.of(name, base)
 
 
-def device_array(shadow: np.ndarray[Any, Any]) -> DeviceArray:
-    """Return the array of a device that a shadow stands for.
+def device_array(proxy: np.ndarray[Any, Any]) -> DeviceArray:
+    """Return the array of a device that a proxy stands for.
 
     Raises
     ------
     ValueError
         It is memory of the host.
     """
-    allocation = allocation_under(shadow)
+    allocation = allocation_under(proxy)
     if allocation is None:
         raise ValueError("this array lies in memory of the host")
-    return allocation.view(shadow)
+    return allocation.view(proxy)
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:

@@ -40,7 +40,7 @@ def planned(source: Place, target: Place) -> _core.devices.Transfer:
     Parameters
     ----------
     source, target
-        Arrays of the host, of a device, or shadows of such. Any strides, but no element of `target` twice.
+        Arrays of the host, of a device, or proxies of such. Any strides, but no element of `target` twice.
 
     Raises
     ------
@@ -173,7 +173,7 @@ _under_way: list[object] = []
 
 
 def _memory(place: Place) -> np.ndarray[Any, Any]:
-    return place if isinstance(place, np.ndarray) else place.shadow
+    return place if isinstance(place, np.ndarray) else place.proxy
 
 
 def _shortest(element: bytes) -> bytes:
@@ -263,11 +263,11 @@ def _base(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int, bool]
         raise ValueError("the sources, and the targets, of copies that are joined are of one allocation each")
     if allocation is None:
         return (first, 0, False), first, addresses
-    return (allocation.base, 0, True), allocation.shadow, addresses
+    return (allocation.base, 0, True), allocation.address, addresses
 
 
 def _place(array: np.ndarray[Any, Any], first: int) -> tuple[int, int, bool]:
     allocation = allocation_under(array)
     if allocation is None:
         return (address_of(array), first, False)
-    return (allocation.base, address_of(array) - allocation.shadow + first if array.size else 0, True)
+    return (allocation.base, address_of(array) - allocation.address + first if array.size else 0, True)

@@ -42,7 +42,7 @@ def as_ndarray(obj: object) -> Array | None:
     """Return the memory of an array as an ndarray, without a copy; None for an object that is no array.
 
     Arrays are ndarrays, arrays of devices, and what exports a buffer or DLPack. The result is writable if the memory
-    is. That of an array of a device is its shadow: it lies where nothing may be read or written, but its shape, its
+    is. That of an array of a device is its proxy: it lies where nothing may be read or written, but its shape, its
     dtype and its addresses are those of the array.
 
     Raises
@@ -62,7 +62,7 @@ def as_ndarray(obj: object) -> Array | None:
         return None  # immutable values, although NumPy's scalars export a buffer
     on_device = adopt(obj)
     if on_device is not None:
-        return on_device.shadow
+        return on_device.proxy
     if hasattr(obj, "__cuda_array_interface__"):
         raise _device_error(obj)
     try:
@@ -81,7 +81,7 @@ def is_array(obj: object) -> bool:
 
 
 def memory_of(array: Array) -> str:
-    """Return the name of the memory that an array lies in: `HOST`, or that of the device whose shadow it is."""
+    """Return the name of the memory that an array lies in: `HOST`, or that of the device whose proxy it is."""
     allocation = allocation_at(address_of(array)) if any_allocations() else None
     return HOST if allocation is None else allocation.device.name
 
@@ -172,7 +172,7 @@ class Operand:
     value
         What the user passed.
     array
-        Its memory as an ndarray, without a copy, that of an array of a device as its shadow; None for a token or a
+        Its memory as an ndarray, without a copy, that of an array of a device as its proxy; None for a token or a
         ring element.
     ring
         The ring element, where one was passed. An operand with neither is a token: the identity of `value` counts.

@@ -50,7 +50,7 @@ class Use(NamedTuple):
     value: object
     """What was passed."""
     array: Array
-    """Its memory, that of an array of a device as its shadow."""
+    """Its memory, that of an array of a device as its proxy."""
     mode: int
 
 
@@ -286,8 +286,8 @@ def _for_c(array: Array | DeviceArray) -> Array:
     face = _face(array)
     if not isinstance(face, DeviceArray):
         return face
-    if face.pointer == address_of(face.shadow):
-        return face.shadow
+    if face.pointer == address_of(face.proxy):
+        return face.proxy
     raw = bytes_at(face.pointer, face.allocation.nbytes, face.allocation)
     return view_of(raw, 0, face.shape, face.dtype, face.strides)
 
@@ -310,5 +310,5 @@ def _assign(to: Array | DeviceArray, source: Array | DeviceArray) -> None:
 
 
 def _face(array: Array | DeviceArray) -> Array | DeviceArray:
-    """Return the array that a shadow stands for; any other as it is."""
+    """Return the array that a proxy stands for; any other as it is."""
     return array if isinstance(array, DeviceArray) or _device_of(array) is None else device_array(array)

@@ -271,9 +271,9 @@ def _measure_device(device: Device) -> DeviceModel:
         move(device, planned(source, target))
 
     pinned = [device.pin(array.ctypes.data, array.ctypes.data + array.nbytes) for array in (small, large)]
-    latency = _least_seconds(lambda: copy(small, there[:SMALL].shadow))
-    into = _least_seconds(lambda: copy(large, there.shadow))
-    out = _least_seconds(lambda: copy(there.shadow, large))
+    latency = _least_seconds(lambda: copy(small, there[:SMALL].proxy))
+    into = _least_seconds(lambda: copy(large, there.proxy))
+    out = _least_seconds(lambda: copy(there.proxy, large))
     del pinned
     source = f"measured {time.strftime('%Y-%m-%d')}"
     return DeviceModel(latency=latency, into=LARGE / into, out=LARGE / out, source=source)

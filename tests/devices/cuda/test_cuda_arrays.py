@@ -84,7 +84,7 @@ def test_an_array_is_taken_by_dlpack_where_dlpack_has_words_for_it(device: CudaD
     records = empty(device, 3, [("a", "i1"), ("b", "<f4")])
     with pytest.raises(BufferError, match="strides"):
         records["b"].__dlpack__()
-    array.shadow.flags.writeable = False
+    array.proxy.flags.writeable = False
     with pytest.raises(BufferError, match="read-only"):
         array.__dlpack__()
 
@@ -167,7 +167,7 @@ def test_read_only_arrays_stay_so(device: CudaDevice) -> None:
     array = filled(device, (3,))
     adopted = device.adopt(ByInterface(array, data=(array.handle, True)))
     assert adopted is not None
-    assert not adopted.shadow.flags.writeable
+    assert not adopted.proxy.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
         adopted.set(1.0)
 

@@ -153,7 +153,7 @@ class _DeviceTables(Tables):
             device=self._entries,
             write_back=write_backs,
             fenced=bool(coherent.mirrors),
-            memory=[(each.shadow, each.shadow + each.nbytes) for each in self._worked_on],
+            memory=[(each.address, each.address + each.nbytes) for each in self._worked_on],
         )
         lowered.streams = self._streams
         lowered.stream_names = [self._staged.devices[device].name for device in self._staged.streams.device]
@@ -322,8 +322,8 @@ class _DeviceTables(Tables):
         allocation = allocation_at(address_of(array))
         if allocation is not None:
             self._worked_on.add(allocation)
-        if allocation is not None and allocation.base != allocation.shadow:
-            if address_of(array) != allocation.shadow:
+        if allocation is not None and allocation.base != allocation.address:
+            if address_of(array) != allocation.address:
                 raise GraphError(
                     f"a native task on {allocation.device.name} gets arrays as handles, which have no offsets: pass "
                     "arrays that begin where their memory does"

@@ -47,7 +47,7 @@ class PlanArrays:
                 except DeviceError as error:
                     error.args = (f"{error}; {_needed(staged, mirror)}",)
                     raise
-                self._mirrors.append((mirror.base, size, bytes_at(allocation.shadow, size, allocation)))
+                self._mirrors.append((mirror.base, size, bytes_at(allocation.address, size, allocation)))
             else:
                 memory = np.empty(size + _PAGE, np.uint8)
                 address = -(-address_of(memory) // _PAGE) * _PAGE

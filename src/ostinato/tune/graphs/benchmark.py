@@ -424,7 +424,7 @@ class _Memory:
         if not operand.arrays:
             return Operand(self.stand_ins.value(operand.value), None, None, operand.mode)
         array = self._array(self.stand_ins.substitute(operand.arrays[0]))
-        return Operand(array, array.shadow, None, operand.mode)
+        return Operand(array, array.proxy, None, operand.mode)
 
     def _array(self, array: Array) -> DeviceArray:
         if not array.size:

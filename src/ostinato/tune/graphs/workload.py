@@ -284,7 +284,7 @@ def copy_to_host(operands: Iterable[Operand]) -> dict[int, Operand]:
             _, least, most = extents.get(id(allocation), (allocation, low, high))
             extents[id(allocation)] = allocation, min(low, least), max(high, most)
     copies = {
-        key: (low, allocation.array(high - low, np.uint8, low - allocation.shadow).get())
+        key: (low, allocation.array(high - low, np.uint8, low - allocation.address).get())
         for key, (allocation, low, high) in extents.items()
     }
     found = {}
