@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import FrameType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -186,6 +187,37 @@ class Graph(Usable):
             called = PythonTask(fn, modes_of(access), title, stream=only_place(title, access))
         return self.record(called, args, {}, user_frame(), name, after, on, priority)
 
+    def add_op(
+        self,
+        make: Callable[[Recorder], tuple[Body, tuple[Operand, ...]]],
+        name: str,
+        after: After = (),
+        on: Any = None,
+        priority: int = 0,
+    ) -> Op:
+        """Add an op of any kind: for modules that add kinds of operations.
+
+        Parameters
+        ----------
+        make
+            Returns the body and its operands, given what turns arguments into operands.
+        name, after, on, priority
+            As for `task`.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> from ostinato.graph.body import Fill
+        >>> def zero(recorder):
+        ...     target = recorder.array_operand(x, 2, lambda place: "the array", 0)
+        ...     return Fill(target, np.zeros(1)), (target,)
+        >>> x, graph = np.ones(3), ost.Graph()
+        >>> graph.add_op(zero, "zero").name
+        'zero'
+        """
+        body, operands = make(self._recorder)
+        return self._add(body, operands, user_frame(), name, sources_of(self, after), on, priority)
+
     def copy(
         self,
         src: Any,
@@ -231,8 +263,8 @@ class Graph(Usable):
         ['ab', 'abc']
         """
         src, dst, indices, scatter = map(untraced, (src, dst, indices, scatter))
-        body, operands = copy_body(self._recorder, src, dst, reduce, indices, scatter)
-        return self._add(body, operands, user_frame(), name or "copy", sources_of(self, after), on, priority)
+        make = partial(copy_body, source=src, target=dst, reduce=reduce, indices=indices, scatter=scatter)
+        return self.add_op(make, name or "copy", after, on, priority)
 
     def fill(
         self,
