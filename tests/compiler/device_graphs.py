@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from ostinato.compiler.ir import Edges, edges_of
+from ostinato.compiler.costs import Costs
+from ostinato.compiler.ir import Edges, Step, edges_of
+from ostinato.compiler.streams.assign_streams import streams_of, with_joins
 from ostinato.graph.body import Join, Postcondition, Precondition, PythonCall
 from ostinato.graph.op import Op
 
@@ -23,6 +25,15 @@ class Case(NamedTuple):
 
 def op(index, body=None):
     return Op(None, index, f"op {index}", "here", body, ())
+
+
+def step_of(ops, edges, device, outside):
+    """Return a step with streams, as `assign_streams` would, for ops that are only stubs."""
+    ordered = with_joins(ops, edges, device)
+    n = len(ops)
+    costs = Costs(np.full(n, 1e-6), np.zeros(n), np.zeros(n, np.int32))
+    streams = streams_of(ops, edges, ordered, outside)
+    return Step(ops, edges, edges, costs, device=device, streams=streams), ordered
 
 
 @st.composite

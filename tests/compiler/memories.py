@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ostinato.compiler.assign_devices import Assignment
-from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
-from ostinato.compiler.coherence.insert_copies import Coherent, coherent
+from ostinato.compiler.coherence.insert_copies import insert_copies
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.costs import estimate
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.flatten import flatten
-from ostinato.compiler.ir import Edges
+from ostinato.compiler.inserted import InstanceCopy, Note
+from ostinato.compiler.ir import Edges, Target
 from ostinato.graph.arrays import READ, WRITE, Operand
 from ostinato.graph.body import Copy, Fill, PythonCall
 from ostinato.graph.graph import Graph
 from ostinato.graph.op import Op
 
 Array = np.ndarray[Any, Any]
-Instance = tuple[int, int]
+Call = tuple[int, int]
 """An op, and a step."""
 
 DEVICES: Any = tuple(SimpleNamespace(name=f"fake:{i}", kind="fake") for i in range(3))
@@ -51,10 +51,13 @@ class Bench:
         self.edges, self.ordering = step.edges, step.ordering
         self.where = np.array(where, np.int32)
         known = Homes(DEVICES, self.name_of)
-        self.found: Coherent = coherent(
-            self.ops, self.edges, self.ordering, Assignment(self.where), estimate(self.ops), DEVICES, known
-        )
+        given = replace(step, costs=estimate(self.ops), devices=DEVICES, device=self.where)
+        self.found = insert_copies(given, Target(1, 1, find_devices=lambda: DEVICES), known)
+        self.coherence = self.found.coherence
         self.homes = known
+
+    def device_of(self, index: int) -> int:
+        return int(self.found.device[index])
 
     def name_of(self, array: Array) -> str:
         low = bounds(array)[0]
@@ -65,7 +68,7 @@ class Bench:
 
     @property
     def added(self) -> list[Op]:
-        return [op for op in self.found.ops if isinstance(op.body, Transferred | Noted)]
+        return [op for op in self.found.nodes if isinstance(op.body, InstanceCopy | Note)]
 
     @property
     def copies(self) -> list[tuple[str, str, int]]:
@@ -73,7 +76,7 @@ class Bench:
         return [
             (op.original.name, "host" if op.body.target == HOST else DEVICES[op.body.target].name, op.body.nbytes[0])
             for op in self.added
-            if isinstance(op.body, Transferred)
+            if isinstance(op.body, InstanceCopy)
         ]
 
 
@@ -84,7 +87,9 @@ class Interpreter:
         self.bench = bench
         self.found = bench.found
         self.random = random.Random(seed)
-        self.mirrors = [np.empty(mirror.high - mirror.low, np.uint8) for mirror in self.found.mirrors]
+        self.instances = [
+            np.empty(instance.high - instance.low, np.uint8) for instance in self.bench.coherence.instances
+        ]
         self.step = 0
         self.copied = 0
         self.flags: list[bool] = []
@@ -94,29 +99,29 @@ class Interpreter:
         if not array.size:
             return array
         low, high = bounds(array)
-        for mirror, bytes_of in zip(self.found.mirrors, self.mirrors, strict=True):
-            if mirror.base <= low and high <= mirror.base + mirror.high - mirror.low:
-                assert mirror.memory in memories
-                offset = array.__array_interface__["data"][0] - mirror.base
+        for instance, bytes_of in zip(self.bench.coherence.instances, self.instances, strict=True):
+            if instance.base <= low and high <= instance.base + instance.high - instance.low:
+                assert instance.memory in memories
+                offset = array.__array_interface__["data"][0] - instance.base
                 return np.ndarray(array.shape, array.dtype, bytes_of, offset, array.strides)
         assert self.bench.home_of(array) in memories
         return array
 
-    def run(self, steps: int, failing: frozenset[Instance] = frozenset()) -> set[Instance]:
+    def run(self, steps: int, failing: frozenset[Call] = frozenset()) -> set[Call]:
         """Run some steps, ops in any order that the edges leave open; return what was skipped or has failed."""
-        for bytes_of in self.mirrors:
+        for bytes_of in self.instances:
             bytes_of[:] = self.random.randrange(256)
-        self.flags = [False] * self.found.flags
+        self.flags = [False] * len(self.bench.coherence.write_backs)
         begin = self.step
-        poisoned: set[Instance] = set()
-        into = incoming(self.found.edges, len(self.found.ops))
+        poisoned: set[Call] = set()
+        into = incoming(self.found.edges, len(self.found.nodes))
         for op, step in self._any_order(steps):
             before = ((src, step - distance) for src, distance in into[op])
             if any(instance in poisoned for instance in before) or (op, step) in failing:
                 poisoned.add((op, step))
                 continue
             self._act(op, step, step - begin)
-        for back in self.found.write_backs:
+        for back in self.bench.coherence.write_backs:
             assert back.device in (back.source, back.target)
             if self.flags[back.flag]:
                 for source, target in back.pairs:
@@ -124,14 +129,14 @@ class Interpreter:
         self.step += steps
         return poisoned
 
-    def _any_order(self, steps: int) -> Iterable[Instance]:
-        every = [(op, self.step + r) for r in range(steps) for op in range(len(self.found.ops))]
-        into = incoming(self.found.ordering, len(self.found.ops))
+    def _any_order(self, steps: int) -> Iterable[Call]:
+        every = [(op, self.step + r) for r in range(steps) for op in range(len(self.found.nodes))]
+        into = incoming(self.found.ordering, len(self.found.nodes))
         missing = {
             (op, step): {(src, step - distance) for src, distance in into[op] if step - distance >= self.step}
             for op, step in every
         }
-        after: dict[Instance, list[Instance]] = {instance: [] for instance in every}
+        after: dict[Call, list[Call]] = {instance: [] for instance in every}
         for instance, sources in missing.items():
             for source in sources:
                 after[source].append(instance)
@@ -148,23 +153,23 @@ class Interpreter:
         assert not any(missing.values())
 
     def _act(self, index: int, step: int, since: int) -> None:
-        op, body = self.found.ops[index], self.found.ops[index].body
-        device = int(self.found.assignment.device[index])
-        if index in self.found.activity:
-            first, later = self.found.activity[index]
+        op, body = self.found.nodes[index], self.found.nodes[index].body
+        device = self.bench.device_of(index)
+        if index in self.bench.coherence.activity:
+            first, later = self.bench.coherence.activity[index]
             period = len(later)
             acts = first[(step - since) % period, since] if since < first.shape[1] else later[step % period]
             if not acts:
                 return
-        if isinstance(body, Transferred):
+        if isinstance(body, InstanceCopy):
             for source, target in body.pairs[step % body.period]:
                 assert device in (body.source, body.target)
                 np.copyto(self.at(target, (body.target,)), self.at(source, (body.source,)))
                 self.copied += source.nbytes
-        elif not isinstance(body, Noted):
+        elif not isinstance(body, Note):
             memories = (device, HOST) if isinstance(body, Copy | Fill) else (device,)
             call(op, step, lambda array: self.at(array, memories))
-        for table, value in ((self.found.clears, False), (self.found.sets, True)):
+        for table, value in ((self.bench.coherence.clears, False), (self.bench.coherence.sets, True)):
             if index in table:
                 for flag in table[index][step % len(table[index])]:
                     self.flags[flag] = value
@@ -197,10 +202,10 @@ def element(operand: Operand, step: int) -> Array:
 
 
 def run_plainly(
-    bench: Bench, begin: int, steps: int, at: Callable[[Array], Array], failing: frozenset[Instance]
-) -> set[Instance]:
+    bench: Bench, begin: int, steps: int, at: Callable[[Array], Array], failing: frozenset[Call]
+) -> set[Call]:
     """Run the ops one by one in program order, without those that fail and what comes after them."""
-    poisoned: set[Instance] = set()
+    poisoned: set[Call] = set()
     into = incoming(bench.edges, len(bench.ops))
     for step in range(begin, begin + steps):
         for op in bench.ops:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.memories import DEVICES, bounds
-from ostinato.compiler.assign_devices import assigned
+from ostinato.compiler.assign_devices import find_devices
 from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.variants import with_variants
 from ostinato.devices.device import Stream
@@ -52,7 +52,7 @@ def assign(ops: Any, *homes: tuple[np.ndarray[Any, Any], int], devices: Any = DE
         low = bounds(array)[0]
         return next((name for begin, end, name in ranges if begin <= low < end), "host")
 
-    found: list[int] = assigned(ops, devices, cpus, Homes(devices, name_of)).device.tolist()
+    found: list[int] = find_devices(ops, devices, cpus, Homes(devices, name_of)).tolist()
     return found
 
 

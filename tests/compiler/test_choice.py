@@ -99,7 +99,7 @@ def test_what_is_faster_there_runs_there(step: Any, devices: Any) -> None:
 def test_what_is_slower_there_stays(step: Any, devices: Any) -> None:
     found = scheduled(chain(step), knowing({"step": 10 * US}, {"step": 100 * US}), devices)
     assert places(found) == [""] * 3
-    assert found.step.staged is None
+    assert not found.step.uses_devices
 
 
 def test_what_gains_next_to_nothing_stays(step: Any, devices: Any) -> None:
@@ -190,7 +190,7 @@ def test_a_task_with_a_stream_is_not_moved(devices: Any) -> None:
         graph = ost.Graph()
         graph.task(streamed, np.zeros(8), np.zeros(8))
         found = scheduled(graph, costing, devices)
-        assert found.step.staged is not None
+        assert found.step.uses_devices
         return found.step.recorded.nodes[0].variant.label if found.step.recorded.nodes[0].variant else ""
 
     assert variant(knowing({"streamed": US}, {})) == ""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.memories import Bench, Interpreter, bounds
-from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
+from ostinato.compiler.inserted import InstanceCopy, Note
 from ostinato.compiler.ir import HOST, Node
 from ostinato.errors import GraphError
 from ostinato.graph.access import Read, ReadWrite, Stream, Write
@@ -37,8 +37,8 @@ class Recorded:
         return Bench(self.graph, self.where, self.homes)
 
 
-def transferred(bench: Bench) -> list[tuple[int, Transferred]]:
-    return [(op.index, op.body) for op in bench.found.ops if isinstance(op.body, Transferred)]
+def instance_copies(bench: Bench) -> list[tuple[int, InstanceCopy]]:
+    return [(op.index, op.body) for op in bench.found.nodes if isinstance(op.body, InstanceCopy)]
 
 
 def copied(bench: Bench, *runs: int) -> list[int]:
@@ -68,8 +68,8 @@ def test_what_is_overwritten_is_not_copied_before() -> None:
     recorded.add("there", 0, (a, Write))
     bench = recorded.bench()
     assert bench.copies == []
-    assert [(each.flag, each.device) for each in bench.found.write_backs] == [(0, 0)]
-    assert bench.found.sets == {0: ((0,),)}
+    assert [(each.flag, each.device) for each in bench.coherence.write_backs] == [(0, 0)]
+    assert bench.coherence.sets == {0: ((0,),)}
 
 
 def test_what_is_changed_is_copied_before() -> None:
@@ -117,9 +117,9 @@ def test_a_pipeline_copies_in_and_out_in_each_step() -> None:
     recorded.add("encode", HOST, (d[0], Read))
     bench = recorded.bench()
     assert bench.copies == [("filter", "fake:0", 48), ("encode", "host", 48)]
-    assert bench.found.activity == {}
+    assert bench.coherence.activity == {}
     assert copied(bench, 1, 7) == [96, 7 * 96]
-    (_, to), (_, back) = transferred(bench)
+    (_, to), (_, back) = instance_copies(bench)
     assert [bounds(pairs[0][0]) for pairs in to.pairs] == [bounds(array) for array in raw]
     assert [bounds(pairs[0][1]) for pairs in back.pairs] == [bounds(array) for array in done]
 
@@ -133,18 +133,18 @@ def test_a_ring_on_one_side_is_copied_where_the_other_looks() -> None:
     bench = recorded.bench()
     # The first array that is read comes from home, all others are there.
     assert copied(bench, 1, 4) == [64, 32 + 4 * 32]
-    assert len(bench.found.write_backs) == 3
+    assert len(bench.coherence.write_backs) == 3
 
 
-def test_arrays_of_a_device_have_mirrors_on_the_host() -> None:
+def test_arrays_of_a_device_have_instances_on_the_host() -> None:
     a, b = np.zeros(4), np.zeros(4)
     recorded = Recorded((a, 0))
     recorded.add("there", 0, (a, ReadWrite))
     recorded.add("here", HOST, (a, Read), (b, Write))
     bench = recorded.bench()
     assert bench.copies == [("here", "host", 32)]
-    assert [(each.memory, each.home) for each in bench.found.mirrors] == [(HOST, 0)]
-    assert bench.found.write_backs == ()
+    assert [(each.memory, each.home) for each in bench.coherence.instances] == [(HOST, 0)]
+    assert bench.coherence.write_backs == ()
 
 
 def test_what_the_host_writes_of_an_array_of_a_device_is_noted() -> None:
@@ -152,11 +152,11 @@ def test_what_the_host_writes_of_an_array_of_a_device_is_noted() -> None:
     recorded = Recorded((a, 1))
     recorded.add("here", HOST, (a, Write))
     bench = recorded.bench()
-    assert [type(op.body) for op in bench.added] == [Noted]
+    assert [type(op.body) for op in bench.added] == [Note]
     (note,) = bench.added
-    assert bench.found.assignment.device[note.index] == 1
-    assert bench.found.sets == {note.index: ((0,),)}
-    (write_back,) = bench.found.write_backs
+    assert bench.device_of(note.index) == 1
+    assert bench.coherence.sets == {note.index: ((0,),)}
+    (write_back,) = bench.coherence.write_backs
     assert write_back.device == 1
     assert bounds(write_back.pairs[0][1]) == bounds(a)
 
@@ -168,8 +168,8 @@ def test_what_the_host_overwrites_is_not_written_back() -> None:
     recorded.add("here", HOST, (a, Write))
     bench = recorded.bench()
     (note,) = bench.added
-    assert bench.found.sets == {0: ((0,),)}
-    assert bench.found.clears == {note.index: ((0,),)}
+    assert bench.coherence.sets == {0: ((0,),)}
+    assert bench.coherence.clears == {note.index: ((0,),)}
 
 
 def test_from_device_to_device_by_way_of_the_host() -> None:
@@ -179,7 +179,7 @@ def test_from_device_to_device_by_way_of_the_host() -> None:
     recorded.add("second", 1, (a, Read), (b, Write))
     bench = recorded.bench()
     assert bench.copies == [("second", "host", 32), ("second", "fake:1", 32)]
-    devices = [int(bench.found.assignment.device[op.index]) for op in bench.added]
+    devices = [bench.device_of(op.index) for op in bench.added]
     assert devices == [0, 1]
 
 
@@ -190,8 +190,8 @@ def test_copies_look_on_both_sides() -> None:
     recorded.where.append(0)
     bench = recorded.bench()
     assert bench.added == []
-    assert bench.found.mirrors == ()
-    assert bench.found.ops == bench.ops
+    assert bench.coherence.instances == ()
+    assert bench.found.nodes == bench.ops
 
 
 def test_until_reads_on_the_host() -> None:
@@ -202,10 +202,10 @@ def test_until_reads_on_the_host() -> None:
     recorded.where.append(HOST)
     bench = recorded.bench()
     assert bench.copies == [("until", "host", 4)]
-    stop = bench.found.ops[-1]
+    stop = bench.found.nodes[-1]
     assert isinstance(stop, Node)
     assert stop.original is recorded.graph.stop
-    assert bounds(stop.body.flag.array)[0] == bench.found.mirrors[0].base  # type: ignore[union-attr]
+    assert bounds(stop.body.flag.array)[0] == bench.coherence.instances[0].base  # type: ignore[union-attr]
 
 
 def test_nested_graphs_are_looked_into() -> None:
@@ -229,7 +229,7 @@ def test_edges_say_what_comes_first_where_nothing_is_inferred() -> None:
     bench = recorded.bench()
     assert copied(bench, 3) == [3 * 32]
     (copy,) = (op.index for op in bench.added)
-    of = {op.original.name: op.index for op in bench.found.ops if op.index != copy}
+    of = {op.original.name: op.index for op in bench.found.nodes if op.index != copy}
     edges = set(zip(*(row.tolist() for row in bench.found.edges), strict=True))
     assert {(of["there"], copy, 0), (copy, of["look"], 0), (of["there"], of["look"], 0)} <= edges
 
@@ -240,8 +240,8 @@ def test_arrays_without_elements_go_nowhere() -> None:
     recorded.add("there", 0, (a, ReadWrite), (b[:0], Write))
     bench = recorded.bench()
     assert bench.added == []
-    assert bench.found.mirrors == ()
-    assert bench.found.ops == bench.ops
+    assert bench.coherence.instances == ()
+    assert bench.found.nodes == bench.ops
 
 
 def test_what_is_used_only_at_home_is_left_alone() -> None:
@@ -250,17 +250,17 @@ def test_what_is_used_only_at_home_is_left_alone() -> None:
     recorded.add("here", HOST, (a, ReadWrite))
     recorded.add("there", 0, (b, ReadWrite))
     bench = recorded.bench()
-    assert bench.found.ops == bench.ops
-    assert all(x is y for x, y in zip(bench.found.ops, bench.ops, strict=True))
+    assert bench.found.nodes == bench.ops
+    assert all(x is y for x, y in zip(bench.found.nodes, bench.ops, strict=True))
     assert [row.tolist() for row in bench.found.edges] == [row.tolist() for row in bench.edges]
 
 
-def test_a_mirror_begins_where_what_is_used_does() -> None:
+def test_an_instance_begins_where_what_is_used_does() -> None:
     a = np.zeros(100)
     recorded = Recorded()
     recorded.add("there", 0, (a[10:20], Read), (a[30:40], Write))
-    (mirror,) = recorded.bench().found.mirrors
-    assert (mirror.low, mirror.high) == bounds(a[10:40])
+    (instance,) = recorded.bench().coherence.instances
+    assert (instance.low, instance.high) == bounds(a[10:40])
 
 
 def test_twice_is_the_same() -> None:
@@ -268,10 +268,11 @@ def test_twice_is_the_same() -> None:
     recorded = Recorded()
     recorded.add("there", 0, (u[0][:4], Read), (u[1][1:3], Write))
     recorded.add("here", HOST, (u[0][2:], Read), (u[1][3:], Write))
-    one, two = recorded.bench().found, recorded.bench().found
-    assert [op.name for op in one.ops] == [op.name for op in two.ops]
-    assert [row.tolist() for row in one.ordering] == [row.tolist() for row in two.ordering]
-    assert [(m.memory, m.low, m.high) for m in one.mirrors] == [(m.memory, m.low, m.high) for m in two.mirrors]
+    first, second = recorded.bench(), recorded.bench()
+    assert [op.name for op in first.found.nodes] == [op.name for op in second.found.nodes]
+    assert [row.tolist() for row in first.found.ordering] == [row.tolist() for row in second.found.ordering]
+    one, two = first.coherence, second.coherence
+    assert [(m.memory, m.low, m.high) for m in one.instances] == [(m.memory, m.low, m.high) for m in two.instances]
     assert (one.sets, one.clears, one.activity.keys()) == (two.sets, two.clears, two.activity.keys())
 
 
@@ -283,7 +284,7 @@ def test_the_failure_of_a_copy_reaches_all_who_rely_on_it() -> None:
     bench = recorded.bench()
     (copy,) = (op.index for op in bench.added)
     skipped = Interpreter(bench).run(4, frozenset({(copy, 0)}))
-    assert skipped == {(op.index, step) for op in bench.found.ops for step in range(4)}
+    assert skipped == {(op.index, step) for op in bench.found.nodes for step in range(4)}
 
 
 def test_many_tiles_and_all_of_them() -> None:
@@ -293,7 +294,7 @@ def test_many_tiles_and_all_of_them() -> None:
         recorded.add(f"tile {k}", HOST, (a[k], Write))
     recorded.add("there", 0, (a, Read))
     bench = recorded.bench()
-    (copy,) = transferred(bench)
+    (copy,) = instance_copies(bench)
     assert [len(pairs) for pairs in copy[1].pairs] == [1]
     assert bench.copies == [("there", "fake:0", a.nbytes)]
 
@@ -308,13 +309,13 @@ def test_arrays_of_a_device_that_the_machine_has_not() -> None:
         bench.home_of(a)
 
 
-def test_a_mirror_is_as_large_as_what_is_used_there() -> None:
+def test_an_instance_is_as_large_as_what_is_used_there() -> None:
     a, b = np.zeros(1000), np.zeros(4)
     recorded = Recorded()
     recorded.add("here", HOST, (a, ReadWrite))
     recorded.add("there", 0, (a[10:20], Read), (b, Write))
     recorded.add("elsewhere", 1, (a[990:], Write))
-    sizes = {(m.memory, m.high - m.low) for m in recorded.bench().found.mirrors}
+    sizes = {(m.memory, m.high - m.low) for m in recorded.bench().coherence.instances}
     assert sizes == {(0, 80), (0, 32), (1, 80)}
 
 
@@ -326,9 +327,9 @@ def test_nothing_behind_an_array_is_copied() -> None:
     recorded.add("columns", HOST, (a[:, 0:1], Read), (b, ReadWrite))
     recorded.add("steps", HOST, (b, Read), (a[::2], ReadWrite))  # a box of two double rows: half a one is not there
     bench = recorded.bench()
-    out = [pair for _, body in transferred(bench) if body.target == HOST for pairs in body.pairs for pair in pairs]
+    out = [pair for _, body in instance_copies(bench) if body.target == HOST for pairs in body.pairs for pair in pairs]
     assert all(bounds(raw)[0] <= bounds(source)[0] and bounds(source)[1] <= bounds(raw)[1] for source, _ in out)
-    assert all(mirror.high <= bounds(raw)[1] for mirror in bench.found.mirrors if mirror.home == 0)
+    assert all(instance.high <= bounds(raw)[1] for instance in bench.coherence.instances if instance.home == 0)
 
 
 def test_a_failure_does_not_reach_others_by_way_of_a_copy_that_they_share() -> None:
@@ -339,7 +340,7 @@ def test_a_failure_does_not_reach_others_by_way_of_a_copy_that_they_share() -> N
     recorded.add("all", HOST, (a, Read))
     recorded.add("some", HOST, (a[4:], Read))
     bench = recorded.bench()
-    of = {op.name: op.index for op in bench.found.ops}
+    of = {op.name: op.index for op in bench.found.nodes}
     skipped = Interpreter(bench).run(1, frozenset({(of["left"], 0)}))
     assert (of["all"], 0) in skipped
     assert (of["some"], 0) not in skipped

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler import memories
-from compiler.memories import DEVICES, Bench, Instance, Interpreter, least_bytes, run_plainly
+from compiler.memories import DEVICES, Bench, Call, Interpreter, least_bytes, run_plainly
 from ostinato.compiler.coherence.memories import HOST
 from ostinato.graph.access import Read, ReadWrite, Stream, Write
 from ostinato.graph.graph import Graph
@@ -89,7 +89,7 @@ def cut(draw: st.DrawFn, length: int, steps: bool) -> slice:
 
 
 def check(
-    bench: Bench, arrays: list[np.ndarray[Any, Any]], runs: list[int], failing: frozenset[Instance], seed: int
+    bench: Bench, arrays: list[np.ndarray[Any, Any]], runs: list[int], failing: frozenset[Call], seed: int
 ) -> None:
     for k, array in enumerate(arrays):
         array[...] = (np.arange(array.size) * (k + 3)).reshape(array.shape)
@@ -104,7 +104,7 @@ def check(
         return array
 
     interpreter = Interpreter(bench, seed)
-    of_op = {op.original.index: op.index for op in bench.found.ops if op not in bench.added}
+    of_op = {op.original.index: op.index for op in bench.found.nodes if op not in bench.added}
     begin = 0
     for steps in runs:
         placed = frozenset((of_op[op], step) for op, step in failing)

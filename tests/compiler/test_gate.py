@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from compiler.device_graphs import cases, op, reached
-from ostinato.compiler.gate import gated
+from ostinato.compiler.gate import behind_preconditions
 from ostinato.compiler.ir import edges_of
 from ostinato.graph.body import Postcondition, Precondition
 
@@ -19,7 +19,7 @@ def of(ops, kind):
 @given(cases())
 def test_device_work_comes_after_all_preconditions_unless_a_postcondition_depends_on_it(case):
     n, on_device = len(case.ops), case.device >= 0
-    found = gated(case.ops, case.edges, on_device)
+    found = behind_preconditions(case.ops, case.edges, on_device)
     posts, untimed = of(case.ops, Postcondition), case.edges._replace(distance=0 * case.edges.distance)
     for precondition in of(case.ops, Precondition):
         before = {at for at, step in reached(n, case.edges, (precondition, 0)) if step == 0}
@@ -33,7 +33,7 @@ def test_device_work_comes_after_all_preconditions_unless_a_postcondition_depend
 @given(cases())
 def test_nothing_else_comes_after_more_but_what_is_behind_device_work(case):
     n, on_device = len(case.ops), case.device >= 0
-    found = gated(case.ops, case.edges, on_device)
+    found = behind_preconditions(case.ops, case.edges, on_device)
     more = set(zip(*map(np.ndarray.tolist, found), strict=True)) - set(
         zip(*map(np.ndarray.tolist, case.edges), strict=True)
     )
@@ -47,13 +47,13 @@ def test_nothing_else_comes_after_more_but_what_is_behind_device_work(case):
 def test_without_preconditions_or_devices_edges_are_the_same():
     ops = (op(0), op(1))
     edges = edges_of(2, [0], [1], [0])
-    assert gated(ops, edges, np.array([True, True])) is edges
+    assert behind_preconditions(ops, edges, np.array([True, True])) is edges
     ops = (op(0, Precondition("p")), op(1))
-    assert gated(ops, edges, np.array([False, False])) is edges
+    assert behind_preconditions(ops, edges, np.array([False, False])) is edges
 
 
 def test_only_the_first_of_a_chain_is_gated():
     ops = (op(0, Precondition("p")), *map(op, range(1, 5)))
     edges = edges_of(5, [1, 2, 3], [2, 3, 4], [0, 0, 0])
-    found = gated(ops, edges, np.array([False, True, True, True, True]))
+    found = behind_preconditions(ops, edges, np.array([False, True, True, True, True]))
     assert set(zip(*map(np.ndarray.tolist, found), strict=True)) == {(1, 2, 0), (2, 3, 0), (3, 4, 0), (0, 1, 0)}

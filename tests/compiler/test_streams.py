@@ -7,35 +7,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from compiler.device_graphs import Case, cases, op
+from compiler.device_graphs import Case, cases, op, step_of
 from ostinato.compiler.ir import Target, edges_of
 from ostinato.compiler.pipeline import compile
 from ostinato.compiler.schedule.lanes import split
 from ostinato.compiler.schedule.place import check, find_order, find_placement
-from ostinato.compiler.streams.assign_streams import alone, host_lanes, laned, streams_of, told_at_once, with_joins
-from ostinato.compiler.streams.fences import completed, completions_of
+from ostinato.compiler.streams.assign_streams import (
+    add_stream_lanes,
+    isolate_streams,
+    order_fences,
+    split_host_lanes,
+    streams_of,
+)
+from ostinato.compiler.streams.insert_fences import insert_fences
 from ostinato.devices import fake
 
 
 def lanes_of(case: Case, outside: np.ndarray, threads: int):
     """All that a schedule does with streams, for a random graph."""
-    device = with_joins(case.ops, case.edges, case.device)
-    streams = streams_of(case.ops, case.edges, device, outside)
-    found = completed(case.ops, case.edges, case.edges, streams.of, streams.device)
-    streams = streams._replace(of=found.stream)
-    n = len(found.ops)
+    step, _ = step_of(case.ops, case.edges, case.device, outside)
+    found = insert_fences(step, Target(1, 1))
+    streams, n = found.streams, len(found.nodes)
     seconds, none = np.full(n, 1e-6), np.zeros(n, np.bool_)
     thread_of = np.full(n, -1, np.int32)
     edges = found.ordering
     placement = find_placement(edges, seconds, threads=threads, thread_of=thread_of, gil_bound=none)
-    completions = list(completions_of(found.ops))
-    placement = laned(completions, placement, streams)
+    placement = add_stream_lanes(placement, streams)
     in_order = find_order(edges, seconds, placement, np.zeros(n, np.int32), none)
-    in_order = told_at_once(completions, in_order)
-    placement = alone(streams, placement)
+    in_order = order_fences(in_order, streams)
+    placement = isolate_streams(placement, streams)
     outside = np.append(outside, np.zeros(n - len(outside), np.bool_))
     placement = split(edges, placement, in_order, outside, none)
-    placement = host_lanes(completions, edges, placement, in_order, streams)
+    placement = split_host_lanes(edges, placement, in_order, streams)
     return found, streams, placement, in_order
 
 
@@ -46,9 +49,8 @@ def test_a_lane_issues_one_stream_and_nothing_else(case, data):
     flags = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
     outside = np.array(flags) & (case.device < 0)
     found, streams, placement, in_order = lanes_of(case, outside, data.draw(st.integers(1, 3)))
-    waits = np.zeros(len(found.ops), np.bool_)
-    waits[[index for index, _ in completions_of(found.ops)]] = True
-    issued = (streams.of >= 0) & ~waits
+    issued = streams.issued
+    waits = (streams.of >= 0) & ~issued
     for stream in range(len(streams.device)):
         for kind in (issued, waits):
             members = np.flatnonzero((streams.of == stream) & kind)
@@ -61,14 +63,14 @@ def test_a_lane_issues_one_stream_and_nothing_else(case, data):
 
 @settings(max_examples=150, deadline=None)
 @given(cases())
-def test_completions_come_in_the_order_of_their_stream(case):
+def test_fences_come_in_the_order_of_their_stream(case):
     found, streams, _, in_order = lanes_of(case, np.zeros(len(case.ops), np.bool_), 2)
     place_of = np.empty(len(in_order), np.int64)
     place_of[in_order] = np.arange(len(in_order))
     for stream in range(len(streams.device)):
-        told = [each for each in completions_of(found.ops) if each[1].waits and streams.of[each[0]] == stream]
+        told = [each for each in found.streams.fences if each[1].waits and streams.of[each[0]] == stream]
         told.sort(key=lambda each: place_of[each[0]])
-        last = [place_of[list(completion.of)].max() for _, completion in told]
+        last = [place_of[list(fence.of)].max() for _, fence in told]
         assert last == sorted(last)
 
 
@@ -124,4 +126,4 @@ def test_graphs_without_devices_ask_for_none():
 
     with ost.capture() as graph:
         decode(np.zeros(3), ost.step)
-    assert compile(graph, Target(2, 2, find_devices=devices)).step.staged is None
+    assert not compile(graph, Target(2, 2, find_devices=devices)).step.uses_devices

@@ -59,11 +59,7 @@ class LeftOut:
         if not self:
             return executable
         ops = tuple(Node(op, body=_doing_nothing(op.body)) if self.has(op) else op for op in executable.step.nodes)
-        staged = executable.step.staged
-        if staged is not None:
-            coherent = staged.coherent
-            staged = replace(staged, ops=ops, coherent=coherent._replace(ops=ops[: len(coherent.ops)]))
-        return replace(executable, step=replace(executable.step, nodes=ops, staged=staged))
+        return replace(executable, step=replace(executable.step, nodes=ops))
 
 
 _CALLS = (PythonCall, NativeCall)

@@ -43,7 +43,7 @@ def verify(engine: Engine, step_function: StepFunction | None, steps: int, param
         engine.workers.prepare_caller()
     wait_for_all(engine.in_flight(), False)
     omitted = left_out(engine.executable)
-    if engine.executable.step.staged is not None:
+    if engine.executable.step.uses_devices:
         return _verify_on_devices(engine, step_function, steps, params, values, objects, omitted)
     ops, binding = engine.executable.step.nodes, engine.binding or AsCaptured()
     closed = closed_over_by_tasks(ops)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import lcm
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostinato.compiler.coherence.memories import HOST, Homes
-from ostinato.compiler.ir import IntArray
+from ostinato.compiler.ir import IntArray, Step, Target
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.device import told_reasons
+from ostinato.devices.registry import any_allocations
 from ostinato.devices.transfers import overlapping
 from ostinato.errors import GraphError
-from ostinato.graph.arrays import Array
+from ostinato.graph.arrays import HOST as HOST_NAME
+from ostinato.graph.arrays import Array, memory_of
 from ostinato.graph.body import Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.variant import CPU
 
@@ -24,18 +27,36 @@ if TYPE_CHECKING:
     from ostinato.graph.arrays import Operand
     from ostinato.graph.op import Op
 
-__all__ = ["Assignment", "assigned", "is_plain"]
+__all__ = ["assign_devices", "find_devices", "is_plain", "uses_devices"]
 
 
-class Assignment(NamedTuple):
-    """Where ops run."""
+def uses_devices(ops: Sequence[Op]) -> bool:
+    """Whether any op takes a stream, is bound to what is no CPU, or uses an array of a device."""
+    bound = (op.on for op in ops if op.on is not None)
+    if any(not str(getattr(on, "name", on)).startswith("cpu") for on in bound):
+        return True
+    called = {op.body.task for op in ops if type(op.body) is PythonCall or type(op.body) is NativeCall}
+    if any(task.stream is not None for task in called):
+        return True
+    return any_allocations() and any(
+        memory_of(array) != HOST_NAME for op in ops for each in op.operands for array in each.arrays
+    )
 
-    device: IntArray
-    """By op: `HOST`, or the index of a device."""
+
+def assign_devices(step: Step, target: Target) -> Step:
+    """Return the step with the device that each node runs on: see `find_devices`."""
+    found = find_devices(step.nodes, target.devices, target.processors)
+    for op in step.nodes:
+        if found[op.index] == HOST and isinstance(op.body, PythonCall | NativeCall) and op.body.takes_stream:
+            raise GraphError(
+                f"{op.name!r} at {op.call_site} takes the stream of a device, so it cannot run on a CPU; a variant of "
+                "it that takes none can"
+            )
+    return replace(step, devices=target.devices, device=found)
 
 
-def assigned(ops: Sequence[Op], devices: Sequence[Device], cpus: int = 1, homes: Homes | None = None) -> Assignment:
-    """Return where each op runs.
+def find_devices(ops: Sequence[Op], devices: Sequence[Device], cpus: int = 1, homes: Homes | None = None) -> IntArray:
+    """Return the device that each op runs on: its index, or `HOST`.
 
     On a device run tasks with a stream, Python tasks that are bound to one or work on nothing but arrays of other
     libraries in its memory, and plain copies and fills of arrays in its memory. All else runs on the host.
@@ -57,7 +78,7 @@ def assigned(ops: Sequence[Op], devices: Sequence[Device], cpus: int = 1, homes:
         An op cannot run where it is bound to, or there is no device for it.
     """
     assigning = _Assigning(devices, cpus, homes or Homes(devices))
-    return Assignment(np.fromiter((assigning.device_of(op) for op in ops), np.int32, len(ops)))
+    return np.fromiter((assigning.device_of(op) for op in ops), np.int32, len(ops))
 
 
 def is_plain(body: Copy | Fill) -> bool:

@@ -1,31 +1,34 @@
-"""Device work waits for all external preconditions of its run, but for what a postcondition depends on."""
+"""The precondition barrier: device work waits for all external preconditions of its run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from ostinato.compiler.ir import Edges, IntArray, edges_of
+from ostinato.compiler.ir import Edges, IntArray, Mask, Step, Target, edges_of
 from ostinato.graph.body import Postcondition, Precondition
 
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
-__all__ = ["gated", "reached"]
-
-Mask = npt.NDArray[np.bool_]
+__all__ = ["behind_preconditions", "hold_device_work", "reached"]
 
 
-def gated(ops: Sequence[Op], ordering: Edges, on_device: Mask) -> Edges:
+def hold_device_work(step: Step, target: Target) -> Step:
+    """Return the step with its device work behind all preconditions: see `behind_preconditions`."""
+    return replace(step, ordering=behind_preconditions(step.nodes, step.ordering, step.device >= 0))
+
+
+def behind_preconditions(ops: Sequence[Op], ordering: Edges, on_device: Mask) -> Edges:
     """Return the edges that order ops with those that keep device work behind all preconditions.
 
-    A device runs what it was given in the order of its streams, whoever gave it: work that stood there and waited for
-    something outside could hold up other programs, and the user's own work. What a postcondition depends on waits for
-    its own preconditions only: the others may be things that happen because of the postcondition. The edges added order
-    ops, but carry no poison.
+    A device runs work in the order of its streams, whoever gave it. Work that waits there for something outside could
+    hold up other programs, and the user's own work. Work that a postcondition depends on waits for its own
+    preconditions only: the others may be events that happen because of the postcondition. The edges added order ops,
+    but carry no poison.
 
     Parameters
     ----------

@@ -18,9 +18,10 @@ the environment variable OSTINATO_DUMP asks for: see `ostinato.compiler.dump`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -33,10 +34,11 @@ from ostinato.compiler.wording import duration
 from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
+    from ostinato.compiler.coherence.memories import Instance
     from ostinato.compiler.costs import Costs
-    from ostinato.compiler.streams.staging import Staged
+    from ostinato.compiler.inserted import Fence
     from ostinato.devices.device import Device
-    from ostinato.graph.arrays import Operand
+    from ostinato.graph.arrays import Array, Operand
     from ostinato.graph.body import Body
     from ostinato.graph.param import Param
     from ostinato.graph.variant import Variant
@@ -44,6 +46,11 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMON",
     "HOST",
+    "INTO",
+    "OUT",
+    "WORK",
+    "Activity",
+    "Coherence",
     "Edges",
     "Executable",
     "FloatArray",
@@ -52,10 +59,13 @@ __all__ = [
     "Mask",
     "Node",
     "Operations",
+    "Phases",
     "Placement",
     "Step",
+    "Streams",
     "Target",
     "Waits",
+    "WriteBack",
     "edges_of",
 ]
 
@@ -257,7 +267,76 @@ class Waits(NamedTuple):
     """Ops that others wait for."""
 
 
+Phases: TypeAlias = tuple[tuple[int, ...], ...]
+
+Activity: TypeAlias = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]
+"""When a copy acts, `first` and `later`.
+
+In the step that is number r of its run, from 0, and number s of its program, it acts if ``first[(s - r) % period, r]``;
+where `first` has no such column, if ``later[s % period]``.
+"""
+
+
+class WriteBack(NamedTuple):
+    """What is copied home at the end of a run if its flag is set."""
+
+    flag: int
+    device: int
+    """The device that copies."""
+    source: int
+    """The memory that it was written in."""
+    target: int
+    """Its home."""
+    pairs: tuple[tuple[Array, Array], ...]
+    """As of `InstanceCopy`."""
+    usual: bool
+    """Whether there is ever something to copy unless an op fails, or a run is cancelled."""
+
+
+class Coherence(NamedTuple):
+    """What keeps memories coherent beside the nodes that were inserted."""
+
+    instances: tuple[Instance, ...] = ()
+    activity: Mapping[int, Activity] = MappingProxyType({})
+    """By node, for copies that are not made in every step."""
+    sets: Mapping[int, Phases] = MappingProxyType({})
+    """By node, by step modulo its period: flags to set once it has run without failure."""
+    clears: Mapping[int, Phases] = MappingProxyType({})
+    """By node, by step modulo its period: flags to clear then."""
+    write_backs: tuple[WriteBack, ...] = ()
+    """By flag: a flag says that the home of some data is out of date, since it was written in another memory."""
+
+
+WORK, INTO, OUT = range(3)
+"""What a stream is for: kernels, fills and copies within the device; copies to it; copies from it."""
+
+
+class Streams(NamedTuple):
+    """Streams, and which nodes are in their order."""
+
+    of: IntArray = _NO_INTS
+    """By node, its stream, or -1; for a fence, the stream that it waits for."""
+    device: IntArray = _NO_INTS
+    """By stream, its device: an index into those of the machine."""
+    purpose: IntArray = _NO_INTS
+    """By stream, what it is for: `WORK`, `INTO` or `OUT`."""
+    fences: Sequence[tuple[int, Fence]] = ()
+    """The fences among the nodes, each with its index."""
+
+    @property
+    def issued(self) -> Mask:
+        """By node, whether it puts work on its stream."""
+        found: Mask = self.of >= 0
+        found[[index for index, _ in self.fences]] = False
+        return found
+
+    def over(self, nodes: int) -> Streams:
+        """Return the streams among so many nodes: those that were added are in none."""
+        return self._replace(of=np.append(self.of, np.full(nodes - len(self.of), -1, np.int32)))
+
+
 _NO_OPERATIONS, _NO_PLACEMENT, _NO_WAITS = Operations(), Placement(), Waits()
+_NO_COHERENCE, _NO_STREAMS = Coherence(), Streams()
 
 
 @dataclass(frozen=True)
@@ -275,8 +354,12 @@ class Step:
     params: Mapping[str, Param] = field(default_factory=dict)
     before_devices: Step | None = None
     """This step before copies and fences were inserted; None where it uses no devices."""
-    staged: Staged | None = None
-    """What runs on devices, and how; None where it uses none."""
+    devices: tuple[Device, ...] = ()
+    """The devices of the machine, if nodes use any."""
+    device: IntArray = field(default_factory=lambda: _NO_INTS)
+    """By node, the device that it runs on: an index into `devices`; `HOST` for the CPU, and for fences."""
+    coherence: Coherence = _NO_COHERENCE
+    streams: Streams = _NO_STREAMS
     operations: Operations = _NO_OPERATIONS
     placement: Placement = _NO_PLACEMENT
     order: IntArray = field(default_factory=lambda: _NO_INTS)
@@ -287,6 +370,16 @@ class Step:
     def recorded(self) -> Step:
         """The step on the arrays that it was recorded with."""
         return self if self.before_devices is None else self.before_devices
+
+    @property
+    def uses_devices(self) -> bool:
+        """Whether nodes run on devices, or use arrays of devices."""
+        return self.before_devices is not None
+
+    @property
+    def used_devices(self) -> list[Device]:
+        """The devices that nodes run on."""
+        return [self.devices[each] for each in np.unique(self.device[self.device >= 0])]
 
     def __str__(self) -> str:
         within, across = self.edges.within_a_step(), int((self.edges.distance > 0).sum())
@@ -311,9 +404,10 @@ class Step:
         yield "cost", [duration(seconds) if seconds else "" for seconds in self.costs.seconds.tolist()]
         if len(found.kinds):
             yield "kind", [Kind(kind).name for kind in found.kinds[: len(nodes)].tolist()]
-        if self.staged is not None:
-            devices = self.staged.devices
-            yield "device", ["" if device < 0 else devices[device].name for device in self.staged.device.tolist()]
+        if len(self.device):
+            yield "device", ["" if device < 0 else self.devices[device].name for device in self.device.tolist()]
+        if len(self.streams.of):
+            yield "stream", ["" if stream < 0 else str(stream) for stream in self.streams.of.tolist()]
         if len(placement.lane):
             yield "lane", [str(lane) for lane in placement.lane[: len(nodes)].tolist()]
         if len(self.order):
@@ -365,5 +459,5 @@ class Executable:
         new = other.step
         return replace(
             self,
-            step=replace(self.step, nodes=new.nodes, before_devices=new.before_devices, staged=new.staged),
+            step=replace(self.step, nodes=new.nodes, before_devices=new.before_devices, coherence=new.coherence),
         )

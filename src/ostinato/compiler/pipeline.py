@@ -9,17 +9,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
+from ostinato.compiler.assign_devices import assign_devices, uses_devices
+from ostinato.compiler.coherence.insert_copies import insert_copies
 from ostinato.compiler.costs import Costing, Costs, estimated
 from ostinato.compiler.dependences import infer_dependences
-from ostinato.compiler.device_ops import uses_devices
 from ostinato.compiler.dump import Stages
 from ostinato.compiler.flatten import flatten
+from ostinato.compiler.gate import hold_device_work
 from ostinato.compiler.ir import Executable, Kind, Step, Target
 from ostinato.compiler.lower.tables import periods_of
 from ostinato.compiler.schedule.lanes import settle, split
 from ostinato.compiler.schedule.operations import list_operations
 from ostinato.compiler.schedule.place import check, find_order, find_placement, find_waits
-from ostinato.compiler.streams.assign_streams import alone, host_lanes, laned, told_at_once
+from ostinato.compiler.streams.assign_streams import (
+    add_stream_lanes,
+    assign_streams,
+    chain_steps,
+    isolate_streams,
+    order_fences,
+    split_host_lanes,
+)
+from ostinato.compiler.streams.insert_fences import insert_fences
 from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, Until
 
 if TYPE_CHECKING:
@@ -43,7 +53,10 @@ def compile(graph: Graph, target: Target, costing: Costing = estimated) -> Execu
     step = stages.run(infer_dependences, stages.run(flatten, graph))
     step = stages.run(choose_variants, step, target, costing)
     if uses_devices(step.nodes):
-        step = stages.run(use_devices, step, target)
+        before = step
+        for use_device in (assign_devices, insert_copies, chain_steps, hold_device_work, assign_streams, insert_fences):
+            step = stages.run(use_device, step, target)
+        step = replace(step, before_devices=before)
     return _schedule(step, target, stages)
 
 
@@ -71,27 +84,9 @@ def choose_variants(step: Step, target: Target, costing: Costing) -> Step:
     return replace(step, nodes=costed.ops, costs=costed.costs)
 
 
-def use_devices(step: Step, target: Target) -> Step:
-    """Return the step with the device of each node, and with the copies and the fences that devices need."""
-    from ostinato.compiler.streams.staging import staged
-
-    graph = step.nodes, step.edges, step.ordering, step.serial, step.costs
-    found = staged(*graph, target.devices, target.processors)
-    return replace(
-        step,
-        nodes=found.ops,
-        edges=found.edges,
-        ordering=found.ordering,
-        costs=found.costs,
-        serial=found.serial,
-        before_devices=step,
-        staged=found,
-    )
-
-
 def place(step: Step, target: Target) -> Step:
     """Return the step with lanes for its operations, and threads for its lanes."""
-    found, costs, staged = step.operations, step.costs, step.staged
+    found, costs = step.operations, step.costs
     placement = find_placement(
         found.ordering,
         found.seconds,
@@ -103,32 +98,32 @@ def place(step: Step, target: Target) -> Step:
         steady=costs.steady,
         model=target.model,
     )
-    if staged is not None:
-        placement = laned(staged.completions, placement, staged.streams.over(len(found.kinds)))
+    if step.uses_devices:
+        placement = add_stream_lanes(placement, step.streams.over(len(found.kinds)))
     return replace(step, placement=placement)
 
 
 def order(step: Step, target: Target) -> Step:
     """Return the step with one order for all operations; what only waits or tells is next to what that is for."""
-    found, staged = step.operations, step.staged
+    found = step.operations
     in_order = find_order(
         found.ordering, found.seconds, step.placement, found.priority, found.gil_bound, model=target.model
     )
-    if staged is not None:
-        in_order = told_at_once(staged.completions, in_order)
+    if step.uses_devices:
+        in_order = order_fences(in_order, step.streams)
     placement, in_order = settle(found.ordering, step.placement, in_order, found.idle, found.tells)
     return replace(step, placement=placement, order=in_order)
 
 
 def split_lanes(step: Step) -> Step:
     """Return the step with lanes split where their order would have operations wait for what they do not need."""
-    found, placement, in_order, staged = step.operations, step.placement, step.order, step.staged
-    if staged is not None:
-        streams = staged.streams.over(len(found.kinds))
-        placement = alone(streams, placement)
+    found, placement, in_order = step.operations, step.placement, step.order
+    streams = step.streams.over(len(found.kinds))
+    if step.uses_devices:
+        placement = isolate_streams(placement, streams)
     placement = split(found.ordering, placement, in_order, found.outside, found.idle, found.serial)
-    if staged is not None:
-        placement = host_lanes(staged.completions, found.ordering, placement, in_order, streams)
+    if step.uses_devices:
+        placement = split_host_lanes(found.ordering, placement, in_order, streams)
     check(found.ordering, placement.lane, in_order)
     return replace(step, placement=placement)
 

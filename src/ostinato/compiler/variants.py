@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostinato.compiler.assign_devices import assigned
+from ostinato.compiler.assign_devices import find_devices, uses_devices
 from ostinato.compiler.coherence.memories import HOST
 from ostinato.compiler.costs import Costed, Elsewhere
-from ostinato.compiler.device_ops import uses_devices
 from ostinato.compiler.ir import Node
 from ostinato.compiler.mapping_estimate import Trip, Trips
 from ostinato.compiler.target import DeviceModel
@@ -123,7 +122,7 @@ class _Choice:
         self._fixed = np.full(len(self._ops), HOST, np.int32)  # where ops run that are not moved
         ops = with_variants(self._ops, self._variants)
         if uses_devices(ops):
-            self._fixed = assigned(ops, devices, cpus).device
+            self._fixed = find_devices(ops, devices, cpus)
         self._choices: dict[int, list[int]] = {}
         self._notes: list[str] = []
         self._visits = 0

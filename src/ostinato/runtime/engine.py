@@ -67,8 +67,7 @@ class LoadedExecutable:
         runs: Runs,
         other: LoadedExecutable | None,
     ) -> None:
-        staged = executable.step.staged
-        for device in staged.used if staged is not None else ():
+        for device in executable.step.used_devices:
             check_usable(device)
         self.executable = executable
         self._last: dict[str, Any] | None = None

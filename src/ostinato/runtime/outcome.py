@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
-from ostinato.compiler.streams.fences import completions_of
 from ostinato.devices.device import lose
 from ostinato.errors import DeviceError, PoisonError, TaskError, told
 from ostinato.events import cause_of
@@ -128,13 +127,13 @@ _MOST_TOLD = 8
 def ended(executable: Executable, run: _core.Run) -> int | BaseException:
     """Return how a run of a program ended, as `outcome` does; note devices that cannot be used any more."""
     end = outcome(run, executable.step.nodes)
-    if executable.step.staged is None or not isinstance(end, BaseException):
+    if not executable.step.uses_devices or not isinstance(end, BaseException):
         return end
     for index, _, reason in run.failures()[0]:
         if not isinstance(reason, DeviceError):
             continue
         if not reason.usable:
-            for device in executable.step.staged.used:
+            for device in executable.step.used_devices:
                 if device.name == reason.device:
                     lose(device)
         if isinstance(end, TaskError) and reason is end.__cause__:
@@ -147,7 +146,7 @@ def ended(executable: Executable, run: _core.Run) -> int | BaseException:
 
 def _issued_with(executable: Executable, index: int) -> list[Op]:
     """The ops before one on its stream after which nobody looked whether the device was done."""
-    looked = {each.of[0] for _, each in completions_of(executable.step.nodes) if each.waits and len(each.of) == 1}
+    looked = {each.of[0] for _, each in executable.step.streams.fences if each.waits and len(each.of) == 1}
     lane = next((lane.tolist() for lane in executable.lane_ops if index in lane), [index])
     before = lane[: lane.index(index)]
     kept = [place for place, op in enumerate(before) if op in looked]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.coherence.coherent_ops import Transferred
-from ostinato.compiler.streams.fences import completions_of
+from ostinato.compiler.inserted import InstanceCopy
 from ostinato.graph.body import Body, Copy, Inserted, NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.runtime.trace import ready, records_of, start_when_ready
@@ -46,7 +45,7 @@ def kind_of(op: Op) -> str:
     """Return what an op is: ``"task"``, ``"copy"``, ``"fill"``, ``"until"``, ``"arrive"`` and so on."""
     if isinstance(op.body, PythonCall | NativeCall):
         return "task"
-    if isinstance(op.body, Copy | Transferred):
+    if isinstance(op.body, Copy | InstanceCopy):
         return "copy"
     return type(op.body).__name__.lower()
 
@@ -71,7 +70,7 @@ def bytes_copied(ops: Sequence[Op], op: npt.NDArray[Any], step: npt.NDArray[Any]
 
 
 def _bytes_by_phase(body: Body) -> Sequence[int]:
-    if isinstance(body, Transferred):
+    if isinstance(body, InstanceCopy):
         return body.nbytes
     if isinstance(body, Copy):
         return (body.target.arrays[0].nbytes if body.scatter is None else body.source.arrays[0].nbytes,)
@@ -168,7 +167,7 @@ class Profile(Sequence[ProfileRecord]):
         self._processors = processors
         self._ready = ready(self._found, executable, submitted)
         start_when_ready(self._found, self._ready)
-        waits = [index for index, _ in completions_of(executable.step.nodes)]
+        waits = [index for index, _ in executable.step.streams.fences]
         self._issued = np.where(self._found["issued"] > 0, self._found["issued"], self._found["start"])
         self._nbytes = bytes_copied(executable.step.nodes, self._found["op"], self._found["step"])
         self._shown = np.flatnonzero(~np.isin(self._found["op"], waits)).tolist()
@@ -271,7 +270,7 @@ class Profile(Sequence[ProfileRecord]):
 
 def profile_of(run: _core.Run, executable: Executable, workers: Workers) -> Profile:
     """Return the profile of a run that was traced and has ended."""
-    processors = workers.cpus if executable.step.staged is None else workers.processors
+    processors = workers.processors if executable.step.uses_devices else workers.cpus
     parts = [(found, lost) for _, found, lost in records_of(run, len(executable.step.nodes))]
     found = np.concatenate([part for part, _ in parts])
     return Profile(found, sum(lost for _, lost in parts), executable, processors, run.submitted, run.written_back)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ostinato.compiler.coherence.coherent_ops import Transferred
+from ostinato.compiler.inserted import InstanceCopy
 from ostinato.compiler.ir import Node
 from ostinato.devices.array import DeviceArray
 from ostinato.errors import GraphError
@@ -173,14 +173,12 @@ def detached_schedule(executable: Executable) -> Executable:
     copies = _Copies()
     step = executable.step
     ops = tuple(map(copies.op, step.nodes))
-    staged, before = step.staged, step.before_devices
-    if staged is not None and before is not None:
+    before = step.before_devices
+    write_backs = tuple(each._replace(pairs=_pairs(each.pairs)) for each in step.coherence.write_backs)
+    coherence = step.coherence._replace(write_backs=write_backs)
+    if before is not None:
         before = replace(before, nodes=tuple(map(copies.op, before.nodes)))
-        coherent = staged.coherent
-        write_backs = tuple(each._replace(pairs=_pairs(each.pairs)) for each in coherent.write_backs)
-        coherent = coherent._replace(ops=ops[: len(coherent.ops)], write_backs=write_backs)
-        staged = replace(staged, recorded=before.nodes, ops=ops, coherent=coherent)
-    return replace(executable, step=replace(step, nodes=ops, staged=staged, before_devices=before))
+    return replace(executable, step=replace(step, nodes=ops, coherence=coherence, before_devices=before))
 
 
 def _pairs(pairs: Iterable[tuple[Array, Array]]) -> tuple[tuple[Array, Array], ...]:
@@ -204,8 +202,8 @@ class _Copies:
         return tuple(self._operand(operand) for operand in operands)
 
     def body(self, body: Body) -> Body:
-        if isinstance(body, Transferred):
-            return Transferred(body.source, body.target, tuple(map(_pairs, body.pairs)))
+        if isinstance(body, InstanceCopy):
+            return InstanceCopy(body.source, body.target, tuple(map(_pairs, body.pairs)))
         return body.map_operands(self._operand)
 
     def _operand(self, operand: Operand) -> Operand:

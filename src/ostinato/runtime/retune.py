@@ -14,6 +14,7 @@ from ostinato import _core
 from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline import schedule_again
 from ostinato.compiler.schedule.simulation import predicted
+from ostinato.compiler.streams.insert_fences import share_costs
 from ostinato.compiler.wording import duration
 from ostinato.errors import ContractError
 from ostinato.runtime.arguments import After, barriers_of, conditions
@@ -247,8 +248,8 @@ def _retune(engine: Engine, budget: StepBudget, seed: int | None) -> Retuning:
         why = "the steps were too few to learn from"
     else:
         costs = durations(trace, old.executable.step.costs, "traced")
-        if old.executable.step.staged is not None:
-            costs = old.executable.step.staged.as_scheduled(costs)
+        if old.executable.step.uses_devices:
+            costs = share_costs(costs, old.executable.step.streams)
         changed = _changes(old.executable, costs)
         why = "by what its ops take, no other one promises to be better"
         rivals = schedule_otherwise(engine, costs)

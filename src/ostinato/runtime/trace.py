@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.coherence.coherent_ops import Transferred
 from ostinato.compiler.costs import ESTIMATED, Costed, Costing, Costs, estimate, median_and_spread
-from ostinato.compiler.streams.fences import completions_of
+from ostinato.compiler.inserted import InstanceCopy
 from ostinato.compiler.variants import with_variants
 from ostinato.graph.body import Copy, Inserted
 from ostinato.graph.op import Op
@@ -74,14 +73,14 @@ def trace_of(run: _core.Run, executable: Executable, workers: Workers) -> Trace:
     from ostinato.view.trace import RECORD, Trace
 
     waits = np.zeros(len(executable.step.nodes), bool)
-    waits[[index for index, _ in completions_of(executable.step.nodes)]] = True
-    processors = enumerate(workers.processors) if executable.step.staged is not None else ()
+    waits[[index for index, _ in executable.step.streams.fences]] = True
+    processors = enumerate(workers.processors) if executable.step.uses_devices else ()
     parts = list(records_of(run, len(executable.step.nodes)))
     found = np.concatenate([np.empty(0, _CORE_RECORD), *(part for _, part, _ in parts)])
     lanes = np.repeat([lane for lane, _, _ in parts], [len(part) for _, part, _ in parts])
     order = np.lexsort((found["op"], found["step"]))
     found, lanes = found[order], lanes[order]
-    if executable.step.staged is not None:
+    if executable.step.uses_devices:
         start_when_ready(found, ready(found, executable, run.submitted))
     shown = (found["status"] < _SKIPPED) & ~waits[found["op"]]
     records = np.empty(np.count_nonzero(shown), RECORD)
@@ -98,7 +97,7 @@ def trace_of(run: _core.Run, executable: Executable, workers: Workers) -> Trace:
         [op.variant.label if op.variant else "" for op in executable.step.nodes],
         {number: processor.name for number, processor in processors if processor.device is not None},
         [isinstance(op.body, Inserted) for op in executable.step.nodes],
-        [isinstance(op.body, Copy | Transferred) for op in executable.step.nodes],
+        [isinstance(op.body, Copy | InstanceCopy) for op in executable.step.nodes],
     )
 
 

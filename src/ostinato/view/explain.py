@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.coherence.coherent_ops import Transferred
-from ostinato.compiler.coherence.insert_copies import Activity, Coherent
 from ostinato.compiler.coherence.memories import HOST
-from ostinato.compiler.ir import Edges, Executable
-from ostinato.compiler.streams.fences import Completion
-from ostinato.compiler.streams.staging import Staged
+from ostinato.compiler.inserted import Fence, InstanceCopy
+from ostinato.compiler.ir import Activity, Edges, Executable, Step, WriteBack
 from ostinato.compiler.wording import duration, size
 from ostinato.graph.body import PythonCall, Until
 from ostinato.graph.op import Op, shown
@@ -151,24 +148,22 @@ def _takes_step(op: Op) -> bool:
 _MOST_COPIES = 32
 
 
-def copies(staged: Staged) -> list[str]:
+def copies(step: Step) -> list[str]:
     """Return the copies with what they move in each step, the largest first; and what goes back when a run ends.
 
     Parameters
     ----------
-    staged
-        The ops of a graph that uses devices, with the copies that these need.
+    step
+        A step that uses devices, with the copies that it needs.
     """
-    found = staged.coherent
-    names = {HOST: "the host"} | {index: device.name for index, device in enumerate(staged.devices)}
-    told = [
-        _Copy(op, op.body, names, found.activity.get(op.index)) for op in found.ops if isinstance(op.body, Transferred)
-    ]
+    activity = step.coherence.activity
+    names = {HOST: "the host"} | {index: device.name for index, device in enumerate(step.devices)}
+    told = [_Copy(op, op.body, names, activity.get(op.index)) for op in step.nodes if isinstance(op.body, InstanceCopy)]
     told.sort(key=lambda copy: (-copy.later, -copy.first))
     lines = [f"  {copy}" for copy in told[:_MOST_COPIES]]
     if len(told) > _MOST_COPIES:
         lines.append(f"  and {len(told) - _MOST_COPIES} more")
-    lines += [f"  {line}" for line in _written_back(found, names)]
+    lines += [f"  {line}" for line in _written_back(step.coherence.write_backs, names)]
     if not lines:
         return ["Copies between memories: none"]
     moved = size(sum(copy.later for copy in told))
@@ -180,7 +175,7 @@ def copies(staged: Staged) -> list[str]:
 class _Copy:
     """What a copy moves: bytes `later` a step on average, and `first` more once a run."""
 
-    def __init__(self, op: Op, body: Transferred, names: dict[int, str], activity: Activity | None) -> None:
+    def __init__(self, op: Op, body: InstanceCopy, names: dict[int, str], activity: Activity | None) -> None:
         self._op, self._body, self._names = op, body, names
         moved, period = np.array(body.nbytes), body.period
         acts = np.ones(period, np.bool_) if activity is None else activity[1]
@@ -206,10 +201,10 @@ class _Copy:
         return f"{size(self.later)} a step, {size(self._in_first)} in {first}"
 
 
-def _written_back(found: Coherent, names: dict[int, str]) -> Iterator[str]:
+def _written_back(write_backs: Iterable[WriteBack], names: dict[int, str]) -> Iterator[str]:
     """What is copied home when a run ends, by where it comes from."""
     moved: dict[tuple[str, str], int] = {}
-    for each in found.write_backs:
+    for each in write_backs:
         if each.usual:
             way = names[each.source], names[each.target]
             moved[way] = moved.get(way, 0) + sum(source.nbytes for source, _ in each.pairs)
@@ -242,7 +237,7 @@ def explain(executable: Executable, crowded: bool, processors: int, stretches: I
         _costs(executable),
         _critical_path(executable),
         _dependences(executable),
-        *(_on_devices(executable, executable.step.staged, stretches) if executable.step.staged is not None else []),
+        *(_on_devices(executable, stretches) if executable.step.uses_devices else []),
         ["Serialised", *(f"  {line}" for line in list(_serialised(executable, processors)) or ["nothing"])],
     ]
     if crowded:
@@ -252,9 +247,9 @@ def explain(executable: Executable, crowded: bool, processors: int, stretches: I
     return "\n\n".join("\n".join(map(one_line, section)) for section in sections) + "\n"
 
 
-def _on_devices(executable: Executable, staged: Staged, stretches: Iterable[Stretch]) -> list[list[str]]:
+def _on_devices(executable: Executable, stretches: Iterable[Stretch]) -> list[list[str]]:
     captured = captures(executable.step.nodes, stretches)
-    return [copies(staged), captured] if captured else [copies(staged)]
+    return [copies(executable.step), captured] if captured else [copies(executable.step)]
 
 
 def _lanes(executable: Executable) -> list[str]:
@@ -275,14 +270,14 @@ def _lanes(executable: Executable) -> list[str]:
 
 def _device(executable: Executable, ops: npt.NDArray[np.int32]) -> str:
     """Which device a lane puts work on, or waits for."""
-    staged = executable.step.staged
-    if staged is None or not len(ops):
+    step = executable.step
+    if not step.uses_devices or not len(ops):
         return ""
-    stream = staged.streams.of[ops[0]]
+    stream = step.streams.of[ops[0]]
     if stream < 0:
         return ""
-    waits = isinstance(executable.step.nodes[ops[0]].body, Completion)
-    return f", {'waits for' if waits else 'a stream of'} {staged.devices[staged.streams.device[stream]].name}"
+    waits = isinstance(step.nodes[ops[0]].body, Fence)
+    return f", {'waits for' if waits else 'a stream of'} {step.devices[step.streams.device[stream]].name}"
 
 
 def _publishes(executable: Executable, slots: npt.NDArray[np.int32]) -> int:
@@ -366,8 +361,8 @@ def _dependences(executable: Executable) -> list[str]:
 def _serialised(executable: Executable, processors: int) -> Iterator[str]:
     ops, lanes = executable.step.nodes, len(executable.lane_ops)
     held = executable.step.operations.gil_bound[: len(ops)].copy()
-    if executable.step.staged is not None:
-        held &= executable.step.staged.streams.of < 0  # streams have lanes of their own
+    if executable.step.uses_devices:
+        held &= executable.step.streams.of < 0  # streams have lanes of their own
     bound = [ops[index].name for index in np.flatnonzero(held)]
     if len(bound) > 1:
         yield (

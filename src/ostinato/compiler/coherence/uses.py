@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.assign_devices import Assignment
 from ostinato.compiler.coherence.equivalence_sets import (
     Box,
     EquivalenceSets,
@@ -38,27 +37,29 @@ class Uses:
     ----------
     ops
         The ops of a flat graph.
-    assignment
-        Where they run.
+    device
+        By op, the device that it runs on, or `HOST`.
     homes
         Where arrays are.
-    sequence
-        The ops in an order that agrees with what comes after what.
+    order
+        The ops in an order that agrees with the edges.
 
     Attributes
     ----------
     sets
         The equivalence sets of allocations that are used away from home.
+    device
+        By op, the device that it runs on, or `HOST`.
     memories
         By op, the memory in which it looks for each of its operands.
     home_of
         By allocation, the memory that it is in.
     """
 
-    def __init__(self, ops: Sequence[Op], assignment: Assignment, homes: Homes, sequence: Sequence[int]) -> None:
+    def __init__(self, ops: Sequence[Op], device: IntArray, homes: Homes, order: Sequence[int]) -> None:
         self._ops = ops
-        self.sequence = sequence
-        self._device: list[int] = assignment.device.tolist()
+        self.order = order
+        self.device: list[int] = device.tolist()
         self._first_view: dict[int, int] = {}  # by id of an operand
         self._known: dict[int, int] = {}  # by id of an array, its allocation
         views: list[Array] = []
@@ -92,9 +93,9 @@ class Uses:
         """Return what happens to each equivalence set in a step."""
         events: dict[int, list[Event]] = {}
         touched, covered = self.sets.touched, self.sets.covered.tolist()
-        for index in self.sequence:
+        for index in self.order:
             op = self._ops[index]
-            in_stream = self._device[index] != HOST and op.body.keeps_stream_order
+            in_stream = self.device[index] != HOST and op.body.keeps_stream_order
             written: list[tuple[int, Event]] = []
             for position, (operand, memory) in enumerate(zip(op.operands, self.memories[index], strict=True)):
                 views = self._views_of(operand)
@@ -196,7 +197,7 @@ class Uses:
                         yield operand, memory, view
 
     def _memories_of(self, op: Op) -> tuple[int, ...]:
-        device = self._device[op.index]
+        device = self.device[op.index]
         if device == HOST or not isinstance(op.body, Copy | Fill):
             return (device,) * len(op.operands)
         # A copy moves data between memories itself: one side is on its device, the other there or on the host.
@@ -217,13 +218,13 @@ class Uses:
         """By mode, by allocation: where ops other than copies and fills use it so."""
         found: dict[int, dict[int, set[int]]] = {READ: {}, WRITE: {}}
         for op in self._ops:
-            if isinstance(op.body, Copy | Fill) and self._device[op.index] != HOST:
+            if isinstance(op.body, Copy | Fill) and self.device[op.index] != HOST:
                 continue
             for operand in op.operands:
                 for mode in (READ, WRITE):
                     if operand.mode & mode:
                         for view in self._views_of(operand):
-                            found[mode].setdefault(int(self._allocation[view]), set()).add(self._device[op.index])
+                            found[mode].setdefault(int(self._allocation[view]), set()).add(self.device[op.index])
         return found
 
     def _home(self, operand: Operand) -> int:

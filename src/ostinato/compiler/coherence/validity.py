@@ -1,4 +1,4 @@
-"""What happens to one unit, step by step: where it is valid, when it is copied, and what must come after what."""
+"""The coherence protocol of one equivalence set, step by step: where it is valid, when it is copied, in which order."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from ostinato.compiler.coherence.memories import HOST
 
-__all__ = ["CopyKey", "Event", "Followed", "Need", "NoteKey", "OfUnit", "Written", "follow", "follow_all"]
+__all__ = ["CopyKey", "Event", "Followed", "Need", "NoteKey", "OfSet", "Written", "follow", "follow_all"]
 
 
 class Event(NamedTuple):
-    """An access of an op to a unit, in steps that are `phase` modulo `period`."""
+    """An access of an op to a set, in steps that are `phase` modulo `period`."""
 
     op: int
     operand: int
@@ -22,19 +22,19 @@ class Event(NamedTuple):
     phase: int
     period: int
     memory: int
-    """Where it looks for the unit."""
+    """Where it looks for the set."""
     needs: bool
-    """Whether the unit must be valid there before."""
+    """Whether the set must be valid there before."""
     writes: bool
     """Whether it is valid nowhere else afterwards."""
     covers: bool
-    """Whether all of the unit is written."""
+    """Whether all of the set is written."""
     in_stream: bool
-    """Whether the op is in the order of a stream, and so can itself note what it writes."""
+    """Whether the op is in the order of a stream, and so sets flags itself when it has written."""
 
 
 class CopyKey(NamedTuple):
-    """A copy that an op needs of the unit, in steps that are `phase` modulo the unit's period."""
+    """A copy that an op needs of the set, in steps that are `phase` modulo the set's period."""
 
     op: int
     operand: int
@@ -42,11 +42,11 @@ class CopyKey(NamedTuple):
     target: int
     phase: int
     after: bool = False
-    """Whether it comes after the op: what one device has written for the memory of another."""
+    """Whether it comes after the op: data that one device has written for the memory of another."""
 
 
 class NoteKey(NamedTuple):
-    """A note of where the unit is newest, after an op that is in no stream has written it."""
+    """A note of where the set is newest, after an op that is in no stream has written it."""
 
     op: int
 
@@ -56,128 +56,128 @@ class Need:
     """When a copy is needed."""
 
     first: set[int] = field(default_factory=set)
-    """In which steps of a run, counted from its first, of those in which the unit is looked for the first time."""
+    """In which steps of a run, counted from its first, of those in which the set is used for the first time."""
     later: bool = False
     """Whether in the steps after these."""
     readers: set[int] = field(default_factory=set)
     """The ops that rely on it."""
     initial: bool = True
-    """Whether it is always of what the home had when the run began."""
+    """Whether it always copies what the home had when the run began."""
 
 
 class Written(NamedTuple):
-    """A write of the unit, by an op or by a copy that comes after one, in steps that are `phase` modulo the period."""
+    """A write of the set, by an op or by a copy that comes after one, in steps that are `phase` modulo the period."""
 
     by: int
-    """A place in `Followed.nodes`."""
+    """A number of `Followed.nodes`."""
     phase: int
     memory: int
 
 
 @dataclass
 class Followed:
-    """What units need to which the same happens. Ops are numbers that each unit has for its own."""
+    """What sets need that are used alike. Each set has numbers of its own for ops."""
 
     period: int
     """After how many steps all repeats."""
     nodes: list[int | CopyKey | NoteKey]
-    """The ops by number, then what is added."""
+    """The ops by number, then the copies and notes that are inserted."""
     copies: dict[int, Need] = field(default_factory=dict)
-    """By place in `nodes`."""
+    """By number of a node."""
     edges: set[tuple[int, int, int, bool]] = field(default_factory=set)
-    """What comes after what so many steps before: places in `nodes`, source first; with poison if it needs that."""
+    """Source, destination, distance in steps, and whether the edge carries poison; nodes by number."""
     written: set[Written] = field(default_factory=set)
-    """Writes after which it is to be known whether the home is out of date."""
+    """Writes that set or clear flags."""
     noted: set[int] = field(default_factory=set)
     """Ops in no stream that are followed by a note."""
     stale: bool = False
     """Whether the home can be out of date at the end of a step."""
 
 
-class OfUnit(NamedTuple):
-    """What one unit needs."""
+class OfSet(NamedTuple):
+    """What one equivalence set needs."""
 
     found: Followed
     ops: tuple[int, ...]
     """By the number that an op has in `found`, the op."""
 
     def copies(self) -> Iterator[tuple[int, CopyKey, Need]]:
-        """Give the copies that it needs, each with its place among the nodes."""
-        for place, need in self.found.copies.items():
-            key = self.found.nodes[place]
+        """Yield the copies that it needs, each with the number of its node."""
+        for node, need in self.found.copies.items():
+            key = self.found.nodes[node]
             assert isinstance(key, CopyKey)
-            yield place, CopyKey(self.ops[key.op], *key[1:]), need
+            yield node, CopyKey(self.ops[key.op], *key[1:]), need
 
 
-def follow_all(events: Mapping[int, Sequence[Event]], home_of: Callable[[int], int]) -> dict[int, OfUnit]:
-    """Return what each unit needs: see `follow`. Units to which the same happens are followed once.
+def follow_all(events: Mapping[int, Sequence[Event]], home_of: Callable[[int], int]) -> dict[int, OfSet]:
+    """Return what each set needs: see `follow`. Sets that are used alike are followed once.
 
     Parameters
     ----------
     events
-        By unit, what happens to it in a step.
+        By set, what happens to it in a step.
     home_of
-        Gives the memory that a unit is in.
+        Gives the memory that a set is in.
     """
     known: dict[tuple[int, tuple[Event, ...]], Followed] = {}
     result = {}
-    for unit, happening in sorted(events.items()):
+    for eqset, happening in sorted(events.items()):
         number: dict[int, int] = {}
         alike = tuple([Event(number.setdefault(event[0], len(number)), *event[1:]) for event in happening])
-        home = home_of(unit)
+        home = home_of(eqset)
         found = known.get((home, alike))
         if found is None:
             found = known[home, alike] = follow(home, alike, len(number))
-        result[unit] = OfUnit(found, tuple(number))
+        result[eqset] = OfSet(found, tuple(number))
     return result
 
 
 def follow(home: int, events: Sequence[Event], ops: int) -> Followed:
-    """Return the copies that a unit needs so that each event finds it, no more of them than that takes.
+    """Return the copies that a set needs so that each event finds valid data, and no more of them.
 
-    A run begins with the unit valid at its home, and there only. Steps repeat after so many as all events take turns
-    in; what a step finds depends on the run's first step only until each event has been once: from then on, on the
-    last write, or without one on all that was copied.
+    A run begins with the set valid at its home only. Steps repeat with the least common multiple of the events'
+    periods. The state that a step finds depends on the first step of the run only until each event has happened once.
+    After that it depends on the last write, or without writes on all copies that were made.
 
     Parameters
     ----------
     home
-        The memory that the unit is in.
+        The memory that the set is in.
     events
-        In the order in which they happen in a step; what an op needs before what it writes.
+        In the order in which they happen in a step; the reads of an op before its writes.
     ops
         How many ops there are.
     """
     period = math.lcm(*{event.period for event in events})
     timeline: list[tuple[int, Event]] = []
     for residue in range(period):
-        written: dict[int, int] = {}  # by op, its place in the timeline
+        written: dict[int, int] = {}  # by op, where in the timeline it writes
         for event in events:
             if residue % event.period != event.phase % event.period:
                 continue
             if event.writes and event.op in written:  # through another operand: that is one write
-                place = written[event.op]
-                timeline[place] = residue, event._replace(covers=event.covers or timeline[place][1].covers)
+                at = written[event.op]
+                timeline[at] = residue, event._replace(covers=event.covers or timeline[at][1].covers)
                 continue
             if event.writes:
                 written[event.op] = len(timeline)
             timeline.append((residue, event))
     out = Followed(period, [*range(ops)])
-    places: dict[CopyKey | NoteKey, int] = {}
+    numbers: dict[CopyKey | NoteKey, int] = {}
     previous = timeline[-1][0] - period
     for begin, (residue, _) in enumerate(timeline):
         if residue != previous:
-            _Walk(out, places, home, timeline, begin, residue - previous).run()
+            _Walk(out, numbers, home, timeline, begin, residue - previous).run()
             previous = residue
     return out
 
 
 _ROUNDS = 3
-"""The first, one as all that follow, and one more for what reaches from one to the next."""
+"""The first, one like all that follow, and one more for edges that reach from one to the next."""
 
 
 class _Since:
-    """What has happened, each with its step: apart, since ops know their order among themselves."""
+    """Accesses, each with its step: those of ops apart, since ops have edges among themselves already."""
 
     __slots__ = ("added", "ops")
 
@@ -193,31 +193,31 @@ class _Since:
 
 
 class _Walk:
-    """Some steps from one place in the timeline on.
+    """Walks some rounds of the timeline, from an event that is the first of its step.
 
-    The run's first step may be any from that of the event before, without it, on: `earlier` of them.
+    The run may begin in any of `earlier` steps: those after the step of the event before, up to that of the event.
     """
 
     def __init__(
         self,
         out: Followed,
-        places: dict[CopyKey | NoteKey, int],
+        numbers: dict[CopyKey | NoteKey, int],
         home: int,
         timeline: Sequence[tuple[int, Event]],
         begin: int,
         earlier: int,
     ) -> None:
         self._out = out
-        self._places = places  # among the nodes
+        self._numbers = numbers  # of the nodes that are inserted
         self._home = home
         self._timeline = timeline
         self._begin = begin
         self._earlier = earlier
         self._valid = {home}
         self._newest = home
-        self._wrote: dict[int, _Since] = defaultdict(_Since)  # by memory: what wrote what is there
-        self._read: dict[int, _Since] = defaultdict(_Since)  # and what has read it since
-        self._told = _Since()  # what has last told, or asked, which memory is newest
+        self._wrote: dict[int, _Since] = defaultdict(_Since)  # by memory: which nodes wrote the data there
+        self._read: dict[int, _Since] = defaultdict(_Since)  # and which have read it since
+        self._flagged = _Since()  # which nodes last set or cleared flags
         self._phase = self._step = 0
         self._first = True
 
@@ -225,9 +225,9 @@ class _Walk:
         length, period = len(self._timeline), self._out.period
         start = self._timeline[self._begin][0]
         for count in range(_ROUNDS * length):
-            place = self._begin + count
-            self._phase, event = self._timeline[place % length]
-            before, self._step = self._step, self._phase + period * (place // length)
+            rounds, at = divmod(self._begin + count, length)
+            self._phase, event = self._timeline[at]
+            before, self._step = self._step, self._phase + period * rounds
             self._out.stale |= before < self._step and self._newest != self._home
             self._first = count < length
             self._since = self._step - start
@@ -251,15 +251,14 @@ class _Walk:
             self._relies(event.op, node, event.op, step)
         self._read[memory].ops[event.op] = self._step
 
-    def _place(self, key: CopyKey | NoteKey) -> int:
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self._out.nodes)
+    def _number(self, key: CopyKey | NoteKey) -> int:
+        number = self._numbers.setdefault(key, len(self._out.nodes))
+        if number == len(self._out.nodes):
             self._out.nodes.append(key)
-        return place
+        return number
 
     def _copy(self, event: Event, source: int, target: int, after: bool = False) -> int:
-        key = self._place(CopyKey(event.op, event.operand, source, target, self._phase, after))
+        key = self._number(CopyKey(event.op, event.operand, source, target, self._phase, after))
         need = self._out.copies.get(key)
         if need is None:
             need = self._out.copies[key] = Need()
@@ -279,7 +278,7 @@ class _Walk:
         if target == self._home:
             self._newest = target
             self._out.written.add(Written(key, self._phase, target))
-            self._tell_of_added(key)
+            self._flag(key)
         return key
 
     def _write(self, event: Event) -> None:
@@ -295,7 +294,7 @@ class _Walk:
         self._valid = {memory}
         away = HOST not in (memory, self._home) and memory != self._home
         if away:
-            # From one device to another it goes by way of the host; there it waits for the end of the run.
+            # Data goes from one device to another by way of the host; there it waits for the end of the run.
             by = self._copy(event, memory, HOST, after=True)
             memory = HOST
         else:
@@ -303,26 +302,22 @@ class _Walk:
         if memory != self._home or self._newest != self._home:
             if not away and not event.in_stream:
                 self._out.noted.add(event.op)
-                by = self._place(NoteKey(event.op))
+                by = self._number(NoteKey(event.op))
                 self._edge(event.op, by, self._step, poison=True)
             self._out.written.add(Written(by, self._phase, memory))
-            if by == event.op:
-                self._tell(by)
-            else:
-                self._tell_of_added(by)
+            self._flag(by, by == event.op)
         elif event.in_stream:
             self._out.written.add(Written(by, self._phase, memory))
         self._newest = memory
 
-    def _tell(self, op: int) -> None:
-        for other, step in self._told.added.items():
-            self._edge(other, op, step)
-        self._told.ops[op] = self._step
-
-    def _tell_of_added(self, node: int) -> None:
-        for other, step in self._told.all():
+    def _flag(self, node: int, is_op: bool = False) -> None:
+        """Order a node that changes flags after all that changed them before."""
+        for other, step in self._flagged.added.items() if is_op else self._flagged.all():
             self._edge(other, node, step)
-        self._told = _Since(added={node: self._step})
+        if is_op:
+            self._flagged.ops[node] = self._step
+        else:
+            self._flagged = _Since(added={node: self._step})
 
     def _relies(self, op: int, src: int, dst: int, step: int) -> None:
         self._edge(src, dst, step, poison=True)

@@ -1,39 +1,39 @@
-"""Lower, where a graph uses devices: streams, plans of transfers, and what waits for what."""
+"""Lower, where a graph uses devices: streams, plans of transfers, memory of instances, and what waits for what."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.coherence.coherent_ops import Noted, Transferred
-from ostinato.compiler.ir import Edges, IntArray
-from ostinato.compiler.lower.plan_arrays import PlanArrays
+from ostinato.compiler.inserted import InstanceCopy, Note
+from ostinato.compiler.ir import OUT, Edges, IntArray, Step
 from ostinato.compiler.lower.tables import Lowered, Outside, Substitution, Tables
-from ostinato.compiler.streams.assign_streams import OUT
-from ostinato.compiler.streams.fences import Completion, completions_of
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.device import failures_told
 from ostinato.devices.registry import address_of, allocation_at, allocation_under, bytes_at, view_of
 from ostinato.devices.transfers import joined, pattern
-from ostinato.errors import GraphError
+from ostinato.errors import DeviceError, GraphError
 from ostinato.graph.access import STREAM
 from ostinato.graph.arrays import READ, Array, Operand
-from ostinato.graph.body import Body, Copy, Fill, Join, NativeCall, PythonCall
+from ostinato.graph.body import Copy, Fill, Join, NativeCall, PythonCall
 from ostinato.graph.op import Op
 from ostinato.graph.param import STEP
 
 if TYPE_CHECKING:
+    from ostinato.compiler.coherence.memories import Instance
     from ostinato.compiler.ir import Executable
-    from ostinato.compiler.streams.staging import Staged
     from ostinato.devices.array import Allocation
     from ostinato.devices.device import Device
 
 __all__ = ["lower_on_devices"]
+
+_PAGE = 4096
 
 
 def lower_on_devices(
@@ -45,8 +45,8 @@ def lower_on_devices(
 ) -> Lowered:
     """Return the plan of a schedule that uses devices; else like `lower`.
 
-    The plan has streams of its own, and memory of its own for mirrors. It keeps host memory that is copied from or to
-    page-locked for as long as it lives.
+    The plan has its own streams, and its own memory for instances. It keeps host memory that copies use page-locked for
+    as long as it lives.
 
     Parameters
     ----------
@@ -64,22 +64,22 @@ def lower_on_devices(
     DeviceError
         A device has not enough memory.
     """
-    assert executable.step.staged is not None
-    arrays = PlanArrays(executable.step.staged, substitute)
+    step = executable.step
+    arrays = _PlanArrays(step, substitute)
     if streams is None:
-        streams = _opened(executable.step.staged, processors)
-    tables = _DeviceTables(executable, executable.step.staged, arrays, streams)
-    for op in executable.step.nodes:
+        streams = _open_streams(step, processors)
+    tables = _DeviceTables(executable, arrays, streams)
+    for op in step.nodes:
         tables.add(op)
     lowered = tables.build_all(outside)
     lowered.again = partial(lower_on_devices, executable, processors, substitute, lowered.outside)
     return lowered
 
 
-def _opened(staged: Staged, processors: int) -> list[_core.devices.Stream]:
+def _open_streams(step: Step, processors: int) -> list[_core.devices.Stream]:
     streams = []
-    for number in staged.streams.device.tolist():
-        device = staged.devices[number]
+    for number in step.streams.device.tolist():
+        device = step.devices[number]
         with failures_told(device):
             streams.append(_core.devices.Stream(device.core, device.name, processors + number))
     return streams
@@ -94,104 +94,96 @@ class _Views(list[Array]):
 class _DeviceTables(Tables):
     """The flat arrays, filled op by op; and what streams and their ops are."""
 
-    def __init__(
-        self, executable: Executable, staged: Staged, arrays: PlanArrays, streams: list[_core.devices.Stream]
-    ) -> None:
-        super().__init__(executable.step.nodes, executable.slots, arrays)
+    def __init__(self, executable: Executable, arrays: _PlanArrays, streams: list[_core.devices.Stream]) -> None:
+        step = executable.step
+        super().__init__(step.nodes, executable.slots, arrays)
         self._views: _Views = _Views()
-        self._executable, self._staged, self._arrays = executable, staged, arrays
-        self._of_device: list[int] = staged.device.tolist()
-        self._stream_of: list[int] = staged.streams.of.tolist()
+        self._executable, self._arrays = executable, arrays
+        self._devices, self._numbering, self._coherence = step.devices, step.streams, step.coherence
+        self._of_device: list[int] = step.device.tolist()
+        self._issued = step.streams.issued
+        self._stream_of: list[int] = np.where(self._issued, step.streams.of, -1).tolist()
         self._streams = streams
-        self._faces = [
-            staged.devices[device].stream(stream.handle)
-            for device, stream in zip(staged.streams.device, self._streams, strict=True)
+        self._replacements = [
+            self._devices[device].stream(stream.handle)
+            for device, stream in zip(step.streams.device, streams, strict=True)
         ]
         self._entries: list[tuple[Any, ...]] = []
         self._waits_on: dict[int, list[tuple[int, int]]] = {}
         self._recorded: set[int] = set()
         # By id of pairs of arrays, with these: many copies are of the same.
         self._transfers: dict[tuple[int, str], tuple[object, _core.devices.Transfer]] = {}
-        self._completions: Outside = []
+        self._fences: Outside = []
         self._worked_on: set[Allocation] = set()
         self._device: Device | None = None  # of the op that is being added
         self._stream = -1
-        self._after = _within(staged.ordering, staged.streams.of, len(staged.coherent.ops))
+        self._after = _within(step.ordering, step.streams.of, len(step.nodes) - len(step.streams.fences))
         self._find_waits()
-        self._find_completions()
+        self._find_fences()
 
     def add(self, op: Op) -> None:
         """Add an op; they come in order."""
-        stream = self._stream_of[op.index]
         device = self._of_device[op.index]
-        if isinstance(op.body, Completion):
-            stream = -1
-        self._stream = stream
-        self._device = self._staged.devices[device] if device >= 0 else None
-        if stream < 0 and self._device is not None:
+        self._stream = self._stream_of[op.index]
+        self._device = self._devices[device] if device >= 0 else None
+        if self._stream >= 0:
+            self._issue(op)
+        elif self._device is not None:
             self._add_waiting(op)
-        elif stream < 0:
-            super().add(op)
         else:
-            self._add_device_op(op)
+            super().add(op)
 
     def build_all(self, outside: Outside | None) -> Lowered:
         """Return the plan."""
         self._views.kept = self._arrays.kept
-        coherent = self._staged.coherent
-        write_backs = []
-        stream_of: dict[int, _core.devices.Stream] = {}
-        for number in self._outward:
-            stream_of.setdefault(int(self._staged.streams.device[number]), self._streams[number])
-        for back in coherent.write_backs:
-            transfer = self._transfer(back.pairs, self._staged.devices[back.device])
-            write_backs.append((back.flag, stream_of[back.device], transfer))
+        purpose, device_of = self._numbering.purpose, self._numbering.device.tolist()
+        outward: dict[int, _core.devices.Stream] = {}  # by device, a stream to the host if it has one
+        for number in sorted(range(len(self._streams)), key=lambda number: purpose[number] != OUT):
+            outward.setdefault(device_of[number], self._streams[number])
+        write_backs = [
+            (back.flag, outward[back.device], self._transfer(back.pairs, self._devices[back.device]))
+            for back in self._coherence.write_backs
+        ]
         lowered = self.build(
             self._executable.core,
             outside,
-            completions=self._completions,
+            completions=self._fences,
             device=self._entries,
             write_back=write_backs,
-            fenced=bool(coherent.mirrors),
+            fenced=bool(self._coherence.instances),
             memory=[(each.address, each.address + each.nbytes) for each in self._worked_on],
         )
         lowered.streams = self._streams
-        lowered.stream_names = [self._staged.devices[device].name for device in self._staged.streams.device]
+        lowered.stream_names = [self._devices[device].name for device in device_of]
         return lowered
-
-    @property
-    def _outward(self) -> list[int]:
-        """Streams, those for copies to the host first."""
-        purpose = self._staged.streams.purpose
-        return sorted(range(len(self._streams)), key=lambda number: purpose[number] != OUT)
 
     def _find_waits(self) -> None:
         """Between streams of one device, what waits for an op's issue waits on the device for its work, too."""
-        waits, streams = self._executable.step.waits, self._staged.streams
-        n = len(self._staged.coherent.ops)
-        issued = np.zeros(max(len(streams.of), self._executable.slots), np.bool_)
-        issued[:n] = streams.of[:n] >= 0
+        waits = self._executable.step.waits
+        issued = np.zeros(self._executable.slots, np.bool_)
+        issued[: len(self._issued)] = self._issued
         after = np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))
         both = issued[after] & issued[waits.op]
         self._waits_on = {op: [] for op in np.flatnonzero(issued).tolist()}
-        for op, before, distance in zip(
-            *(each[both].tolist() for each in (after, waits.op, waits.distance)), strict=True
-        ):
+        columns = (each[both].tolist() for each in (after, waits.op, waits.distance))
+        for op, before, distance in zip(*columns, strict=True):
             self._waits_on[op].append((before, distance))
             self._recorded.add(before)
 
-    def _find_completions(self) -> None:
-        followed = set(self._executable.step.ordering.src.tolist()) if not self._executable.step.serial else None
-        places = np.empty(self._executable.slots, np.int64)
+    def _find_fences(self) -> None:
+        """A fence waits for the device event after the last of its ops; at once only if anything comes after it."""
+        step = self._executable.step
+        followed = set(step.ordering.src.tolist()) if not step.serial else None
+        positions = np.empty(self._executable.slots, np.int64)
         for lane in self._executable.lane_ops:
-            places[lane] = np.arange(len(lane))
-        order = places.tolist()
-        for index, completion in completions_of(self._executable.step.nodes):
-            if completion.waits:
-                last = max(completion.of, key=order.__getitem__)
+            positions[lane] = np.arange(len(lane))
+        order = positions.tolist()
+        for index, fence in self._numbering.fences:
+            if fence.waits:
+                last = max(fence.of, key=order.__getitem__)
                 self._recorded.add(last)
                 lazy = followed is not None and index not in followed
-                self._completions.append((index, "completion", (last, True) if lazy else (last,)))
+                self._fences.append((index, "completion", (last, True) if lazy else (last,)))
 
     def _add_waiting(self, op: Op) -> None:
         """A task that does not keep a stream's order: a thread of its own waits until the device is done."""
@@ -207,65 +199,74 @@ class _DeviceTables(Tables):
         self._scalar_begin[op.index] = len(self._scalars)
         self._period[op.index] = self._period_class[op.index]
 
-    def _add_device_op(self, op: Op) -> None:
-        index, coherent = op.index, self._staged.coherent
-        device = self._staged.devices[int(self._staged.streams.device[self._stream])]
-        entry: tuple[Any, ...]
-        if isinstance(op.body, NativeCall):
-            super().add(op)
-            self._period[index] = self._period_class[index]
-            handle = [
-                at for at, value in enumerate(v for v in op.body.args if not isinstance(v, Operand)) if value is STREAM
-            ]
-            entry = ("native", handle[0] if handle else -1)
-        else:
-            self._begin(op)
-            entry = self._body(op, op.body, device)
+    def _issue(self, op: Op) -> None:
+        """Add an op that puts work on its stream."""
+        index, coherence = op.index, self._coherence
+        device = self._devices[int(self._numbering.device[self._stream])]
+        self._begin(op)
         self._entries.append(
             (
                 index,
                 self._streams[self._stream],
-                entry,
+                _ISSUE[type(op.body)](self, op, device),
                 self._waits_on[index],
                 index in self._recorded,
-                coherent.activity.get(index),
-                coherent.sets.get(index, ()),
-                coherent.clears.get(index, ()),
+                coherence.activity.get(index),
+                coherence.sets.get(index, ()),
+                coherence.clears.get(index, ()),
                 self._after[index],
             )
         )
 
-    def _body(self, op: Op, body: Body, device: Device) -> tuple[Any, ...]:
-        """What a device op does, as the core wants it said."""
-        phases = range(self._periods[self._period_class[op.index]])
-        if isinstance(body, PythonCall):
-            self.add_python(op.index, device.in_turn(body.function), body.args, body.keywords)
-            if body.launch_only and STEP not in body.args:
-                positions = tuple(at for at, value in enumerate(body.args) if value is STREAM)
-                return "captured", device.stream, positions
-            return ("python",)
-        if isinstance(body, Transferred):
-            transfers = [self._transfer(body.pairs[phase % body.period], device) for phase in phases]
-            return "copy", transfers
-        if isinstance(body, Copy):
-            pairs = [[(self._at(body.source, phase), self._at(body.target, phase))] for phase in phases]
-            return "copy", [self._planned(each, device) for each in pairs]
-        if isinstance(body, Fill):
-            value = np.asarray(body.value).reshape(-1)[0]
-            targets = [self._at(body.target, phase) for phase in phases]
-            self._worked_on.update(filter(None, map(allocation_under, targets)))
-            patterns = [pattern(target, value) for target in targets]
-            assert all(each is not None for each in patterns)
-            return "fill", patterns
-        assert isinstance(body, Noted | Join)
+    def _phases_of(self, op: Op) -> range:
+        return range(self._periods[self._period_class[op.index]])
+
+    def _issue_native(self, op: Op, device: Device) -> tuple[Any, ...]:
+        body = op.body
+        assert isinstance(body, NativeCall)
+        super().add(op)
+        scalars = [value for value in body.args if not isinstance(value, Operand)]
+        return "native", next((at for at, value in enumerate(scalars) if value is STREAM), -1)
+
+    def _issue_python(self, op: Op, device: Device) -> tuple[Any, ...]:
+        body = op.body
+        assert isinstance(body, PythonCall)
+        self.add_python(op.index, device.in_turn(body.function), body.args, body.keywords)
+        if body.launch_only and STEP not in body.args:
+            positions = tuple(at for at, value in enumerate(body.args) if value is STREAM)
+            return "captured", device.stream, positions
+        return ("python",)
+
+    def _issue_instance_copy(self, op: Op, device: Device) -> tuple[Any, ...]:
+        body = op.body
+        assert isinstance(body, InstanceCopy)
+        return "copy", [self._transfer(body.pairs[phase % body.period], device) for phase in self._phases_of(op)]
+
+    def _issue_copy(self, op: Op, device: Device) -> tuple[Any, ...]:
+        body = op.body
+        assert isinstance(body, Copy)
+        pairs = [[(self._at(body.source, phase), self._at(body.target, phase))] for phase in self._phases_of(op)]
+        return "copy", [self._planned(each, device) for each in pairs]
+
+    def _issue_fill(self, op: Op, device: Device) -> tuple[Any, ...]:
+        body = op.body
+        assert isinstance(body, Fill)
+        value = np.asarray(body.value).reshape(-1)[0]
+        targets = [self._at(body.target, phase) for phase in self._phases_of(op)]
+        self._worked_on.update(filter(None, map(allocation_under, targets)))
+        patterns = [pattern(target, value) for target in targets]
+        assert all(each is not None for each in patterns)
+        return "fill", patterns
+
+    def _issue_nothing(self, op: Op, device: Device) -> tuple[Any, ...]:
         return ("nothing",)
 
     def _transfer(self, pairs: Sequence[tuple[Array, Array]], device: Device) -> _core.devices.Transfer:
-        """Plan a copy between arrays of which some are at made-up addresses."""
+        """Plan a copy between arrays, some of which are at made-up addresses."""
         key = id(pairs), device.name
         if key not in self._transfers:
-            stand_ins = [(self._arrays.substitute(source), self._arrays.substitute(target)) for source, target in pairs]
-            self._transfers[key] = pairs, self._planned(stand_ins, device)
+            real = [(self._arrays.substitute(source), self._arrays.substitute(target)) for source, target in pairs]
+            self._transfers[key] = pairs, self._planned(real, device)
         return self._transfers[key][1]
 
     def _planned(self, pairs: Sequence[tuple[Array, Array]], device: Device) -> _core.devices.Transfer:
@@ -277,21 +278,21 @@ class _DeviceTables(Tables):
         return joined(pairs)
 
     def _at(self, operand: Operand, phase: int) -> Array:
-        """The array that an operand stands for in steps of a phase."""
+        """The array of an operand in steps of a phase."""
         views = operand.arrays
         offset = operand.ring.offset if operand.ring is not None else 0
         return self._arrays.substitute(views[(phase + offset) % len(views)])
 
     def _argument(self, arg: object, phase: int) -> object:
         if arg is STREAM:
-            return self._faces[self._stream]
+            return self._replacements[self._stream]
         if not isinstance(arg, Operand) or not arg.arrays:
             return super()._argument(arg, phase)
         array = self._at(arg, phase)
         foreign = arg.ring is None and not isinstance(arg.value, np.ndarray | DeviceArray)
         allocation = allocation_under(array)
         there = allocation is not None
-        if not (array.size or foreign) and there != (self._device is not None):  # nothing has no mirror
+        if not (array.size or foreign) and there != (self._device is not None):  # it has no instance
             return self._nothing_like(array)
         if allocation is None:
             return super()._argument(arg, phase)
@@ -336,6 +337,18 @@ class _DeviceTables(Tables):
         return len(self._views) - 1
 
 
+_ISSUE: dict[type, Callable[[_DeviceTables, Op, Device], tuple[Any, ...]]] = {
+    NativeCall: _DeviceTables._issue_native,
+    PythonCall: _DeviceTables._issue_python,
+    InstanceCopy: _DeviceTables._issue_instance_copy,
+    Copy: _DeviceTables._issue_copy,
+    Fill: _DeviceTables._issue_fill,
+    Note: _DeviceTables._issue_nothing,
+    Join: _DeviceTables._issue_nothing,
+}
+"""By class of body: what an op does on its stream, as the core is told it."""
+
+
 def _within(ordering: Edges, stream: IntArray, n: int) -> list[list[int]]:
     """By op, the ops of its own stream that it comes after in the same step. A device is told what it may overlap."""
     kept = (ordering.distance == 0) & (ordering.src < n) & (ordering.dst < n)
@@ -360,3 +373,77 @@ class _Finished:
             self._function(*args, **keywords)
         finally:
             self._device.finish()
+
+
+class _PlanArrays:
+    """The arrays of a plan: replacements of captured ones, memory of its own for instances, page-locked memory.
+
+    Attributes
+    ----------
+    kept
+        What must live as long as the plan.
+    """
+
+    def __init__(self, step: Step, substitute: Substitution | None) -> None:
+        self._substitute = substitute
+        # Copies know addresses only.
+        recorded = [array for op in step.recorded.nodes for operand in op.operands for array in operand.arrays]
+        self.kept: list[object] = [substitute, recorded]
+        self._instances: list[tuple[int, int, Array]] = []  # made-up address, size, and the bytes
+        for instance in sorted(step.coherence.instances, key=lambda each: each.base):
+            size = instance.high - instance.low
+            if instance.memory >= 0:
+                try:
+                    allocation = step.devices[instance.memory].allocate(size)
+                except DeviceError as error:
+                    error.args = (f"{error}; {_needed(step, instance)}",)
+                    raise
+                self._instances.append((instance.base, size, bytes_at(allocation.address, size, allocation)))
+            else:
+                memory = np.empty(size + _PAGE, np.uint8)
+                address = -(-address_of(memory) // _PAGE) * _PAGE
+                self._instances.append((instance.base, size, bytes_at(address, size, memory)))
+        self._bases = [base for base, *_ in self._instances]
+        self._pinned: set[tuple[str, int, int]] = set()
+
+    def substitute(self, array: Array) -> Array:
+        """Return the replacement of an array of an op."""
+        if self._instances:
+            address = address_of(array)
+            number = bisect_right(self._bases, address) - 1
+            if number >= 0:
+                base, size, raw = self._instances[number]
+                if address <= base + size:
+                    return view_of(raw, address - base, array.shape, array.dtype, array.strides)
+        return array if self._substitute is None else self._substitute.substitute(array)
+
+    def value(self, value: object) -> object:
+        """Return the replacement of a token or an array of another library."""
+        return value if self._substitute is None else self._substitute.value(value)
+
+    def pin(self, pairs: Iterable[tuple[Array, Array]], device: Device) -> None:
+        """Page-lock what of these arrays is host memory."""
+        extents = []
+        for pair in pairs:
+            for array in pair:
+                if array.size:
+                    begin, end = _core.passes.extent(array)
+                    if (device.name, begin, end) not in self._pinned and allocation_at(begin) is None:
+                        self._pinned.add((device.name, begin, end))
+                        extents.append((begin, end))
+        low = high = 0
+        for begin, end in [*sorted(extents), (2**64, 2**64)]:
+            if begin > high:
+                if high > low:
+                    self.kept.append(device.pin(low, high))
+                low = begin
+            high = max(high, end)
+
+
+def _needed(step: Step, instance: Instance) -> str:
+    """Say what an instance is for."""
+    for op in step.nodes:
+        for array in (array for operand in op.operands for array in operand.arrays):
+            if instance.base <= address_of(array) <= instance.base + instance.high - instance.low:
+                return f"they are to hold what {op.name!r} at {op.call_site} uses of an array that lies elsewhere"
+    return "they are to hold a copy of an array that lies elsewhere"

@@ -21,7 +21,7 @@ def lower_scheduled(
     streams: list[_core.devices.Stream] | None = None,
 ) -> Lowered:
     """Return the plan of a schedule; see `lower` and, for graphs that use devices, `lower_on_devices`."""
-    if executable.step.staged is None:
+    if not executable.step.uses_devices:
         return lower(executable.step.nodes, executable.core, executable.slots, substitute, outside)
     from ostinato.compiler.lower.devices import lower_on_devices
 

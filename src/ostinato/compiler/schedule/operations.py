@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,22 +30,24 @@ def list_operations(step: Step, target: Target) -> Step:
     GraphError
         An op is bound to a CPU that there is not.
     """
-    ops, staged, seconds = step.nodes, step.staged, step.costs.seconds
-    n = len(ops)
-    on_cpu: Sequence[Op] = ops
-    if staged is None:
-        kinds = kinds_of(ops)
-    else:
-        kinds = staged.kinds
-        on_cpu, seconds = staged.on_cpu, staged.seconds_on_threads(seconds)
+    ops, n = step.nodes, len(step.nodes)
+    kinds, seconds, on_cpu = kinds_of(ops), step.costs.seconds, np.ones(n, np.bool_)
+    if step.uses_devices:
+        on_cpu, seconds = step.device < 0, seconds.copy()
+        kinds[~on_cpu] = Kind.EXTERNAL  # a task that keeps no stream's order: a thread waits until the device is done
+        kinds[step.streams.issued] = Kind.DEVICE
+        for index, fence in step.streams.fences:
+            seconds[index] = 0.0
+            if not fence.waits:
+                kinds[index] = Kind.NOTHING
     thread_of = np.full(n, -1, np.int32)
-    for op in on_cpu:
-        thread_of[op.index] = _thread_of(op, target.processors)
+    for index in np.flatnonzero(on_cpu).tolist():
+        thread_of[index] = _thread_of(ops[index], target.processors)
     tells = kinds == Kind.POSTCONDITION
     priority = np.array([op.priority for op in ops], np.int32)
     priority[tells] = _MOST_URGENT
     outside, idle = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-    for index in np.flatnonzero((kinds >= Kind.EXTERNAL) & (kinds != Kind.DEVICE)):
+    for index in np.flatnonzero((kinds >= Kind.EXTERNAL) & (kinds != Kind.DEVICE)).tolist():
         outside[index] = ops[index].body.waits_outside
         idle[index] = ops[index].body.only_waits
     found = Operations(

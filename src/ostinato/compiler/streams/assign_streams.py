@@ -1,62 +1,85 @@
-"""Which device work goes along which stream, and the lanes that issue it and wait for it."""
+"""Streams: which device work goes along which, and the lanes that issue it and wait for it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from math import nextafter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from ostinato.compiler.coherence.coherent_ops import Transferred
-from ostinato.compiler.coherence.memories import HOST
-from ostinato.compiler.ir import Edges, IntArray, Placement, edges_of
+from ostinato.compiler.inserted import InstanceCopy
+from ostinato.compiler.ir import (
+    HOST,
+    INTO,
+    OUT,
+    WORK,
+    Edges,
+    IntArray,
+    Mask,
+    Placement,
+    Step,
+    Streams,
+    Target,
+    edges_of,
+)
 from ostinato.compiler.schedule.lanes import lags_of, split
 from ostinato.graph.arrays import HOST as HOST_MEMORY
 from ostinato.graph.arrays import memory_of
 from ostinato.graph.body import Copy, Join
 
 if TYPE_CHECKING:
-    from ostinato.compiler.streams.fences import Completion
     from ostinato.graph.op import Op
 
-__all__ = ["INTO", "OUT", "WORK", "Streams", "alone", "host_lanes", "laned", "streams_of", "told_at_once", "with_joins"]
+__all__ = [
+    "add_stream_lanes",
+    "assign_streams",
+    "chain_steps",
+    "isolate_streams",
+    "order_fences",
+    "split_host_lanes",
+    "streams_of",
+    "with_joins",
+]
 
-Completions: TypeAlias = "Sequence[tuple[int, Completion]]"
-"""Completions, each with its index among the ops."""
+MOST_WAITS = 16
+"""Host lanes are split by each wait for a device if there are at most so many, and at most so many lanes come of it;
+else all waits for one device count as one."""
 
-MOST_TOLD_APART = 16
-"""So many waits for devices are told apart where lanes are split by them, and so many lanes may come of it; else those
-for one device count as one."""
-
-WORK, INTO, OUT = range(3)
-"""What a stream is for: kernels, fills and copies within the device; copies to it; copies from it."""
+MOST_BETWEEN_STEPS = 4096
+"""Steps that begin when the one before has ended are chained by edges if these are at most so many."""
 
 
-class Streams(NamedTuple):
-    """Streams, and which ops are in their order."""
+def chain_steps(step: Step, target: Target) -> Step:
+    """Let each step begin when the one before has ended by edges instead of a barrier, if these are not too many.
 
-    of: IntArray
-    """By op, its stream, or -1."""
-    device: IntArray
-    """By stream, its device: a place among those of the machine."""
-    purpose: IntArray
-    """By stream, what it is for: `WORK`, `INTO` or `OUT`."""
+    Along such an edge between work on one device, the device keeps the order, and the host goes on.
+    """
+    if not step.serial:
+        return step
+    every, inside = np.arange(len(step.nodes), dtype=np.int32), step.ordering.within_a_step()
+    last, first = np.setdiff1d(every, inside.src), np.setdiff1d(every, inside.dst)
+    if len(last) * len(first) > MOST_BETWEEN_STEPS:
+        return step
+    pairs = np.array(list(product(last, first)), np.int32).reshape(-1, 2).T
+    both = zip(step.ordering, (*pairs, np.ones(pairs.shape[1], np.int32)), strict=True)
+    return replace(step, ordering=edges_of(len(step.nodes), *map(np.concatenate, both)), serial=False)
 
-    @classmethod
-    def none(cls, ops: int) -> Streams:
-        """Return what there is where none of so many ops uses devices."""
-        nothing = np.zeros(0, np.int32)
-        return cls(np.full(ops, -1, np.int32), nothing, nothing)
 
-    def over(self, ops: int) -> Streams:
-        """Return the streams among so many ops, of which those that were added are in none."""
-        return self._replace(of=np.append(self.of, np.full(ops - len(self.of), -1, np.int32)))
+def assign_streams(step: Step, target: Target) -> Step:
+    """Return the step with the streams of its nodes: see `streams_of`."""
+    nodes = step.nodes
+    in_order = np.array([node.body.keeps_stream_order for node in nodes], np.bool_)
+    outside = np.array([node.body.waits_outside for node in nodes], np.bool_)
+    device = with_joins(nodes, step.ordering, np.where(in_order, step.device, -1).astype(np.int32))
+    used = [each.device for each in step.coherence.write_backs]
+    return replace(step, streams=streams_of(nodes, step.ordering, device, outside, used))
 
 
 def with_joins(ops: Sequence[Op], ordering: Edges, device: IntArray) -> IntArray:
-    """Return the devices of ops with those of joins behind device work: what is behind these can run ahead, too."""
+    """Return the devices of ops, and of joins behind work of one device: so nodes behind these can run ahead, too."""
     found = device.copy()
     joins = [op.index for op in ops if isinstance(op.body, Join)]
     changed = bool(joins)
@@ -73,16 +96,12 @@ def with_joins(ops: Sequence[Op], ordering: Edges, device: IntArray) -> IntArray
 
 
 def streams_of(
-    ops: Sequence[Op],
-    ordering: Edges,
-    device: IntArray,
-    outside: npt.NDArray[np.bool_],
-    used: Sequence[int] = (),
+    ops: Sequence[Op], ordering: Edges, device: IntArray, outside: Mask, used: Sequence[int] = ()
 ) -> Streams:
     """Return the streams of device work: of each device one for kernels, one for copies to it and one for those back.
 
     Work that comes after other waits for something outside (events, barriers, reservations, tasks that may block), or
-    after these in other steps, has streams of its own: in the order of one stream, it would be held up by what it does
+    after these in other steps, has streams of its own. In the order of one stream it would wait for work that it does
     not need. See `lanes.split`, which has nothing left to split in lanes that are made of these.
 
     Parameters
@@ -94,7 +113,7 @@ def streams_of(
     outside
         By op, whether it waits for something outside.
     used
-        Devices that need a stream even if no op does: for what is copied home at the end of a run.
+        Devices that need a stream even if no op does: for data that is copied home at the end of a run.
     """
     ordered = np.flatnonzero(device >= 0)
     held_up = np.zeros(len(ops), np.int32)
@@ -114,7 +133,19 @@ def streams_of(
     return Streams(of, devices, np.append(by_rank[:, 1], np.full(len(more), OUT, np.int32)))
 
 
-def laned(completions: Completions, placement: Placement, streams: Streams) -> Placement:
+def _purpose(op: Op) -> int:
+    body = op.body
+    if isinstance(body, InstanceCopy):
+        source, target = body.source, body.target
+    elif isinstance(body, Copy):
+        memories = (memory_of(operand.arrays[0]) for operand in (body.source, body.target))
+        source, target = (HOST if memory == HOST_MEMORY else 0 for memory in memories)
+    else:
+        return WORK
+    return OUT if target == HOST else INTO if source == HOST else WORK
+
+
+def add_stream_lanes(placement: Placement, streams: Streams) -> Placement:
     """Return the placement with two more lanes for each stream: one that issues its work, and one that waits for it.
 
     Both are served first by the thread that the stream's first op was placed on.
@@ -124,75 +155,60 @@ def laned(completions: Completions, placement: Placement, streams: Streams) -> P
     lanes = len(placement.home)
     lane = placement.lane.copy()
     members = np.flatnonzero(streams.of >= 0)
-    waits = np.zeros(len(lane), np.int32)
-    waits[[index for index, _ in completions]] = 1
-    lane[members] = lanes + 2 * streams.of[members] + waits[members]
+    lane[members] = lanes + 2 * streams.of[members] + ~streams.issued[members]
     _, first = np.unique(streams.of[members], return_index=True)
     home = np.repeat(placement.home[placement.lane[members[first]]], 2)
-    return _without_empty(
-        placement._replace(
-            lane=lane.astype(np.int32),
-            home=np.append(placement.home, home).astype(np.int32),
-            pinned=np.append(placement.pinned, np.zeros(len(home), np.bool_)),
-        )
-    )
+    return _without_empty(_with_lanes(placement, lane, home))
 
 
-def told_at_once(completions: Completions, order: IntArray) -> IntArray:
-    """Return the order with each completion right after the last op that it is for."""
-    if not completions:
+def order_fences(order: IntArray, streams: Streams) -> IntArray:
+    """Return the order with each fence right after the last op that it is for."""
+    if not streams.fences:
         return order
     at = np.empty(len(order))
     at[order] = np.arange(len(order))
-    place = at.tolist()
-    for index, completion in completions:
-        place[index] = nextafter(max([place[op] for op in completion.of]), len(order))
-    return np.argsort(np.array(place), kind="stable").astype(np.int32)
+    position = at.tolist()
+    for index, fence in streams.fences:
+        position[index] = nextafter(max([position[op] for op in fence.of]), len(order))
+    return np.argsort(np.array(position), kind="stable").astype(np.int32)
 
 
-def alone(streams: Streams, placement: Placement) -> Placement:
+def isolate_streams(placement: Placement, streams: Streams) -> Placement:
     """Return the placement with nothing but device work on the lanes that issue it.
 
-    What is issued in order the device keeps in order. What else stood between would be taken to come after the device.
+    The device keeps the order in which work is issued. A host op between would be taken to come after the device.
     """
-    members = np.flatnonzero(streams.of >= 0)
     lane, lanes = placement.lane.copy(), len(placement.home)
     issuing = np.zeros(lanes, np.bool_)
-    issuing[lane[members]] = True
+    issuing[lane[streams.of >= 0]] = True
     others = np.flatnonzero(issuing[lane] & (streams.of < 0))
     if not len(others):
         return placement
     left, own = np.unique(lane[others], return_inverse=True)
     lane[others] = lanes + own.reshape(-1)
-    return placement._replace(
-        lane=lane,
-        home=np.concatenate([placement.home, placement.home[left]]).astype(np.int32),
-        pinned=np.concatenate([placement.pinned, np.zeros(len(left), np.bool_)]),
-    )
+    return _with_lanes(placement, lane, placement.home[left])
 
 
-def host_lanes(
-    completions: Completions, edges: Edges, placement: Placement, order: IntArray, streams: Streams
-) -> Placement:
+def split_host_lanes(edges: Edges, placement: Placement, order: IntArray, streams: Streams) -> Placement:
     """Return the placement with lanes of the host split where their order would have ops wait for devices for nothing.
 
-    So the next image is decoded while a device works on this one, which is encoded when the device is done.
+    So the host decodes the next image while a device works on this one, and encodes this one when the device is done.
     """
-    if not completions:
+    if not streams.fences:
         return placement
     n = len(streams.of)
     followed = set(edges.src[streams.of[edges.dst] < 0].tolist())
-    waits = np.array([op for op, each in completions if each.waits and op in followed], np.int32)
+    waits = np.array([op for op, fence in streams.fences if fence.waits and op in followed], np.int32)
     if not len(waits):
         return placement
-    if len(waits) <= MOST_TOLD_APART:
+    if len(waits) <= MOST_WAITS:
         outside = np.zeros(n, np.bool_)
         outside[waits] = True
         found = _split(edges, placement, order, streams, outside)
-        if len(found.home) <= len(placement.home) + MOST_TOLD_APART:
+        if len(found.home) <= len(placement.home) + MOST_WAITS:
             return found
     devices = streams.device[streams.of[waits]]
-    used, first = np.unique(devices, return_inverse=True)  # one more op each, that all waits for a device come after
+    used, first = np.unique(devices, return_inverse=True)  # one more op each, before all waits for the device
     more = len(used)
     wider = edges_of(
         n + more,
@@ -201,29 +217,27 @@ def host_lanes(
         np.concatenate([edges.distance, np.zeros(len(waits), np.int32)]),
     )
     added = np.arange(more, dtype=np.int32)
-    with_more = placement._replace(
-        lane=np.append(placement.lane, len(placement.home) + added).astype(np.int32),
-        home=np.append(placement.home, 0 * added).astype(np.int32),
-        pinned=np.append(placement.pinned, np.zeros(more, np.bool_)),
-    )
+    with_more = _with_lanes(placement, np.append(placement.lane, len(placement.home) + added), 0 * added)
     outside = np.append(np.zeros(n, np.bool_), np.ones(more, np.bool_))
     in_order = np.append(n + added, order).astype(np.int32)
     found = _split(wider, with_more, in_order, streams.over(n + more), outside)
     return _without_empty(found._replace(lane=found.lane[:n]))
 
 
-def _split(
-    edges: Edges, placement: Placement, order: IntArray, streams: Streams, outside: npt.NDArray[np.bool_]
-) -> Placement:
+def _split(edges: Edges, placement: Placement, order: IntArray, streams: Streams, outside: Mask) -> Placement:
     """Split the lanes of the host by waits."""
     found = split(edges, placement, order, outside, np.zeros(len(outside), np.bool_))
-    old = len(placement.home)
-    return _without_empty(
-        placement._replace(
-            lane=np.where(streams.of >= 0, placement.lane, old + found.lane).astype(np.int32),
-            home=np.append(placement.home, found.home).astype(np.int32),
-            pinned=np.append(placement.pinned, found.pinned),
-        )
+    lane = np.where(streams.of >= 0, placement.lane, len(placement.home) + found.lane)
+    return _without_empty(_with_lanes(placement, lane, found.home, found.pinned))
+
+
+def _with_lanes(placement: Placement, lane: IntArray, home: IntArray, pinned: Mask | None = None) -> Placement:
+    """Return a placement with more lanes at its end, and other lanes of operations."""
+    pinned = np.zeros(len(home), np.bool_) if pinned is None else pinned
+    return placement._replace(
+        lane=lane.astype(np.int32),
+        home=np.append(placement.home, home).astype(np.int32),
+        pinned=np.append(placement.pinned, pinned),
     )
 
 
@@ -232,15 +246,3 @@ def _without_empty(placement: Placement) -> Placement:
     return placement._replace(
         lane=renumbered.reshape(-1).astype(np.int32), home=placement.home[left], pinned=placement.pinned[left]
     )
-
-
-def _purpose(op: Op) -> int:
-    body = op.body
-    if isinstance(body, Transferred):
-        source, target = body.source, body.target
-    elif isinstance(body, Copy):
-        memories = (memory_of(operand.arrays[0]) for operand in (body.source, body.target))
-        source, target = (HOST if memory == HOST_MEMORY else 0 for memory in memories)
-    else:
-        return WORK
-    return OUT if target == HOST else INTO if source == HOST else WORK
