@@ -19,7 +19,7 @@ from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await
 from ostinato.runtime.arguments import After, Values, barriers_of, conditions, count
 from ostinato.runtime.calibrate import recall_host
-from ostinato.runtime.concurrent import linked_runs
+from ostinato.runtime.concurrent import Instances
 from ostinato.runtime.outcome import delivered, ended, log_failure, wait_for_all
 from ostinato.runtime.rebind import Rebinding, detached_schedule
 from ostinato.runtime.results import ProgramStatistics, counters
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "LoadedExecutable"]
 
 _Given: TypeAlias = "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[_core.Barrier, ...], int, None]"
+
+
+_LINKED = ("concurrent", "once")
+"""Relations of runs for which submitting a run depends on the earlier ones."""
 
 
 class LoadedExecutable:
@@ -128,9 +132,13 @@ class Engine:
         self.kept = LoadedExecutable(workers, made, None, runs, None)
         self._loaded = [self.kept]
         self._retired: list[dict[str, Any]] = []  # counters of executables that are no more
-        self._linked = None
         self._use(self.kept)
-        self._linked = linked_runs(self.core, workers.core, made, self.lowered, runs, processors)
+        self._instances = None  # of runs that are concurrent
+        if runs == "concurrent":
+            self._instances = Instances(workers.core, made.core, self.lowered.another, enough=2 * processors)
+        self._submitting = threading.Lock()  # of runs whose submission depends on earlier ones
+        self._next_step, self._has_run = 0, False
+        self._waits_outside = bool(made.step.operations.outside.any())
         self._needs_events = bool(made.preconditions or self.lowered.barriers)  # of each run
         self._lock = threading.Lock()  # rebind, close, and which executable is active
         self.retuning = threading.Lock()
@@ -149,21 +157,19 @@ class Engine:
     def plans(self) -> list[_core.Plan]:
         """The plans that runs use now; none once the program is closed."""
         lowered: Lowered | None = self.lowered
-        others = [] if self._linked is None else self._linked.plans
+        others = [] if self._instances is None else self._instances.plans
         return [] if lowered is None else [lowered.plan, *others]
 
     @property
     def step(self) -> int:
         """The number of the next step."""
-        if self._linked is not None and self._linked.next_step is not None:
-            return self._linked.next_step
-        return self.core.steps_run
+        return self.core.steps_run if self._instances is None else self._next_step
 
     @property
     def cores(self) -> list[_core.Program]:
         """All programs of the core."""
-        linked = [] if self._linked is None else self._linked.cores
-        return [*(loaded.core for loaded in self._loaded), *linked]
+        instances = [] if self._instances is None else self._instances.cores
+        return [*(loaded.core for loaded in self._loaded), *instances]
 
     @property
     def steps_run(self) -> int:
@@ -201,8 +207,8 @@ class Engine:
         run = None
         while run is None:
             self._settle_if_due()
-            if self._linked is not None:
-                _, run = self._submit_linked(steps, after, priority, stops, params, traced)
+            if self.runs in _LINKED:
+                _, run = self._submit_in_turn(steps, after, priority, stops, params, traced)
             else:
                 values, objects = self.values(params)
                 given = self._given(after, params)
@@ -224,12 +230,12 @@ class Engine:
         ended = None
         while ended is None:
             self._settle_if_due()
-            if self._linked is not None:
+            if self.runs in _LINKED:
                 if _core.serving():
                     raise ContractError(
                         "replay inside a task: a task on a lane must not wait, the lane would stand still"
                     )
-                core, run = self._submit_linked(steps, after, priority, stops, params, traced)
+                core, run = self._submit_in_turn(steps, after, priority, stops, params, traced)
                 ended = None if run is None else core.follow(run)
             else:
                 values, objects = self.values(params)
@@ -251,13 +257,14 @@ class Engine:
         RuntimeError
             The program may be run once, and has been.
         """
-        if self._linked is not None:
-            self._linked.note_run()
+        with self._submitting:
+            self._check_once()
+            self._has_run = True
 
     def number_from(self, step: int) -> bool:
         """Give the next step a number; False if a run is in flight."""
-        if self._linked is not None:
-            self._linked.number_from(step)
+        with self._submitting:
+            self._next_step = step
         return all([loaded.core.number_from(step) for loaded in self._loaded])
 
     def reset(self, step: int) -> None:
@@ -284,15 +291,17 @@ class Engine:
                 loaded.rebind(detached, binding)
             self.binding = binding
             self._use(self._find_active())
-            if self._linked is not None:
-                self._linked.rebind(self.lowered)
+            if self._instances is not None:
+                with self._submitting:
+                    self._instances.rebind(self.lowered.another)
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""
-        linked = [] if self._linked is None else self._linked.statistics()
+        with self._submitting:
+            instances = [] if self._instances is None else self._instances.statistics()
         with self._lock:
             present = [loaded.statistics() for loaded in self._loaded]
-            return ProgramStatistics.sum([*present, *self._retired, *linked])
+            return ProgramStatistics.sum([*present, *self._retired, *instances])
 
     def outcome_of(self, run: _core.Run) -> int | BaseException:
         """Return how a run ended: the number of its steps, or what to raise."""
@@ -327,8 +336,9 @@ class Engine:
         if not forked:
             for loaded in self._loaded:  # before looking which there are: other threads may be submitting
                 loaded.core.refuse_runs()
-            if self._linked is not None:
-                self._linked.refuse_runs()
+            if self._instances is not None:
+                with self._submitting:
+                    self._instances.close()
             if cancel:
                 for run in self.in_flight():
                     run.cancel()
@@ -397,8 +407,6 @@ class Engine:
     def _use(self, loaded: LoadedExecutable) -> None:
         """Submit further runs to this executable."""
         self._active, self.core, self.executable = loaded, loaded.core, loaded.executable
-        if self._linked is not None:
-            self._linked.go_on_with(loaded.core)
 
     def _find_active(self) -> LoadedExecutable:
         self.check_open()
@@ -436,7 +444,7 @@ class Engine:
         self._unsettled = unsettled
         prepares, traced = self.workers.prepare_caller, self.process_trace
         params = self.executable.step.params
-        self.plain = not (unsettled or self._linked or self._needs_events or params or prepares or traced)
+        self.plain = not (unsettled or self.runs in _LINKED or self._needs_events or params or prepares or traced)
 
     def _given(self, after: After, params: Mapping[str, Any]) -> _Given | None:
         """What a run is given of what is outside."""
@@ -444,14 +452,29 @@ class Engine:
             return None
         return *conditions(self.executable.preconditions, after), barriers_of(self.lowered, params), -1, None
 
-    def _submit_linked(
+    def _submit_in_turn(
         self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
     ) -> tuple[_core.Program, _core.Run | None]:
-        assert self._linked is not None
+        """Submit a run, and return the program of the core that it is a run of, too."""
         values, objects = self.values(params)
         barriers = barriers_of(self.lowered, params)
         start = conditions(self.executable.preconditions, after)
-        return self._linked.submit(count(steps), priority, stops, values, objects, start, barriers, traced)
+        with self._submitting:
+            self._check_once()
+            core, first = self.core, -1
+            if self._instances is not None:
+                waits = start[0] is not None or bool(start[1]) or self._waits_outside
+                core, first = self._instances.take(waits), self._next_step
+            given = (*start, barriers, first, None)
+            run = core.submit(count(steps), priority, stops, values, objects, given, traced)
+            if run is not None:
+                self._has_run = True
+                self._next_step += steps
+            return core, run
+
+    def _check_once(self) -> None:
+        if self.runs == "once" and self._has_run:
+            raise RuntimeError('this program was compiled with runs="once", and has been run')
 
 
 def _report_at_end(run: _core.Run, executable: Executable, workers: Workers) -> None:
