@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import ostinato as ost
-from ostinato.tune.graphs.cost_store import POLICY, Keeping, candidate_of
+from ostinato.tune.graphs.cost_store import POLICY, candidate_of
+from ostinato.tune.graphs.executor import Executor, Request, Session
 from ostinato.tune.graphs.signature import Signature
-from ostinato.tune.graphs.tune_graph import Measuring, Reports, tune_graph
+from ostinato.tune.graphs.tune_graph import Reports, tune_graph
 from ostinato.tune.outcome import OpOutcome
 from ostinato.tune.result import result_of
 
@@ -23,9 +24,8 @@ class Fake:
         self.measured: list[str] = []
         self.before: Callable[[Signature], None] = lambda signature: None
 
-    def __call__(
-        self, signature: Signature, *, rtol: float, budget: ost.Budget | None, keeping: Keeping | None = None
-    ) -> ost.Report:
+    def measure(self, request: Request) -> ost.Report:
+        signature = request.signature
         self.before(signature)
         self.measured.append(signature.label)
         labels = [variant.label for variant in signature.variants] or [signature.label]
@@ -53,9 +53,13 @@ class Fake:
         return result_of(candidate, OpOutcome(signature.label, ost.Status.OK, tuple(found)), "cpu:0")
 
     @contextmanager
-    def open(self, processors: list[str], progress: object, init: object, devices: object) -> Iterator[Measuring]:
+    def open(self, processors: list[str], progress: object, init: object, devices: object) -> Iterator[Executor]:
         yield self
 
 
 def tune(graph: ost.Graph, fake: Fake, store: Path | None = None, **others: Any) -> Reports:
     return tune_graph(graph, store=store, **({"everything": True, "progress": False, "measuring": fake.open} | others))
+
+
+def measure(signature: Signature, *, session: Session, **others: Any) -> ost.Report:
+    return session.measure(Request(signature, **others))

@@ -17,6 +17,7 @@ from measured.faking import Fake, tune
 from measured.tasks import graph_of
 from ostinato.tune.graphs import cost_store
 from ostinato.tune.graphs.cost_store import CostStore, Found, Lookup, make_record, report_of
+from ostinato.tune.graphs.executor import Request
 from ostinato.tune.graphs.record import Snapshot, snapshot_of
 from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.leases.cpu import cpu_device
@@ -62,7 +63,7 @@ def test_a_record_comes_back(path: Path) -> None:
 
 def test_ties_with_the_default_are_won_by_the_default() -> None:
     signature = signature_of()
-    report = Fake({"relax": (200.0,), "at_once": (200.0,)})(signature, rtol=0.0, budget=None)
+    report = Fake({"relax": (200.0,), "at_once": (200.0,)}).measure(Request(signature))
     report.best = report.results[1]
     record = make_record(signature, report, 0.0)
     assert record is not None

@@ -18,13 +18,14 @@ import pytest
 import ostinato as ost
 from measured import tasks
 from native import load
+from ostinato.graph.recorder import Recordable
 from ostinato.graph.task import PythonTask
 from ostinato.graph.variant import Variant, variants_of
 from ostinato.tune.graphs.identity import importable, source_of, task_name
 
 
 def as_variant(function: Any, **others: Any) -> Variant:
-    task = function if isinstance(function, ost.graph.recordable.Recordable) else PythonTask(function, (), "f")
+    task = function if isinstance(function, Recordable) else PythonTask(function, (), "f")
     return Variant(task, "f", **others)
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.tune.graphs.executor import Session, measure
+from measured.faking import measure
+from ostinato.tune.graphs.executor import Session
 from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.leases.devices import devices
 from ostinato.tune.leases.lease import Lease

@@ -16,8 +16,9 @@ import pytest
 
 import ostinato as ost
 from measured import misbehaving, tasks
+from measured.faking import measure
 from ostinato.tune.graphs import payload
-from ostinato.tune.graphs.executor import Session, measure
+from ostinato.tune.graphs.executor import Session
 from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.graphs.workload import Workload
 from ostinato.tune.leases.devices import devices
@@ -346,7 +347,8 @@ def test_what_another_process_would_import_otherwise_is_measured_here(
 SCRIPT = """
 import numpy as np, ostinato as ost
 from ostinato.tune.graphs.signature import signatures_of
-from ostinato.tune.graphs.executor import Session, measure
+from ostinato.tune.graphs.executor import Session
+from measured.faking import measure
 from measured.tasks import relax
 
 @ost.task

@@ -12,8 +12,9 @@ import pytest
 
 import ostinato as ost
 from measured import tasks
+from measured.faking import measure
 from ostinato.errors import ContractError, TaskError
-from ostinato.tune.graphs.executor import Request, Session, measure
+from ostinato.tune.graphs.executor import Request, Session
 from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.leases.devices import devices
 from ostinato.tune.leases.lease import Lease, descendants

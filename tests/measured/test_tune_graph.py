@@ -19,7 +19,7 @@ from measured.faking import Fake, tune
 from measured.tasks import add, relax
 from ostinato.graph.variant import Variant
 from ostinato.tune.graphs import cost_store
-from ostinato.tune.graphs.cost_store import Keeping
+from ostinato.tune.graphs.executor import Request
 from ostinato.tune.graphs.signature import Signature
 from ostinato.tune.store.store import Store
 
@@ -174,23 +174,21 @@ def test_what_is_known_is_found_without_any_time(path: Path) -> None:
 
 
 def test_measuring_is_told_what_is_left(path: Path) -> None:
-    seen: list[ost.Budget | None] = []
+    seen: list[ost.Budget] = []
 
     class Told(Fake):
-        def __call__(
-            self, signature: Signature, *, rtol: float, budget: ost.Budget | None, keeping: Keeping | None = None
-        ) -> ost.Report:
-            seen.append(budget)
-            assert rtol == 0.25
-            return super().__call__(signature, rtol=rtol, budget=budget)
+        def measure(self, request: Request) -> ost.Report:
+            seen.append(request.budget)
+            assert request.rtol == 0.25
+            return super().measure(request)
 
     tune(three_cases(), Told(), path, budget=60, rtol=0.25)
-    seconds = [budget.seconds for budget in seen if budget is not None and budget.seconds is not None]
+    seconds = [budget.seconds for budget in seen if budget.seconds is not None]
     assert len(seconds) == 3
     assert 60 > seconds[0] > seconds[1] > seconds[2] > 0
     seen.clear()
     tune(graph_of(11), Told(), path, rtol=0.25)
-    assert seen == [None]
+    assert seen == [ost.Budget()]
 
 
 def test_an_interrupt_loses_nothing(path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ostinato import _core
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
-__all__ = ["Executor", "Request", "Session", "add_processor", "candidates_of", "measure", "spare_memory"]
+__all__ = ["Executor", "Request", "Session", "add_processor", "spare_memory"]
 
 _OF_SPARE_MEMORY = 0.75
 """That a variant may take: one that takes more ends in its worker, and not whatever the kernel would choose to end."""
@@ -43,27 +43,23 @@ FACTORY = "ostinato.tune.graphs.in_worker:benchmark"
 
 @dataclass(frozen=True)
 class Request:
-    """A signature to be measured.
+    """A signature to be measured, by what part floating-point numbers may differ, and what measuring may take.
 
-    Attributes
-    ----------
-    signature
-        The signature.
-    candidates
-        What stands for its variants in the report, in their order: the default first.
-    rtol
-        By what part floating-point numbers may differ from the default's; 0: not by a bit.
-    budget
-        What it may take.
-    keeping
-        Makes what keeps the variants as they are measured, and knows those of a time before; None: nothing does.
+    `keeping` makes what keeps the variants as they are measured, and knows those of a time before; None: nothing does.
     """
 
     signature: Signature
-    candidates: Sequence[Candidate]
-    rtol: float
-    budget: Budget
-    keeping: Keeping | None
+    rtol: float = 0.0
+    budget: Budget = field(default_factory=Budget)
+    keeping: Keeping | None = None
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """What stands for the variants in reports and in the store, in their order: the default first."""
+        variants = self.signature.variants
+        return [Candidate.call(FACTORY, {"variant": each.name, **each.config}) for each in variants] or [
+            Candidate.call(FACTORY)
+        ]
 
 
 class Executor(Protocol):
@@ -112,16 +108,25 @@ class Session:
         return next((device for device in self._devices if _is_free(device)), self._devices[0])
 
     def measure(self, request: Request) -> Report:
-        """Measure in a worker process if that is possible, or else in this one; each result says where."""
-        in_worker: Executor = InWorker(self._worker)
+        """Measure in a worker process if that is possible, or else in this one; each result says where.
+
+        `best` is None if the default failed, since nothing can be compared with it then, and if it was disturbed,
+        unless the winner is faster than it ever was. A default for another kind of processor is compared with, but has
+        no result here.
+        """
+        if _core.serving():
+            raise ContractError("a task cannot measure others: it would be in their way")
+        signature, in_worker = request.signature, InWorker(self._worker)
         try:
-            self._check_sendable(request.signature)
+            self._check_sendable(signature)
             report, where = in_worker.measure(request), "measured in a worker process"
         except Unsendable as why:
-            report, where = self._in_process(request.signature).measure(request), f"measured in this process: {why}"
+            report, where = self._in_process(signature).measure(request), f"measured in this process: {why}"
         for result in report.results:
             if result.device is not None:
                 result.message = f"{result.message} ({where})" if result.message else where
+        if signature.has_default and not _is_better(report.best, report.default):
+            report.best, report.ties = None, ()
         return report
 
     def _check_sendable(self, signature: Signature) -> None:
@@ -161,32 +166,8 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def measure(
-    signature: Signature,
-    *,
-    session: Session,
-    rtol: float = 0.0,
-    budget: Budget | None = None,
-    keeping: Keeping | None = None,
-) -> Report:
-    """Measure every variant of a signature and return a report with one result for each.
-
-    `best` is None if the default failed, since nothing can be compared with it then, and if it was disturbed, unless
-    the winner is faster than it ever was. A default for another kind of processor is compared with, but has no result
-    here.
-    """
-    if _core.serving():
-        raise ContractError("a task cannot measure others: it would be in their way")
-    report = session.measure(Request(signature, candidates_of(signature), rtol, budget or Budget(), keeping))
-    if signature.has_default and not _is_better(report.best, report.default):
-        report.best, report.ties = None, ()
-    return report
 
 
 def _is_better(best: Result | None, default: Result | None) -> bool:
@@ -196,13 +177,6 @@ def _is_better(best: Result | None, default: Result | None) -> bool:
     # What disturbs only makes slower: the least of its samples is the best guess at what the default would take.
     disturbed = default.status is Status.CONTENDED and best.time_ns < min(default.samples, default=0.0)
     return default.status is Status.OK or disturbed
-
-
-def candidates_of(signature: Signature) -> list[Candidate]:
-    """Return what stands for the variants of a signature in reports and in the store."""
-    if not signature.variants:
-        return [Candidate.call(FACTORY)]
-    return [Candidate.call(FACTORY, {"variant": variant.name, **variant.config}) for variant in signature.variants]
 
 
 def _is_free(device: Device) -> bool:

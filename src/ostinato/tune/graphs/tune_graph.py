@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ostinato.compiler.flatten import flatten
 from ostinato.cores import usable_cores
@@ -24,7 +24,6 @@ from ostinato.tune.graphs.cost_store import (
     POLICY,
     CostStore,
     Found,
-    Keeping,
     candidate_of,
     checked_of,
     make_record,
@@ -42,8 +41,9 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.graph import Graph
     from ostinato.runtime.machine import Machine
+    from ostinato.tune.graphs.executor import Executor
 
-__all__ = ["Measuring", "Reports", "tune_graph"]
+__all__ = ["Reports", "tune_graph"]
 
 _LONGEST = 60
 
@@ -135,16 +135,8 @@ def _winner(config: object) -> str:
     return one_line(f"{config['variant']}({rest})" if rest else str(config["variant"]))
 
 
-class Measuring(Protocol):
-    """Measures a signature, within a budget, and keeps what it measures as it goes."""
-
-    def __call__(
-        self, signature: Signature, *, rtol: float, budget: Budget | None, keeping: Keeping | None
-    ) -> Report: ...
-
-
 Opening: TypeAlias = Callable[
-    [list[str], Progress, Callable[[], object] | None, Mapping[str, "Device"]], AbstractContextManager[Measuring]
+    [list[str], Progress, Callable[[], object] | None, Mapping[str, "Device"]], AbstractContextManager["Executor"]
 ]
 """Opens what measures, on CPUs and on devices by their kinds, and in a thread for which a machine's `init` was called.
 """
@@ -193,9 +185,9 @@ def tune_graph(
         if unknown and not limit.spent():
             _check_process()
             costs.open()
-            measure = opened.enter_context((measuring or _session)(processors, told, _init(machine), devices))
+            executor = opened.enter_context((measuring or _session)(processors, told, _init(machine), devices))
             for signature in unknown:
-                found[signature.label] = tuning.measured(signature, measure)
+                found[signature.label] = tuning.measured(signature, executor)
         else:
             for signature in unknown:
                 found[signature.label] = _cancelled(signature)
@@ -227,8 +219,10 @@ class _Tuning:
         self._limit.count(len(record.places))
         return self._costs.report(signature, record)
 
-    def measured(self, signature: Signature, measure: Measuring) -> Report:
+    def measured(self, signature: Signature, executor: Executor) -> Report:
         """Measure a signature, unless somebody else did meanwhile, and write down what was found."""
+        from ostinato.tune.graphs.executor import Request
+
         self._costs.refresh()
         report = self.known(signature)
         if report is not None:
@@ -238,7 +232,7 @@ class _Tuning:
         known = self._costs.find(signature)
         told = self._costs.tells(signature)  # asked before anything is called, which may change what it closes over
         keeping = self._costs.keeping(signature, self._rtol)
-        report = measure(signature, rtol=self._rtol, budget=self._limit.left(), keeping=keeping)
+        report = executor.measure(Request(signature, self._rtol, self._limit.left(), keeping))
         self._limit.count(len(report.results))
         for result in report.results:
             result.miss = None if result.cached else known.differs
@@ -289,11 +283,9 @@ class _Limit:
         late = seconds is not None and time.monotonic() - self._begin >= seconds
         return late or (candidates is not None and self._candidates >= candidates)
 
-    def left(self) -> Budget | None:
-        """Return what is left: more than nothing, unless it is `spent`; None for no limit."""
+    def left(self) -> Budget:
+        """Return what is left: more than nothing, unless it is `spent`."""
         seconds, candidates = self._budget.seconds, self._budget.candidates
-        if seconds is None and candidates is None:
-            return None
         return Budget(
             None if seconds is None else max(seconds - (time.monotonic() - self._begin), 1e-3),
             None if candidates is None else candidates - self._candidates,
@@ -325,20 +317,16 @@ def _unmeasured(signature: Signature, status: Status, message: str) -> Report:
 @contextlib.contextmanager
 def _session(
     processors: list[str], progress: Progress, init: Callable[[], object] | None, devices: Mapping[str, Device]
-) -> Iterator[Measuring]:
+) -> Iterator[Executor]:
     from ostinato.runtime.calibrate import measure_device, measure_host
-    from ostinato.tune.graphs.executor import Session, measure
+    from ostinato.tune.graphs.executor import Session
 
     measure_host(len(processors))  # what compile weighs the times of ops against
     for device in devices.values():
         with contextlib.suppress(DeviceError):  # its variants will tell
             measure_device(device)
     with Session(processors, policy=POLICY, progress=progress, init=init, accelerators=devices) as session:
-
-        def measured(signature: Signature, *, rtol: float, budget: Budget | None, keeping: Keeping | None) -> Report:
-            return measure(signature, session=session, rtol=rtol, budget=budget, keeping=keeping)
-
-        yield measured
+        yield session
 
 
 def _init(machine: Machine | None) -> Callable[[], object] | None:
