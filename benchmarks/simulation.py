@@ -15,9 +15,9 @@ from benchmarks.ours import native_program
 from benchmarks.patterns import Flat, all_patterns, chain, flatten
 from benchmarks.work import WorkTable
 from ostinato import _core
-from ostinato.compiler.schedule.simulation import simulate
 from ostinato.cores import usable_cores
 from ostinato.runtime.calibrate import measure_host
+from ostinato.view.simulation import simulate
 
 GRAINS_US = (1, 4, 16, 64)
 LANES = (1, 2)

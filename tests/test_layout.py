@@ -23,7 +23,7 @@ MAY_NOT_IMPORT = {
     "events": {"devices", "graph", "compiler", "runtime", "tune", "view", "cli", "demo"},
     "graph": {"compiler", "runtime", "tune", "view", "cli", "demo"},
     "compiler": {"runtime", "tune", "view", "cli", "demo"},
-    "runtime": {"tune", "view", "cli", "demo"},
+    "runtime": {"tune", "cli", "demo"},
     "tune/graphs": {"cli", "demo", "profiler_runner"},
     "tune": {"events", "graph", "compiler", "runtime", "view", "cli", "demo", "profiler_runner"},
     "view": {"cli", "demo"},

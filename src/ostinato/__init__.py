@@ -7,7 +7,28 @@ from importlib import import_module
 TYPE_CHECKING = False  # typing's own would take as long to import as a tuner's worker takes to start
 
 if TYPE_CHECKING:
-    from ostinato.compiler.target import MachineModel
+    from ostinato.api import (
+        Graph,
+        MachineModel,
+        Op,
+        Read,
+        ReadWrite,
+        Write,
+        capture,
+        compile,
+        copy,
+        current_graph,
+        fill,
+        kernel,
+        native,
+        param,
+        previous,
+        ring,
+        step,
+        task,
+        token,
+        until,
+    )
     from ostinato.devices.device import Stream
     from ostinato.errors import (
         ContractError,
@@ -20,18 +41,7 @@ if TYPE_CHECKING:
         TuningError,
     )
     from ostinato.events import Barrier, Event, Reservation, UserEvent, merge
-    from ostinato.graph.access import Read, ReadWrite, Write
-    from ostinato.graph.capture import capture, copy, current_graph, fill, param, until
-    from ostinato.graph.containers import token
-    from ostinato.graph.graph import Graph
-    from ostinato.graph.kernel import kernel
-    from ostinato.graph.native import native
-    from ostinato.graph.op import Op, previous
-    from ostinato.graph.param import STEP as step
-    from ostinato.graph.ring import ring
-    from ostinato.graph.task import task
     from ostinato.paths import get_include
-    from ostinato.runtime.compile_function import compile
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
     from ostinato.runtime.run import Run
@@ -96,7 +106,6 @@ __all__ = [
 
 # Names are fetched when they are first used: a tuner's worker starts in a fifth of the time that importing all takes.
 _HOMES = {
-    "ostinato.compiler.target": ["MachineModel"],
     "ostinato.devices.device": ["Stream"],
     "ostinato.errors": [
         "ContractError",
@@ -109,9 +118,11 @@ _HOMES = {
         "TuningError",
     ],
     "ostinato.events": ["Barrier", "Event", "Reservation", "UserEvent", "merge"],
-    "ostinato.graph": [
+    "ostinato.api": [
         "Graph",
+        "MachineModel",
         "Op",
+        "compile",
         "Read",
         "ReadWrite",
         "Write",
@@ -130,7 +141,6 @@ _HOMES = {
         "until",
     ],
     "ostinato.paths": ["get_include"],
-    "ostinato.runtime.compile_function": ["compile"],
     "ostinato.runtime.machine": ["Machine"],
     "ostinato.runtime.program": ["Program"],
     "ostinato.runtime.run": ["Run"],

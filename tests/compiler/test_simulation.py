@@ -16,8 +16,8 @@ from ostinato.compiler.costs import given as given_costs
 from ostinato.compiler.ir import Executable, Target
 from ostinato.compiler.pipeline import compile
 from ostinato.compiler.schedule.arrangement import AWAY, GIL, THREAD, Arrangement, passed_bytes
-from ostinato.compiler.schedule.simulation import Prediction, predicted, simulate
 from ostinato.compiler.target import MachineModel
+from ostinato.view.simulation import Prediction, predicted, simulate
 
 US = 1e-6
 MODEL = MachineModel(cores=2, transfer=0.1 * US, poll=0.0, switch=0.25 * US, wake=10 * US, notify=3 * US)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ostinato.text import counted
-
-if TYPE_CHECKING:
-    from ostinato.runtime.machine import Machine
 
 __all__ = ["DeviceModel", "MachineModel"]
 
@@ -89,28 +86,10 @@ class MachineModel:
         of_each = f"{counted(self.nodes, 'node')} of {counted(self.cores, 'core')}"
         return f"<MachineModel of {of_each}, {self.source}>"
 
-    @classmethod
-    def of(cls, machine: Machine | None = None) -> MachineModel:
-        """Return the model of a machine of this host: measured once, in some milliseconds, and remembered.
+    if TYPE_CHECKING:  # `ostinato.api` adds this: machines lie above their models
 
-        What cannot be measured is as assumed, and `source` says so: transfers, for one, where there is one core.
-
-        Parameters
-        ----------
-        machine
-            The machine; None: the default one.
-
-        Examples
-        --------
-        >>> import ostinato as ost
-        >>> with ost.Machine(cpus=1) as machine:
-        ...     ost.MachineModel.of(machine).cores
-        1
-        """
-        from ostinato.runtime.calibrate import measure_host
-        from ostinato.runtime.machine import default_machine
-
-        return measure_host(len((machine or default_machine()).workers.cpus))
+        @staticmethod
+        def of(machine: Any = None) -> MachineModel: ...
 
 
 _COUNTS = ("cores", "nodes")

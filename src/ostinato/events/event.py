@@ -9,13 +9,10 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from ostinato import _core
 from ostinato.errors import PoisonError, told
-
-if TYPE_CHECKING:
-    from ostinato.runtime.run import Run
 
 __all__ = ["Event", "Happening", "UserEvent", "awaited", "cause_of", "event_of", "limit", "merge"]
 
@@ -239,7 +236,14 @@ class UserEvent(Event):
         return "poisoned" if self._core.poisoned else "triggered"
 
 
-Happening: TypeAlias = "Event | Run"
+class Ending(Protocol):
+    """What has an event that happens when it ends: a run."""
+
+    @property
+    def event(self) -> Event: ...
+
+
+Happening: TypeAlias = "Event | Ending"
 
 
 def merge(*events: Happening, ignore_poison: bool = False) -> Event:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from contextvars import Token
 from itertools import islice
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -386,11 +386,22 @@ def current_graph() -> Graph:
     return graph
 
 
-def _run_at_once(op: Op) -> None:
-    from ostinato.runtime.sequential import AsCaptured, run_op
+def bind_run_at_once(run: Callable[[Op], object]) -> None:
+    """Have `run` do what `copy` and `fill` record outside of recordings; `ostinato.api` does."""
+    global _runs_at_once
+    _runs_at_once = run
 
+
+def _not_bound(op: Op) -> NoReturn:
+    raise RuntimeError("import ostinato first")
+
+
+_runs_at_once: Callable[[Op], object] = _not_bound
+
+
+def _run_at_once(op: Op) -> None:
     try:
-        run_op(op, 0, AsCaptured(), {})
+        _runs_at_once(op)
     except TaskError as error:
         raise (error.__cause__ or error) from None
 

@@ -36,11 +36,12 @@ __all__ = [
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_RUNTIME = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "runtime") + os.sep
-_RECORDING = (_HERE, _RUNTIME)  # a task that is given to `ostinato.compile` is called from these
+_PACKAGE = os.path.dirname(os.path.dirname(_HERE))
+_API = os.path.join(_PACKAGE, "api.py")
+_RECORDING = (_HERE, os.path.join(_PACKAGE, "runtime") + os.sep, _API)  # call a task that is given to `compile`
 _LIBRARIES = (
     *_RECORDING,
-    os.path.join(os.path.dirname(os.path.dirname(_HERE)), "devices") + os.sep,
+    os.path.join(_PACKAGE, "devices") + os.sep,
     os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
 )
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep

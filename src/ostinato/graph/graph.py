@@ -7,7 +7,7 @@ from functools import partial
 from types import FrameType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
-from ostinato.arguments import integer, priority_of
+from ostinato.arguments import Runs, integer, priority_of
 from ostinato.errors import GraphError
 from ostinato.graph.access import only_place
 from ostinato.graph.arrays import READ, Operand
@@ -34,7 +34,6 @@ from ostinato.graph.recorder import Recordable, Recorder
 from ostinato.graph.ring import Ring, ring
 from ostinato.graph.task import PythonTask, modes_of, name_of
 from ostinato.graph.tracer import untraced, untraced_all
-from ostinato.graph.usable import Usable
 from ostinato.text import brief, counted
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed
 
 
-class Graph(Usable):
+class Graph:
     """One step of a program, as ops in program order.
 
     Ops come from calls inside ``with capture() as graph:``, and from the methods below; both mix freely. A compiled
@@ -117,14 +116,25 @@ class Graph(Usable):
         edges = [*self.explicit_edges, *((src, dst, distance) for src, _, dst, distance in self.port_edges)]
         return [(self._ops[src], self._ops[dst], distance) for src, dst, distance in edges]
 
-    @property
-    def edges(self) -> list[tuple[Op, Op, int]]:
-        """All dependences, given and inferred: an op, the op that comes after it, the distance in steps."""
-        from ostinato.compiler.dependences import outer_edges
+    if TYPE_CHECKING:  # `ostinato.api` adds these: what they return lies above graphs
 
-        found = outer_edges(self)
-        triples = zip(found.src.tolist(), found.dst.tolist(), found.distance.tolist(), strict=True)
-        return [(self._ops[src], self._ops[dst], distance) for src, dst, distance in triples]
+        def compile(
+            self, machine: Any = None, *, runs: Runs = "pipelined", lanes: int | None = None, costs: Any = None
+        ) -> Any: ...
+
+        def tune(
+            self,
+            machine: Any = None,
+            *,
+            store: Any = None,
+            budget: Any = None,
+            rtol: float = 0.0,
+            everything: bool = False,
+            progress: Any = None,
+        ) -> Any: ...
+
+        @property
+        def edges(self) -> list[tuple[Op, Op, int]]: ...
 
     def __dir__(self) -> list[str]:  # for completion: what recording uses is not for users
         return [name for name in super().__dir__() if name not in _OF_RECORDING]

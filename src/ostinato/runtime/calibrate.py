@@ -88,9 +88,18 @@ class _Entry(NamedTuple):
         self._store().write(self.identity, json.dumps(content))
 
     def _store(self) -> CalibrationStore:
-        from ostinato.tune.store.calibrations import Calibrations
+        if _open_store is None:
+            raise RuntimeError("import ostinato first")
+        return _open_store(self.path)
 
-        return Calibrations(self.path)
+
+_open_store: Callable[[str], CalibrationStore] | None = None
+
+
+def bind_store(open_store: Callable[[str], CalibrationStore]) -> None:
+    """Have calibrations kept in what `open_store` returns for a path; `ostinato.api` does."""
+    global _open_store
+    _open_store = open_store
 
 
 _NOT_RIGHT = (ValueError, TypeError, KeyError, RecursionError)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from ostinato import _core
 from ostinato.arguments import OnError, Runs, integer, priority_of
-from ostinato.compiler.schedule.simulation import Prediction, simulate
 from ostinato.compiler.target import MachineModel
 from ostinato.errors import ContractError
 from ostinato.events.event import limit
@@ -21,6 +20,7 @@ from ostinato.runtime.outcome import raise_failures
 from ostinato.runtime.run import Run, watch
 from ostinato.runtime.sequential import replay_eagerly
 from ostinato.text import brief, counted
+from ostinato.view.simulation import Prediction, simulate
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing
@@ -423,12 +423,10 @@ class Program:
         ContractError
             Naming the task and the array.
         """
-        from ostinato.checking.verify import verify
-
         engine = self._engine
         engine.check_open()
         conditions(engine.executable.preconditions, after)
-        return verify(engine, self._step_function, count(steps), merged(params, more_params))
+        return _verify(engine, self._step_function, count(steps), merged(params, more_params))
 
     def simulate(self, machine_model: MachineModel | None = None, *, copies: int = 1) -> Prediction:
         """Predict how the program would run, by the costs that it was compiled with: here, or on another machine.
@@ -510,3 +508,17 @@ class Program:
         traced = cast("_core.Run", engine.replay(steps, after, priority, stop, params, True))
         engine.process_trace.watch(engine, traced)
         return traced
+
+
+def bind_verify(verify: Verify) -> None:
+    """Have programs verified by `verify`; `ostinato.api` does."""
+    global _verify
+    _verify = verify
+
+
+def _not_bound(*_: object) -> NoReturn:
+    raise RuntimeError("import ostinato first")
+
+
+Verify: TypeAlias = "Callable[[Engine, StepFunction | None, int, Mapping[str, Any]], Verified]"
+_verify: Verify = _not_bound

@@ -13,7 +13,6 @@ import numpy as np
 from ostinato import _core
 from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline import schedule_again
-from ostinato.compiler.schedule.simulation import predicted
 from ostinato.compiler.streams.insert_fences import share_costs
 from ostinato.compiler.wording import duration
 from ostinato.errors import ContractError
@@ -22,6 +21,7 @@ from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.sequential_test import ALPHA, ABTest, compare
 from ostinato.runtime.trace import durations
 from ostinato.text import counted, one_line
+from ostinato.view.simulation import predicted
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs

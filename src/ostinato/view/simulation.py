@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bottleneck", "Prediction", "predicted", "simulate"]
 
+
 MOST_STEPS, LEAST_STEPS = 1024, 8
 MOST_OPS = 2_000_000
 """So many ops are simulated, in fewer steps the more ops a step has, but in `LEAST_STEPS` at least."""

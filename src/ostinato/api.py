@@ -1,0 +1,390 @@
+"""The public names, and what connects the parts that must not know each other.
+
+A graph knows nothing of programs, a program nothing of how it is verified, and the runtime nothing of the tuner's
+store. This module gives them what lies above them. What only compiling needs is imported by the first compile.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ostinato.arguments import Runs
+from ostinato.compiler.target import MachineModel
+from ostinato.errors import GraphError
+from ostinato.graph.access import Read, ReadWrite, Write
+from ostinato.graph.capture import (
+    StepFunction,
+    bind_run_at_once,
+    capture,
+    copy,
+    current_graph,
+    fill,
+    param,
+    record_function,
+    until,
+)
+from ostinato.graph.containers import token
+from ostinato.graph.graph import Graph
+from ostinato.graph.kernel import kernel
+from ostinato.graph.native import native
+from ostinato.graph.op import Op, previous
+from ostinato.graph.param import STEP as step
+from ostinato.graph.ring import ring
+from ostinato.graph.task import task
+from ostinato.text import brief
+
+if TYPE_CHECKING:
+    from ostinato.compiler.costs import Costing
+    from ostinato.runtime.calibrate import CalibrationStore
+    from ostinato.runtime.engine import Engine
+    from ostinato.runtime.machine import Machine
+    from ostinato.runtime.program import Program
+    from ostinato.runtime.results import Verified
+    from ostinato.tune.graphs.tune_graph import Reports
+    from ostinato.tune.policy import Budget
+    from ostinato.tune.progress import Progress
+    from ostinato.view.trace import Trace
+
+__all__ = [
+    "CostsArgument",
+    "Graph",
+    "MachineModel",
+    "Op",
+    "Read",
+    "ReadWrite",
+    "Write",
+    "capture",
+    "compile",
+    "copy",
+    "current_graph",
+    "fill",
+    "kernel",
+    "native",
+    "param",
+    "previous",
+    "ring",
+    "step",
+    "task",
+    "token",
+    "until",
+]
+
+CostsArgument: TypeAlias = "str | os.PathLike[str] | Mapping[object, float] | Trace | None"
+"""What ``costs=`` takes: None for what the default store knows, a store's path, seconds by op or task, or a trace."""
+
+
+def compile(
+    fn: Callable[..., Any],
+    /,
+    *args: Any,
+    machine: Machine | None = None,
+    runs: Runs = "pipelined",
+    lanes: int | None = None,
+    costs: CostsArgument = None,
+    **kwargs: Any,
+) -> Program:
+    """Record one call of a function, and compile it to a program: each step of the program does what the call does.
+
+    `fn` is called once. Arrays, rings and device arrays among its arguments, also in lists, tuples, dicts and
+    dataclasses, are replaced by *tracers*. A tracer has a shape, a dtype and views, and can be passed to tasks. It has
+    no elements: a statement that needs these raises `TracerError`, since it would run once instead of in every step.
+    Parameters (`param`) are given with each run. All other arguments are constants.
+
+    Arrays that `fn` finds elsewhere, such as global ones, are recorded as `capture` does it.
+
+    Parameters
+    ----------
+    fn
+        A function that calls tasks, `copy`, `fill`, `until`, and methods of `current_graph`. What it returns is
+        ignored.
+    args, kwargs
+        Its arguments.
+    machine, runs, lanes, costs
+        As for `Graph.compile`.
+
+    Returns
+    -------
+    Program
+        Its ``graph`` is the graph that was recorded.
+
+    Raises
+    ------
+    TracerError
+        The function needs elements of an array.
+    GraphError
+        The function recorded nothing, wrote to an array of its arguments or changed a container of arrays among them,
+        or `Graph.compile` raises this.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost
+    >>> @ost.task
+    ... def diffuse(src: ost.Read, dst: ost.Write, rate):
+    ...     dst[:] = src[1:-1] + rate * (src[:-2] - 2 * src[1:-1] + src[2:])
+    >>> def step(u, rate):
+    ...     diffuse(u[0], u[1][1:-1], rate)
+    >>> rod = np.zeros(5)
+    >>> rod[2] = 1.0
+    >>> with ost.compile(step, ost.ring(rod, rod.copy()), ost.param("rate", 0.25)) as program:
+    ...     program.replay(2, rate=0.5)
+    2
+    >>> rod
+    array([0. , 0. , 0.5, 0. , 0. ])
+    """
+    step = record_function(fn, args, kwargs)
+    return _compile(step.graph, machine, runs, lanes, costs, step)
+
+
+def compile_recorded(
+    graph: Graph,
+    machine: Machine | None = None,
+    *,
+    runs: Runs = "pipelined",
+    lanes: int | None = None,
+    costs: CostsArgument = None,
+) -> Program:
+    """Compile to a program for a machine.
+
+    Parameters
+    ----------
+    machine
+        The machine; None for the default one of the process.
+    runs
+        ``"pipelined"``: runs go in the order of submission, overlapping as far as accesses allow. ``"serial"``: one
+        whole run at a time, in the order in which their default preconditions are met. ``"concurrent"``: runs are
+        independent; arrays that they share are the caller's business. ``"once"``: there is one run.
+    lanes
+        At most so many threads' worth.
+    costs
+        How long ops take, and which variants of their tasks they run. None: what the default store knows from
+        `tune`, and estimates for the rest. The path of another store. A mapping from op, task or name to seconds.
+        Or a `Trace` of the same graph.
+
+    Raises
+    ------
+    GraphError
+        The graph has a cycle, an op is bound to a processor that there is not, or it is still being captured.
+    TuningError
+        There is no store at the path, or it cannot be read.
+    """
+    if graph.is_recording:
+        raise GraphError("this graph is still being captured; compile it after the block")
+    return _compile(graph, machine, runs, lanes, costs)
+
+
+def tune_recorded(
+    graph: Graph,
+    machine: Machine | None = None,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    budget: float | Budget | None = None,
+    rtol: float = 0.0,
+    everything: bool = False,
+    progress: Progress | bool | None = None,
+) -> Reports:
+    """Measure every variant of every op, once for all ops alike, and remember which one is the fastest.
+
+    It calls tasks that have variants, native tasks and kernels, and does copies and fills. Other Python tasks are
+    called with ``everything=True`` only, since they may act on more than copies can stand for, such as a file.
+    Tasks declared ``pure=False`` or ``blocking=True`` are never called. The reports say what was left out.
+
+    Ops are alike if they are calls of one task with arrays of the same shapes and dtypes, for the same kind of
+    processor; those of nested graphs count, and so do copies and fills. Everything happens on copies of the arrays.
+    A variant counts only if what it writes equals what the task itself writes. What is known from before is not
+    measured again, unless the code of the task or of a variant, the processor, or a library has changed since.
+    `compile` finds the results in the store.
+
+    Variants for devices of the machine, and tasks with a stream, are measured on the first device of each kind, in
+    this process: on arrays that are there already, from the issue of the first of many calls until the device is
+    done with the last. What copies there and back take is measured by itself, once for each device.
+
+    Parameters
+    ----------
+    machine
+        The machine to tune for; None for the default one of the process.
+    store
+        The file that results are kept in, made where it does not exist; None for the default one, without which
+        tuning goes on where it cannot be written.
+    budget
+        Seconds, or a `Budget`. What it leaves no time for is ``cancelled`` in the reports.
+    rtol
+        By how much, relative to the task's, floating-point outputs of a variant may differ; by default not at all.
+    everything
+        Whether Python tasks without variants are called, too.
+    progress
+        Who is told what happens: a `ostinato.tune.progress.Progress`, False for nobody, None for a display if
+        stderr is a terminal.
+
+    Returns
+    -------
+    dict of str to Report
+        By the name of the task, followed by its arrays where there are several cases of one name, and on devices by
+        their kind: ``"blur on opencl"``. ``table()`` gives a line for each; ``plot(path)`` a picture.
+
+    Raises
+    ------
+    GraphError
+        The graph is still being captured, or has a cycle.
+    TuningError
+        The store that `store` names cannot be used.
+    KeyboardInterrupt
+        After Ctrl-C. What was found until then is in the store.
+
+    Examples
+    --------
+    >>> import numpy as np, ostinato as ost, os, tempfile
+    >>> @ost.task
+    ... def double(x: ost.ReadWrite):
+    ...     for i in range(len(x)):
+    ...         x[i] *= 2
+    >>> @double.variant
+    ... def double_at_once(x: ost.ReadWrite):
+    ...     x *= 2
+    >>> x = np.ones(1000)
+    >>> with ost.capture() as graph:
+    ...     op = double(x)
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     store = os.path.join(directory, "tune.db")
+    ...     reports = graph.tune(store=store, progress=False)
+    ...     program = graph.compile(costs=store)
+    >>> reports["double"].best.candidate.config
+    {'variant': 'double_at_once'}
+    >>> "variant double_at_once" in program.explain()
+    True
+    """
+    if graph.is_recording:
+        raise GraphError("this graph is still being captured; tune it after the block")
+    from ostinato.tune.graphs.tune_graph import tune_graph
+
+    wire()
+    return tune_graph(graph, machine, store=store, budget=budget, rtol=rtol, everything=everything, progress=progress)
+
+
+def edges_of(graph: Graph) -> list[tuple[Op, Op, int]]:
+    """All dependences, given and inferred: an op, the op that comes after it, the distance in steps."""
+    from ostinato.compiler.dependences import outer_edges
+
+    ops, found = graph.ops, outer_edges(graph)
+    triples = zip(found.src.tolist(), found.dst.tolist(), found.distance.tolist(), strict=True)
+    return [(ops[src], ops[dst], distance) for src, dst, distance in triples]
+
+
+def model_of(machine: Machine | None = None) -> MachineModel:
+    """Return the model of a machine of this host: measured once, in some milliseconds, and remembered.
+
+    What cannot be measured is as assumed, and `source` says so: transfers, for one, where there is one core.
+
+    Parameters
+    ----------
+    machine
+        The machine; None: the default one.
+
+    Examples
+    --------
+    >>> import ostinato as ost
+    >>> with ost.Machine(cpus=1) as machine:
+    ...     ost.MachineModel.of(machine).cores
+    1
+    """
+    from ostinato.runtime.calibrate import measure_host
+    from ostinato.runtime.machine import default_machine
+
+    wire()
+    return measure_host(len((machine or default_machine()).workers.cpus))
+
+
+def costing_of(costs: CostsArgument) -> Costing:
+    """Return the costing that ``costs=`` asks for.
+
+    Raises
+    ------
+    TypeError
+        It is nothing of the kind, or a cost is no number.
+    ValueError
+        A cost is negative or not finite.
+    TuningError
+        There is no store at the path.
+    """
+    if isinstance(costs, Mapping):
+        from ostinato.compiler.costs import given
+        from ostinato.runtime.compile import InStore
+
+        if isinstance(costs, InStore):
+            raise TypeError(
+                "costs= is what graph.tune returned; that is in the store, which compile asks by default: leave costs= "
+                "out, or name the file that tune was given as store="
+            )
+        return given(costs)
+    if costs is None or isinstance(costs, str | os.PathLike):
+        from ostinato.tune.graphs import costing
+
+        return costing(costs)
+    from ostinato.runtime.trace import costing_of_trace
+    from ostinato.view.trace import Trace
+
+    if isinstance(costs, Trace):
+        return costing_of_trace(costs)
+    raise TypeError(
+        "costs must be None, the path of a store, a mapping from ops or tasks to seconds, or a Trace, "
+        f"got {brief(costs)}"
+    )
+
+
+def _compile(
+    graph: Graph,
+    machine: Machine | None,
+    runs: Runs,
+    lanes: int | None,
+    costs: CostsArgument,
+    step_function: StepFunction | None = None,
+) -> Program:
+    from ostinato.runtime.compile import compile_graph
+
+    wire()
+    costing = costing_of(costs)
+    return compile_graph(graph, machine, runs=runs, lanes=lanes, costing=costing, step_function=step_function)
+
+
+@functools.cache
+def wire() -> None:
+    """Give the runtime what lies above it: whatever makes programs or measures calls this before."""
+    from ostinato.runtime.calibrate import bind_store
+    from ostinato.runtime.program import bind_verify
+
+    bind_store(_open_calibrations)
+    bind_verify(_verify)
+
+
+def _open_calibrations(path: str) -> CalibrationStore:
+    from ostinato.tune.store.calibrations import Calibrations
+
+    return Calibrations(path)
+
+
+def _verify(engine: Engine, step_function: StepFunction | None, steps: int, params: Mapping[str, Any]) -> Verified:
+    from ostinato.checking.verify import verify
+
+    return verify(engine, step_function, steps, params)
+
+
+def _run_at_once(op: Op) -> None:
+    from ostinato.runtime.sequential import AsCaptured, run_op
+
+    run_op(op, 0, AsCaptured(), {})
+
+
+def _bind(cls: type, name: str, member: Any) -> None:
+    """Make a function, or a property, a member of a class of a layer below."""
+    function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+    function.__name__, function.__qualname__ = name, f"{cls.__name__}.{name}"
+    setattr(cls, name, member)
+
+
+_bind(Graph, "compile", compile_recorded)
+_bind(Graph, "tune", tune_recorded)
+_bind(Graph, "edges", property(edges_of))
+_bind(MachineModel, "of", staticmethod(model_of))
+bind_run_at_once(_run_at_once)
