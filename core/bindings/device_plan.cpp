@@ -248,10 +248,10 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
     return devices;
 }
 
-nb::list stretches_of(const Plan& plan) {
-    nb::list stretches;
+nb::list segments_of(const Plan& plan) {
+    nb::list segments;
     if (!plan.device)
-        return stretches;
+        return segments;
     const DevicePlan& devices = *plan.device;
     for (std::size_t slot = 0; slot < devices.segment_at.size(); ++slot) {
         const std::uint32_t number = devices.segment_at[slot];
@@ -264,10 +264,10 @@ nb::list stretches_of(const Plan& plan) {
         const Captured found = devices.captures->of(number);
         const nb::object why = found.refused ? nb::cast(found.why) : nb::none();
         const std::int64_t failed = found.failed == kNoOperation ? -1 : std::int64_t{found.failed};
-        stretches.append(nb::make_tuple(devices.streams[devices.ops[devices.index[slot]].stream]->name, ops,
-                                        segment.captures.size(), found.times, why, failed));
+        segments.append(nb::make_tuple(devices.streams[devices.ops[devices.index[slot]].stream]->name, ops,
+                                       segment.captures.size(), found.times, why, failed));
     }
-    return stretches;
+    return segments;
 }
 
 std::uint32_t device_op_of(const DevicePlan& devices, std::uint32_t op) {

@@ -17,7 +17,7 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
 
 // What can be captured: device, operations, how often, how often it was, why it was not, of which that is told (-1: of
 // none).
-nanobind::list stretches_of(const Plan& plan);
+nanobind::list segments_of(const Plan& plan);
 
 // What a completion of the device operation number `op` waits for.
 std::uint32_t device_op_of(const DevicePlan& devices, std::uint32_t op);

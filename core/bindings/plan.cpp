@@ -172,14 +172,14 @@ std::shared_ptr<const ExternalOp> external_op(const std::string& kind, const nb:
 }
 
 // (the device operation that it completes, whether it is lazy; if left out: no)
-std::shared_ptr<const ExternalOp> completion(Plan& plan, std::uint32_t lane, const Schedule& schedule, std::uint32_t id,
-                                             const nb::tuple& with) {
+std::shared_ptr<const ExternalOp> fence(Plan& plan, std::uint32_t lane, const Schedule& schedule, std::uint32_t id,
+                                        const nb::tuple& with) {
     if (!plan.device)
-        throw nb::value_error("a completion without device operations");
+        throw nb::value_error("a fence without device operations");
     const bool lazy = with.size() > 1 && nb::cast<bool>(with[1]);
     const std::uint32_t number = device_op_of(*plan.device, nb::cast<std::uint32_t>(with[0]));
     if (!plan.device->ops[number].records)
-        throw nb::value_error("a completion of an operation that is not recorded");
+        throw nb::value_error("a fence of an operation that is not recorded");
     if (lazy)
         plan.device->lazy[lane].push_back(schedule.external_of.at(id));
     return std::make_shared<CompletionOp>(number, lazy);
@@ -237,7 +237,7 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     for (nb::handle entry : external) {
         const auto [id, kind, with] = nb::cast<std::tuple<std::uint32_t, std::string, nb::tuple>>(entry);
         needs_python = needs_python || kind == "arrive";  // its value may be a parameter, an object
-        if (kind != "completion")
+        if (kind != "fence")
             plan->external[schedule.external_of.at(id)] = external_op(kind, with);
     }
     if (needs_python)
@@ -245,8 +245,8 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     plan->device = build_device(schedule, slots, *plan, device, write_back, fenced, memory);
     for (nb::handle entry : external) {
         const auto [id, kind, with] = nb::cast<std::tuple<std::uint32_t, std::string, nb::tuple>>(entry);
-        if (kind == "completion")
-            plan->external[schedule.external_of.at(id)] = completion(*plan, slots.lane_of[id], schedule, id, with);
+        if (kind == "fence")
+            plan->external[schedule.external_of.at(id)] = fence(*plan, slots.lane_of[id], schedule, id, with);
     }
     for (std::shared_ptr<const ExternalOp>& op : plan->external) {
         if (op == nullptr)
@@ -278,7 +278,7 @@ void bind_plan(nb::module_& module) {
             },
             "Another, to be used at the same time, on the same arrays.")
         .def_prop_ro(
-            "stretches", [](const PlanHandle& self) { return stretches_of(*self.plan); },
+            "segments", [](const PlanHandle& self) { return segments_of(*self.plan); },
             "What of its work for devices can be captured: device, operations, how often, how often it was, why it was "
             "not, and the operation of which that is told, or -1.");
     module.def(

@@ -27,7 +27,7 @@ def first_values(k):
 
 @st.composite
 def plans(draw):
-    captured = draw(st.booleans())  # all on the device, in stretches that are captured
+    captured = draw(st.booleans())  # all on the device, in segments that are captured
     homes = draw(
         st.lists(st.sampled_from(["device"] if captured else ["host", "host", "device"]), min_size=2, max_size=4)
     )

@@ -535,7 +535,7 @@ def captured_program(machine, device, n=4, values=()):
     return built, done
 
 
-def test_a_stretch_is_captured_and_launched_as_one(machine, device):
+def test_a_segment_is_captured_and_launched_as_one(machine, device):
     device.core.set_manual(False)
     built, done = captured_program(machine, device)
     built.replay(1, 0, True, None, None, None, False)

@@ -76,7 +76,7 @@ class Plan:
         """Another, to be used at the same time, on the same arrays."""
 
     @property
-    def stretches(self) -> list:
+    def segments(self) -> list:
         """
         What of its work for devices can be captured: device, operations, how often, how often it was, why it was not, and the operation of which that is told, or -1.
         """

@@ -34,9 +34,8 @@ from ostinato.compiler.wording import duration
 from ostinato.graph.op import Op
 
 if TYPE_CHECKING:
-    from ostinato.compiler.coherence.memories import Instance
     from ostinato.compiler.costs import Costs
-    from ostinato.compiler.inserted import Fence
+    from ostinato.compiler.inserted import Fence, Instance
     from ostinato.devices.device import Device
     from ostinato.graph.arrays import Array, Operand
     from ostinato.graph.body import Body

@@ -451,10 +451,10 @@ class Program:
         Of work for devices it says what is copied between memories, and, once it has run, what of it was captured, or
         why it was not.
         """
-        from ostinato.view.explain import explain, stretches_of
+        from ostinato.view.explain import explain, segments_of
 
         engine, workers = self._engine, self._engine.workers
-        return explain(engine.executable, workers.crowded, len(workers.cpus), stretches_of(engine.plans))
+        return explain(engine.executable, workers.crowded, len(workers.cpus), segments_of(engine.plans))
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""

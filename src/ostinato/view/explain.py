@@ -22,7 +22,7 @@ from ostinato.text import counted, one_line
 if TYPE_CHECKING:
     from ostinato import _core
 
-__all__ = ["Stretch", "captures", "copies", "explain", "listed", "more", "stretches_of"]
+__all__ = ["Segment", "captures", "copies", "explain", "listed", "more", "segments_of"]
 
 
 _MOST_NAMES = 6
@@ -50,7 +50,7 @@ def listed(names: Iterable[str]) -> str:
 _MOST = 32
 
 
-class Stretch(NamedTuple):
+class Segment(NamedTuple):
     """Ops of a stream that can be captured together."""
 
     device: str
@@ -58,22 +58,22 @@ class Stretch(NamedTuple):
     ops: Sequence[int]
     """Their numbers, in order."""
     phases: int
-    """It is captured so many times, as rings turn."""
+    """How many captures it takes, as rings turn."""
     times: int
-    """It was captured so many times."""
+    """How many times it was captured."""
     why: str | None
-    """Why it cannot be; None where it was, or where that was not tried yet. Empty: the device captures nothing."""
+    """Why it cannot be captured; None if it was, or if nobody tried yet. Empty: the device captures nothing."""
     failed: int
-    """The op of which that is told; -1: of none."""
+    """The op that cannot be captured; -1: none in particular."""
 
-    def plus(self, other: Stretch) -> Stretch:
-        """Return what became of it in two plans."""
+    def plus(self, other: Segment) -> Segment:
+        """Return the result of both plans."""
         if not other.tried:
             return self
         if not self.tried:
             return other
-        told = self if self.why is not None else other
-        return told._replace(phases=self.phases + other.phases, times=self.times + other.times)
+        failed = self if self.why is not None else other
+        return failed._replace(phases=self.phases + other.phases, times=self.times + other.times)
 
     @property
     def tried(self) -> bool:
@@ -81,25 +81,25 @@ class Stretch(NamedTuple):
         return self.times > 0 or self.why is not None
 
 
-def stretches_of(plans: Iterable[_core.Plan]) -> list[Stretch]:
-    """Return what can be captured in plans of one schedule, as the core knows it."""
-    by_plan = [[Stretch(*each) for each in plan.stretches] for plan in plans]
-    return [functools.reduce(Stretch.plus, same) for same in zip(*by_plan, strict=True)]
+def segments_of(plans: Iterable[_core.Plan]) -> list[Segment]:
+    """Return the segments of the plans of one executable, as the core knows them."""
+    by_plan = [[Segment(*each) for each in plan.segments] for plan in plans]
+    return [functools.reduce(Segment.plus, same) for same in zip(*by_plan, strict=True)]
 
 
-def captures(ops: Sequence[Op], stretches: Iterable[Stretch]) -> list[str]:
+def captures(ops: Sequence[Op], segments: Iterable[Segment]) -> list[str]:
     """Return what is issued as one, what is called in each step, and why.
 
     Parameters
     ----------
     ops
         All ops of a schedule.
-    stretches
+    segments
         Those that can be captured, as the core knows them.
     """
     lines: list[str] = []
     waiting: list[int] = []
-    for each in stretches:
+    for each in segments:
         if each.why is not None:
             lines += _called(each, ops)
         elif each.times:
@@ -114,23 +114,23 @@ def captures(ops: Sequence[Op], stretches: Iterable[Stretch]) -> list[str]:
     return ["Captures", *(f"  {line}" for line in lines[:_MOST]), *more(len(lines) - _MOST, "line")]
 
 
-def _issued(stretch: Stretch, ops: Sequence[Op]) -> str:
-    again = stretch.times - stretch.phases
+def _issued(segment: Segment, ops: Sequence[Op]) -> str:
+    again = segment.times - segment.phases
     changed = f", {counted(again, 'time')} again for other parameters" if again > 0 else ""
-    as_one = " as one" * (len(stretch.ops) > 1)
-    return f"{stretch.device}: {counted(len(stretch.ops), 'op')} captured{as_one}{changed}: {_listed(stretch.ops, ops)}"
+    as_one = " as one" * (len(segment.ops) > 1)
+    return f"{segment.device}: {counted(len(segment.ops), 'op')} captured{as_one}{changed}: {_listed(segment.ops, ops)}"
 
 
-def _called(stretch: Stretch, ops: Sequence[Op]) -> Iterator[str]:
-    why = stretch.why or f"{stretch.device} captures nothing"
-    failed = stretch.ops[0] if stretch.failed < 0 and len(stretch.ops) == 1 else stretch.failed
+def _called(segment: Segment, ops: Sequence[Op]) -> Iterator[str]:
+    why = segment.why or f"{segment.device} captures nothing"
+    failed = segment.ops[0] if segment.failed < 0 and len(segment.ops) == 1 else segment.failed
     if failed < 0:
-        yield f"{stretch.device}: called in each step: {_listed(stretch.ops, ops)}: {why}"
+        yield f"{segment.device}: called in each step: {_listed(segment.ops, ops)}: {why}"
         return
     yield f"{_shown(ops[failed])} is called in each step: {why}"
-    others = [index for index in stretch.ops if index != failed]
+    others = [index for index in segment.ops if index != failed]
     if others:
-        yield f"{stretch.device}: called in each step with it: {_listed(others, ops)}"
+        yield f"{segment.device}: called in each step with it: {_listed(others, ops)}"
 
 
 def _shown(op: Op) -> str:
@@ -216,7 +216,7 @@ _MOST_LANES = 32
 _ENDS_OF_PATH = 6  # ops shown from each end of a long critical path
 
 
-def explain(executable: Executable, crowded: bool, processors: int, stretches: Iterable[Stretch] = ()) -> str:
+def explain(executable: Executable, crowded: bool, processors: int, segments: Iterable[Segment] = ()) -> str:
     """Return what a schedule is, as text.
 
     Parameters
@@ -227,7 +227,7 @@ def explain(executable: Executable, crowded: bool, processors: int, stretches: I
         Whether the machine has more processors than there are cores.
     processors
         How many processors it has.
-    stretches
+    segments
         What of its work for devices can be captured, and what became of that so far.
     """
     nodes, lanes = len(executable.step.nodes), len(executable.lane_ops)
@@ -237,7 +237,7 @@ def explain(executable: Executable, crowded: bool, processors: int, stretches: I
         _costs(executable),
         _critical_path(executable),
         _dependences(executable),
-        *(_on_devices(executable, stretches) if executable.step.uses_devices else []),
+        *(_on_devices(executable, segments) if executable.step.uses_devices else []),
         ["Serialised", *(f"  {line}" for line in list(_serialised(executable, processors)) or ["nothing"])],
     ]
     if crowded:
@@ -247,8 +247,8 @@ def explain(executable: Executable, crowded: bool, processors: int, stretches: I
     return "\n\n".join("\n".join(map(one_line, section)) for section in sections) + "\n"
 
 
-def _on_devices(executable: Executable, stretches: Iterable[Stretch]) -> list[list[str]]:
-    captured = captures(executable.step.nodes, stretches)
+def _on_devices(executable: Executable, segments: Iterable[Segment]) -> list[list[str]]:
+    captured = captures(executable.step.nodes, segments)
     return [copies(executable.step), captured] if captured else [copies(executable.step)]
 
 

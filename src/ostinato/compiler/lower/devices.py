@@ -26,7 +26,7 @@ from ostinato.graph.op import Op
 from ostinato.graph.param import STEP
 
 if TYPE_CHECKING:
-    from ostinato.compiler.coherence.memories import Instance
+    from ostinato.compiler.inserted import Instance
     from ostinato.compiler.ir import Executable
     from ostinato.devices.array import Allocation
     from ostinato.devices.device import Device
@@ -147,7 +147,7 @@ class _DeviceTables(Tables):
         lowered = self.build(
             self._executable.core,
             outside,
-            completions=self._fences,
+            fences=self._fences,
             device=self._entries,
             write_back=write_backs,
             fenced=bool(self._coherence.instances),
@@ -183,7 +183,7 @@ class _DeviceTables(Tables):
                 last = max(fence.of, key=order.__getitem__)
                 self._recorded.add(last)
                 lazy = followed is not None and index not in followed
-                self._fences.append((index, "completion", (last, True) if lazy else (last,)))
+                self._fences.append((index, "fence", (last, True) if lazy else (last,)))
 
     def _add_waiting(self, op: Op) -> None:
         """A task that does not keep a stream's order: a thread of its own waits until the device is done."""

@@ -203,7 +203,7 @@ class Tables:
             step_op=np.ascontiguousarray(steps[:, 0]),
             step_slot=np.ascontiguousarray(steps[:, 1]),
             python=self._python,
-            external=[*outside, *more.pop("completions", ())],
+            external=[*outside, *more.pop("fences", ())],
             **more,
         )
         return Lowered(
