@@ -132,7 +132,7 @@ def check(p: Protocol, steps: int, lazy: bool = False, fails: int | None = None,
     words |= {f"token {i}": -1 for i in range(RING)}
     threads = {
         "issue lane": lambda: issue_lane(p, steps),
-        "completion": lambda: completion_lane(p, steps, lazy),
+        "fence": lambda: completion_lane(p, steps, lazy),
         "device": lambda: device(p, fails),
     }
     if aborts:

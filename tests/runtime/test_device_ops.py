@@ -113,7 +113,7 @@ def chain(machine, device, n=3, lazy=False, **more):
         {n: [(n - 1, 0)], **{i: [(i - 1, 0)] for i in range(1, n)}},
         python=[call(i, launched(device, stream, done, i)) for i in range(n)],
         device=[entry(i, stream, ("python",), records=i == n - 1) for i in range(n)],
-        external=[(n, "completion", (n - 1, lazy))],
+        external=[(n, "fence", (n - 1, lazy))],
         **more,
     )
     return built, done, stream
@@ -144,7 +144,7 @@ def test_who_comes_after_a_completion_sees_what_the_device_did(machine, device):
         period_class=[1, 0, 0],
         python=[call(2, lambda: seen.append(array.copy()))],
         device=[entry(0, stream, ("fill", [filled(array, 1.0), filled(array, 2.0)]), records=True)],
-        external=[(1, "completion", (0,))],
+        external=[(1, "fence", (0,))],
     )
     assert built.replay(5, 0, True, None, None, None, False) == 5
     assert [list(values) for values in seen] == [[1.0] * 4, [2.0] * 4, [1.0] * 4, [2.0] * 4, [1.0] * 4]
@@ -162,7 +162,7 @@ def test_a_stream_waits_for_what_another_has_done(machine, device):
             entry(0, first, ("copy", [copied(a, b)]), records=True),
             entry(1, second, ("copy", [copied(b, c)]), waits=[(0, 0)], records=True),
         ],
-        external=[(2, "completion", (1,))],
+        external=[(2, "fence", (1,))],
     )
     run = submit(built)
     until(lambda: device.core.counters["copy"] == 2)
@@ -193,7 +193,7 @@ def test_tokens_are_used_again_for_ever(machine, device):
             entry(0, first, ("python",), waits=[(1, 1)], records=True),
             entry(1, second, ("python",), waits=[(0, 0), (0, 3)], records=True),
         ],
-        external=[(2, "completion", (1,))],
+        external=[(2, "fence", (1,))],
     )
     for steps in (1, 999, 9000):
         assert built.replay(steps, 0, True, None, None, None, False) == steps
@@ -212,7 +212,7 @@ def test_a_launch_that_fails_is_told_of_the_op_and_poisons(machine, device):
         {1: [(0, 0)], 2: [(1, 0)]},
         python=[call(2, lambda: calls.append(1))],
         device=[entry(0, stream, ("fill", [filled(array, 1.0)]), records=True)],
-        external=[(1, "completion", (0,))],
+        external=[(1, "fence", (0,))],
     )
     device.core.fail("fill", 2)
     run = built.replay(3, 0, True, None, None, None, False)
@@ -253,7 +253,7 @@ def test_what_is_issued_later_learns_of_work_that_failed(machine, device):
             call(3, lambda: calls.append("after")),
         ],
         device=[entry(0, stream, ("python",), records=True)],
-        external=[(1, "completion", (0,))],
+        external=[(1, "fence", (0,))],
     )
     device.core.fail_piece(2)
     run = submit(built, 10, stop=False)
@@ -289,7 +289,7 @@ def test_a_python_body_that_raises_still_ends_after_what_it_enqueued(machine, de
         {1: [(0, 0)]},
         python=[call(0, body)],
         device=[entry(0, stream, ("python",), records=True)],
-        external=[(1, "completion", (0,))],
+        external=[(1, "fence", (0,))],
     )
     run = submit(built)
     until(lambda: device.core.counters["call"] == 1)
@@ -381,7 +381,7 @@ def write_back_program(machine, device, more=(), **options):
         [DEVICE, EXTERNAL],
         {0: [(0, 1)], 1: [(0, 0)]},
         device=[entry(0, stream, ("fill", [filled(mirror, 3.0)]), records=True, sets=((0,),), **options), *more],
-        external=[(1, "completion", (0,))],
+        external=[(1, "fence", (0,))],
         write_back=[(0, stream, copied(mirror, home)), (1, stream, copied(mirror, home))],
     )
     return built, home, stream
@@ -460,7 +460,7 @@ def test_operations_are_active_in_some_steps(machine, device):
         {1: [(0, 0)]},
         python=[call(0, launched(device, stream, done, 1))],
         device=[entry(0, stream, ("python",), records=True, activity=(first, later))],
-        external=[(1, "completion", (0,))],
+        external=[(1, "fence", (0,))],
     )
     counts = []
     for steps in (2, 4, 3):  # from steps 0, 2 and 6 on
@@ -495,7 +495,7 @@ def test_poisoned_operations_keep_streams_in_order(machine, device):
             entry(3, b, ("nothing",), waits=[(2, 0)], records=True),
             entry(4, c, ("python",), waits=[(3, 0)], records=True),
         ],
-        external=[(5, "completion", (4,))],
+        external=[(5, "fence", (4,))],
     )
     run = submit(built)
     # 4 comes after 3 on its stream only where 3 has been issued before: give it time.
@@ -530,7 +530,7 @@ def captured_program(machine, device, n=4, values=()):
             entry(i, stream, ("captured", device.stream, (1,)), records=i == n - 1, after=[i - 1] if i else [])
             for i in range(n)
         ],
-        external=[(n, "completion", (n - 1,))],
+        external=[(n, "fence", (n - 1,))],
     )
     return built, done
 
@@ -586,7 +586,7 @@ def test_a_body_that_cannot_be_captured_is_called(machine, device):
         {1: [(0, 0)]},
         python=[call(0, body, (stream,))],
         device=[entry(0, stream, ("captured", device.stream, (0,)), records=True)],
-        external=[(1, "completion", (0,))],
+        external=[(1, "fence", (0,))],
     )
     assert built.replay(6, 0, True, None, None, None, False) == 6
     assert len(done) == 6
@@ -609,7 +609,7 @@ def test_captures_follow_rings(machine, device):
             entry(0, stream, ("fill", [filled(arrays[i], i + 1) for i in range(2)])),
             entry(1, stream, ("copy", [copied(arrays[0], arrays[3 + i]) for i in range(3)]), records=True),
         ],
-        external=[(2, "completion", (1,))],
+        external=[(2, "fence", (1,))],
     )
     built.replay(6, 0, True, None, None, None, False)
     for array in arrays:
@@ -639,7 +639,7 @@ def test_records_say_when_the_device_was_at_work(machine, device):
         {1: [(0, 0)], 2: [(1, 0)]},
         python=[call(i, lambda: device.core.call(stream.handle, lambda: None, 0.01)) for i in range(2)],
         device=[entry(i, stream, ("python",), records=i == 1) for i in range(2)],
-        external=[(2, "completion", (1, True))],
+        external=[(2, "fence", (1, True))],
     )
     run = built.replay(3, 0, True, None, None, None, True)
     records = np.concatenate([np.frombuffer(data, RECORD) for data, _ in run.trace_records()])
