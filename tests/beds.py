@@ -246,7 +246,7 @@ def made(kind: str, cpus: int = 1, launch_only: bool = False, **options: Any) ->
         return
     if not discovery.usable("opencl"):
         pytest.skip(f"there is no OpenCL device{discovery.told_reasons()}")
-    with discovery.in_place(discovery.usable("opencl")), ost.Machine(cpus=cpus) as machine:
+    with discovery.using(discovery.usable("opencl")), ost.Machine(cpus=cpus) as machine:
         yield _with_tasks(OpenCLBed(machine), launch_only)
 
 

@@ -30,8 +30,6 @@ def refuse_others() -> None:
         return
 
 
-__all__: list[str] = []
-
 _PATIENCE = 2
 """So many Ctrl-C end the wait for tasks."""
 

@@ -182,7 +182,7 @@ def test_device_pipeline_without_a_device_says_what_is_missing(installed, capsys
     pytest.importorskip("PIL", reason="needs Pillow, from the extra demo")
     example = load("device_pipeline")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
-    with discovery.in_place(()):
+    with discovery.using(()):
         assert example.main(["--count", "1", "--size", "32"]) == installed
     assert "ostinato[opencl]" in capsys.readouterr().out
 

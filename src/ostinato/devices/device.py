@@ -25,12 +25,12 @@ __all__ = [
     "check_usable",
     "failure",
     "failures_told",
-    "in_place",
     "is_usable",
     "lose",
     "reasons",
     "told_reasons",
     "usable",
+    "using",
 ]
 
 
@@ -144,7 +144,7 @@ _why_not: dict[str, str] = {}
 _found_by = os.getpid()
 _of_the_parent: list[Device] = []
 _lost: WeakSet[Device] = WeakSet()
-_in_place: tuple[Device, ...] | None = None
+_given: tuple[Device, ...] | None = None
 
 
 def usable(kind: str | None = None) -> tuple[Device, ...]:
@@ -157,8 +157,8 @@ def usable(kind: str | None = None) -> tuple[Device, ...]:
     >>> usable("abacus")
     ()
     """
-    if _in_place is not None:
-        return tuple(device for device in _in_place if kind in (None, device.kind))
+    if _given is not None:
+        return tuple(device for device in _given if kind in (None, device.kind))
     kinds = _KINDS if kind is None else [kind] if kind in _KINDS else []
     with _lock:
         _forget_those_of_the_parent()
@@ -170,7 +170,7 @@ def usable(kind: str | None = None) -> tuple[Device, ...]:
 
 def reasons() -> dict[str, str]:
     """Return why there are no devices of a kind, where there is more to say than that."""
-    return dict(_why_not) if _in_place is None else {}
+    return dict(_why_not) if _given is None else {}
 
 
 def told_reasons() -> str:
@@ -202,14 +202,14 @@ def lose(device: Device) -> None:
 
 
 @contextmanager
-def in_place(devices: Sequence[Device]) -> Iterator[None]:
+def using(devices: Sequence[Device]) -> Iterator[None]:
     """Within this, the devices given are all there are."""
-    global _in_place
-    before, _in_place = _in_place, tuple(devices)
+    global _given
+    before, _given = _given, tuple(devices)
     try:
         yield
     finally:
-        _in_place = before
+        _given = before
 
 
 def _is_of_the_parent(device: Device) -> bool:

@@ -205,7 +205,7 @@ def install(
     devices = tuple(FakeDevice(number, manual, capacity) for number in range(count))
     for device in devices:
         device.core.set_captures(captures)
-    with discovery.in_place(devices):
+    with discovery.using(devices):
         yield devices
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
 
-__all__ = ["Place", "finish", "joined", "move", "overlapping", "pattern", "planned", "wait_for"]
+__all__ = ["AnyArray", "finish", "joined", "move", "overlapping", "pattern", "planned", "wait_for"]
 
-Place: TypeAlias = "np.ndarray[Any, Any] | DeviceArray"
+AnyArray: TypeAlias = "np.ndarray[Any, Any] | DeviceArray"
 
 _LARGEST_PATTERN = 16
 _MOST_WORK = 1000  # in looking for an element that two arrays share
@@ -34,7 +34,7 @@ class _Axis(NamedTuple):
     target: int
 
 
-def planned(source: Place, target: Place) -> _core.devices.Transfer:
+def planned(source: AnyArray, target: AnyArray) -> _core.devices.Transfer:
     """Plan a copy between arrays of one shape and dtype, of which at least one lies on a device.
 
     Parameters
@@ -52,7 +52,7 @@ def planned(source: Place, target: Place) -> _core.devices.Transfer:
     return _transfer(source, target)
 
 
-def joined(pairs: Sequence[tuple[Place, Place]]) -> _core.devices.Transfer:
+def joined(pairs: Sequence[tuple[AnyArray, AnyArray]]) -> _core.devices.Transfer:
     """Plan several copies, of pairs of source and target, as one: all sources in one memory, and all targets.
 
     Arrays of the host count as one memory; those of devices are to be of one allocation.
@@ -73,7 +73,7 @@ def joined(pairs: Sequence[tuple[Place, Place]]) -> _core.devices.Transfer:
     return _core.devices.Transfer(from_base, to_base, rows)
 
 
-def overlapping(source: Place, target: Place) -> bool:
+def overlapping(source: AnyArray, target: AnyArray) -> bool:
     """Whether some byte of one array is one of the other's; where that is hard to tell, whether it may be."""
     source, target = _memory(source), _memory(target)
     try:
@@ -82,7 +82,7 @@ def overlapping(source: Place, target: Place) -> bool:
         return True
 
 
-def pattern(target: Place, value: Any) -> _core.devices.Pattern | None:
+def pattern(target: AnyArray, value: Any) -> _core.devices.Pattern | None:
     """Plan a fill of an array with what ``target[...] = value`` would assign; None where no device can fill so.
 
     The pattern is the shortest one whose repetition makes an element: one byte for zeros of any dtype.
@@ -96,7 +96,7 @@ def pattern(target: Place, value: Any) -> _core.devices.Pattern | None:
     if len(bytes_of) > _LARGEST_PATTERN or len(bytes_of) & (len(bytes_of) - 1) or not bytes_of:
         return None
     rows, _, first = _blocks(np.broadcast_to(element, target.shape), target, fill=True)
-    return _core.devices.Pattern(_place(target, first), rows, bytes_of)
+    return _core.devices.Pattern(_locate(target, first), rows, bytes_of)
 
 
 def move(device: Device, transfer: _core.devices.Transfer, *kept: object) -> None:
@@ -172,8 +172,8 @@ def finish(device: Device, stream: int, *kept: object) -> None:
 _under_way: list[object] = []
 
 
-def _memory(place: Place) -> np.ndarray[Any, Any]:
-    return place if isinstance(place, np.ndarray) else place.proxy
+def _memory(array: AnyArray) -> np.ndarray[Any, Any]:
+    return array if isinstance(array, np.ndarray) else array.proxy
 
 
 def _shortest(element: bytes) -> bytes:
@@ -187,7 +187,7 @@ def _shortest(element: bytes) -> bytes:
 
 def _transfer(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> _core.devices.Transfer:
     rows, from_first, to_first = _blocks(source, target)
-    return _core.devices.Transfer(_place(source, from_first), _place(target, to_first), rows)
+    return _core.devices.Transfer(_locate(source, from_first), _locate(target, to_first), rows)
 
 
 def _blocks(
@@ -255,7 +255,7 @@ def _check(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], apart: bo
 
 
 def _base(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int, bool], int, list[int]]:
-    """Return the place that blocks of several arrays are counted from, the address that stands for it, and theirs."""
+    """Return what blocks of several arrays are counted from, the address that stands for it, and theirs."""
     addresses = [address_of(array) for array in arrays]
     first = addresses[0]
     allocation = allocation_under(arrays[0])
@@ -266,7 +266,7 @@ def _base(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int, bool]
     return (allocation.base, 0, True), allocation.address, addresses
 
 
-def _place(array: np.ndarray[Any, Any], first: int) -> tuple[int, int, bool]:
+def _locate(array: np.ndarray[Any, Any], first: int) -> tuple[int, int, bool]:
     allocation = allocation_under(array)
     if allocation is None:
         return (address_of(array), first, False)

@@ -72,7 +72,7 @@ class Viewed:
 
     def __iter__(self) -> Iterator[Self]:
         one: Any = self
-        return (one[place] for place in range(len(one)))
+        return (one[index] for index in range(len(one)))
 
     def __reversed__(self) -> Iterator[Self]:
         return iter([*self][::-1])

@@ -22,14 +22,14 @@ __all__ = [
     "Formal",
     "Read",
     "ReadWrite",
-    "StreamPlace",
+    "StreamParameter",
     "Write",
     "annotated_mode",
-    "by_place",
     "declared_modes",
     "filled_in",
+    "find_stream",
     "is_stream",
-    "only_place",
+    "make_formals",
     "plain",
     "signature_of",
     "split",
@@ -60,7 +60,7 @@ class Formal(NamedTuple):
 
 
 def plain(parameters: Iterable[Parameter]) -> tuple[tuple[str, Any], ...]:
-    """Return names and defaults of parameters; none where there are other ones than those given by place or by name."""
+    """Return names and defaults of parameters; none unless all are given by position or by name."""
     found = tuple(parameters)
     if any(each.kind is not Parameter.POSITIONAL_OR_KEYWORD for each in found):
         return ()
@@ -84,11 +84,11 @@ def filled_in(
     return tuple(values) if len(values) == len(parameters) and used == len(kwargs) else None
 
 
-def by_place(modes: Sequence[int], label: Callable[[int], str]) -> tuple[Formal, ...]:
+def make_formals(modes: Sequence[int], label: Callable[[int], str]) -> tuple[Formal, ...]:
     """Return parameters that have no names."""
     return tuple(
-        Formal(f"argument_{place + 1}", label(place), mode, Parameter.POSITIONAL_ONLY)
-        for place, mode in enumerate(modes)
+        Formal(f"argument_{index + 1}", label(index), mode, Parameter.POSITIONAL_ONLY)
+        for index, mode in enumerate(modes)
     )
 
 
@@ -109,13 +109,13 @@ class _TheStream(NoValue):
 
 STREAM = _TheStream()
 
-_BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class StreamPlace(NamedTuple):
+class StreamParameter(NamedTuple):
     """Where a task takes its stream."""
 
-    place: int
+    position: int
     """Among its positional arguments; -1 where it is passed by name only."""
     name: str
     """The name of the parameter; empty where it has none."""
@@ -124,15 +124,15 @@ class StreamPlace(NamedTuple):
         self, values: tuple[Any, ...], keywords: tuple[str, ...], stream: object = STREAM
     ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         """Return the positional, then the keyword values of a call with the stream among them, and the keywords."""
-        place = self.place
-        if 0 <= place <= len(values) - len(keywords):
-            return (*values[:place], stream, *values[place:]), keywords
+        at = self.position
+        if 0 <= at <= len(values) - len(keywords):
+            return (*values[:at], stream, *values[at:]), keywords
         return (*values, stream), (*keywords, self.name)
 
     def refuse_given(self, task: str, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Raise if a call gives the stream."""
         if (self.name and self.name in kwargs) or any(isinstance(value, Stream) for value in args):
-            which = f"parameter {self.name!r}" if self.name else f"argument {self.place + 1}"
+            which = f"parameter {self.name!r}" if self.name else f"argument {self.position + 1}"
             raise TypeError(
                 f"{task}() is called without a stream: {which} is the stream of the device that the task runs on, "
                 "which it gets by itself"
@@ -146,8 +146,8 @@ def is_stream(annotation: object) -> bool:
 
 def stream_parameter(
     task: str, signature: Signature, annotations: Mapping[str, object]
-) -> tuple[Parameter, StreamPlace] | tuple[None, None]:
-    """Return the parameter of a function that receives the stream, and its place; None twice if there is none."""
+) -> tuple[Parameter, StreamParameter] | tuple[None, None]:
+    """Return the parameter of a function that receives the stream, and its position; None twice if there is none."""
     found: Parameter | None = None
     for each in signature.parameters.values():
         annotation = annotations[each.name]
@@ -169,16 +169,16 @@ def stream_parameter(
         found = each
     if found is None:
         return None, None
-    places = [each.name for each in signature.parameters.values() if each.kind in _BY_PLACE]
-    return found, StreamPlace(places.index(found.name) if found.kind in _BY_PLACE else -1, found.name)
+    names = [each.name for each in signature.parameters.values() if each.kind in _POSITIONAL]
+    return found, StreamParameter(names.index(found.name) if found.kind in _POSITIONAL else -1, found.name)
 
 
-def only_place(task: str, access: Sequence[object]) -> StreamPlace | None:
+def find_stream(task: str, access: Sequence[object]) -> StreamParameter | None:
     """Return where ``access=`` has the stream; None if it has none."""
-    places = [place for place, entry in enumerate(access) if is_stream(entry)]
-    if len(places) > 1:
-        raise TypeError(f"{task}() must have one entry ost.Stream, got entries {places[0] + 1} and {places[1] + 1}")
-    return StreamPlace(places[0], "") if places else None
+    indices = [index for index, entry in enumerate(access) if is_stream(entry)]
+    if len(indices) > 1:
+        raise TypeError(f"{task}() must have one entry ost.Stream, got entries {indices[0] + 1} and {indices[1] + 1}")
+    return StreamParameter(indices[0], "") if indices else None
 
 
 def split(args: tuple[object, ...], keywords: tuple[str, ...]) -> tuple[tuple[object, ...], dict[str, object]]:

@@ -474,7 +474,7 @@ def _names(function: Callable[..., Any], count: int) -> list[str]:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return [f"argument {place + 1}" for place in range(count)]
+        return [f"argument {index + 1}" for index in range(count)]
     names = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     rest = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), "args")
-    return names[:count] + [f"{rest}[{place}]" for place in range(count - len(names))]
+    return names[:count] + [f"{rest}[{index}]" for index in range(count - len(names))]

@@ -28,6 +28,7 @@ __all__ = [
     "Token",
     "array_in",
     "can_be_made",
+    "format_path",
     "holding",
     "is_accessed",
     "is_constant",
@@ -38,7 +39,6 @@ __all__ = [
     "opaque_refusal",
     "pack",
     "parts_of",
-    "place_in",
     "refusal_of",
     "taken_apart",
     "token",
@@ -116,8 +116,8 @@ class Container:
     def paths(self) -> Iterator[str]:
         """Say where each of the parts is, as Python would write it."""
         count = len(self.parts) - len(self.names)
-        for place in range(count):
-            yield f"[{place if self.keys is None else self.keys[place]!r}]"
+        for index in range(count):
+            yield f"[{index if self.keys is None else self.keys[index]!r}]"
         yield from (f".{name}" for name in self.names)
 
     @property
@@ -217,14 +217,14 @@ def mapped(value: object, label: str, enter: Enter, leaf: Leaf) -> object:
         if not (is_container(value) and enter(value, path)):
             return leaf(value, path)
         if id(value) in outside:
-            raise ValueError(f"{label}{place_in(path)} is a container that contains itself; pass the arrays in it")
+            raise ValueError(f"{label}{format_path(path)} is a container that contains itself; pass the arrays in it")
         if len(outside) == _DEEPEST:
             raise ValueError(f"{label} is nested more than {_DEEPEST} deep; pass the arrays in it as a list")
         found = taken_apart(value)
         assert found is not None
         if not can_be_made(found.kind):
             raise TypeError(
-                f"{label}{place_in(path)} is a {found.kind.__name__}, of which Ostinato cannot make a new one for "
+                f"{label}{format_path(path)} is a {found.kind.__name__}, of which Ostinato cannot make a new one for "
                 "every call; pass a list, tuple, dict or dataclass of its arrays, or ost.token(...) of the object"
             )
         outside = (*outside, id(value))
@@ -234,7 +234,7 @@ def mapped(value: object, label: str, enter: Enter, leaf: Leaf) -> object:
     return visit(value, (), ())
 
 
-def place_in(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Say where something is in an argument, for messages."""
     return f", at {''.join(path)}," if path else ""
 
@@ -357,15 +357,15 @@ class Packing:
         """Return a function of the leaves that calls a function with the arguments made of them."""
         return _Packed(self, task, function)
 
-    def where(self, place: int) -> tuple[int, str]:
-        """Return which argument the leaf at a place is in, and where in that, as Python would write it."""
-        rest = place
+    def where(self, index: int) -> tuple[int, str]:
+        """Return which argument the leaf at an index is in, and where in that, as Python would write it."""
+        rest = index
         for argument, form in enumerate(self.forms):
             paths = [*_paths(form)]
             if rest < len(paths):
                 return argument, paths[rest]
             rest -= len(paths)
-        raise IndexError(place)
+        raise IndexError(index)
 
     @property
     def shape(self) -> Values:
@@ -412,11 +412,11 @@ class _Packed:
         self._function = function
         self._keywords = packing.keywords
         self._arguments: list[int | _Maker] = []
-        place = 0
+        index = 0
         for form in packing.forms:
-            maker = _maker(form, place)
+            maker = _maker(form, index)
             self._arguments.append(maker)
-            place = place + 1 if isinstance(maker, int) else maker.end
+            index = index + 1 if isinstance(maker, int) else maker.end
 
     def __call__(self, *leaves: Any) -> Any:
         made: list[_Made] = []
@@ -473,8 +473,8 @@ class _Maker:
         return value
 
 
-def _maker(form: object, place: int) -> int | _Maker:
-    return _Maker(form, place) if isinstance(form, Container) else place
+def _maker(form: object, index: int) -> int | _Maker:
+    return _Maker(form, index) if isinstance(form, Container) else index
 
 
 class Token:

@@ -75,13 +75,13 @@ def call_python(task: str, function: Callable[..., Any], args: Sequence[object],
         What was started failed, or there is no device.
     """
     passed = list(args)
-    uses = [(place, value) for place, value in enumerate(args) if isinstance(value, Use)]
+    uses = [(index, value) for index, value in enumerate(args) if isinstance(value, Use)]
     device = _device_for(task, [use for _, use in uses]) if _takes_stream(args) else None
     there = _Elsewhere(device, [use for _, use in uses])
-    for (place, use), copy in zip(uses, there.copies, strict=True):
+    for (index, use), copy in zip(uses, there.copies, strict=True):
         if isinstance(copy, np.ndarray):
             copy.flags.writeable = bool(use.mode & WRITE)
-        passed[place] = use.value if copy is None else copy
+        passed[index] = use.value if copy is None else copy
 
     def call(body: Callable[..., Any], stream: object) -> Any:
         values = [stream if value is STREAM else value for value in passed]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ostinato.arguments import Runs, integer, priority_of
 from ostinato.errors import GraphError
-from ostinato.graph.access import only_place
+from ostinato.graph.access import find_stream
 from ostinato.graph.arrays import READ, Operand
 from ostinato.graph.body import Body, Postcondition, Until
 from ostinato.graph.context import CallSite, Guard, user_frame
@@ -194,7 +194,7 @@ class Graph:
             raise TypeError(f"fn must be a task, or come with access=, one entry per argument, got {fn!r}")
         else:
             title = name_of(fn)
-            called = PythonTask(fn, modes_of(access), title, stream=only_place(title, access))
+            called = PythonTask(fn, modes_of(access), title, stream=find_stream(title, access))
         return self.record(called, args, {}, user_frame(), name, after, on, priority)
 
     def add_op(
@@ -219,7 +219,7 @@ class Graph:
         >>> import numpy as np, ostinato as ost
         >>> from ostinato.graph.body import Fill
         >>> def zero(recorder):
-        ...     target = recorder.array_operand(x, 2, lambda place: "the array", 0)
+        ...     target = recorder.array_operand(x, 2, lambda index: "the array", 0)
         ...     return Fill(target, np.zeros(1)), (target,)
         >>> x, graph = np.ones(3), ost.Graph()
         >>> graph.add_op(zero, "zero").name
@@ -511,10 +511,10 @@ class Graph:
         on: Any = None,
         priority: int = 0,
     ) -> Op:
-        place = (id(frame.f_code), frame.f_lasti)
-        site = self._sites.get(place)
+        key = (id(frame.f_code), frame.f_lasti)
+        site = self._sites.get(key)
         if site is None:
-            site = self._sites[place] = CallSite(user_frame(frame))  # keeps the code of users, and so its id
+            site = self._sites[key] = CallSite(user_frame(frame))  # keeps the code of users, and so its id
         if on is not None and not isinstance(on, str) and not hasattr(on, "name"):
             raise TypeError(f"on must be a processor, its name or a kind, got {brief(on)}")
         if type(priority) is not int or priority:
@@ -533,5 +533,5 @@ class Graph:
                 self.port_edges.append((index, post, target, distance))
 
 
-def _until_label(place: int) -> str:
+def _until_label(index: int) -> str:
     return "the flag of until()"

@@ -45,7 +45,7 @@ _SCALAR_SIZE = 8
 
 _log = logging.getLogger("ostinato")
 
-_PLACE = re.compile(r'File "(.+)", line (\d+)')
+_LOCATION = re.compile(r'File "(.+)", line (\d+)')
 _FRAMES = ("During: ", "File ", "  raised from ", "Failed in nopython mode", "<source missing", "def ", "    ", "@")
 _MOST_LINES = 4
 
@@ -84,15 +84,15 @@ def compile_entry(
     names: dict[str, Any] = {"kernel": numba.njit(function)}
     arguments = []
     arrays = scalars = 0
-    for place, (kind, fixed) in enumerate(zip(types, readonly, strict=True)):
+    for index, (kind, fixed) in enumerate(zip(types, readonly, strict=True)):
         if isinstance(kind, ArrayType):
             load = _array_loader(arrays, _numba_array(kind, fixed), kind.dtype.itemsize)
             arrays += 1
         else:
             load = _scalar_loader(scalars, numba.float64 if kind is float else numba.int64)
             scalars += 1
-        names[f"load_{place}"] = load
-        arguments.append(f"load_{place}(call)")
+        names[f"load_{index}"] = load
+        arguments.append(f"load_{index}(call)")
     source = (
         "def entry(call):\n"
         "    try:\n"
@@ -113,9 +113,9 @@ def compile_entry(
 def _reason(function: Callable[..., Any], said: str) -> str:
     """Return in a few lines why Numba cannot compile a kernel."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in said.splitlines()]
-    place = next((match for match in map(_PLACE.match, lines) if match and match[1] != "<string>"), None)
-    source = linecache.getline(function.__code__.co_filename, int(place[2])).strip() if place else ""
-    where = f" in line {place[2]} of {os.path.basename(place[1])}: {source}" if place else ""
+    found = next((match for match in map(_LOCATION.match, lines) if match and match[1] != "<string>"), None)
+    source = linecache.getline(function.__code__.co_filename, int(found[2])).strip() if found else ""
+    where = f" in line {found[2]} of {os.path.basename(found[1])}: {source}" if found else ""
     if "Cannot modify readonly array" in said:
         written = next(
             (name for name in re.findall(r"\w+", source) if name in function.__code__.co_varnames), "an array"
@@ -199,8 +199,8 @@ def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
     """Read a value of an LLVM type, `offset` bytes behind a pointer."""
     from numba.core import cgutils
 
-    place = builder.gep(builder.bitcast(base, cgutils.voidptr_t), [cgutils.intp_t(offset)])
-    return builder.load(builder.bitcast(place, kind.as_pointer()))
+    address = builder.gep(builder.bitcast(base, cgutils.voidptr_t), [cgutils.intp_t(offset)])
+    return builder.load(builder.bitcast(address, kind.as_pointer()))
 
 
 _MARKERS = {READ: Read, WRITE: Write, READ_WRITE: ReadWrite}
@@ -245,9 +245,9 @@ class Kernel(Recordable):
     def _call_at_once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         args = self._complete(args, kwargs)
         types: list[ArrayType | type] = []
-        for place, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
+        for index, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
             refuse_placeholder(value, self.name)
-            types.append(self._array_type(as_ndarray(value), place) if mode else self._scalar_type(value, place))
+            types.append(self._array_type(as_ndarray(value), index) if mode else self._scalar_type(value, index))
         self._for_types(tuple(types)).run(args)
 
     __call__: Callable[..., Any] = call_kernel
@@ -267,62 +267,62 @@ class Kernel(Recordable):
     ) -> tuple[NativeCall, tuple[Operand, ...]]:
         values = list(self._complete(args, kwargs))
         types: list[ArrayType | type] = []
-        for place, (value, mode) in enumerate(zip(values, self._modes, strict=True)):
+        for index, (value, mode) in enumerate(zip(values, self._modes, strict=True)):
             if not mode:
                 if not isinstance(value, Step):
-                    value = values[place] = recorder.plain_value(value, self.label, place)
-                types.append(self._scalar_type(value, place))
+                    value = values[index] = recorder.plain_value(value, self.label, index)
+                types.append(self._scalar_type(value, index))
                 continue
             operand = recorder.native[mode].get(id(value))
             if operand is None:
-                operand = recorder.native_operand(value, mode, self.label, place)
+                operand = recorder.native_operand(value, mode, self.label, index)
             types.append(ArrayType.of(operand.array) if operand.array is not None else _common(operand.arrays))
         return self._for_types(tuple(types)).bind(recorder, tuple(values), {})
 
     def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> NativeCall:
         args = self._complete(args, kwargs)
         types: list[ArrayType | type] = []
-        for place, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
+        for index, (value, mode) in enumerate(zip(args, self._modes, strict=True)):
             if isinstance(value, Operand) and mode:
                 kept = known.get((id(value), ArrayType))
                 if kept is None:
-                    kind = self._array_type(value.arrays[0] if value.arrays else None, place)
+                    kind = self._array_type(value.arrays[0] if value.arrays else None, index)
                     kind = kind if value.ring is None else _common(value.arrays)
                     kept = known[id(value), ArrayType] = value, kind
                 types.append(kept[1])
             elif isinstance(value, Param) and not isinstance(value, Converted):
-                types.append(self._scalars[place] or self._open_type(value, args, place))
+                types.append(self._scalars[index] or self._open_type(value, args, index))
             else:
-                types.append(self._scalar_type(value, place))
+                types.append(self._scalar_type(value, index))
         return self._for_types(tuple(types)).body_of(args, {}, known)
 
-    def _open_type(self, param: Param, args: Sequence[object], place: int) -> type:
+    def _open_type(self, param: Param, args: Sequence[object], index: int) -> type:
         """Return the type for any number that a run may give to a Python function."""
         if not any(isinstance(each, Operand) and _writes_integers(each) for each in args):
             return float
         if param.default is REQUIRED or param.combine is not None:  # with floats, large integers would be others
-            raise TypeError(f"{self.label(place)} is not known before the program runs: annotate it int or float")
-        return self._scalar_type(param, place)
+            raise TypeError(f"{self.label(index)} is not known before the program runs: annotate it int or float")
+        return self._scalar_type(param, index)
 
     def formals(self) -> tuple[Formal, ...]:
         return tuple(
-            Formal(each.name, self.label(place), self._modes[place], each.kind, each.default)
-            for place, each in enumerate(self.signature.parameters.values())
+            Formal(each.name, self.label(index), self._modes[index], each.kind, each.default)
+            for index, each in enumerate(self.signature.parameters.values())
         )
 
     def check_config(self, name: str, value: object) -> None:
-        place = self._names.index(name)
-        kind = self._scalar_type(value, place)
-        as_scalar(value, kind, self.label(place))
+        index = self._names.index(name)
+        kind = self._scalar_type(value, index)
+        as_scalar(value, kind, self.label(index))
 
     @property
     def compiled(self) -> tuple[NativeTask, ...]:
         """The native tasks made of it so far, one for each combination of argument types."""
         return tuple(self._compiled.values())
 
-    def label(self, place: int) -> str:
-        """Say what the argument at a place is."""
-        return f"parameter {self._names[place]!r} of {self.called}"
+    def label(self, index: int) -> str:
+        """Return what messages call the argument at an index."""
+        return f"parameter {self._names[index]!r} of {self.called}"
 
     def _complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         if kwargs or len(args) != len(self._modes):
@@ -337,16 +337,16 @@ class Kernel(Recordable):
             return bound.args
         return args
 
-    def _array_type(self, array: Array | None, place: int) -> ArrayType:
+    def _array_type(self, array: Array | None, index: int) -> ArrayType:
         if array is None:
-            raise TypeError(f"{self.label(place)} must be an array, got a token")
+            raise TypeError(f"{self.label(index)} must be an array, got a token")
         refusal = native_refusal(array)
         if refusal is not None:
-            raise TypeError(f"{self.label(place)}: {refusal}")
+            raise TypeError(f"{self.label(index)}: {refusal}")
         return ArrayType.of(array)
 
-    def _scalar_type(self, value: object, place: int) -> type:
-        declared = self._scalars[place]
+    def _scalar_type(self, value: object, index: int) -> type:
+        declared = self._scalars[index]
         if declared is not None:
             return declared
         if isinstance(value, Converted):
@@ -359,7 +359,7 @@ class Kernel(Recordable):
         if isinstance(value, float | np.floating):
             return float
         raise TypeError(
-            f"{self.label(place)} must be a number unless annotated ost.Read, ost.Write or ost.ReadWrite, "
+            f"{self.label(index)} must be a number unless annotated ost.Read, ost.Write or ost.ReadWrite, "
             f"got {brief(value)}"
         )
 

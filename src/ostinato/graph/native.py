@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ostinato.errors import TaskError
-from ostinato.graph.access import ACCESS, STREAM, Access, Formal, by_place, is_stream, only_place
+from ostinato.graph.access import ACCESS, STREAM, Access, Formal, find_stream, is_stream, make_formals
 from ostinato.graph.arrays import HOST, WRITE, Operand, as_ndarray, memory_of
 from ostinato.graph.body import NativeCall
 from ostinato.graph.context import current
@@ -162,8 +162,8 @@ class NativeTask(Recordable):
         self.name = name
         self.user_address = user_address
         self.kernel = kernel
-        self.kinds = tuple(_kind(entry, place) for place, entry in enumerate(access))
-        self.stream = only_place(name, access)
+        self.kinds = tuple(_kind(entry, index) for index, entry in enumerate(access))
+        self.stream = find_stream(name, access)
         self._given = tuple(kind for kind, entry in zip(self.kinds, access, strict=True) if not is_stream(entry))
         self._keep = keep  # what the two addresses point into
 
@@ -181,9 +181,9 @@ class NativeTask(Recordable):
         """Call the function now, in step 0."""
         self._check_count(args)
         passed: list[Any] = []
-        for place, (value, kind) in enumerate(zip(args, self._given, strict=True)):
+        for index, (value, kind) in enumerate(zip(args, self._given, strict=True)):
             refuse_placeholder(value, self.name)
-            label = self.label(place)
+            label = self.label(index)
             if isinstance(kind, type):
                 passed.append(as_scalar(value, kind, label))
                 continue
@@ -197,7 +197,7 @@ class NativeTask(Recordable):
                 raise ValueError(f"{label} is written, but the array passed is read-only")
             passed.append(Use(value, array, kind))
         if self.stream is not None:
-            passed.insert(self.stream.place, STREAM)
+            passed.insert(self.stream.position, STREAM)
         code = call_c(self.name, self.address, self.user_address, passed)
         if code != 0:
             raise TaskError(f"native task {self.name!r} failed: it returned {code}")
@@ -231,53 +231,53 @@ class NativeTask(Recordable):
     def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> NativeCall:
         self._check_count(args)
         values = list(args)
-        for place, (value, kind) in enumerate(zip(args, self._given, strict=True)):
+        for index, (value, kind) in enumerate(zip(args, self._given, strict=True)):
             if isinstance(kind, type):
                 if not (type(value) is float is kind):
-                    values[place] = self._recorded_scalar(value, kind, place)
+                    values[index] = self._recorded_scalar(value, kind, index)
             elif not isinstance(value, Operand) or value.mode != kind:
                 raise TypeError(
-                    f"{self.label(place)} must be {ACCESS[kind]}, got {brief(value)} from the call recorded"
+                    f"{self.label(index)} must be {ACCESS[kind]}, got {brief(value)} from the call recorded"
                 )
             elif known.get(id(value)) is not value:
-                self._check_memory(value, place)
+                self._check_memory(value, index)
                 known[id(value)] = value
         if self.stream is not None:
-            values.insert(self.stream.place, STREAM)
+            values.insert(self.stream.position, STREAM)
         return NativeCall(self, tuple(values))
 
     def formals(self) -> tuple[Formal, ...]:
-        return by_place([0 if isinstance(kind, type) else kind for kind in self._given], self.label)
+        return make_formals([0 if isinstance(kind, type) else kind for kind in self._given], self.label)
 
     @property
     def source(self) -> Recordable:
         return self if self.kernel is None else self.kernel
 
-    def label(self, place: int) -> str:
-        """Say what the argument at a place is."""
-        return f"argument {place + 1} of {self.called}"
+    def label(self, index: int) -> str:
+        """Return what messages call the argument at an index."""
+        return f"argument {index + 1} of {self.called}"
 
-    def _scalar(self, recorder: Recorder, value: object, kind: Any, place: int) -> object:
+    def _scalar(self, recorder: Recorder, value: object, kind: Any, index: int) -> object:
         if isinstance(value, Param | Step):
             if isinstance(value, Param):
-                value = recorder.own_param(value, self.label, place)
-            check_default(value, kind, self.label(place))
+                value = recorder.own_param(value, self.label, index)
+            check_default(value, kind, self.label(index))
             return value
-        return as_scalar(value, kind, self.label(place))
+        return as_scalar(value, kind, self.label(index))
 
-    def _check_memory(self, operand: Operand, place: int) -> None:
+    def _check_memory(self, operand: Operand, index: int) -> None:
         """Raise unless C code can make sense of it."""
         if not operand.arrays:
-            raise TypeError(f"{self.label(place)} must be an array, got a token")
+            raise TypeError(f"{self.label(index)} must be an array, got a token")
         refusal = native_refusal(operand.arrays[0])
         if refusal is not None:
-            raise TypeError(f"{self.label(place)}: {refusal}")
+            raise TypeError(f"{self.label(index)}: {refusal}")
 
-    def _recorded_scalar(self, value: object, kind: Any, place: int) -> object:
+    def _recorded_scalar(self, value: object, kind: Any, index: int) -> object:
         if isinstance(value, Param | Step):
-            check_default(value, kind, self.label(place))
+            check_default(value, kind, self.label(index))
             return value
-        return exact_scalar(value, kind, self.label(place))
+        return exact_scalar(value, kind, self.label(index))
 
     def _check_count(self, args: tuple[Any, ...]) -> None:
         if len(args) != len(self._given):
@@ -318,7 +318,7 @@ def native(fn: object, access: Sequence[Any], *, name: str | None = None, user: 
     return NativeTask(pointer.address, entries, title, given or pointer.user, (fn, pointer.keep, keep))
 
 
-def _kind(entry: object, place: int) -> Any:
+def _kind(entry: object, index: int) -> Any:
     if isinstance(entry, Access):
         return entry.mode
     if entry is float or entry is int:
@@ -326,6 +326,6 @@ def _kind(entry: object, place: int) -> Any:
     if is_stream(entry):
         return int
     raise TypeError(
-        f"entry {place + 1} of access is {entry!r}; an array is ost.Read, ost.Write or ost.ReadWrite, "
+        f"entry {index + 1} of access is {entry!r}; an array is ost.Read, ost.Write or ost.ReadWrite, "
         "a scalar is float or int, the stream of a device ost.Stream"
     )

@@ -73,13 +73,13 @@ class Reduction:
         """Combine an array into another of its shape. They do not overlap."""
         raise NotImplementedError
 
-    def scatter(self, target: Array, places: Array, source: Array) -> None:
-        """Combine each row of `source` into the row of `target` at its place, one after the other.
+    def scatter(self, target: Array, indices: Array, source: Array) -> None:
+        """Combine each row of `source` into the row of `target` at its index, one after the other.
 
         Raises
         ------
         IndexError
-            A place is out of range. Nothing was combined then.
+            An index is out of range. Nothing was combined then.
         """
         raise NotImplementedError
 
@@ -103,8 +103,8 @@ class _ByUfunc(Reduction):
     def combine(self, target: Array, source: Array) -> None:
         self._ufunc(target, source, out=target, casting="same_kind")
 
-    def scatter(self, target: Array, places: Array, source: Array) -> None:
-        self._ufunc.at(target, places, source.astype(target.dtype, casting="same_kind"))
+    def scatter(self, target: Array, indices: Array, source: Array) -> None:
+        self._ufunc.at(target, indices, source.astype(target.dtype, casting="same_kind"))
 
 
 class _ByFunction(Reduction):
@@ -125,9 +125,9 @@ class _ByFunction(Reduction):
         for index, value in zip(np.ndindex(target.shape), found, strict=True):
             target[index] = value
 
-    def scatter(self, target: Array, places: Array, source: Array) -> None:
-        for place, row in zip(_in_range(places, len(target)).tolist(), range(len(source)), strict=True):
-            self.combine(target[place, ...], source[row, ...])
+    def scatter(self, target: Array, indices: Array, source: Array) -> None:
+        for index, row in zip(_in_range(indices, len(target)).tolist(), range(len(source)), strict=True):
+            self.combine(target[index, ...], source[row, ...])
 
     def _check_value(self, value: object, dtype: np.dtype[Any]) -> None:
         if dtype.hasobject or dtype.names is not None:
@@ -170,30 +170,30 @@ class _ByTask(Reduction):
     def combine(self, target: Array, source: Array) -> None:
         self._task(target, source.astype(target.dtype, casting="same_kind", copy=False))
 
-    def scatter(self, target: Array, places: Array, source: Array) -> None:
-        places = _in_range(places, len(target))
-        for rows in _rounds(places):
-            part = target[places[rows]]
+    def scatter(self, target: Array, indices: Array, source: Array) -> None:
+        indices = _in_range(indices, len(target))
+        for rows in _rounds(indices):
+            part = target[indices[rows]]
             self.combine(part, source[rows])
-            target[places[rows]] = part
+            target[indices[rows]] = part
 
 
-def _in_range(places: Array, count: int) -> Array:
-    """Return places counted from the front."""
-    wrong = (places < -count) | (places >= count)
+def _in_range(indices: Array, count: int) -> Array:
+    """Return indices counted from the front."""
+    wrong = (indices < -count) | (indices >= count)
     if wrong.any():
-        raise IndexError(f"index {places[wrong][0]} is out of bounds for axis 0 with size {count}")
-    return np.where(places < 0, places + count, places).astype(np.intp)
+        raise IndexError(f"index {indices[wrong][0]} is out of bounds for axis 0 with size {count}")
+    return np.where(indices < 0, indices + count, indices).astype(np.intp)
 
 
-def _rounds(places: Array) -> list[Array]:
-    """Return the rows of the first mentions of all places, then of the second ones, and so on."""
-    by_place = np.argsort(places, kind="stable")
-    ordered = places[by_place]
+def _rounds(indices: Array) -> list[Array]:
+    """Return the rows of the first mentions of all indices, then of the second ones, and so on."""
+    order = np.argsort(indices, kind="stable")
+    ordered = indices[order]
     begins = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, np.bool_)
     at = np.arange(len(ordered))
     mention = np.empty(len(ordered), np.intp)
-    mention[by_place] = at - np.maximum.accumulate(np.where(begins, at, 0)) if len(ordered) else at
+    mention[order] = at - np.maximum.accumulate(np.where(begins, at, 0)) if len(ordered) else at
     by_mention = np.argsort(mention, kind="stable")
     return np.split(by_mention, np.cumsum(np.bincount(mention))[:-1]) if len(ordered) else []
 
@@ -242,8 +242,8 @@ def copy_body(
     names = ["src", "dst"]
     names += ["indices"] * (indices is not None) + ["scatter"] * (scatter is not None)
 
-    def label(place: int) -> str:
-        return f"{names[place]} of copy()"
+    def label(index: int) -> str:
+        return f"{names[index]} of copy()"
 
     partial = reduce is not None or scatter is not None
     src = recorder.array_operand(source, READ, label, 0)
@@ -285,8 +285,8 @@ def fill_value(value: Any, array: Array) -> Array:
     return _drop_leading(np.array(value, array.dtype), array.shape)
 
 
-def _fill_label(place: int) -> str:
-    return f"{('dst', 'value')[place]} of fill()"
+def _fill_label(index: int) -> str:
+    return f"{('dst', 'value')[index]} of fill()"
 
 
 def _check_shapes(src: Operand, dst: Operand, indices: Operand | None = None, scatter: Operand | None = None) -> None:
@@ -307,10 +307,10 @@ def _check_shapes(src: Operand, dst: Operand, indices: Operand | None = None, sc
                 f"{name} of copy() must be an array of integers in one dimension, got {given.shape}, {given.dtype}"
             )
     moved = from_shape[0] if indices is None else indices.arrays[0].shape[0]
-    places = to_shape[0] if scatter is None else scatter.arrays[0].shape[0]
-    if moved != places:
+    rows = to_shape[0] if scatter is None else scatter.arrays[0].shape[0]
+    if moved != rows:
         raise GraphError(
-            f"copy() moves {moved} entries along the first axis to {places} places: the length of indices= is that of "
+            f"copy() moves {moved} entries along the first axis to {rows} places: the length of indices= is that of "
             "dst, the length of scatter= that of src, and given both they are equal"
         )
 
@@ -435,8 +435,8 @@ def _count(value: Any) -> int:
     return integer("count of arrive()", value, 1)
 
 
-def _arrive_label(place: int) -> str:
-    return f"{('barrier', 'count', 'value')[place]} of arrive()"
+def _arrive_label(index: int) -> str:
+    return f"{('barrier', 'count', 'value')[index]} of arrive()"
 
 
 def nested_body(

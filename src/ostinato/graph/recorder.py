@@ -17,13 +17,13 @@ from ostinato.graph.containers import (
     Path,
     Token,
     array_in,
+    format_path,
     holding,
     is_constant,
     is_container,
     mapped,
     opaque,
     opaque_refusal,
-    place_in,
     refusal_of,
     walk,
 )
@@ -41,7 +41,7 @@ __all__ = ["Label", "Recordable", "Recorder", "importable_name", "refuse_placeho
 
 
 Label: TypeAlias = Callable[[int], str]
-"""Says what the argument at a place is, for messages."""
+"""Returns what messages call the argument at an index."""
 
 
 class Recorder:
@@ -70,7 +70,7 @@ class Recorder:
         self._arrays: dict[int, tuple[object, Array]] = {}  # for what is no ndarray itself
         self._rings: dict[int, Ring] = {}
 
-    def argument(self, value: object, mode: int, label: Label, place: int) -> Operand | Container:
+    def argument(self, value: object, mode: int, label: Label, index: int) -> Operand | Container:
         """Return what a call records of an argument that it accesses: an operand, or a container of operands.
 
         Raises
@@ -81,16 +81,16 @@ class Recorder:
         if isinstance(value, Token):
             return self._token(value.value, mode)
         if not is_container(value):
-            operand = self.operand(value, mode, label, place)
+            operand = self.operand(value, mode, label, index)
             if not operand.arrays:
-                self._check_token(value, label, place)
+                self._check_token(value, label, index)
                 if not opaque(value):  # which may hold arrays when it is passed again
                     self.known[mode][id(value)] = operand
             return operand
         taken = holding(value)
-        return self._container(value, taken, mode, label, place) if taken else self._token(value, mode)
+        return self._container(value, taken, mode, label, index) if taken else self._token(value, mode)
 
-    def operand(self, value: object, mode: int, label: Label, place: int) -> Operand:
+    def operand(self, value: object, mode: int, label: Label, index: int) -> Operand:
         """Return the operand for an argument: an array, a ring element, or a token."""
         known = self.known[mode].get(id(value))
         if known is not None:
@@ -103,38 +103,38 @@ class Recorder:
             self._hold_ring(value.ring)
             writable = not mode & WRITE or all([view.flags.writeable for view in value.views])
         elif isinstance(value, Tracer):
-            return self.operand(value.real(), mode, label, place)
+            return self.operand(value.real(), mode, label, index)
         else:
-            array = self._array(value, label, place)
+            array = self._array(value, label, index)
             if array is None:
                 return self._token(value, mode)
             operand = Operand(value, array, None, mode)
             writable = self._hold(array) if _is_held(value) else array.flags.writeable
         if mode & WRITE and not writable:
-            raise GraphError(f"{label(place)} is written, but the array passed is read-only")
+            raise GraphError(f"{label(index)} is written, but the array passed is read-only")
         self.known[mode][id(value)] = operand
         return operand
 
-    def native_operand(self, value: object, mode: int, label: Label, place: int) -> Operand:
+    def native_operand(self, value: object, mode: int, label: Label, index: int) -> Operand:
         """Return the operand for an array argument of a native task, whose memory C code can make sense of."""
-        operand = self.operand(value, mode, label, place)
+        operand = self.operand(value, mode, label, index)
         arrays = operand.arrays
         if not arrays:
-            raise TypeError(f"{label(place)} must be an array, got {brief(value)}: C code takes no tokens")
+            raise TypeError(f"{label(index)} must be an array, got {brief(value)}: C code takes no tokens")
         refusal = native_refusal(arrays[0])
         if refusal is not None:
-            raise GraphError(f"{label(place)}: {refusal}")
+            raise GraphError(f"{label(index)}: {refusal}")
         self.native[mode][id(value)] = operand
         return operand
 
-    def array_operand(self, value: object, mode: int, label: Label, place: int) -> Operand:
+    def array_operand(self, value: object, mode: int, label: Label, index: int) -> Operand:
         """Return the operand for an argument that must be an array or a ring element."""
-        operand = self.operand(value, mode, label, place)
+        operand = self.operand(value, mode, label, index)
         if not operand.arrays:
-            raise TypeError(f"{label(place)} must be an array or an element of a ring, got {brief(value)}")
+            raise TypeError(f"{label(index)} must be an array or an element of a ring, got {brief(value)}")
         return operand
 
-    def plain_value(self, value: object, label: Label, place: int) -> object:
+    def plain_value(self, value: object, label: Label, index: int) -> object:
         """Return what is recorded of an argument that is no array.
 
         Raises
@@ -143,24 +143,24 @@ class Recorder:
             It cannot be one.
         """
         if isinstance(value, Param):
-            return self.own_param(value, label, place)
+            return self.own_param(value, label, index)
         if isinstance(value, Op | Port):
-            raise TypeError(f"{label(place)}: {value._why()}")
+            raise TypeError(f"{label(index)}: {value._why()}")
         if isinstance(value, RingElement | Ring | memoryview) or is_array(value):
-            raise TypeError(f"{label(place)} is an array, {_UNDECLARED}")
+            raise TypeError(f"{label(index)} is an array, {_UNDECLARED}")
         if isinstance(value, Token):
-            raise TypeError(f"{label(place)} is a token, {_UNDECLARED}")
+            raise TypeError(f"{label(index)} is a token, {_UNDECLARED}")
         found = array_in(value)
         if isinstance(found, Param | Step | Op | Port):
             raise TypeError(
-                f"{label(place)} is a {type(value).__name__} that holds {found!r}: pass that as an argument of its "
+                f"{label(index)} is a {type(value).__name__} that holds {found!r}: pass that as an argument of its "
                 "own, or beside arrays in a container that the task declares an access for"
             )
         if found is not None:
-            raise TypeError(f"{label(place)} is a {type(value).__name__} that holds an array, {_UNDECLARED}")
+            raise TypeError(f"{label(index)} is a {type(value).__name__} that holds an array, {_UNDECLARED}")
         return value
 
-    def own_param(self, value: Param, label: Label, place: int) -> Param:
+    def own_param(self, value: Param, label: Label, index: int) -> Param:
         """Return this graph's parameter for a parameter that is passed: itself, or of a free one that of its name.
 
         Raises
@@ -171,7 +171,7 @@ class Recorder:
         if isinstance(value, FreeParam):
             return self.params.mention(value.name, value.default, value.combine)
         if self.params.get(value.name) is not value:
-            raise GraphError(f"{label(place)}: parameter {value.name!r} belongs to another graph")
+            raise GraphError(f"{label(index)}: parameter {value.name!r} belongs to another graph")
         return value
 
     def hold_arrays_of(self, other: Recorder) -> None:
@@ -185,7 +185,7 @@ class Recorder:
                 elif operand.array is not None and _is_held(operand.value):
                     self._hold(operand.array)
 
-    def _container(self, value: object, taken: frozenset[int], mode: int, label: Label, place: int) -> Container:
+    def _container(self, value: object, taken: frozenset[int], mode: int, label: Label, index: int) -> Container:
         """Return a container with operands in place of its arrays, and of other objects that tasks could share."""
 
         def enter(part: object, path: Path) -> bool:
@@ -193,7 +193,7 @@ class Recorder:
                 return False
             if any(id(part) in tokens for tokens in self._tokens):
                 raise GraphError(
-                    f"{label(place)}{place_in(path)} is a {type(part).__name__} that was recorded as a token, and "
+                    f"{label(index)}{format_path(path)} is a {type(part).__name__} that was recorded as a token, and "
                     "holds arrays now. Pass ost.token(...) of it in all calls, or another container"
                 )
             return True
@@ -202,45 +202,45 @@ class Recorder:
             if is_constant(part) or isinstance(part, Step):
                 return part
 
-            def labelled(place: int) -> str:
-                return label(place) + place_in(path)
+            def labelled(index: int) -> str:
+                return label(index) + format_path(path)
 
             if isinstance(part, Param):
-                return self.own_param(part, labelled, place)
-            return self.argument(part, mode, labelled, place)
+                return self.own_param(part, labelled, index)
+            return self.argument(part, mode, labelled, index)
 
-        found = mapped(value, label(place), enter, leaf)
+        found = mapped(value, label(index), enter, leaf)
         if not any(isinstance(part, Operand) for part in walk(found)):
-            raise TypeError(f"{label(place)} must hold an array, got a {type(value).__name__} of parameters only")
+            raise TypeError(f"{label(index)} must hold an array, got a {type(value).__name__} of parameters only")
         return cast("Container", found)
 
-    def _check_token(self, value: object, label: Label, place: int) -> None:
+    def _check_token(self, value: object, label: Label, index: int) -> None:
         """Raise unless an object that is no array is a token."""
         why = refusal_of(value)
         if why is not None:
-            raise TypeError(f"{label(place)} {why}")
+            raise TypeError(f"{label(index)} {why}")
         if holding(value):
-            raise TypeError(f"{label(place)} {opaque_refusal(value)}")
+            raise TypeError(f"{label(index)} {opaque_refusal(value)}")
 
     def _token(self, value: object, mode: int) -> Operand:
         """Return the operand of an object that is a token."""
         tokens = self._tokens[mode]
         return tokens.setdefault(id(value), Operand(value, None, None, mode))
 
-    def _array(self, value: object, label: Label, place: int) -> Array | None:
+    def _array(self, value: object, label: Label, index: int) -> Array | None:
         if isinstance(value, Param | Step | Ring):
             raise GraphError(
-                f"{label(place)} must be an array, got {brief(value)}{_RING_HINT * isinstance(value, Ring)}"
+                f"{label(index)} must be an array, got {brief(value)}{_RING_HINT * isinstance(value, Ring)}"
             )
         if isinstance(value, Op | Port):
-            raise TypeError(f"{label(place)}: {value._why()}")
+            raise TypeError(f"{label(index)}: {value._why()}")
         known = self._arrays.get(id(value))
         if known is not None:
             return known[1]
         try:
             array = as_ndarray(value)
         except TypeError as error:
-            raise TypeError(f"{label(place)}: {error}") from error
+            raise TypeError(f"{label(index)}: {error}") from error
         if array is not None:
             self._arrays[id(value)] = (value, array)
         return array

@@ -173,7 +173,7 @@ _OVERLAP_EFFORT = 10_000
 
 
 class RingElement(AbstractArray):
-    """What is at one place of a ring: another of its arrays in each step.
+    """An element of a ring: another of its arrays in each step.
 
     Attributes
     ----------
@@ -237,20 +237,20 @@ class Ring:
 
     def __init__(self, values: tuple[object, ...]) -> None:
         self.values = values
-        self.arrays = tuple(_member(value, place) for place, value in enumerate(values))
+        self.arrays = tuple(_member(value, index) for index, value in enumerate(values))
         first = self.arrays[0]
-        for place, array in enumerate(self.arrays):
+        for index, array in enumerate(self.arrays):
             if array.shape != first.shape or array.dtype != first.dtype:
                 raise ValueError(
                     f"the arrays of a ring must have one shape and dtype: array 0 is {first.shape} {first.dtype}, "
-                    f"array {place} is {array.shape} {array.dtype}"
+                    f"array {index} is {array.shape} {array.dtype}"
                 )
         memories = [memory_of(array) for array in self.arrays]
-        for place, memory in enumerate(memories):
+        for index, memory in enumerate(memories):
             if memory != memories[0]:
                 raise ValueError(
                     f"the arrays of a ring must lie in one memory: array 0 in that of {memories[0]}, "
-                    f"array {place} in that of {memory}"
+                    f"array {index} in that of {memory}"
                 )
         self.disjoint = not any(_overlap(a, b) for a, b in combinations(self.arrays, 2))
         self._elements = tuple(RingElement(self, offset, self.arrays) for offset in range(len(self.arrays)))
@@ -263,9 +263,9 @@ class Ring:
 
     def __getitem__(self, offset: int) -> RingElement:
         """Return this step's array for 0, the next step's for 1, the last step's for -1."""
-        return self._elements[self.place(offset)]
+        return self._elements[self.index_of(offset)]
 
-    def place(self, offset: int) -> int:
+    def index_of(self, offset: int) -> int:
         """Return which of the elements is meant by a number of steps."""
         try:
             return operator.index(offset) % len(self._elements)
@@ -298,10 +298,10 @@ def ring(*arrays: Any) -> Ring:
     return Ring(tuple([each.real() if isinstance(each, AbstractArray) else each for each in arrays]))
 
 
-def _member(value: object, place: int) -> Array:
+def _member(value: object, index: int) -> Array:
     array = as_ndarray(value)
     if array is None:
-        raise TypeError(f"argument {place + 1} of ring() must be an array, got {brief(value)}")
+        raise TypeError(f"argument {index + 1} of ring() must be an array, got {brief(value)}")
     # A view of our own: guards leave it alone, so that slices taken while recording are as writable as the array is.
     return writable_view(array)
 

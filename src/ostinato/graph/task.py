@@ -16,12 +16,12 @@ from ostinato.graph.access import (
     ACCESS,
     Access,
     Formal,
-    StreamPlace,
+    StreamParameter,
     annotated_mode,
-    by_place,
     declared_modes,
     filled_in,
     is_stream,
+    make_formals,
     plain,
     signature_of,
     stream_parameter,
@@ -85,7 +85,7 @@ class PythonTask(Recordable):
         releases_gil: bool = False,
         blocking: bool = False,
         launch_only: bool = False,
-        stream: StreamPlace | None = None,
+        stream: StreamParameter | None = None,
         pure: bool = True,
     ) -> None:
         self.function = function
@@ -137,11 +137,11 @@ class PythonTask(Recordable):
         modes, keywords, values = self.modes, tuple(kwargs), (*args, *kwargs.values())
         if keywords or len(args) != len(modes):
             modes = self.modes_for(len(args), keywords)
-        for place, (value, mode) in enumerate(zip(values, modes, strict=True)):
+        for index, (value, mode) in enumerate(zip(values, modes, strict=True)):
             given = {leaf.mode for leaf in walk(value) if type(leaf) is Operand} or {0}
             if given != {mode} and not (mode and is_value(value)):  # that of an optional parameter
                 raise TypeError(
-                    f"{self.label(place)} must be {ACCESS[mode]}, got {brief(value)} from the call recorded"
+                    f"{self.label(index)} must be {ACCESS[mode]}, got {brief(value)} from the call recorded"
                 )
         if self.stream is not None:
             values, keywords = self.stream.with_stream(values, keywords)
@@ -159,7 +159,7 @@ class PythonTask(Recordable):
         return args, keywords
 
     def formals(self) -> tuple[Formal, ...]:
-        return by_place(self.modes, self.label)
+        return make_formals(self.modes, self.label)
 
     def complete(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -171,9 +171,9 @@ class PythonTask(Recordable):
             raise TypeError(f"{self.called} takes no keyword arguments, since access= is given by position")
         raise TypeError(f"{self.called} takes {len(self.modes)} arguments by its access=, but {len(args)} were given")
 
-    def label(self, place: int) -> str:
-        """Say what the argument at a place is."""
-        return f"argument {place + 1} of {self.called}"
+    def label(self, index: int) -> str:
+        """Return what messages call the argument at an index."""
+        return f"argument {index + 1} of {self.called}"
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -241,8 +241,8 @@ class Task(PythonTask, Generic[P, R]):
             each.name: annotated_mode(each.annotation, function, local_names) for each in signature.parameters.values()
         }
         title = name or name_of(function)
-        stream, place = stream_parameter(title, signature, {key: each for key, (_, each) in declared.items()})
-        self._parameters = tuple(each for each in signature.parameters.values() if each is not stream)
+        parameter, stream = stream_parameter(title, signature, {key: each for key, (_, each) in declared.items()})
+        self._parameters = tuple(each for each in signature.parameters.values() if each is not parameter)
         self.__signature__ = signature.replace(parameters=self._parameters)  # as it is called
         self.access = dict(access or {})
         annotated = {each.name: declared[each.name][0] for each in self._parameters}
@@ -260,7 +260,7 @@ class Task(PythonTask, Generic[P, R]):
             if self._mode_of[each.name] and each.default is not each.empty and is_value(each.default)
         }
         modes = tuple(self._mode_of[parameter.name] for parameter in self._positional)
-        super().__init__(function, modes, title, releases_gil, blocking, launch_only, place, pure)
+        super().__init__(function, modes, title, releases_gil, blocking, launch_only, stream, pure)
         self.modes_at_once = None if stream is not None else modes
         self.modes_by_name = {
             each.name: self._mode_of[each.name]
@@ -330,10 +330,10 @@ class Task(PythonTask, Generic[P, R]):
         positional = self.modes[:count] + (self._extra_mode(),) * (count - len(self.modes))
         return (*positional, *[self._keyword_mode(key) for key in keywords])
 
-    def label(self, place: int) -> str:
-        if place < len(self._positional):
-            return f"parameter {self._positional[place].name!r} of {self.called}"
-        return super().label(place)
+    def label(self, index: int) -> str:
+        if index < len(self._positional):
+            return f"parameter {self._positional[index].name!r} of {self.called}"
+        return super().label(index)
 
     def with_defaults(
         self, args: tuple[object, ...], keywords: tuple[str, ...]
@@ -380,27 +380,27 @@ class Task(PythonTask, Generic[P, R]):
         else:  # wrong arguments are left to the function: it says best what is wrong
             modes = self._without_defaults(values, keywords, self._modes_of(len(args), keywords))
         pairs = enumerate(zip(values, modes, strict=True))
-        return tuple([self._passed(value, mode, place) for place, (value, mode) in pairs]), keywords
+        return tuple([self._passed(value, mode, index) for index, (value, mode) in pairs]), keywords
 
-    def _passed(self, value: Any, mode: int, place: int) -> Any:
+    def _passed(self, value: Any, mode: int, index: int) -> Any:
         """Return what stands for an argument in a call at once: what a replay would pass, or a `Use` of an array."""
         if type(value) in PLAIN and not mode:
             return value
         refuse_placeholder(value, self.name)
         if isinstance(value, Token):
             if not mode:
-                raise TypeError(f"{self.label(place)} is a token, but the task declares no access for it")
+                raise TypeError(f"{self.label(index)} is a token, but the task declares no access for it")
             return value.value
         if not mode:
             return value
         if is_container(value):
             taken = holding(value)
-            return self._passed_container(value, taken, mode, place) if taken else value
+            return self._passed_container(value, taken, mode, index) if taken else value
         if self.stream is not None or isinstance(value, DeviceArray):
             array = as_ndarray(value)
             if array is not None:
                 if mode & WRITE and not array.flags.writeable:
-                    raise ValueError(f"{self.label(place)} is written, but the array passed is read-only")
+                    raise ValueError(f"{self.label(index)} is written, but the array passed is read-only")
                 return Use(value, array, mode)
         if isinstance(value, np.ndarray):
             if mode == READ and value.flags.writeable:
@@ -409,12 +409,12 @@ class Task(PythonTask, Generic[P, R]):
             return value if type(value) is np.ndarray else value.view(np.ndarray)
         why = None if as_ndarray(value) is not None else refusal_of(value)
         if why is not None:
-            raise TypeError(f"{self.label(place)} {why}")
+            raise TypeError(f"{self.label(index)} {why}")
         if holding(value):
-            raise TypeError(f"{self.label(place)} {opaque_refusal(value)}")
+            raise TypeError(f"{self.label(index)} {opaque_refusal(value)}")
         return value
 
-    def _passed_container(self, value: object, taken: frozenset[int], mode: int, place: int) -> object:
+    def _passed_container(self, value: object, taken: frozenset[int], mode: int, index: int) -> object:
         """Return a container with what stands for each array in it; the container itself where that changes nothing."""
         changed = False
 
@@ -422,11 +422,11 @@ class Task(PythonTask, Generic[P, R]):
             nonlocal changed
             if is_constant(part):
                 return part
-            passed = self._passed(part, mode, place)
+            passed = self._passed(part, mode, index)
             changed |= passed is not part
             return passed
 
-        found = mapped(value, self.label(place), lambda part, path: id(part) in taken, leaf)
+        found = mapped(value, self.label(index), lambda part, path: id(part) in taken, leaf)
         return found if changed else value
 
     def _extra_mode(self) -> int:

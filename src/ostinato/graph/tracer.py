@@ -184,8 +184,8 @@ class TracedRing(NoValue):
         self._ring = ring
         self._origin = origin
         self._elements = tuple(
-            Tracer(element, Origin((*origin.path, place), origin.function, origin.recording))
-            for place, element in enumerate(ring)
+            Tracer(element, Origin((*origin.path, index), origin.function, origin.recording))
+            for index, element in enumerate(ring)
         )
 
     def _why(self) -> str:
@@ -202,7 +202,7 @@ class TracedRing(NoValue):
         return iter(self._elements)
 
     def __getitem__(self, offset: int) -> Tracer:
-        return self._elements[self._ring.place(offset)]
+        return self._elements[self._ring.index_of(offset)]
 
     def __repr__(self) -> str:
         return f"<tracer of {self._origin.name}, a {repr(self._ring)[1:]}"

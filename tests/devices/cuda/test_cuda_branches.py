@@ -196,7 +196,7 @@ class Programs:
 
 @pytest.fixture
 def programs() -> Iterator[Programs]:
-    with discovery.in_place(fake_devices()), ost.Machine(cpus=1) as machine:
+    with discovery.using(fake_devices()), ost.Machine(cpus=1) as machine:
         yield Programs(machine)
 
 
@@ -264,7 +264,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
 @given(plans())
 def test_random_programs_are_sequential_python(plan: dict[str, Any]) -> None:
     """On a driver that runs branches in any order."""
-    with discovery.in_place(fake_devices()), ost.Machine(cpus=1) as machine:
+    with discovery.using(fake_devices()), ost.Machine(cpus=1) as machine:
         on = Programs(machine)
         values = [np.arange(SIZE) * (k + 1.0) + k for k in range(2 + RING)]
         arrays = [on.array(each) for each in values]

@@ -19,7 +19,7 @@ from ostinato.errors import DeviceError
 @pytest.fixture
 def machine(place: Any) -> Iterator[ost.Machine]:
     """A machine with one thread, and the devices of the place."""
-    with discovery.in_place(place.devices), ost.Machine(cpus=1) as made:
+    with discovery.using(place.devices), ost.Machine(cpus=1) as made:
         yield made
 
 

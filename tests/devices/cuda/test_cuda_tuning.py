@@ -50,7 +50,7 @@ def test_it_is_measured_there_and_runs_there(monkeypatch: pytest.MonkeyPatch, tm
     x = np.arange(100.0)
     graph = ost.Graph()
     graph.task(scale, x)
-    with discovery.in_place(devices), ost.Machine(cpus=1) as machine:
+    with discovery.using(devices), ost.Machine(cpus=1) as machine:
         reports = graph.tune(machine, progress=Looking())
         assert [str(result.status) for result in reports["scale on cuda"].results] == ["ok", "wrong_result"]
         assert devices[0].identity in held
