@@ -26,7 +26,7 @@ MAY_NOT_IMPORT = {
     "runtime": {"tune", "cli", "demo"},
     "tune/graphs": {"cli", "demo", "profiler_runner"},
     "tune": {"events", "graph", "compiler", "runtime", "view", "cli", "demo", "profiler_runner"},
-    "view": {"cli", "demo"},
+    "view": {"runtime", "cli", "demo"},
 }
 
 # Of the folders of `tune`, too: leases, processes, races and the store can each be used alone.

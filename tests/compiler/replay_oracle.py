@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ostinato.compiler.schedule.arrangement import AWAY, GIL, Arrangement
+from ostinato.compiler.pipeline.arrangement import AWAY, GIL, Arrangement
 from ostinato.compiler.target import MachineModel
 
 POLL, ALONE, TURN = 40e-6, 50e-6, 100e-6

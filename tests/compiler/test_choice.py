@@ -12,7 +12,7 @@ import pytest
 import ostinato as ost
 from ostinato.compiler.costs import Costed, Elsewhere, estimate
 from ostinato.compiler.ir import Executable, Target
-from ostinato.compiler.pipeline import compile
+from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.target import DeviceModel
 from ostinato.devices import fake
 from ostinato.devices.array import empty

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from compiler import memories
 from compiler.memories import DEVICES, Bench, Call, Interpreter, least_bytes, run_plainly
-from ostinato.compiler.coherence.memories import HOST
+from ostinato.compiler.memories import HOST
 from ostinato.graph.access import Read, ReadWrite, Stream, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.ring import RingElement, ring
@@ -128,8 +128,8 @@ def test_memories_apart_are_as_one(data: st.DataObject) -> None:
 @given(st.data())
 def test_what_falls_into_too_many_parts_is_one(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ostinato.compiler.coherence.equivalence_sets.MOST_CELLS", 1)
-        patch.setattr("ostinato.compiler.coherence.equivalence_sets.MOST_PAIRS", 0)
+        patch.setattr("ostinato.compiler.equivalence_sets.MOST_CELLS", 1)
+        patch.setattr("ostinato.compiler.equivalence_sets.MOST_PAIRS", 0)
         bench, arrays = data.draw(benches(steps=True))
     runs = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
     check(bench, arrays, runs, frozenset(), data.draw(st.integers(0, 1000)))

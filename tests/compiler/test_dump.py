@@ -11,7 +11,7 @@ import ostinato as ost
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Target
-from ostinato.compiler.pipeline import compile
+from ostinato.compiler.pipeline.compile import compile
 
 
 @ost.task

@@ -9,7 +9,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import _core
-from ostinato.compiler.coherence.equivalence_sets import find_equivalence_sets
+from ostinato.compiler.equivalence_sets import find_equivalence_sets
 from ostinato.devices import fake
 
 

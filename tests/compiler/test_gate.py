@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 
 from compiler.device_graphs import cases, op, reached
-from ostinato.compiler.gate import behind_preconditions
 from ostinato.compiler.ir import edges_of
+from ostinato.compiler.streams.insert_fences import behind_preconditions
 from ostinato.graph.body import Postcondition, Precondition
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from ostinato.compiler.dependences import step_barrier
 from ostinato.compiler.ir import Placement, Target, edges_of
-from ostinato.compiler.pipeline import compile
+from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.schedule.lanes import settle, split
 from ostinato.compiler.schedule.place import find_waits as waits_of
 

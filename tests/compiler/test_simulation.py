@@ -14,8 +14,8 @@ from compiler.replay_oracle import Oracle
 from ostinato import _core
 from ostinato.compiler.costs import given as given_costs
 from ostinato.compiler.ir import Executable, Target
-from ostinato.compiler.pipeline import compile
-from ostinato.compiler.schedule.arrangement import AWAY, GIL, THREAD, Arrangement, passed_bytes
+from ostinato.compiler.pipeline.arrangement import AWAY, GIL, THREAD, Arrangement, passed_bytes
+from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.target import MachineModel
 from ostinato.view.simulation import Prediction, predicted, simulate
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from compiler.device_graphs import Case, cases, op, step_of
 from ostinato.compiler.ir import Target, edges_of
-from ostinato.compiler.pipeline import compile
+from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.schedule.lanes import split
 from ostinato.compiler.schedule.place import check, find_order, find_placement
 from ostinato.compiler.streams.assign_streams import (

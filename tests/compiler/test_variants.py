@@ -16,7 +16,7 @@ from native import load
 from ostinato.compiler.costs import Costed, estimate, estimated
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Target
-from ostinato.compiler.pipeline import compile
+from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.variants import with_variants
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.body import NativeCall, PythonCall

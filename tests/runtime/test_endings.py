@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.compiler.lower.lower import lower_scheduled
+from ostinato.compiler.lower.lower import lower
 
 
 @ost.task
@@ -41,9 +41,9 @@ def test_a_machine_closed_while_a_program_is_compiled_for_it_refuses_the_program
         closer = threading.Thread(target=machine.close)
         closer.start()
         closer.join()
-        return lower_scheduled(*arguments)
+        return lower(*arguments)
 
-    monkeypatch.setattr("ostinato.runtime.engine.lower_scheduled", lower_while_another_closes)
+    monkeypatch.setattr("ostinato.runtime.engine.lower", lower_while_another_closes)
     with pytest.raises(RuntimeError, match="closed"):
         capture_count(np.zeros(1)).compile(machine)
 

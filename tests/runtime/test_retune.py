@@ -24,7 +24,7 @@ import ostinato as ost
 import programs
 from ostinato.compiler.costs import Costs
 from ostinato.compiler.ir import Target
-from ostinato.compiler.pipeline import schedule_again
+from ostinato.compiler.pipeline.compile import schedule_again
 from ostinato.runtime.retune import StepBudget, retune
 
 MORE = int(os.environ.get("OSTINATO_MORE_EXAMPLES", "1"))

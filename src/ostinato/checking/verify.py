@@ -12,7 +12,7 @@ from ostinato.checking.checked_run import CheckedDeviceRun, CheckedRun, argument
 from ostinato.checking.closures import ClosedOver, closed_over_by_tasks
 from ostinato.checking.copies import Allocation, MemoryCopy, StandIns, allocations
 from ostinato.checking.left_out import LeftOut, left_out
-from ostinato.compiler.lower.lower import lower_scheduled
+from ostinato.compiler.lower.lower import lower
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, shown
@@ -105,7 +105,7 @@ def _replay(
     """Replay a program on copies of its arrays, and return how many steps it had."""
     executable = omitted.without(engine.executable)
     tasks = [entry for entry in engine.lowered.outside if entry[1] == "blocking"]  # the rest acts on stand-ins
-    lowered = lower_scheduled(executable, len(engine.workers.cpus), stand_ins, tasks)
+    lowered = lower(executable, len(engine.workers.cpus), stand_ins, tasks)
     core = _core.Program(engine.workers.core, executable.core, lowered.plan, "pipelined")
     try:
         ended = core.replay(steps, 0, True, values, objects, None, False)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostinato.compiler.coherence.memories import HOST, Homes
 from ostinato.compiler.ir import IntArray, Step, Target
+from ostinato.compiler.memories import HOST, Homes
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.device import told_reasons
 from ostinato.devices.registry import any_allocations

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ostinato.compiler.coherence.equivalence_sets import find_equivalence_sets
-from ostinato.compiler.coherence.memories import HOST, Homes
+from ostinato.compiler.equivalence_sets import find_equivalence_sets
 from ostinato.compiler.ir import Edges, FloatArray, IntArray
+from ostinato.compiler.memories import HOST, Homes
 from ostinato.graph.arrays import READ, WRITE
 from ostinato.graph.body import PythonCall
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.compiler.assign_devices import find_devices, uses_devices
-from ostinato.compiler.coherence.memories import HOST
 from ostinato.compiler.costs import Costed, Elsewhere
 from ostinato.compiler.ir import Node
 from ostinato.compiler.mapping_estimate import Trip, Trips
+from ostinato.compiler.memories import HOST
 from ostinato.compiler.target import DeviceModel
 from ostinato.compiler.wording import duration
 from ostinato.errors import GraphError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from ostinato import _core
 from ostinato.arguments import Runs
 from ostinato.compiler.ir import Target
-from ostinato.compiler.lower.lower import lower_scheduled
-from ostinato.compiler.pipeline import compile
+from ostinato.compiler.lower.lower import lower
+from ostinato.compiler.pipeline.compile import compile
 from ostinato.devices.device import check_usable
 from ostinato.errors import ContractError
 from ostinato.events import Barrier
@@ -77,7 +77,7 @@ class LoadedExecutable:
         self._last: dict[str, Any] | None = None
         self._processors = len(workers.cpus)
         outside = None if other is None else other.lowered.outside
-        self.lowered: Lowered = lower_scheduled(executable, self._processors, binding, outside)
+        self.lowered: Lowered = lower(executable, self._processors, binding, outside)
         self.values = Values(executable.step.params, self.lowered)
         kind = "serial" if runs == "serial" else "pipelined"
         self.core: _core.Program = _core.Program(workers.core, executable.core, self.lowered.plan, kind)
@@ -88,7 +88,7 @@ class LoadedExecutable:
         """Run on other arrays from the next run on; the nodes of `detached` need not hold the old arrays."""
         self.executable = self.executable.on_nodes_of(detached)
         lowered = self.lowered
-        self.lowered = lower_scheduled(self.executable, self._processors, binding, lowered.outside, lowered.streams)
+        self.lowered = lower(self.executable, self._processors, binding, lowered.outside, lowered.streams)
         self.values = Values(self.executable.step.params, self.lowered)
         self.core.rebind(self.lowered.plan)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.ir import Target
-from ostinato.compiler.pipeline import schedule_again
+from ostinato.compiler.pipeline.compile import schedule_again
 from ostinato.compiler.streams.insert_fences import share_costs
 from ostinato.compiler.wording import duration
 from ostinato.errors import ContractError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.coherence.memories import HOST
 from ostinato.compiler.inserted import Fence, InstanceCopy
 from ostinato.compiler.ir import Activity, Edges, Executable, Step, WriteBack
+from ostinato.compiler.memories import HOST
 from ostinato.compiler.wording import duration, size
 from ostinato.graph.body import PythonCall, Until
 from ostinato.graph.op import Op, shown

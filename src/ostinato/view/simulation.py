@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.arguments import integer
-from ostinato.compiler.schedule.arrangement import GIL, Arrangement, arranged, as_compiled, copied
+from ostinato.compiler.pipeline.arrangement import GIL, Arrangement, arranged, as_compiled, copied
 from ostinato.compiler.target import MachineModel
 from ostinato.compiler.wording import duration
 from ostinato.text import brief

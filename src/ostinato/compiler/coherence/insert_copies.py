@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.coherence.memories import HOST, Homes, Instances
 from ostinato.compiler.coherence.uses import Uses, topological_order
 from ostinato.compiler.coherence.validity import CopyKey, Followed, NoteKey, OfSet, follow_all
 from ostinato.compiler.inserted import InstanceCopy, Note
 from ostinato.compiler.ir import Activity, Coherence, Edges, Node, Phases, Step, Target, WriteBack, edges_of
+from ostinato.compiler.memories import HOST, Homes, Instances
 from ostinato.graph.arrays import HOST as HOST_NAME
 from ostinato.graph.arrays import Array
 

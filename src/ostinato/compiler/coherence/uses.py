@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.coherence.equivalence_sets import (
+from ostinato.compiler.coherence.validity import Event
+from ostinato.compiler.equivalence_sets import (
     Box,
     EquivalenceSets,
     elements,
     elements_within,
     find_equivalence_sets,
 )
-from ostinato.compiler.coherence.memories import HOST, Homes
-from ostinato.compiler.coherence.validity import Event
 from ostinato.compiler.ir import Edges, IntArray
+from ostinato.compiler.memories import HOST, Homes
 from ostinato.graph.arrays import READ, WRITE, Array
 from ostinato.graph.body import Copy, Fill
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ostinato.compiler.coherence.memories import HOST
+from ostinato.compiler.memories import HOST
 
 __all__ = ["CopyKey", "Event", "Followed", "Need", "NoteKey", "OfSet", "Written", "follow", "follow_all"]
 

@@ -43,7 +43,7 @@ def lower_on_devices(
     outside: Outside | None = None,
     streams: list[_core.devices.Stream] | None = None,
 ) -> Lowered:
-    """Return the plan of a schedule that uses devices; else like `lower`.
+    """Return the plan of a schedule that uses devices; else like `lower_nodes`.
 
     The plan has its own streams, and its own memory for instances. It keeps host memory that copies use page-locked for
     as long as it lives.
@@ -55,7 +55,7 @@ def lower_on_devices(
     processors
         How many CPUs the machine has; devices are numbered on from there.
     substitute, outside
-        As of `lower`.
+        As of `lower_nodes`.
     streams
         Those of an earlier plan for this schedule, to be used again; None: it gets streams of its own.
 

@@ -23,7 +23,7 @@ from ostinato.graph.param import STEP, Param
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
 
-__all__ = ["Lowered", "Outside", "Substitution", "Tables", "lower", "periods_of"]
+__all__ = ["Lowered", "Outside", "Substitution", "Tables", "lower_nodes", "periods_of"]
 
 
 class Substitution(Protocol):
@@ -73,7 +73,7 @@ def periods_of(ops: Sequence[Op]) -> tuple[list[int], list[int]]:
     return list(classes), of
 
 
-def lower(
+def lower_nodes(
     ops: Sequence[Op],
     schedule: _core.Schedule,
     n_slots: int,

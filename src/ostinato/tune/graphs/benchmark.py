@@ -16,7 +16,7 @@ from ostinato import _core
 from ostinato.compiler.flatten import with_values
 from ostinato.compiler.ir import Node
 from ostinato.compiler.lower.lowerings import kinds_of
-from ostinato.compiler.lower.tables import lower
+from ostinato.compiler.lower.tables import lower_nodes
 from ostinato.devices.array import DeviceArray, empty
 from ostinato.devices.registry import address_of
 from ostinato.errors import DeviceError, GraphError, TaskError
@@ -228,7 +228,7 @@ class Benchmark:
         """Return a program of so many calls in a row."""
         ops = [Node(self._workload.op, index, self._body, recorded=self._body) for index in range(count)]
         schedule = _in_a_row(ops)
-        lowered = lower(ops, schedule, count, self._workload.stand_ins)
+        lowered = lower_nodes(ops, schedule, count, self._workload.stand_ins)
         return _core.Program(self._machine.workers.core, schedule, lowered.plan, "pipelined")
 
     def _replay(self, program: Any, steps: int) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.compiler.dependences import accesses, step_barrier
 from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Kind, Placement, edges_of
-from ostinato.compiler.pipeline import schedule_again
+from ostinato.compiler.pipeline.compile import schedule_again
 from ostinato.compiler.schedule.place import find_order, find_placement
 from ostinato.compiler.target import MachineModel
 from ostinato.graph.arrays import READ, WRITE

@@ -15,7 +15,6 @@ from ostinato.compiler.costs import Costing, Costs, estimated
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.dump import Stages
 from ostinato.compiler.flatten import flatten
-from ostinato.compiler.gate import hold_device_work
 from ostinato.compiler.ir import Executable, Kind, Step, Target
 from ostinato.compiler.lower.tables import periods_of
 from ostinato.compiler.schedule.lanes import settle, split
@@ -29,7 +28,7 @@ from ostinato.compiler.streams.assign_streams import (
     order_fences,
     split_host_lanes,
 )
-from ostinato.compiler.streams.insert_fences import insert_fences
+from ostinato.compiler.streams.insert_fences import hold_device_work, insert_fences
 from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, Until
 
 if TYPE_CHECKING:
