@@ -33,7 +33,7 @@ def _rates(job: Job, devices: list[str], directory: Path, most: int | None) -> d
         report = tuner.tune(job.op, candidates, key=job.key, verify=job.verify)
     if any(result.status not in ("ok", "raced") for result in report.results):
         raise RuntimeError(f"not every candidate is ok:\n{report.table()}")
-    screened = max(stretch.end for stretch in report.stretches if stretch.what in ("measure", "check"))
+    screened = max(span.end for span in report.spans if span.what in ("measure", "check"))
     return {SCREENED: len(candidates) / screened, WHOLE: len(candidates) / report.seconds}
 
 

@@ -58,9 +58,9 @@ def _sleepers(directory: Path) -> dict[str, dict[str, float]]:
     with _tuner(directory, names, policy=ost.Policy(min_samples=1)) as tuner:
         for case in (SLEEPERS, SLEEPERS_AGAIN):
             report = tuner.tune("sleep", _empty(CANDIDATES))
-            measured = [stretch for stretch in report.stretches if stretch.what == "measure"]
-            ready = [min(stretch.begin for stretch in measured if stretch.where == name) for name in names]
-            end = max(stretch.end for stretch in measured)
+            measured = [span for span in report.spans if span.what == "measure"]
+            ready = [min(span.begin for span in measured if span.where == name) for name in names]
+            end = max(span.end for span in measured)
             seconds = {
                 MEASURED: end,
                 IDEAL: _least(ready),
@@ -103,11 +103,11 @@ def _gaps(directory: Path, hangs: Callable[[int, bool], ost.Candidate], pairs: i
     candidates = [hangs(next(_numbers), bool(number % 2)) for number in range(2 * pairs + 1)]
     with _tuner(directory, ["sim:0"], timeout=HANG_LIMIT) as tuner:
         report = tuner.tune("hang", candidates)
-    stretches = [stretch for stretch in report.stretches if stretch.what == "measure"]
+    spans = [span for span in report.spans if span.what == "measure"]
     found = [
-        (following.begin - stretch.begin - HANG_LIMIT) * 1e3
-        for stretch, following in itertools.pairwise(stretches)
-        if stretch.status == "hang_killed"
+        (following.begin - span.begin - HANG_LIMIT) * 1e3
+        for span, following in itertools.pairwise(spans)
+        if span.status == "hang_killed"
     ]
     if len(found) != pairs:
         raise RuntimeError(f"{pairs} candidates should have been killed, and {len(found)} were")
@@ -127,7 +127,7 @@ def _worker_start(directory: Path) -> float:
     """Return the ms from the call of `tune` until the worker begins."""
     with _tuner(directory, ["sim:0"]) as tuner:
         report = tuner.tune("start", _empty(1))
-    return min(stretch.begin for stretch in report.stretches) * 1e3
+    return min(span.begin for span in report.spans) * 1e3
 
 
 def _hangs(context: Context, directory: Path) -> None:

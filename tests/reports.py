@@ -5,7 +5,7 @@ import random
 from statistics import median
 
 import ostinato as ost
-from ostinato.tune.result import Result, Stretch
+from ostinato.tune.result import Result, Span
 
 HOSTILE = "<script>alert('x')</script> & \"quotes\" \x1b[31m \ud83d </script><!-- \u2028 \x00"
 MESSAGES = {
@@ -46,7 +46,7 @@ def result(config, status="ok", *, ns=None, count=20, rng=None, op="matmul", dev
     )
 
 
-def report(results, *, default=None, ties=None, stretches=(), **others):
+def report(results, *, default=None, ties=None, spans=(), **others):
     """Return a report; the fastest result that is ok wins."""
     good = sorted((r for r in results if r.status == "ok"), key=lambda r: r.time_ns)
     best = good[0] if good else None
@@ -58,8 +58,8 @@ def report(results, *, default=None, ties=None, stretches=(), **others):
         ties=((best,) if best else ()) if ties is None else tuple(ties),
         results=tuple(results),
         default=default,
-        seconds=max((stretch.end for stretch in stretches), default=0.0),
-        stretches=tuple(stretches),
+        seconds=max((span.end for span in spans), default=0.0),
+        spans=tuple(spans),
         environment={
             "host": "node7",
             "devices": {"cpu:0": {"model": "Some <Processor>", "driver": ""}, "cpu:1": {"model": "Some <Processor>"}},
@@ -73,15 +73,15 @@ def search(count, devices=2, seed=0):
     """Return a report of `count` candidates, a fifth of them failing, with what every device did when."""
     rng = random.Random(seed)
     names = [f"cpu:{number}" for number in range(devices)]
-    results, stretches = [], []
+    results, spans = [], []
     free = dict.fromkeys([*names, "build:0", "build:1"], 0.4)
     for name in names:
-        stretches.append(Stretch(name, "start", None, 0.0, 0.4, ost.Status.OK))
+        spans.append(Span(name, "start", None, 0.0, 0.4, ost.Status.OK))
 
     def busy(where, what, candidate, seconds, status="ok", earliest=0.0):
         begin = max(free[where], earliest)
         free[where] = begin + seconds
-        stretches.append(Stretch(where, what, candidate, begin, free[where], ost.Status(status)))
+        spans.append(Span(where, what, candidate, begin, free[where], ost.Status(status)))
         return free[where]
 
     tiles = [8 * (1 + number) for number in range(-(-count // 10))]
@@ -113,4 +113,4 @@ def search(count, devices=2, seed=0):
         for finalist in good[:3]:
             busy(names[0], "final", finalist.candidate, 0.1)
     default = next((r for r in results if r.status == "ok"), None)
-    return report(results, default=default, ties=good[:2], stretches=stretches)
+    return report(results, default=default, ties=good[:2], spans=spans)

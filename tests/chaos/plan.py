@@ -19,7 +19,7 @@ CLAIMED = 1_000
 """ns that failing candidates claim before they fail: whoever believes them crowns the wrong one."""
 
 DEFAULT = 1_500_000
-"""ns of candidate 0, the default and the anchor."""
+"""ns of candidate 0, the default and the reference."""
 
 FAULTS = {"crash": 0.05, "hang": 0.02, "fork": 0.01, "garbage": 0.01}
 """Shares of all candidates."""

@@ -136,4 +136,4 @@ def test_matmul_that_no_compiler_takes_is_told_with_the_error(example, tmp_path)
         report = tuner.tune(job.op, [job.default], key=job.key, default=job.default)
     assert [result.status for result in report.results] == ["compile_error"]
     assert report.results[0].message.partition("\n")[0].endswith("error: #error this machine is too small")
-    assert [(stretch.what, stretch.status) for stretch in report.stretches] == [("build", "compile_error")]
+    assert [(span.what, span.status) for span in report.spans] == [("build", "compile_error")]

@@ -108,7 +108,7 @@ def test_the_fastest_of_the_right_ones_wins(session: Session) -> None:
     assert "at index (1,) it gives 0.0 instead of 2.0 (measured in this process" in messages(report)["wrong"]
     assert report.best.device == "cpu:0"
     assert "cpu:0" in report.environment["devices"]
-    assert {stretch.what for stretch in report.stretches} == {"measure", "final"}
+    assert {span.what for span in report.spans} == {"measure", "final"}
 
 
 def test_what_is_as_fast_does_not_replace_the_default(session: Session) -> None:

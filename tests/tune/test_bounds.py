@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from ostinato.tune.racing.race import UNEVEN, Bounds, Speeds
 
 DEVICES = ("cpu:0", "cpu:1", "cpu:2")
-PRELUDE = [("measured", "cpu:0", 20.0), *(("anchored", device, [10.0]) for device in DEVICES[:2])]
+PRELUDE = [("measured", "cpu:0", 20.0), *(("add_reference", device, [10.0]) for device in DEVICES[:2])]
 
 times = st.integers(10, 20).map(float)
 devices = st.sampled_from(DEVICES)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("measured"), devices, times),
-        st.tuples(st.just("anchored"), devices, st.lists(times, min_size=1, max_size=3)),
+        st.tuples(st.just("add_reference"), devices, st.lists(times, min_size=1, max_size=3)),
         st.tuples(st.just("forget"), st.integers(0, 9), st.none()),
     ),
     max_size=20,
@@ -36,23 +36,23 @@ def carried(speeds, bound, measured, place):
 def test_it_is_the_least_of_all_bounds_each_carried_by_itself(steps):
     speeds = Speeds()
     bounds = Bounds(speeds)
-    known, anchors = {}, []
+    known, references = {}, []
     places = {speeds.place(device) for device in DEVICES}
     for number, (what, where, value) in enumerate([*PRELUDE, *steps]):
         if what == "measured":
             known[number] = speeds.place(where), value
             bounds.measured(number, *known[number])
-        elif what == "anchored":
-            speeds.anchored(where, value)
-            bounds.anchored(where)
-            anchors.append((where, value))
+        elif what == "add_reference":
+            speeds.add_reference(where, value)
+            bounds.add_reference(where)
+            references.append((where, value))
             places.add(speeds.place(where))
         elif known:
             entry = list(known)[where % len(known)]
             bounds.forget(entry, known.pop(entry)[0])
         afresh = Speeds()
-        for device, samples in anchors:
-            afresh.anchored(device, samples)
+        for device, samples in references:
+            afresh.add_reference(device, samples)
         for place in places:
             least = min((carried(afresh, bound, there, place) for there, bound in known.values()), default=math.inf)
             assert bounds.at(place) == pytest.approx(least)

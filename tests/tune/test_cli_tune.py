@@ -162,7 +162,7 @@ def test_an_interrupted_search_says_what_it_found_and_goes_on(job, tmp_path):
     job.write_text(job.read_text().replace("[1, 5]", "[1, 4]"))
     again = run("tune", job, "--report", tmp_path / "r.json")
     assert again.exit_code == 0, again.output
-    assert "measure" not in {stretch["what"] for stretch in json.loads((tmp_path / "r.json").read_text())["stretches"]}
+    assert "measure" not in {span["what"] for span in json.loads((tmp_path / "r.json").read_text())["stretches"]}
 
 
 def test_devices_are_listed():

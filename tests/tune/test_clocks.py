@@ -20,10 +20,12 @@ OF_THE_DAY = {
     "runtime/calibrate.py": "the date of a measurement",
     "tune/graphs/stored_costs.py": "the date of a measurement",
     "tune/graphs/cost_store.py": "the date of a measurement",
+    "tune/graphs/__init__.py": "whether a file has changed",
     "tune/graphs/record.py": "how old a file is",
     "tune/graphs/tune_graph.py": "the date of a measurement",
     "tune/leases/lock_file.py": "since when a lease is held",
     "tune/report/page.py": "the date of a report",
+    "tune/store/calibrations.py": "the date of a measurement",
     "tune/store/key.py": "how old a file is",
     "tune/store/store.py": "the date of a measurement",
 }

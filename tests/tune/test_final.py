@@ -27,7 +27,7 @@ def played(final, sample):
 def test_everybody_has_one_turn_a_round_and_two_rounds_make_up_for_who_is_early(count):
     final = Final(finalists(count), 1e-9)
     firsts = set()
-    while not final.settled:
+    while not final.confirmed:
         places = dict.fromkeys(final.field, 0)
         for _ in range(2):
             order = final.due()
@@ -65,7 +65,7 @@ def test_without_noise_the_fastest_are_left_whatever_all_share(times, drift):
 def spread(final, places, sample, rng):
     """Play a final at several places at once, which are quick by chance; now and then one goes away."""
     playing = {}
-    while not final.settled:
+    while not final.confirmed:
         for place in range(places):
             if place not in playing and (due := final.due(str(place))):
                 number = final._playing[str(place)]
@@ -99,7 +99,7 @@ def test_rounds_that_may_not_be_needed_begin_late():
     for place, due in enumerate(begun[:6]):
         for entry in due:
             final.turn(entry, [100 + 10 * ((int(entry[0]) + place) % 3)], str(place))
-    assert (final.rounds, final.settled) == (6, False)
+    assert (final.rounds, final.confirmed) == (6, False)
     assert all(final.due(str(place)) for place in range(9))
 
 
@@ -109,7 +109,7 @@ def test_twice_as_slow_is_beaten_after_two_rounds():
         for entry in final.due():
             final.turn(entry, [{"0": 1.0, "1": 2.0, "2": 1.01}[entry[0]]])
     assert final.standing == [("0", "op"), ("2", "op")]
-    assert not final.settled
+    assert not final.confirmed
 
 
 def test_what_is_the_same_twice_is_not_asked_again():
@@ -117,7 +117,7 @@ def test_what_is_the_same_twice_is_not_asked_again():
     for number in range(2):
         for entry in final.due():
             final.turn(entry, [1.0 + 1e-5 * number])
-    assert final.settled
+    assert final.confirmed
     assert final.decides
     assert final.standing == finalists(3)
 
@@ -223,7 +223,7 @@ def missed(places, suits, finals=120):
         speeds = [math.exp(rng.gauss(0, 0.03)) for _ in range(places)]
         own = [[math.exp(rng.gauss(0, suits)) * (1.0 if not index else 1.01) for index in range(8)] for _ in speeds]
         final = Final(finalists(8), 0.001)
-        while not final.settled:
+        while not final.confirmed:
             for place in range(places):
                 if due := final.due(str(place)):
                     time = own[place][int(due[0][0])] * speeds[place] * math.exp(rng.gauss(0, 0.01))

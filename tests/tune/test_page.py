@@ -14,7 +14,7 @@ import reports
 from ostinato.text import one_line
 from ostinato.tune.report.page import MEANINGS
 from ostinato.tune.report.pictures import Scale, heat_map, landscape, parameter_picture, rank_picture, time_line
-from ostinato.tune.result import Stretch
+from ostinato.tune.result import Span
 
 VOID = {"meta", "input", "br"}
 
@@ -78,9 +78,9 @@ def test_it_opens_with_the_verdict_and_says_how_it_was_measured(page):
     assert sorted(order, key=said.index) == order
     assert "within 1 % of the median on either side, with at least 7 samples, for at most 1 s" in said
     assert "Calls followed each other, with warm caches" in said
-    anchors = sum(stretch.what == "anchor" for stretch in report.stretches)
-    assert anchors
-    assert sum(map(int, re.findall(r"(\d+) times? on", said.split("The anchor")[1].split(".")[0]))) == anchors
+    references = sum(span.what == "anchor" for span in report.spans)
+    assert references
+    assert sum(map(int, re.findall(r"(\d+) times? on", said.split("The reference")[1].split(".")[0]))) == references
     assert "Some <Processor>" in said
     assert "numpy 2.1.0" in said
 
@@ -111,8 +111,8 @@ def test_hostile_words_are_shown_and_do_nothing(page, tmp_path):
         reports.result({evil: "fine", "tile": 2}, ns=2.0, message=evil),
         reports.result({evil: "dead", "tile": 3}, "crash", message=evil, miss=evil),
     ]
-    stretches = [Stretch(evil, "measure", result.candidate, 0.0, 1.0, result.status) for result in results]
-    report = reports.report(results, default=results[1], stretches=stretches)
+    spans = [Span(evil, "measure", result.candidate, 0.0, 1.0, result.status) for result in results]
+    report = reports.report(results, default=results[1], spans=spans)
     report.op, report.key, report.environment = evil, {evil: evil}, {evil: [evil, {evil: evil}]}
     shown = page(report)
     assert len(shown.scripts) == 2  # the data and the page's own
@@ -223,9 +223,7 @@ def test_what_differs_is_said_unless_it_is_the_problem(page):
 @pytest.mark.parametrize("what", ["start", "build", "check", "measure", "anchor", "final"])
 def test_all_that_keeps_a_device_busy_has_a_colour_and_is_explained(page, tmp_path, what):
     result = reports.result({"tile": 8})
-    shown = page(
-        reports.report([result], stretches=[Stretch("cpu:0", what, result.candidate, 0.0, 1.0, ost.Status.OK)])
-    )
+    shown = page(reports.report([result], spans=[Span("cpu:0", what, result.candidate, 0.0, 1.0, ost.Status.OK)]))
     assert shown.count("rect", f"k-{what}") == 1
     assert shown.count("span", f"k-{what}") == 1
     assert f"rect.k-{what} {{ fill: var(--{what}); }}" in (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -341,10 +339,10 @@ def test_the_time_line_has_a_bar_for_each_stretch_and_says_how_busy_a_device_was
     drawn = Page(
         time_line(
             [
-                Stretch("cpu:10", "measure", candidate, 0.0, 1.0, ost.Status.OK),
-                Stretch("cpu:9", "measure", candidate, 0.0, 1.0, ost.Status.CRASH),
-                Stretch("cpu:9", "final", candidate, 2.0, 4.0, ost.Status.OK),
-                Stretch("build:0", "build", candidate, 0.0, 0.001, ost.Status.COMPILE_ERROR),
+                Span("cpu:10", "measure", candidate, 0.0, 1.0, ost.Status.OK),
+                Span("cpu:9", "measure", candidate, 0.0, 1.0, ost.Status.CRASH),
+                Span("cpu:9", "final", candidate, 2.0, 4.0, ost.Status.OK),
+                Span("build:0", "build", candidate, 0.0, 0.001, ost.Status.COMPILE_ERROR),
             ]
         )
     )

@@ -102,13 +102,13 @@ def test_the_order_of_events_means_nothing(history):
         (f"cpu:{index % 2}", index, fate, [time + rng.random() for _ in range(samples * 3)], workspace)
         for index, (fate, time, samples, workspace) in enumerate(fates)
     ]
-    anchors = {"cpu:0": [2.0, 2.1, 2.2], "cpu:1": [4.0, 4.1, 4.1]}
+    references = {"cpu:0": [2.0, 2.1, 2.2], "cpu:1": [4.0, 4.1, 4.1]}
     found = set()
     for _ in range(3):
         rng.shuffle(events)
         race = new(None if default is None else entry(default))
-        for device in rng.sample(sorted(anchors), 2):
-            race.anchored(device, anchors[device])
+        for device in rng.sample(sorted(references), 2):
+            race.add_reference(device, references[device])
         for device, index, fate, samples, workspace in events:
             if fate == "failed":
                 race.failed(entry(index))
@@ -122,12 +122,12 @@ def test_the_order_of_events_means_nothing(history):
 
 def test_devices_take_their_turns_as_they_come():
     def events(device, speed):
-        yield "anchored", device, [10.0 * speed] * 7
+        yield "add_reference", device, [10.0 * speed] * 7
         for index in range(10):
             key = entry(2 * index + (device == "cpu:1"))
             yield "measured", key, device, [(20.0 + index) * speed * (1 + index / 100)] * 7
             if index % 4 == 3:
-                yield "anchored", device, [10.0 * speed * (1 + index / 100)] * 7
+                yield "add_reference", device, [10.0 * speed * (1 + index / 100)] * 7
 
     found = set()
     for seed in range(10):
@@ -256,9 +256,9 @@ def test_a_time_of_nothing_is_a_time():
 def test_another_device_sets_no_bound_before_both_have_measured_the_anchor():
     race = with_times({A: 100.0})
     assert race.bound("cpu:1") is None
-    race.anchored("cpu:0", [50.0] * 7)
+    race.add_reference("cpu:0", [50.0] * 7)
     assert race.bound("cpu:1") is None
-    race.anchored("cpu:1", [100.0] * 7)
+    race.add_reference("cpu:1", [100.0] * 7)
     assert race.bound("cpu:1") == pytest.approx(200 * 1.05 * 1.01)
     assert race.bound("cpu:0") == pytest.approx(100 * 1.01)
     assert race.factors == {"cpu:0": 1.0, "cpu:1": 2.0}
@@ -266,24 +266,24 @@ def test_another_device_sets_no_bound_before_both_have_measured_the_anchor():
 
 def test_a_noisy_anchor_widens_the_bound():
     race = with_times({A: 100.0})
-    race.anchored("cpu:0", [48.0, 50.0, 52.0])
-    race.anchored("cpu:1", [90.0, 100.0, 110.0])
+    race.add_reference("cpu:0", [48.0, 50.0, 52.0])
+    race.add_reference("cpu:1", [90.0, 100.0, 110.0])
     assert race.bound("cpu:1") == pytest.approx(100 * 110 / 48 * 1.05 * 1.01)
 
 
 def test_a_device_that_has_become_slower_is_given_a_greater_bound():
     race = new()
-    race.anchored("cpu:0", [50.0] * 7)
+    race.add_reference("cpu:0", [50.0] * 7)
     race.measured(A, "cpu:0", [100.0] * 7)
-    race.anchored("cpu:0", [60.0] * 7)
+    race.add_reference("cpu:0", [60.0] * 7)
     assert race.bound("cpu:0") == pytest.approx(100 * 60 / 50 * 1.01)
     assert race.drift == {"cpu:0": pytest.approx(0.2)}
 
 
 def test_the_final_gets_the_best_of_all_devices_by_their_speed():
     race = new()
-    race.anchored("fast", [10.0] * 7)
-    race.anchored("slow", [30.0] * 7)
+    race.add_reference("fast", [10.0] * 7)
+    race.add_reference("slow", [30.0] * 7)
     for index in range(20):
         device, speed = ("fast", 1) if index % 2 else ("slow", 3)
         race.measured(entry(index), device, [100.0 * (1 + index / 100) * speed, 140.0 * speed])
@@ -295,7 +295,7 @@ def test_a_drift_between_two_anchors_is_divided_out():
     for index in range(21):
         now = 1 + index / 100
         if index % 5 == 0:
-            race.anchored("cpu:0", [10.0 * now] * 7)
+            race.add_reference("cpu:0", [10.0 * now] * 7)
         # Later ones are better, but the device is slower: by itself the first would look best.
         race.measured(entry(index), "cpu:0", [100.0 * (1 - index * 0.0075) * now, 150.0 * now])
     assert entry(20) in race.finalists()
@@ -310,8 +310,8 @@ def test_results_of_another_time_are_ranked_and_cut_nobody_until_an_anchor_relat
     race.measured(C, "cpu:0", [50.0] * 7)
     assert race.bound("cpu:0") == pytest.approx(6.06)
     assert sorted(race.finalists()) == [A, B]
-    race.anchored("store:cpu:0", [1.0] * 7)
-    race.anchored("cpu:0", [1.0] * 7)
+    race.add_reference("store:cpu:0", [1.0] * 7)
+    race.add_reference("cpu:0", [1.0] * 7)
     assert race.bound("cpu:0") == pytest.approx(5 * 1.05 * 1.01)
 
 
@@ -323,7 +323,7 @@ def test_devices_of_unlike_speed_find_the_fastest(seed):
     speeds = {f"sim:{number}": rng.uniform(0.5, 4) for number in range(3)}
     race = new()
     for device, speed in speeds.items():
-        race.anchored(device, [500.0 * speed * math.exp(rng.gauss(0, 0.01)) for _ in range(7)])
+        race.add_reference(device, [500.0 * speed * math.exp(rng.gauss(0, 0.01)) for _ in range(7)])
     for key in rng.sample(sorted(times), len(times)):
         device = rng.choice(sorted(speeds))
         draw = lambda key=key, device=device: times[key] * speeds[device] * math.exp(rng.gauss(0, 0.01))  # noqa: E731
@@ -362,7 +362,7 @@ def test_the_median_decides_who_comes_into_the_final_not_luck():
 def test_there_is_no_final_of_one(default):
     race = with_times({A: 10.0, B: 30.0}, default=default)
     assert race.finalists() == []
-    assert race.settled()
+    assert race.confirmed()
     assert race.verdict() == Verdict(A, (A,))
 
 

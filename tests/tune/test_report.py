@@ -143,8 +143,8 @@ def test_json_has_everything(tmp_path):
         assert tuple(entry["samples"]) == result.samples
         for name in ("op", "status", "time_ns", "workspace", "device", "message", "cached", "miss", "contended"):
             assert entry[name] == getattr(result, name)
-    assert len(read["stretches"]) == len(made.stretches)
-    assert read["stretches"][-1]["candidate"] == made.stretches[-1].candidate.id
+    assert len(read["stretches"]) == len(made.spans)
+    assert read["stretches"][-1]["candidate"] == made.spans[-1].candidate.id
 
 
 def test_json_has_no_numbers_that_other_readers_refuse(tmp_path, small):

@@ -16,8 +16,8 @@ from ostinato.tune.candidate import Call, Candidate, Command
 from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.progress import Progress
 from ostinato.tune.racing.race import Race
-from ostinato.tune.result import Result, Stretch
-from ostinato.tune.results import Ledger
+from ostinato.tune.result import Result, Span
+from ostinato.tune.results import Results
 from ostinato.tune.store.store import Search, StoreError
 from ostinato.tune.trial import Trial
 from ostinato.tune.workers.loop import Loop
@@ -49,7 +49,7 @@ def test_a_default_is_not_begun_when_there_is_no_time(tmp_path: Path) -> None:
     default = null(0)
     with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
         report = tuner.tune("op", iter([default]), default=default, budget=1e-9)
-    assert (report.best, report.default, report.stretches) == (None, None, ())
+    assert (report.best, report.default, report.spans) == (None, None, ())
 
 
 class HoldsUpFinals(Progress):
@@ -69,7 +69,7 @@ def test_a_budget_of_time_ends_a_turn_of_the_final(tmp_path: Path) -> None:
         report = tuner.tune("op", [shell(script, n=n) for n in (1, 2)], budget=0.5)
     assert time.monotonic() - began < PATIENCE
     assert time.process_time() - worked < 0.4, "it waited without rest"
-    assert [stretch.status for stretch in report.stretches if stretch.what == "final"] == ["cancelled"]
+    assert [span.status for span in report.spans if span.what == "final"] == ["cancelled"]
     assert [result.status for result in report.results] == ["ok", "ok"]
     assert report.best is not None
 
@@ -117,7 +117,7 @@ def test_what_ended_when_the_budget_did_and_was_not_checked_is_not_ok(tmp_path: 
     assert report.best is None
 
 
-# Anchors
+# Reference candidates
 
 
 def test_an_anchor_is_an_op_that_was_measured(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_anchor_is_an_op_that_was_measured(tmp_path: Path) -> None:
     with ost.Tuner(["sim:a", "sim:b"], store=tmp_path / "db", progress=False) as tuner:
         report = tuner.tune("op", [command, *(shell("echo OP:b,TIME:2,WS:{n}", n=n) for n in range(150))])
     assert [result.status for result in report.results[:2]] == ["bad_output", "ok"]
-    assert any(stretch.what == "anchor" for stretch in report.stretches)
+    assert any(span.what == "anchor" for span in report.spans)
 
 
 # What is built
@@ -168,8 +168,8 @@ def test_who_takes_the_place_of_a_finalist_that_failed_is_built(tmp_path: Path) 
     assert report.best is not None
 
 
-def finals(report: ost.Report) -> list[Stretch]:
-    return [stretch for stretch in report.stretches if stretch.what == "final"]
+def finals(report: ost.Report) -> list[Span]:
+    return [span for span in report.spans if span.what == "final"]
 
 
 def noisy(names: str) -> list[str]:
@@ -199,9 +199,9 @@ def test_devices_that_are_alike_play_a_round_of_the_final_each(tmp_path: Path) -
         report = tuner.tune("op", candidates)
     assert listener.most >= 6  # the rounds that are needed to tell who has won
     played: dict[str, list[str]] = {}
-    for stretch in sorted(finals(report), key=lambda stretch: stretch.begin):
-        assert stretch.candidate is not None
-        played.setdefault(stretch.where, []).append(stretch.candidate.id)
+    for span in sorted(finals(report), key=lambda span: span.begin):
+        assert span.candidate is not None
+        played.setdefault(span.where, []).append(span.candidate.id)
     for turns in list(played.values())[:6]:
         assert len(set(turns[:8])) == 8  # a round with all finalists
     assert f"for {len(finals(report))} turns of the final on {len(played)}" in report.why()
@@ -216,7 +216,7 @@ def test_devices_that_are_unlike_or_disturb_each_other_hold_the_final_on_one(
     with ost.Tuner(devices, store=tmp_path / "db", progress=False) as tuner:
         report = tuner.tune("op", [shell(f"echo OP:op,TIME:1.{n}$(date +%N),WS:0", n=n) for n in range(3)])
     assert finals(report)
-    assert len({stretch.where for stretch in finals(report)}) == 1
+    assert len({span.where for span in finals(report)}) == 1
 
 
 def test_who_fails_in_one_round_is_out_of_all(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_who_fails_in_one_round_is_out_of_all(tmp_path: Path) -> None:
     assert report.best is not None
     assert report.best.candidate.config["n"] != 1
     assert report.results[1] not in report.ties
-    assert len({stretch.where for stretch in finals(report)}) == 4
+    assert len({span.where for span in finals(report)}) == 4
 
 
 class LosesOne(Progress):
@@ -243,8 +243,8 @@ class LosesOne(Progress):
         assert self.tuner is not None
         if what == "final" and device.startswith(self._lost) and self._left:
             self._left -= 1
-            station = next(station for station in self.tuner._stations if station.name == device)
-            for reaper in station._reapers.values():
+            worker = next(worker for worker in self.tuner._workers if worker.name == device)
+            for reaper in worker._reapers.values():
                 os.kill(reaper.pid, signal.SIGKILL)
 
 
@@ -256,7 +256,7 @@ def test_a_final_goes_on_without_a_device_whose_reaper_dies(tmp_path: Path, most
         report = tuner.tune("op", [shell("echo OP:op,TIME:1,WS:0", n=n) for n in range(4)])
         assert [result.status for result in report.results] == ["ok"] * 4
         assert report.best is not None
-        assert tuner.tune("op", [shell("echo OP:op,TIME:1,WS:0", n=n) for n in range(4)]).stretches == ()  # decided
+        assert tuner.tune("op", [shell("echo OP:op,TIME:1,WS:0", n=n) for n in range(4)]).spans == ()  # decided
 
 
 # What cannot be killed
@@ -403,9 +403,9 @@ def test_a_tuner_without_a_store_remembers_nothing(tmp_path: Path) -> None:
 def test_no_time_is_stored_for_a_model_that_it_was_not_measured_on(alike: bool) -> None:
     """A final takes place on one device; an op that reported nothing there has its time of another device."""
     trial, race = Trial(null(0)), Race(default=None, policy=ost.Policy())
-    ledger = Ledger("op", None, alike, race, Progress())
+    results = Results("op", None, alike, race, Progress())
     ops = tuple(OpOutcome(op, ost.Status.OK, (ns,)) for op, ns in (("one", 1.0), ("other", 2.0)))
-    ledger.record(trial, Outcome(ost.Status.OK, ops), "sim:b")
-    ledger.turned(trial.candidate.id, OpOutcome("one", ost.Status.OK, (3.0,)), "sim:a")
-    settled = [(each.device, each.first, [op.samples for op in each.outcome.ops]) for each in ledger.settled()]
-    assert settled == ([("sim:a", "sim:b", [(1.0, 3.0), (2.0,)])] if alike else [])
+    results.record(trial, Outcome(ost.Status.OK, ops), "sim:b")
+    results.turned(trial.candidate.id, OpOutcome("one", ost.Status.OK, (3.0,)), "sim:a")
+    confirmed = [(each.device, each.first, [op.samples for op in each.outcome.ops]) for each in results.confirmed()]
+    assert confirmed == ([("sim:a", "sim:b", [(1.0, 3.0), (2.0,)])] if alike else [])

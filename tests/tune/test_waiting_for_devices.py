@@ -51,4 +51,4 @@ def test_a_final_waits_for_a_device_too(tmp_path: Path) -> None:
         with Held(device):  # the store answers all, but has no verdict
             report = tuner.tune("sum", [echo(1.0), echo(0.99)])
     assert [result.cached for result in report.results] == [True, True]
-    assert {stretch.what for stretch in report.stretches} == {"final"}
+    assert {span.what for span in report.spans} == {"final"}

@@ -47,7 +47,7 @@ class Progress:
         """A place in the compile pool, such as ``"build:0"``, begins to build a candidate."""
 
     def running(self, device: str, candidate: Candidate | None, what: str) -> None:
-        """The device begins `what`: a `Stretch.what`; `candidate` is None while a worker starts."""
+        """The device begins `what`: a `Span.what`; `candidate` is None while a worker starts."""
 
     def idle(self, where: str) -> None:
         """A device or place in the compile pool has nothing to do."""

@@ -13,9 +13,9 @@ from ostinato.tune.policy import Policy
 from ostinato.tune.result import Result
 from ostinato.tune.strategies import Listed
 from ostinato.tune.trial import Task, Trial
-from ostinato.tune.workers.slot import Station
+from ostinato.tune.workers.slot import LeasedWorker
 
-__all__ = ["Intake", "Offered", "Strategy", "Tasks", "checked", "offers"]
+__all__ = ["Offered", "Queue", "Strategy", "Tasks", "checked", "offers"]
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -90,7 +90,7 @@ class Tasks:
         }
         return Task(trial, "check", self._op, self._seconds, number, _encode(request), self._verify)
 
-    def measure(self, trial: Trial, station: Station, bound: float | None, what: str) -> Task:
+    def measure(self, trial: Trial, worker: LeasedWorker, bound: float | None, what: str) -> Task:
         """Measure a trial; a turn of the final takes few samples, and the callable is kept for the next."""
         candidate = trial.candidate
         if isinstance(candidate, Command):
@@ -98,16 +98,16 @@ class Tasks:
         assert isinstance(candidate, Call)
         number, prepared = _number(), "null" if trial.prepared is None else _encode(trial.prepared)
         # The rest is the same for thousands of candidates.
-        rest = self._rest(candidate, station, what == "final")
+        rest = self._rest(candidate, worker, what == "final")
         request = (
             f'{{"type":"measure","id":{number},"candidate":"{candidate.id}","config":{candidate.config_text},'
             f'"prepared":{prepared},"bound":{"null" if bound is None else repr(bound)},{rest}'
         )
         return Task(trial, what, self._op, self._seconds, number, request, self._verify)
 
-    def _rest(self, candidate: Call, station: Station, final: bool) -> str:
+    def _rest(self, candidate: Call, worker: LeasedWorker, final: bool) -> str:
         """Return the JSON of what requests share, from the first name on."""
-        about = station.name, candidate.factory, candidate.setup, final
+        about = worker.name, candidate.factory, candidate.setup, final
         if about not in self._shared:
             request = {
                 "op": self._op,
@@ -120,7 +120,7 @@ class Tasks:
                 "again": final,
                 "keep": final,
                 "memory": self._memory,
-                **station.measuring,
+                **worker.measuring,
             }
             self._shared[about] = _encode(request)[1:]
         return self._shared[about]
@@ -192,7 +192,7 @@ def offers(candidates: Iterable[Candidate] | Strategy, default: Candidate | None
     return Offered(candidates)
 
 
-class Intake:
+class Queue:
     """Makes trials of what a strategy offers: the default first, and each candidate once.
 
     Parameters

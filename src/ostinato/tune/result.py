@@ -9,7 +9,7 @@ from ostinato.tune.candidate import Candidate
 from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.racing.stopping import interval, median
 
-__all__ = ["Result", "Stretch", "outcome_of", "result_of"]
+__all__ = ["Result", "Span", "outcome_of", "result_of"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,7 +103,7 @@ def outcome_of(result: Result) -> OpOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Span:
     """A device, or a place in the compile pool, was busy with a candidate.
 
     Parameters

@@ -18,7 +18,7 @@ from ostinato.tune.store.key import Sources
 from ostinato.tune.store.store import Search, StoreError
 from ostinato.tune.trial import Trial
 
-__all__ = ["Known", "Ledger", "Settled"]
+__all__ = ["Confirmed", "Known", "Results"]
 
 
 _LOOK_SECONDS = 0.1
@@ -137,7 +137,7 @@ class Known:
             return None
 
 
-class Settled(NamedTuple):
+class Confirmed(NamedTuple):
     """What the final made of a candidate."""
 
     trial: Trial
@@ -148,7 +148,7 @@ class Settled(NamedTuple):
     """The device that the candidate was first measured on, which another search may have had."""
 
 
-class Ledger:
+class Results:
     """What is known of every candidate of a search, as results; the race is told as they come.
 
     Parameters
@@ -205,7 +205,7 @@ class Ledger:
         self._turns.setdefault((candidate, op.op), []).extend(op.samples)
         self._final_device = device
 
-    def settled(self) -> Iterator[Settled]:
+    def confirmed(self) -> Iterator[Confirmed]:
         """Add the samples of the final to the results of the finalists; yield those that the store may keep.
 
         A candidate with several ops, some of them measured only on a device of another model than the final's, is not
@@ -227,7 +227,7 @@ class Ledger:
                 continue
             first = next(iter(results.values())).device if self._alike else None
             now = Outcome(Status.OK, tuple(map(outcome_of, results.values())))
-            yield Settled(trial, now, self._final_device, first or self._final_device)
+            yield Confirmed(trial, now, self._final_device, first or self._final_device)
 
     def revived(self) -> list[Trial]:
         """Return those that were cut and would not be by what is known now: the store's, or where a rival failed."""
@@ -285,7 +285,7 @@ class Ledger:
             return None
         return tuple(found)
 
-    def results(self, order: Sequence[str]) -> tuple[Result, ...]:
+    def in_order(self, order: Sequence[str]) -> tuple[Result, ...]:
         """Return the results of candidates in this order of their ids, those of each as they were reported."""
         return tuple(result for candidate in order for result in self._results[candidate].values())
 

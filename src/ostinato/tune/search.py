@@ -11,22 +11,22 @@ from dataclasses import replace
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.outcome import OpOutcome, Outcome, Status
 from ostinato.tune.progress import Progress
-from ostinato.tune.queue import Intake, Tasks
+from ostinato.tune.queue import Queue, Tasks
 from ostinato.tune.racing.race import EntryKey, Race
-from ostinato.tune.result import Result, Stretch
-from ostinato.tune.results import Known, Ledger
+from ostinato.tune.result import Result, Span
+from ostinato.tune.results import Known, Results
 from ostinato.tune.trial import Task, Trial
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.scratch import NoRoomError, Scratch, says_full
-from ostinato.tune.workers.slot import Slot, Station
+from ostinato.tune.workers.slot import LeasedWorker, Slot
 
-__all__ = ["Anchor", "Rounds", "Search", "settle"]
-
-
-_EVERY = 64  # measurements on a device between two of the anchor
+__all__ = ["ReferenceCandidate", "Rounds", "Search", "confirm"]
 
 
-class Anchor:
+_EVERY = 64  # measurements on a device between two of the reference
+
+
+class ReferenceCandidate:
     """The candidate that every device measures from time to time, which tells how fast each is, and when it changes.
 
     Parameters
@@ -38,7 +38,7 @@ class Anchor:
     alike
         Whether they are all of one model.
     race
-        Is told what the anchor takes.
+        Is told what the reference takes.
     """
 
     def __init__(self, candidate: str | None, devices: Iterable[str], alike: bool, race: Race) -> None:
@@ -50,29 +50,29 @@ class Anchor:
         self._since = dict.fromkeys(devices, 0)  # measurements of others
 
     def due(self, device: str) -> Trial | None:
-        """Return the anchor if it is to be measured next on a device."""
+        """Return the reference if it is to be measured next on a device."""
         return self._trial if self._since[device] >= _EVERY else None
 
-    def began(self, device: str, *, anchor: bool) -> None:
-        """Note that a device measures the anchor, or another candidate."""
-        self._since[device] = 0 if anchor else self._since[device] + 1
+    def began(self, device: str, *, reference: bool) -> None:
+        """Note that a device measures the reference, or another candidate."""
+        self._since[device] = 0 if reference else self._since[device] + 1
 
     def measured(self, device: str, outcome: Outcome) -> None:
-        """Tell the race what the anchor took."""
+        """Tell the race what the reference took."""
         for op in outcome.ops:
             if op.op == self._op and op.status is Status.OK and op.samples:
-                self._race.anchored(device, op.samples)
+                self._race.add_reference(device, op.samples)
 
     def offer(self, trial: Trial, device: str, outcome: Outcome) -> None:
-        """Take what was measured well as the anchor, if there is none yet and it may be."""
+        """Take what was measured well as the reference, if there is none yet and it may be."""
         if self._trial is not None or self._candidate not in (None, trial.candidate.id):
             return
         op = next((op for op in outcome.ops if op.status is Status.OK and op.samples), None)
         if op is None:  # it told a workspace only
             return
         self._trial, self._op = trial, op.op
-        self._race.anchored(device, op.samples)
-        if not self._alike:  # they are compared by the anchor, so it is the next on each
+        self._race.add_reference(device, op.samples)
+        if not self._alike:  # they are compared by the reference, so it is the next on each
             self._since = {name: _EVERY * (name != device) for name in self._since}
 
 
@@ -87,17 +87,17 @@ class Rounds:
 
     Parameters
     ----------
-    search, race, ledger
+    search, race, results
         What measures them, who may win, and what is known of them.
     """
 
-    def __init__(self, search: Search, race: Race, ledger: Ledger) -> None:
+    def __init__(self, search: Search, race: Race, results: Results) -> None:
         self._search = search
         self._race = race
-        self._ledger = ledger
-        self._stations: list[Station] = []
-        self._due: dict[Station, list[EntryKey]] = {}  # of each whose first is playing: who was due in its round
-        self._silent: dict[Station, int] = {}
+        self._results = results
+        self._workers: list[LeasedWorker] = []
+        self._due: dict[LeasedWorker, list[EntryKey]] = {}  # of each whose first is playing: who was due in its round
+        self._silent: dict[LeasedWorker, int] = {}
 
     def play(self) -> bool:
         """Play until all is decided; return whether nothing is left to be."""
@@ -114,38 +114,38 @@ class Rounds:
                 self._begin()
             if not self._due:
                 break
-            if all(station.busy for station in self._due):
+            if all(worker.busy for worker in self._due):
                 search.wait()
             self._end()
-        for station in self._silent:
-            station.forget()
-        return bool(self._stations or not race.finalists()) and not search.spent
+        for worker in self._silent:
+            worker.forget()
+        return bool(self._workers or not race.finalists()) and not search.spent
 
     def _ready(self) -> bool:
         """Have built what is due, and lease devices; return whether there is anything to play, and where."""
         built: list[EntryKey] = []
         while (due := self._race.finalists()) and due != built:  # in place of one that cannot be built another comes in
-            self._search.build([self._ledger.trial(candidate) for candidate, _ in due])
+            self._search.build([self._results.trial(candidate) for candidate, _ in due])
             built = due
-        if due and not self._stations and _REPEATS not in self._silent.values():
-            self._stations = self._search.lease()
-            self._silent |= dict.fromkeys(self._stations, 0)
-        return bool(due and self._stations)
+        if due and not self._workers and _REPEATS not in self._silent.values():
+            self._workers = self._search.lease()
+            self._silent |= dict.fromkeys(self._workers, 0)
+        return bool(due and self._workers)
 
     def _begin(self) -> None:
-        for station in self._stations:
-            if station not in self._due and (due := self._race.finalists(station.name)):
-                self._due[station] = due
-                self._search.final(self._ledger.trial(due[0][0]), station)
+        for worker in self._workers:
+            if worker not in self._due and (due := self._race.finalists(worker.name)):
+                self._due[worker] = due
+                self._search.final(self._results.trial(due[0][0]), worker)
 
     def _end(self) -> None:
-        for station in [station for station in self._due if not station.busy]:
-            due = self._due.pop(station)
-            silent = self._race.started and self._race.finalists(station.name) == due
-            self._silent[station] = self._silent[station] + 1 if silent else 0
-            if station.lost or self._silent[station] == _REPEATS:
-                self._stations.remove(station)
-                self._race.leave(station.name)
+        for worker in [worker for worker in self._due if not worker.busy]:
+            due = self._due.pop(worker)
+            silent = self._race.started and self._race.finalists(worker.name) == due
+            self._silent[worker] = self._silent[worker] + 1 if silent else 0
+            if worker.lost or self._silent[worker] == _REPEATS:
+                self._workers.remove(worker)
+                self._race.leave(worker.name)
 
 
 _OF_BUILDS = {
@@ -171,17 +171,17 @@ class Search:
     ----------
     loop
         Serves the slots.
-    stations, builders
+    workers, builders
         Where candidates are measured, and where they are built and checked.
-    intake
+    queue
         Where candidates come from.
     tasks
         Makes what the slots are told.
-    known, ledger, race
+    known, results, race
         What the store knows of the candidates, what this search does, and who may win.
     checked
         Whether what commands print and write is checked.
-    anchor
+    reference
         What is measured from time to time on each device.
     seconds
         Most seconds that the search may take.
@@ -193,28 +193,28 @@ class Search:
         self,
         *,
         loop: Loop,
-        stations: Sequence[Station],
+        workers: Sequence[LeasedWorker],
         builders: Sequence[Slot],
-        intake: Intake,
+        queue: Queue,
         tasks: Tasks,
         known: Known,
-        ledger: Ledger,
+        results: Results,
         race: Race,
         checked: bool,
-        anchor: Anchor,
+        reference: ReferenceCandidate,
         seconds: float | None,
         progress: Progress,
     ) -> None:
-        self.stretches: list[Stretch] = []
+        self.spans: list[Span] = []
         self.measured = 0
         """Number of candidates that the store did not answer."""
         self._loop = loop
-        self._stations = stations
+        self._workers = workers
         self._builders = builders
-        self._intake = intake
+        self._queue = queue
         self._tasks = tasks
         self._known = known
-        self._ledger = ledger
+        self._results = results
         self._race = race
         self._checked = checked
         self._progress = progress
@@ -229,12 +229,12 @@ class Search:
         self._contended: dict[str, Trial] = {}  # to be measured once more, when the others are through
         self._twice: set[str] = set()
         self._running = 0
-        self._anchor = anchor
+        self._reference = reference
         self._next_lease = 0.0
         self._warned = False
         self._next_commit = 0.0
         self._scratch = Scratch()
-        for slot in (*stations, *builders):
+        for slot in (*workers, *builders):
             slot.serve(self._finished, self._returned)
 
     @property
@@ -255,7 +255,7 @@ class Search:
             self._dispatch()
             if self._running or self._unbuilt or self._unchecked or self._ready:
                 self._turn()
-            elif not self._intake.open and not self._once_more():
+            elif not self._queue.open and not self._once_more():
                 return
 
     def build(self, trials: Sequence[Trial]) -> None:
@@ -269,25 +269,25 @@ class Search:
             self._turn()
             self._ready.clear()
 
-    def final(self, trial: Trial, station: Station) -> None:
+    def final(self, trial: Trial, worker: LeasedWorker) -> None:
         """Begin a turn of the final."""
-        self._start(station, self._tasks.measure(trial, station, None, "final"))
+        self._start(worker, self._tasks.measure(trial, worker, None, "final"))
 
     def wait(self) -> None:
         """Wait until something has happened."""
         self._stop_if_due()
         self._turn()
 
-    def lease(self) -> list[Station]:
+    def lease(self) -> list[LeasedWorker]:
         """Return leased devices on which the same is measured in the same way, at once without disturbing each other.
 
         None, if every device is lost or the budget is spent before one is free.
         """
-        while not self.spent and not all(station.lost for station in self._stations):
+        while not self.spent and not all(worker.lost for worker in self._workers):
             self._lease()
-            leased = [station for station in self._stations if station.leased and not station.lost]
+            leased = [worker for worker in self._workers if worker.leased and not worker.lost]
             if leased:
-                return [station for station in leased if station.device.apart(leased[0].device)] or leased[:1]
+                return [worker for worker in leased if worker.device.apart(leased[0].device)] or leased[:1]
             self._turn(leasing=True)
         return []
 
@@ -298,7 +298,7 @@ class Search:
     def _stop_if_due(self) -> None:
         if self._stopped:
             return
-        lost = next((slots for slots in (self._stations, self._builders) if all(slot.lost for slot in slots)), None)
+        lost = next((slots for slots in (self._workers, self._builders) if all(slot.lost for slot in slots)), None)
         if self.spent:
             self._stop("the budget of time was spent")
         elif lost:
@@ -307,9 +307,9 @@ class Search:
     def _once_more(self) -> bool:
         """Have those measured again whose first result cannot stand; return whether there are any."""
         verdict = None if self._stopped or self.measured else self._known.verdict(self._race.default)
-        if self._stopped or self._ledger.ties(verdict) is not None:
+        if self._stopped or self._results.ties(verdict) is not None:
             return False
-        trials = [*self._contended.values(), *self._ledger.revived()]
+        trials = [*self._contended.values(), *self._results.revived()]
         again = [trial for trial in trials if trial.candidate.id not in self._twice]
         self._twice.update(trial.candidate.id for trial in again)
         for trial in again:
@@ -319,11 +319,11 @@ class Search:
     def _pull(self) -> None:
         for _ in range(_PULLS):
             waiting = len(self._ready) + len(self._unbuilt)
-            if waiting >= _AHEAD * len(self._stations) or len(self._unbuilt) >= 2 * len(self._builders):
+            if waiting >= _AHEAD * len(self._workers) or len(self._unbuilt) >= 2 * len(self._builders):
                 return
-            if self._intake.open and self._intake.full:
+            if self._queue.open and self._queue.full:
                 self._stop("the budget of candidates was spent", running=False)
-            trial = self._intake.next()
+            trial = self._queue.next()
             if trial is None:
                 return
             try:
@@ -361,35 +361,35 @@ class Search:
                 self._checking[trial.candidate.id] = outcome, device
                 self._start(builder, self._tasks.check(trial, outcome.stdout))
             # What is built and not measured yet is bounded: it takes room on the disk.
-            elif self._unbuilt and len(self._ready) < 2 * len(self._stations) + len(self._builders):
+            elif self._unbuilt and len(self._ready) < 2 * len(self._workers) + len(self._builders):
                 self._start(builder, self._tasks.build(self._unbuilt.popleft()))
         if not self._ready:
             return
         self._lease()
-        roomy = [station for station in self._stations if station.leased]
+        roomy = [worker for worker in self._workers if worker.leased]
         while roomy and self._ready:
             share = len(self._ready) // len(roomy) + 1  # nobody is sent so much ahead that others have nothing to do
-            roomy = [station for station in roomy if self._feed(station, share)]
+            roomy = [worker for worker in roomy if self._feed(worker, share)]
 
-    def _feed(self, station: Station, share: int) -> bool:
+    def _feed(self, worker: LeasedWorker, share: int) -> bool:
         """Give a device something to do; return whether it took it."""
         if not self._ready:
             return False
-        anchor = self._anchor.due(station.name)
-        # The anchor may be a command where the next is a call, which could be sent ahead.
-        if not station.room(isinstance((anchor or self._ready[0]).candidate, Call), share):
+        reference = self._reference.due(worker.name)
+        # The reference may be a command where the next is a call, which could be sent ahead.
+        if not worker.room(isinstance((reference or self._ready[0]).candidate, Call), share):
             return False
-        self._anchor.began(station.name, anchor=anchor is not None)
-        if anchor is not None:
-            self._start(station, self._tasks.measure(anchor, station, None, "anchor"))
+        self._reference.began(worker.name, reference=reference is not None)
+        if reference is not None:
+            self._start(worker, self._tasks.measure(reference, worker, None, "anchor"))
         else:
-            bound = self._race.bound(station.name)
-            self._start(station, self._tasks.measure(self._ready.popleft(), station, bound, "measure"))
+            bound = self._race.bound(worker.name)
+            self._start(worker, self._tasks.measure(self._ready.popleft(), worker, bound, "measure"))
         return True
 
     def _start(self, slot: Slot, task: Task) -> None:
         self._running += 1
-        if isinstance(slot, Station):
+        if isinstance(slot, LeasedWorker):
             self._progress.running(slot.name, task.trial.candidate, task.what)
         else:
             self._progress.building(slot.name, task.trial.candidate)
@@ -399,12 +399,12 @@ class Search:
         now = self._loop.now()
         if now < self._next_lease:
             return
-        waiting = [station for station in self._stations if not station.leased and not station.lost]
-        holders = {station.name: holder for station in waiting if (holder := station.take_lease())}
+        waiting = [worker for worker in self._workers if not worker.leased and not worker.lost]
+        holders = {worker.name: holder for worker in waiting if (holder := worker.take_lease())}
         self._next_lease = now + _LEASE_SECONDS if holders else 0.0
         for name, holder in holders.items():
             self._progress.waiting(name, holder)
-        if len(holders) == len(self._stations) and not self._warned and now > self._begin + _WARN_SECONDS:
+        if len(holders) == len(self._workers) and not self._warned and now > self._begin + _WARN_SECONDS:
             self._warned = True
             names = "; ".join(f"{name} is leased by {holder}" for name, holder in holders.items())
             logging.getLogger("ostinato").warning("tuning waits for a device: %s", names)
@@ -421,7 +421,7 @@ class Search:
                 self._next_commit = now + _COMMIT_SECONDS
             else:
                 moment = min(moment, self._next_commit)
-        slots = [slot for slot in (*self._stations, *self._builders) if slot.busy]
+        slots = [slot for slot in (*self._workers, *self._builders) if slot.busy]
         moment = min([moment, *(slot.deadline() for slot in slots)])
         self._loop.turn(None if moment == math.inf else max(0.0, moment - now))
         now = self._loop.now()
@@ -433,13 +433,13 @@ class Search:
         self._running -= 1
         trial = task.trial
         status = _OF_BUILDS.get(outcome.status, outcome.status) if task.what == "build" else outcome.status
-        self.stretches.append(Stretch(slot.name, task.what, trial.candidate, began - self._begin, self.seconds, status))
+        self.spans.append(Span(slot.name, task.what, trial.candidate, began - self._begin, self.seconds, status))
         if not slot.busy:
             self._progress.idle(slot.name)
         if task.what == "final":
             self._turned(trial, outcome, slot.name)
         elif task.what == "anchor":
-            self._anchor.measured(slot.name, outcome)
+            self._reference.measured(slot.name, outcome)
         elif self._stopped and (task.what == "build" or outcome.status is not Status.OK):
             self._checking.pop(trial.candidate.id, None)
             self._cancel(trial)
@@ -479,7 +479,7 @@ class Search:
             if self._stopped:
                 self._cancel(trial)
             elif trial.tries > _TRIES:
-                device = slot.name if isinstance(slot, Station) else None
+                device = slot.name if isinstance(slot, LeasedWorker) else None
                 self._keep(
                     trial, Outcome(Status.CRASH, (), "its worker died before it could begin, again and again"), device
                 )
@@ -499,7 +499,7 @@ class Search:
             self._keep(trial, outcome, device)
         for op in outcome.ops:
             if op.status is Status.OK and op.samples:
-                self._ledger.turned(trial.candidate.id, op, device)
+                self._results.turned(trial.candidate.id, op, device)
 
     def _keep(self, trial: Trial, outcome: Outcome, device: str | None) -> None:
         """Remember and enter what a trial came to."""
@@ -512,18 +512,18 @@ class Search:
             trial.scratch = trial.prepared = None
 
     def _enter(self, trial: Trial, outcome: Outcome, device: str | None, *, cached: bool = False) -> None:
-        for result in self._ledger.record(trial, outcome, device, cached=cached):
-            self._intake.tell(result)
+        for result in self._results.record(trial, outcome, device, cached=cached):
+            self._queue.tell(result)
         if outcome.status is Status.OK and device is not None and not cached:
-            self._anchor.offer(trial, device, outcome)
+            self._reference.offer(trial, device, outcome)
 
     def _cancel(self, trial: Trial) -> None:
-        if not self._ledger.knows(trial):  # what was found before stands
+        if not self._results.knows(trial):  # what was found before stands
             self._enter(trial, Outcome(self._left, (), self._stopped), None)
 
     def _stop(self, why: str, status: Status = Status.CANCELLED, *, running: bool = True) -> None:
         """Take in no more candidates, and end what runs; what is left ends with this status."""
-        for trial in self._intake.rest():
+        for trial in self._queue.rest():
             self._enter(trial, Outcome(status, (), why), None)
         if not running:
             return
@@ -533,7 +533,7 @@ class Search:
             self._cancel(trial)
         for queue in (self._unbuilt, self._ready, self._unchecked, self._contended):
             queue.clear()
-        for slot in (*self._stations, *self._builders):
+        for slot in (*self._workers, *self._builders):
             slot.cancel()
 
 
@@ -542,18 +542,18 @@ def _wrong(measured: Outcome, check: Outcome) -> Outcome:
     return Outcome(check.status, ops or (OpOutcome("", check.status, message=check.message),), check.message)
 
 
-def settle(search: Search, race: Race, ledger: Ledger, known: Known) -> tuple[Result | None, tuple[Result, ...]]:
+def confirm(search: Search, race: Race, results: Results, known: Known) -> tuple[Result | None, tuple[Result, ...]]:
     """Return the winner and its ties: from the store, if it holds the verdict over exactly these results."""
     about = race.default
-    stored = ledger.ties(known.verdict(about)) if not search.measured else None
+    stored = results.ties(known.verdict(about)) if not search.measured else None
     if stored is not None:
         return (stored[0] if stored else None), stored
-    decided = Rounds(search, race, ledger).play()
-    entries = list(race.verdict().ties) or ledger.timeless()
-    measured = list(ledger.settled())
+    decided = Rounds(search, race, results).play()
+    entries = list(race.verdict().ties) or results.timeless()
+    measured = list(results.confirmed())
     if decided:
         for each in measured:
             known.add(each.trial, each.outcome, each.device, first=each.first)
         known.set_verdict([list(entry) for entry in entries], about)
-    ties = tuple(ledger.result(*entry) for entry in entries)
+    ties = tuple(results.result(*entry) for entry in entries)
     return (ties[0] if ties else None), ties

@@ -16,15 +16,15 @@ from ostinato.tune.leases.device import Device
 from ostinato.tune.leases.devices import devices as devices_named
 from ostinato.tune.policy import Budget, Policy, allowed_names, positive
 from ostinato.tune.progress import Progress, listener
-from ostinato.tune.queue import Intake, Strategy, Tasks, offers
+from ostinato.tune.queue import Queue, Strategy, Tasks, offers
 from ostinato.tune.racing.race import Race
 from ostinato.tune.report.report import Report
-from ostinato.tune.results import Known, Ledger
-from ostinato.tune.search import Anchor, Search, settle
+from ostinato.tune.results import Known, Results
+from ostinato.tune.search import ReferenceCandidate, Search, confirm
 from ostinato.tune.store.key import Sources, environment
 from ostinato.tune.store.store import Store, StoreError
 from ostinato.tune.workers.loop import Loop
-from ostinato.tune.workers.slot import Slot, Station
+from ostinato.tune.workers.slot import LeasedWorker, Slot
 
 __all__ = ["Tuner"]
 
@@ -114,7 +114,7 @@ class Tuner:
         self._thread = 0  # that runs a search
         self._store = None if store is False else _store(store)
         self._loop = Loop()
-        self._stations = [Station(self._loop, device, memory=memory, allow=allow) for device in self._devices]
+        self._workers = [LeasedWorker(self._loop, device, memory=memory, allow=allow) for device in self._devices]
         self._builders = [
             Slot(self._loop, f"build:{number}", environment={}, memory=None, allow=allow)
             for number in range(len(os.sched_getaffinity(0)))
@@ -238,21 +238,21 @@ class Tuner:
                 note=self._progress.note,
             )
         alike = len({(device.model, device.driver, device.simulation) for device in self._devices}) == 1
-        ledger = Ledger(op, default_id, alike, race, self._progress)
-        intake = Intake(strategy, default, budget.candidates)
+        results = Results(op, default_id, alike, race, self._progress)
+        queue = Queue(strategy, default, budget.candidates)
         search = Search(
             loop=self._loop,
-            stations=self._stations,
+            workers=self._workers,
             builders=self._builders,
-            intake=intake,
+            queue=queue,
             tasks=Tasks(
                 op, key, verify, self._policy, race.turn, seconds=self._timeout, memory=self._memory, data=data
             ),
             known=known,
-            ledger=ledger,
+            results=results,
             race=race,
             checked=verify is not None,
-            anchor=Anchor(default_id, [station.name for station in self._stations], alike, race),
+            reference=ReferenceCandidate(default_id, [worker.name for worker in self._workers], alike, race),
             seconds=budget.seconds,
             progress=self._progress,
         )
@@ -261,21 +261,21 @@ class Tuner:
         self._progress.begin(op, getattr(strategy, "total", None))
         try:
             search.run()
-            best, ties = settle(search, race, ledger, known)
+            best, ties = confirm(search, race, results, known)
             report = Report(
                 op=op,
                 key=key,
                 policy=self._policy,
                 best=best,
                 ties=ties,
-                results=ledger.results(intake.order),
-                default=ledger.default(),
+                results=results.in_order(queue.order),
+                default=results.default(),
                 seconds=search.seconds,
-                stretches=tuple(search.stretches),
+                spans=tuple(search.spans),
                 environment=there,
             )
-            for station in self._stations:
-                station.release()
+            for worker in self._workers:
+                worker.release()
             self._clean = True
             return report
         except BaseException:
@@ -289,7 +289,7 @@ class Tuner:
 
     def _clear(self) -> None:
         """End whatever runs, and wait for nothing any more."""
-        for slot in (*self._stations, *self._builders):
+        for slot in (*self._workers, *self._builders):
             slot.close()
         self._loop.clear()
         self._clean = True

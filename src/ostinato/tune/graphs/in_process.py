@@ -17,8 +17,8 @@ from ostinato.tune.outcome import OpOutcome, Outcome, Status
 from ostinato.tune.racing.race import Race
 from ostinato.tune.racing.stopping import Stopping
 from ostinato.tune.report.report import Report
-from ostinato.tune.result import Stretch
-from ostinato.tune.results import Ledger
+from ostinato.tune.result import Span
+from ostinato.tune.results import Results
 from ostinato.tune.store.key import environment
 from ostinato.tune.trial import Trial
 from ostinato.tune.worker.channel import measure_here
@@ -91,8 +91,8 @@ class _Search:
         self._most = len(candidates) if budget.candidates is None else budget.candidates
         self._race = Race(default=None, policy=self._policy)
         default = candidates[0].id if signature.has_default else None
-        self._ledger = Ledger(signature.label, default, True, self._race, self._progress)
-        self._stretches: list[Stretch] = []
+        self._results = Results(signature.label, default, True, self._race, self._progress)
+        self._spans: list[Span] = []
         self._benchmarks: dict[str, Benchmark] = {}
 
     def run(self) -> None:
@@ -102,7 +102,7 @@ class _Search:
                 self._timer = CpuTimer()
                 self._flush = Flusher() if self._policy.cache == "cold" else None
                 self._screen()
-                self._settle()
+                self._confirm()
         finally:
             for benchmark in self._benchmarks.values():
                 benchmark.close()
@@ -110,17 +110,17 @@ class _Search:
 
     def report(self) -> Report:
         """Return what was found."""
-        ties = tuple(self._ledger.result(*entry) for entry in self._race.verdict().ties)
+        ties = tuple(self._results.result(*entry) for entry in self._race.verdict().ties)
         return Report(
             op=self._signature.label,
             key=dict(self._signature.key),
             policy=self._policy,
             best=ties[0] if ties else None,
             ties=ties,
-            results=self._ledger.results([trial.candidate.id for trial in self._trials]),
-            default=self._ledger.default(),
+            results=self._results.in_order([trial.candidate.id for trial in self._trials]),
+            default=self._results.default(),
             seconds=perf_counter() - self._begin,
-            stretches=tuple(self._stretches),
+            spans=tuple(self._spans),
             environment=environment([self._device]),
         )
 
@@ -153,7 +153,7 @@ class _Search:
                 return
             if outcome.status is Status.CONTENDED:
                 contended.append(trial)
-        for trial in (*contended, *self._ledger.revived()):
+        for trial in (*contended, *self._results.revived()):
             if not self._spent:
                 self._screened(trial)
 
@@ -163,33 +163,33 @@ class _Search:
         if found is None:
             return None
         device, outcome = found
-        self._ledger.record(trial, outcome, device, cached=True)
+        self._results.record(trial, outcome, device, cached=True)
         return outcome
 
     def _screened(self, trial: Trial) -> Outcome:
         """Measure a variant, and keep what it came to unless the budget cut it short."""
         outcome = self._measure(trial, self._policy, "measure")
-        self._ledger.record(trial, outcome, self._device.name)
+        self._results.record(trial, outcome, self._device.name)
         if self._kept is not None and not self._spent:
             self._kept.add(trial, outcome, self._device.name)
             self._kept.commit()
         return outcome
 
-    def _settle(self) -> None:
+    def _confirm(self) -> None:
         """Measure the finalists in turns; as in a search, no longer than all before, once it can be told who won."""
         device, failures = self._device.name, 0
         end = perf_counter() + max(perf_counter() - self._begin, self._policy.max_seconds)
         while failures < _REPEATS and not self._spent and (due := self._race.finalists()):
             if perf_counter() > end and self._race.decided:
                 break
-            trial = self._ledger.trial(due[0][0])
+            trial = self._results.trial(due[0][0])
             outcome = self._measure(trial, self._race.turn, "final")
             if outcome.status is Status.OK:
-                self._ledger.turned(trial.candidate.id, outcome.ops[0], device)
+                self._results.turned(trial.candidate.id, outcome.ops[0], device)
             elif outcome.status is not Status.CONTENDED:
-                self._ledger.record(trial, outcome, device)
+                self._results.record(trial, outcome, device)
             failures = failures + 1 if self._race.finalists()[:1] == due[:1] else 0
-        for _ in self._ledger.settled():  # adds the turns to the results
+        for _ in self._results.confirmed():  # adds the turns to the results
             pass
 
     def _measure(self, trial: Trial, policy: Policy, what: str) -> Outcome:
@@ -203,7 +203,7 @@ class _Search:
             outcome = Outcome(Status.OOM if isinstance(error, MemoryError) else Status.CRASH, (), str(error))
         except (Incomparable, Unmeasurable) as why:
             outcome = Outcome(Status.INVALID, (), str(why))
-        self._stretches.append(Stretch(device, what, candidate, begin, perf_counter() - self._begin, outcome.status))
+        self._spans.append(Span(device, what, candidate, begin, perf_counter() - self._begin, outcome.status))
         self._progress.idle(device)
         return outcome
 
@@ -250,8 +250,8 @@ class _Search:
     def _cancel(self, status: Status, message: str) -> None:
         """Say what became of those that have no result."""
         for trial in self._trials:
-            if not self._ledger.knows(trial):
-                self._ledger.record(trial, Outcome(status, (), message), None)
+            if not self._results.knows(trial):
+                self._results.record(trial, Outcome(status, (), message), None)
 
     @contextmanager
     def _device_alone(self) -> Iterator[None]:

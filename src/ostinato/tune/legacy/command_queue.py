@@ -70,7 +70,7 @@ class CommandQueue:
     """
 
     def __init__(self, devices: Sequence[Device]) -> None:
-        self._seats = [_Seat(device) for device in devices]
+        self._leased = [_LeasedDevice(device) for device in devices]
         self._lock = threading.Lock()  # over what the thread shares: _waiting, _thread, _signal and _cancelled
         self._waiting: deque[Job] = deque()
         self._thread: threading.Thread | None = None
@@ -105,7 +105,7 @@ class CommandQueue:
 
     def holders(self) -> list[Holder]:
         """Return who holds the devices that are waited for."""
-        return [seat.holder for seat in self._seats if seat.holder is not None]
+        return [leased.holder for leased in self._leased if leased.holder is not None]
 
     def check_process(self) -> None:
         """Raise `RuntimeError` in a process forked from the one that made the queue."""
@@ -136,8 +136,8 @@ class CommandQueue:
         except BaseException as error:
             # No fault of the commands; but whoever waits for one must not wait for ever.
             reason = f"{type(error).__name__}: {error}"
-            for seat in self._seats:
-                seat.give_up(reason)
+            for leased in self._leased:
+                leased.give_up(reason)
             with self._lock:
                 self._end_waiting(Status.DEVICE_LOST, reason)
                 self._thread = self._signal = None
@@ -152,20 +152,20 @@ class CommandQueue:
             cancelled, self._cancelled = self._cancelled or self._abandoned, False
             if cancelled:
                 self._end_waiting(Status.CANCELLED, "cancelled before it began")
-        for seat in self._seats:
+        for leased in self._leased:
             if cancelled:
-                seat.cancel()
-            while not seat.busy and self._waiting and seat.open(loop):
-                seat.start(loop, self._waiting.popleft())
+                leased.cancel()
+            while not leased.busy and self._waiting and leased.open(loop):
+                leased.start(loop, self._waiting.popleft())
         with self._lock:
-            if all(seat.lost for seat in self._seats):
-                reasons = "; ".join(seat.lost for seat in self._seats)
+            if all(leased.lost for leased in self._leased):
+                reasons = "; ".join(leased.lost for leased in self._leased)
                 self._end_waiting(Status.DEVICE_LOST, f"no device is left: {reasons}")
-        for seat in self._seats:
-            if not seat.busy and not self._waiting:
-                seat.close()
+        for leased in self._leased:
+            if not leased.busy and not self._waiting:
+                leased.close()
         with self._lock:
-            if self._waiting or any(seat.busy or seat.stuck for seat in self._seats):
+            if self._waiting or any(leased.busy or leased.stuck for leased in self._leased):
                 return True
             self._thread = self._signal = None
             self._cancelled = False
@@ -176,7 +176,7 @@ class CommandQueue:
             self._waiting.popleft().end(Outcome(status, (), message))
 
 
-class _Seat:
+class _LeasedDevice:
     """A device, its lease while there are jobs, and the job that runs on it."""
 
     def __init__(self, device: Device) -> None:

@@ -14,94 +14,100 @@ __all__ = ["ROUNDS", "UNEVEN", "Bounds", "EntryKey", "Final", "Place", "Race", "
 
 
 UNEVEN = 1.05
-"""A device that is x times slower for the anchor is taken to be x times slower for every candidate within 5 %."""
+"""A device that is x times slower for the reference is taken to be x times slower for every candidate within 5 %."""
 
 
 class Place(NamedTuple):
-    """A device, and how many times the anchor had been measured on it: between two anchors its speed is one."""
+    """A device, and how many times the reference had been measured on it: between two references its speed is one."""
 
     device: str
     epoch: int
 
 
-class _Anchor(NamedTuple):
+class _Reference(NamedTuple):
     low: float
     middle: float
     high: float
 
 
 class Speeds:
-    """How fast devices are, by an anchor: one candidate that is measured on each of them, and again from time to time.
+    """How fast devices are, by a reference: one candidate, measured on each of them, and again from time to time.
 
-    A measurement between two anchors of its device counts with the geometric mean of both, so a slow drift cancels.
+    A measurement between two references of its device counts with the geometric mean of both, so a slow drift cancels.
 
     Examples
     --------
     >>> speeds = Speeds()
-    >>> speeds.anchored("cpu:0", [100.0])
-    >>> speeds.anchored("cpu:1", [200.0])
+    >>> speeds.add_reference("cpu:0", [100.0])
+    >>> speeds.add_reference("cpu:1", [200.0])
     >>> speeds.factors
     {'cpu:0': 1.0, 'cpu:1': 2.0}
     """
 
     def __init__(self) -> None:
-        self._anchors: dict[str, list[_Anchor]] = {}
+        self._references: dict[str, list[_Reference]] = {}
         self._scales: dict[Place, tuple[float, float] | None] = {}
 
-    def anchored(self, device: str, samples: Sequence[float]) -> None:
-        """Note that the anchor was measured on a device."""
+    def add_reference(self, device: str, samples: Sequence[float]) -> None:
+        """Note that the reference was measured on a device."""
         ordered = sorted(samples)
         low, high = interval(ordered)
-        self._scales.pop(self.place(device), None)  # of all places, this is the one that the anchor ends
-        self._anchors.setdefault(device, []).append(_Anchor(low, median(ordered), high))
+        self._scales.pop(self.place(device), None)  # of all places, this is the one that the reference ends
+        self._references.setdefault(device, []).append(_Reference(low, median(ordered), high))
 
     def place(self, device: str) -> Place:
         """Return where a measurement on a device belongs that is made now."""
-        return Place(device, len(self._anchors.get(device, ())))
+        return Place(device, len(self._references.get(device, ())))
 
     def factor(self, place: Place) -> float:
-        """Return how many times slower a place is than the fastest device; 1 if no anchor was measured there."""
+        """Return how many times slower a place is than the fastest device; 1 if no reference was measured there."""
         around = self._around(place)
         if not around:
             return 1.0
         return math.sqrt(around[0].middle * around[-1].middle) / self._fastest()
 
     def scale(self, place: Place) -> tuple[float, float] | None:
-        """Return between which values the anchor's median lay at a place; None if it was not measured there."""
+        """Return between which values the reference's median lay at a place; None if it was not measured there."""
         if place not in self._scales:
             around = self._around(place)
-            scale = (min(anchor.low for anchor in around), max(anchor.high for anchor in around)) if around else None
+            scale = (
+                (min(reference.low for reference in around), max(reference.high for reference in around))
+                if around
+                else None
+            )
             self._scales[place] = scale
         return self._scales[place]
 
     @property
     def factors(self) -> dict[str, float]:
-        """How many times slower than the fastest each anchored device is, by its latest anchor."""
-        return {device: self.factor(self.place(device)) for device in self._anchors}
+        """How many times slower than the fastest each device is, by the latest time of the reference there."""
+        return {device: self.factor(self.place(device)) for device in self._references}
 
     @property
     def drift(self) -> dict[str, float]:
-        """By which part each anchored device has become slower, from its first anchor to its latest."""
-        return {device: anchors[-1].middle / anchors[0].middle - 1 for device, anchors in self._anchors.items()}
+        """By which part each device has become slower, from its first time of the reference to its latest."""
+        return {
+            device: references[-1].middle / references[0].middle - 1 for device, references in self._references.items()
+        }
 
-    def _around(self, place: Place) -> list[_Anchor]:
-        return self._anchors.get(place.device, [])[max(place.epoch - 1, 0) : place.epoch + 1]
+    def _around(self, place: Place) -> list[_Reference]:
+        return self._references.get(place.device, [])[max(place.epoch - 1, 0) : place.epoch + 1]
 
     def _fastest(self) -> float:
-        return min(anchors[-1].middle for anchors in self._anchors.values())
+        return min(references[-1].middle for references in self._references.values())
 
 
 class Bounds:
     """The least upper bound of all measurements, carried to any place.
 
-    Between places bounds are related by the anchor: its least time where the bound was measured, its greatest where it
-    is to hold. That ratio is the same for all bounds of a place, and once the anchor was measured again, it stays; so
-    one number is kept of all the places that a device has behind it, and asking costs the same however many there are.
+    The reference relates the bounds of places: its least time where the bound was measured, its greatest where it is
+    to hold. That ratio is the same for all bounds of a place, and does not change once the reference was measured
+    again. So one number stands for all the places that a device has behind it, however many there are.
 
     Parameters
     ----------
     speeds
-        Relates places; it is told of anchors before `anchored`.
+        Relates places; it is told of references before `add_reference`.
 
     Examples
     --------
@@ -113,8 +119,8 @@ class Bounds:
     >>> bounds.at(here), bounds.at(speeds.place("cpu:1"))
     (10.0, inf)
     >>> for device, samples in (("cpu:0", [128.0]), ("cpu:1", [256.0])):
-    ...     speeds.anchored(device, samples)
-    ...     bounds.anchored(device)
+    ...     speeds.add_reference(device, samples)
+    ...     bounds.add_reference(device)
     >>> bounds.at(speeds.place("cpu:1"))
     21.0
     """
@@ -123,7 +129,7 @@ class Bounds:
         self._speeds = speeds
         self._bounds: dict[Place, dict[object, float]] = {}  # of all that was measured there
         self._uppers: dict[Place, float] = {}  # the least of them
-        self._behind: dict[str, float] = {}  # of each device, over the places behind it: the least bound / anchor
+        self._behind: dict[str, float] = {}  # of each device, over the places behind it: the least bound / reference
         self._least: tuple[float, str] | None = None  # the least of all devices, and whose it is
         self._found: dict[Place, float] = {}  # what `at` returned since something changed
 
@@ -141,14 +147,14 @@ class Bounds:
             return
         self._uppers[place] = min(bounds.values(), default=math.inf)
         last = self._speeds.place(place.device).epoch
-        behind = (self._over_anchor(Place(place.device, epoch)) for epoch in range(last))
+        behind = (self._over_reference(Place(place.device, epoch)) for epoch in range(last))
         self._behind[place.device] = min(behind, default=math.inf)
         self._changed()
 
-    def anchored(self, device: str) -> None:
-        """Note that the anchor was measured on a device: what was measured there before lies behind it."""
+    def add_reference(self, device: str) -> None:
+        """Note that the reference was measured on a device: what was measured there before lies behind it."""
         passed = Place(device, self._speeds.place(device).epoch - 1)
-        self._behind[device] = min(self._behind.get(device, math.inf), self._over_anchor(passed))
+        self._behind[device] = min(self._behind.get(device, math.inf), self._over_reference(passed))
         self._changed()
 
     def at(self, place: Place) -> float:
@@ -174,10 +180,10 @@ class Bounds:
         self._found.clear()
 
     def _of(self, device: str) -> float:
-        """Return the least of a device's bounds, each divided by the least time of the anchor where it is from."""
-        return min(self._behind.get(device, math.inf), self._over_anchor(self._speeds.place(device)))
+        """Return the least of a device's bounds, each divided by the least time of the reference where it is from."""
+        return min(self._behind.get(device, math.inf), self._over_reference(self._speeds.place(device)))
 
-    def _over_anchor(self, place: Place) -> float:
+    def _over_reference(self, place: Place) -> float:
         bound, scale = self._uppers.get(place, math.inf), self._speeds.scale(place)
         return math.inf if scale is None else bound / scale[0]
 
@@ -208,8 +214,9 @@ class Final:
     places may play a round each at the same time. The rounds are judged in their order, each as if those after it had
     not begun: what is found is what one place alone would have found from the same times.
 
-    It is settled when one is left, when all that are left are equal within the precision asked for, or after `ROUNDS`;
-    from the second round on if all that was observed of them is the same but for a hundredth of the precision.
+    It is confirmed when one is left, when all that are left are equal within the precision asked for, or after
+    `ROUNDS`; from the second round on also if all that was observed of them is the same but for a hundredth of the
+    precision.
 
     How surely: of finalists that are all equally fast, each is beaten with a probability of 1/20 if their noise is
     alike, and of 1/10 at most if it is not. It falls fast where there is a difference, and so where it matters who
@@ -237,13 +244,13 @@ class Final:
         self.field = list(field)
         self.standing = list(field)
         self.rounds = 0
-        self.settled = len(self.field) < 2
+        self.confirmed = len(self.field) < 2
         self._precision = precision
         self._turns: dict[EntryKey, dict[int, list[float]]] = {entry: {} for entry in field}  # by round
         self._playing: dict[str, int] = {}  # the round of each place
 
     def due(self, place: str | None = None) -> list[EntryKey]:
-        """Return who has not had a turn in a round, in the order of their turns; nobody if it is settled.
+        """Return who has not had a turn in a round, in the order of their turns; nobody if it is confirmed.
 
         Parameters
         ----------
@@ -251,7 +258,7 @@ class Final:
             Where the round is played: the one that was begun there, or else the next. Before there are enough rounds
             to tell who has won, no others begin. None: the first that is not complete.
         """
-        if self.settled:
+        if self.confirmed:
             return []
         if place is None:
             return self._left(self.rounds)
@@ -267,10 +274,10 @@ class Final:
     def turn(self, entry: EntryKey, samples: Sequence[float], place: str | None = None) -> None:
         """Note a finalist's turn in the round of a place, or more samples of it; of others, nothing."""
         number = self.rounds if place is None else self._playing.get(place, -1)
-        if self.settled or entry not in self.standing or number < self.rounds:
+        if self.confirmed or entry not in self.standing or number < self.rounds:
             return
         self._turns[entry].setdefault(number, []).extend(samples)
-        while not self.settled and not self._left(self.rounds):
+        while not self.confirmed and not self._left(self.rounds):
             self.rounds += 1
             self._judge()
 
@@ -299,7 +306,7 @@ class Final:
     @property
     def decides(self) -> bool:
         """Whether there have been enough rounds to tell who has won."""
-        return (self.settled and self.rounds > 0) or self.rounds >= _FEWEST_ROUNDS
+        return (self.confirmed and self.rounds > 0) or self.rounds >= _FEWEST_ROUNDS
 
     def times(self) -> dict[EntryKey, tuple[float, float, float]]:
         """Return of each finalist the median, between the ends of its interval, freed of what disturbed rounds."""
@@ -333,12 +340,12 @@ class Final:
             self.standing = [entry for entry in self.standing if times[entry][0] <= least]
             lowest = min(times[entry][0] for entry in self.standing)
             highest = max(times[entry][2] for entry in self.standing)
-            self.settled = highest <= lowest * (1 + 2 * self._precision)
+            self.confirmed = highest <= lowest * (1 + 2 * self._precision)
         elif self.rounds >= 2:
             # There is no noise to speak of, and no difference: simulated devices, programs that print constants.
             seen = [value for entry in self.standing for value in self._observed()[entry]]
-            self.settled = max(seen) <= min(seen) * (1 + _NOTHING * self._precision)
-        self.settled = self.settled or len(self.standing) < 2 or self.rounds == ROUNDS
+            self.confirmed = max(seen) <= min(seen) * (1 + _NOTHING * self._precision)
+        self.confirmed = self.confirmed or len(self.standing) < 2 or self.rounds == ROUNDS
         for entry in set(stood).difference(self.standing):  # no round after this one is judged by it
             self._turns[entry] = {number: turn for number, turn in self._turns[entry].items() if number < self.rounds}
 
@@ -413,7 +420,7 @@ class Race:
     it looks, are measured in turn; see `Final`.
 
     The bound is the least upper confidence bound of a median so far, plus the precision asked for. Where it comes from
-    another device, or from before the device's last anchor, it is widened by what the anchors leave open.
+    another device, or from before the device's last reference, it is widened by what the references leave open.
 
     How surely: the fastest of all is cut with a probability of at most 1/20 + M/128, where M is the number of others
     that are as fast as it is; the default policy's seven samples are what 128 stands for. Both terms are for the
@@ -465,19 +472,19 @@ class Race:
 
     @property
     def factors(self) -> dict[str, float]:
-        """How many times slower than the fastest each anchored device is."""
+        """How many times slower than the fastest each device that measured the reference is."""
         return self._speeds.factors
 
     @property
     def drift(self) -> dict[str, float]:
-        """By which part each anchored device has become slower since its first anchor."""
+        """By which part each device that measured the reference has become slower since its first reference."""
         return self._speeds.drift
 
     def measured(self, entry: EntryKey, device: str, samples: Sequence[float], workspace: int = 0) -> None:
         """Note samples of the screening, be it all or those until the entry was cut; they replace earlier ones.
 
         A result of another time (out of the store) is given a device of its own, such as ``"store:cpu:0"``: it is
-        ranked with the others, but sets no bound for other devices until that device is anchored, too.
+        ranked with the others, but sets no bound for other devices until that device has measured it, too.
 
         Raises
         ------
@@ -497,10 +504,10 @@ class Race:
         if entry in self._screened:
             self._forget(entry)
 
-    def anchored(self, device: str, samples: Sequence[float]) -> None:
-        """Note samples of the anchor: one candidate, the same for all devices, measured from time to time on each."""
-        self._speeds.anchored(device, _checked(samples))
-        self._bounds.anchored(device)
+    def add_reference(self, device: str, samples: Sequence[float]) -> None:
+        """Note samples of the reference: the one candidate that each device measures from time to time."""
+        self._speeds.add_reference(device, _checked(samples))
+        self._bounds.add_reference(device)
         if self._final is not None and not self._final.rounds:
             self._final = None
 
@@ -549,9 +556,9 @@ class Race:
     @property
     def decided(self) -> bool:
         """Whether the final, if there is one, has come to where its result can be read."""
-        return self._final is None or self._final.settled or self._final.decides
+        return self._final is None or self._final.confirmed or self._final.decides
 
-    def settled(self) -> bool:
+    def confirmed(self) -> bool:
         """Return whether there is nothing to measure again."""
         return not self.finalists()
 

@@ -55,7 +55,7 @@ _WORKINGS = {
     "build": "a candidate is built",
     "check": "what a candidate left is checked",
     "measure": "a candidate is measured",
-    "anchor": "the anchor is measured again",
+    "anchor": "the reference is measured again",
     "final": "a finalist is measured again",
 }
 _DOTS = {"winner": "the winner", "tie": "its ties", "default": "the default", "ok": "ok", "raced": "cut early"}
@@ -257,7 +257,7 @@ def _pair(report: Report, across: Parameter, down: Parameter) -> Iterator[str]:
 
 
 def _timeline(report: Report) -> Iterator[str]:
-    if not report.stretches:
+    if not report.spans:
         return
     yield "<h2>What ran when</h2>"
     yield (
@@ -266,9 +266,9 @@ def _timeline(report: Report) -> Iterator[str]:
         "was busy.</p>"
     )
     meanings = {**{str(status): f"{status}" for status in MEANINGS}, **_WORKINGS}
-    seen = {kind(stretch) for stretch in report.stretches}
+    seen = {kind(span) for span in report.spans}
     keys = _legend((f"k-{name}", words) for name, words in reversed(meanings.items()) if name in seen)
-    yield f'<figure class="card">{time_line(report.stretches)}{keys}</figure>'
+    yield f'<figure class="card">{time_line(report.spans)}{keys}</figure>'
 
 
 def _failures(report: Report) -> Iterator[str]:
@@ -323,10 +323,10 @@ def _measured(report: Report) -> Iterator[str]:
 def _observed(report: Report) -> Iterator[str]:
     """What can be said of how well measuring went."""
     for what, purpose in (
-        ("anchor", "The anchor, one candidate that shows whether a device drifts, was measured again"),
+        ("anchor", "The reference, one candidate that shows whether a device drifts, was measured again"),
         ("final", "The best were measured again in turns, so that what changes with time hits all alike:"),
     ):
-        turns = Counter(stretch.where for stretch in report.stretches if stretch.what == what)
+        turns = Counter(span.where for span in report.spans if span.what == what)
         if turns:
             places = ", ".join(
                 f"{counted(number, 'time')} on {one_line(where)}" for where, number in sorted(turns.items())

@@ -14,7 +14,7 @@ from ostinato.tune.report.summary import marks, named
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
-    from ostinato.tune.result import Result, Stretch
+    from ostinato.tune.result import Result, Span
 
 __all__ = [
     "COLOURS",
@@ -229,20 +229,20 @@ _NARROW = 2.0  # bars below it are drawn as one path per colour, and those in th
 _LONGEST_NAME = 18
 
 
-def kind(stretch: Stretch) -> str:
-    """Return how a stretch is coloured: by what it was if it went well, else by how it ended."""
-    return stretch.what if stretch.status in ("ok", "raced") else str(stretch.status)
+def kind(span: Span) -> str:
+    """Return how a span is coloured: by what it was if it went well, else by how it ended."""
+    return span.what if span.status in ("ok", "raced") else str(span.status)
 
 
-def time_line(stretches: Sequence[Stretch]) -> str:
+def time_line(spans: Sequence[Span]) -> str:
     """Return a row per device and place in the compile pool, with the part of the time that it was busy."""
-    if not stretches:
+    if not spans:
         return ""
-    of: dict[str, list[Stretch]] = {}
-    for stretch in stretches:
-        of.setdefault(stretch.where, []).append(stretch)
+    of: dict[str, list[Span]] = {}
+    for span in spans:
+        of.setdefault(span.where, []).append(span)
     names = sorted(of, key=lambda name: (name.startswith("build:"), _order(name)))
-    scale = Scale(0.0, max(max(stretch.end for stretch in stretches), 1e-9), _LABELS, _WIDTH - _MARGIN)
+    scale = Scale(0.0, max(max(span.end for span in spans), 1e-9), _LABELS, _WIDTH - _MARGIN)
     height = len(names) * _ROW + 40
     parts = []
     for tick in scale.ticks():
@@ -250,7 +250,7 @@ def time_line(stretches: Sequence[Stretch]) -> str:
         parts.append(element("line", x1=x, x2=x, y1=4.0, y2=height - 30, css="grid"))
         parts.append(text(duration(tick * 1e9) if tick else "0 s", x, height - 14, text_anchor="middle", css="label"))
     for row, name in enumerate(names):
-        busy = sum(stretch.end - stretch.begin for stretch in of[name]) / scale.high
+        busy = sum(span.end - span.begin for span in of[name]) / scale.high
         top = 6 + row * _ROW
         shown = one_line(name)
         shown = shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
@@ -261,18 +261,18 @@ def time_line(stretches: Sequence[Stretch]) -> str:
     return picture(_WIDTH, height, "what each device was busy with", *parts)
 
 
-def _bars(stretches: Sequence[Stretch], scale: Scale, top: float) -> Iterator[str]:
+def _bars(spans: Sequence[Span], scale: Scale, top: float) -> Iterator[str]:
     narrow: dict[tuple[str, int], None] = {}
-    for stretch in stretches:
-        begin, end = scale.place(stretch.begin), scale.place(stretch.end)
+    for span in spans:
+        begin, end = scale.place(span.begin), scale.place(span.end)
         if end - begin < _NARROW:
-            narrow[kind(stretch), round(begin)] = None
+            narrow[kind(span), round(begin)] = None
             continue
-        about = "" if stretch.candidate is None else f": {settings(stretch.candidate.config)}"
-        words = f"{stretch.what}{about}, {duration((stretch.end - stretch.begin) * 1e9)}, {stretch.status}"
+        about = "" if span.candidate is None else f": {settings(span.candidate.config)}"
+        words = f"{span.what}{about}, {duration((span.end - span.begin) * 1e9)}, {span.status}"
         title = element("title", escape(words))
         gap = 0.5  # so that one can tell neighbours apart
-        yield element("rect", title, x=begin, y=top, width=end - begin - gap, height=_BAR, css=f"bar k-{kind(stretch)}")
+        yield element("rect", title, x=begin, y=top, width=end - begin - gap, height=_BAR, css=f"bar k-{kind(span)}")
     for css in dict.fromkeys(css for css, _ in narrow):
         lines = "".join(f"M{x} {number(top)}v{number(_BAR)}" for name, x in narrow if name == css)
         yield element("path", d=lines, css=f"bars k-{css}")

@@ -13,7 +13,7 @@ from ostinato.text import counted
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.policy import Policy
 from ostinato.tune.progress import Progress
-from ostinato.tune.result import Result, Stretch
+from ostinato.tune.result import Result, Span
 
 __all__ = ["Report", "SoFar", "writer"]
 
@@ -39,7 +39,7 @@ class Report:
         The default's entry; None if there is no default or it reported nothing.
     seconds
         Duration of the search.
-    stretches
+    spans
         When which device was busy with what.
     environment
         Devices, drivers and library versions that the results hold for.
@@ -79,7 +79,7 @@ class Report:
     results: tuple[Result, ...]
     default: Result | None = None
     seconds: float = 0.0
-    stretches: tuple[Stretch, ...] = field(default=(), repr=False)
+    spans: tuple[Span, ...] = field(default=(), repr=False)
     environment: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:

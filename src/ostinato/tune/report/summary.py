@@ -159,9 +159,9 @@ def _where(report: Report, result: Result) -> str:
     if not result.device:
         return ""
     finals = {
-        stretch.where
-        for stretch in report.stretches
-        if stretch.what == "final" and stretch.candidate == result.candidate and stretch.where != result.device
+        span.where
+        for span in report.spans
+        if span.what == "final" and span.candidate == result.candidate and span.where != result.device
     }
     again = f", and in the final on {one_line(finals.pop())}" if finals else ""
     return f", on {one_line(result.device)}{again}"
@@ -202,7 +202,7 @@ def _ties(report: Report, best: Result) -> list[str]:
 
 def _all(report: Report) -> str:
     candidates = len({result.candidate.id for result in report.results})
-    places = len({stretch.where for stretch in report.stretches if not stretch.where.startswith("build:")})
+    places = len({span.where for span in report.spans if not span.where.startswith("build:")})
     several = f" with {counted(len(report.results), 'result')}" if len(report.results) != candidates else ""
     cached = len({result.candidate.id for result in report.results if result.cached})
     said = f"{counted(candidates, 'candidate')}{several} in {duration(report.seconds * 1e9)}"
@@ -214,7 +214,7 @@ def _all(report: Report) -> str:
 
 def _final(report: Report) -> str:
     """Say what the final cost."""
-    turns = [stretch for stretch in report.stretches if stretch.what == "final"]
+    turns = [span for span in report.spans if span.what == "final"]
     if not turns:
         return ""
     seconds = max(turn.end for turn in turns) - min(turn.begin for turn in turns)
@@ -347,14 +347,14 @@ def write_json(report: Report, out: IO[str]) -> None:
         "results": [_described(result) for result in report.results],
         "stretches": [
             {
-                "where": stretch.where,
-                "what": stretch.what,
-                "candidate": None if stretch.candidate is None else stretch.candidate.id,
-                "begin": stretch.begin,
-                "end": stretch.end,
-                "status": stretch.status,
+                "where": span.where,
+                "what": span.what,
+                "candidate": None if span.candidate is None else span.candidate.id,
+                "begin": span.begin,
+                "end": span.end,
+                "status": span.status,
             }
-            for stretch in report.stretches
+            for span in report.spans
         ],
     }
     try:

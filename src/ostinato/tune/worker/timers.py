@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from _collections import deque
+from _collections import deque  # type: ignore[import-not-found]  # the package around it takes 1 ms to import
 from itertools import repeat, starmap
 
 from ostinato.tune.worker.channel import moved

@@ -19,7 +19,7 @@ from ostinato.tune.workers.commands import Commands, SimulatedCommands
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.reaper import Lost, Reaper, Stuck
 
-__all__ = ["Finished", "Returned", "Slot", "Station"]
+__all__ = ["Finished", "LeasedWorker", "Returned", "Slot"]
 
 
 Finished = Callable[["Slot", Task, Outcome, float], None]
@@ -200,7 +200,7 @@ def _surroundings() -> object:
     return dict(os.environ), directory, list(sys.path)
 
 
-class Station(Slot):
+class LeasedWorker(Slot):
     """A slot on a device: what runs there has the device to itself, as long as it is leased.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The intake: which candidate is next, how many are taken, and in which order they are reported."""
+"""The queue: which candidate is next, how many are taken, and in which order they are reported."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from collections.abc import Iterator
 import pytest
 
 import ostinato as ost
-from ostinato.tune.queue import Intake, offers
+from ostinato.tune.queue import Queue, offers
 
 
 def candidates(*numbers: int) -> list[ost.Candidate]:
     return [ost.Candidate.call("json:dumps", {"obj": number}) for number in numbers]
 
 
-def taken(intake: Intake) -> list[int]:
+def taken(queue: Queue) -> list[int]:
     found = []
-    while (trial := intake.next()) is not None:
+    while (trial := queue.next()) is not None:
         found.append(trial.candidate.config["obj"])
     return found
 
 
-def order(intake: Intake, among: list[ost.Candidate]) -> list[int]:
+def order(queue: Queue, among: list[ost.Candidate]) -> list[int]:
     number = {candidate.id: candidate.config["obj"] for candidate in among}
-    return [number[name] for name in intake.order]
+    return [number[name] for name in queue.order]
 
 
 def test_each_is_taken_once_and_reported_as_often_as_offered() -> None:
     listed = candidates(1, 2, 1, 3, 2)
-    intake = Intake(offers(listed, None), None, None)
-    assert taken(intake) == [1, 2, 3]
-    assert not intake.open
-    assert order(intake, listed) == [1, 2, 1, 3, 2]
+    queue = Queue(offers(listed, None), None, None)
+    assert taken(queue) == [1, 2, 3]
+    assert not queue.open
+    assert order(queue, listed) == [1, 2, 1, 3, 2]
 
 
 def test_the_default_comes_first_and_is_reported_in_its_place() -> None:
     listed = candidates(1, 2, 3)
-    intake = Intake(offers(listed, listed[2]), listed[2], None)
-    assert taken(intake) == [3, 1, 2]
-    assert order(intake, listed) == [1, 2, 3]
+    queue = Queue(offers(listed, listed[2]), listed[2], None)
+    assert taken(queue) == [3, 1, 2]
+    assert order(queue, listed) == [1, 2, 3]
 
 
 def test_a_default_that_a_generator_never_offers_is_reported_first() -> None:
     listed = candidates(1, 2)
     default = candidates(7)[0]
-    intake = Intake(offers((each for each in listed), default), default, None)
-    assert taken(intake) == [7, 1, 2]
-    assert order(intake, [*listed, default]) == [7, 1, 2]
+    queue = Queue(offers((each for each in listed), default), default, None)
+    assert taken(queue) == [7, 1, 2]
+    assert order(queue, [*listed, default]) == [7, 1, 2]
 
 
 def test_no_more_are_taken_than_may_be_and_the_rest_of_a_list_is_known() -> None:
     listed = candidates(1, 2, 3, 4)
-    intake = Intake(offers(listed, None), None, 2)
-    assert taken(intake) == [1, 2]
-    assert intake.full
-    assert [trial.candidate.config["obj"] for trial in intake.rest()] == [3, 4]
-    assert order(intake, listed) == [1, 2, 3, 4]
+    queue = Queue(offers(listed, None), None, 2)
+    assert taken(queue) == [1, 2]
+    assert queue.full
+    assert [trial.candidate.config["obj"] for trial in queue.rest()] == [3, 4]
+    assert order(queue, listed) == [1, 2, 3, 4]
 
 
 def test_a_generator_is_not_drained() -> None:
@@ -68,9 +68,9 @@ def test_a_generator_is_not_drained() -> None:
             yield candidates(number)[0]
             number += 1
 
-    intake = Intake(offers(endless(), None), None, 3)
-    assert taken(intake) == [0, 1, 2]
-    assert list(intake.rest()) == []
+    queue = Queue(offers(endless(), None), None, 3)
+    assert taken(queue) == [0, 1, 2]
+    assert list(queue.rest()) == []
     assert len(asked) <= 3
 
 
@@ -83,10 +83,10 @@ def test_what_offers_no_candidates_is_refused(wrong: object) -> None:
 def test_what_is_no_candidate_is_refused_where_it_comes() -> None:
     with pytest.raises(TypeError, match="got 7"):
         offers([*candidates(1), 7], None)  # type: ignore[list-item]
-    intake = Intake(offers(iter([*candidates(1), 7]), None), None, None)  # type: ignore[list-item]
-    intake.next()
+    queue = Queue(offers(iter([*candidates(1), 7]), None), None, None)  # type: ignore[list-item]
+    queue.next()
     with pytest.raises(TypeError, match="got 7"):
-        intake.next()
+        queue.next()
 
 
 def test_a_default_is_one_of_the_candidates() -> None:
@@ -96,10 +96,10 @@ def test_a_default_is_one_of_the_candidates() -> None:
 
 @pytest.mark.parametrize("what", [None, "json:dumps", ("./a",)])
 def test_what_is_no_candidate_is_refused_when_it_is_offered(what: object) -> None:
-    intake = Intake(offers(iter([*candidates(1), what, *candidates(2)]), None), None, None)  # type: ignore[list-item]
-    assert intake.next() is not None
+    queue = Queue(offers(iter([*candidates(1), what, *candidates(2)]), None), None, None)  # type: ignore[list-item]
+    assert queue.next() is not None
     with pytest.raises(TypeError, match="candidates must be"):
-        intake.next()
+        queue.next()
 
 
 class Strange:
@@ -114,12 +114,12 @@ class Strange:
 
 def test_what_a_strategy_offers_is_looked_at_too() -> None:
     with pytest.raises(TypeError, match="candidates must be"):
-        Intake(Strange(), None, None).next()
+        Queue(Strange(), None, None).next()
 
 
 def test_nothing_is_taken_after_the_end() -> None:
     first, second = candidates(1, 2)
     for default in (None, second):
-        intake = Intake(offers((each for each in (first, second)), default), default, None)
-        assert list(intake.rest()) == []
-        assert intake.next() is None
+        queue = Queue(offers((each for each in (first, second)), default), default, None)
+        assert list(queue.rest()) == []
+        assert queue.next() is None
