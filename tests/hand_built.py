@@ -36,7 +36,7 @@ def schedule(lanes: Sequence[Sequence[int]], kinds: Sequence[int], edges: Edges,
     return _core.Schedule.build(
         lane_begin=np.cumsum([0, *map(len, lanes)]),
         lane_ops=np.array([op for lane in lanes for op in lane], np.int32),
-        home=np.zeros(len(lanes), np.int32),
+        affinity=np.zeros(len(lanes), np.int32),
         pinned=np.zeros(len(lanes), np.uint8),
         kind=np.array(kinds, np.uint8),
         wait_begin=wait_begin,

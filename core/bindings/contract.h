@@ -7,13 +7,13 @@
 #include <stdexcept>
 #include <string>
 
-#include "lanes/server.h"
+#include "lanes/worker.h"
 
 namespace ostinato {
 
 // Whether there is something to wait for or not: a task must not hang on luck.
 inline void refuse_inside_tasks(const char* what) {
-    if (Server::current() == nullptr)
+    if (Worker::current() == nullptr)
         return;
     const nanobind::object error = nanobind::module_::import_("ostinato.errors").attr("ContractError");
     PyErr_Format(error.ptr(), "%s inside a task: a task on a lane must not wait, the lane would stand still", what);

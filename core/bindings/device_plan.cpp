@@ -113,40 +113,41 @@ bool can_be_captured(const DeviceOp& op) {
 }
 
 // By operation of a segment, the earlier ones that it comes after.
-std::vector<std::vector<std::uint32_t>> order_in(const Segment& segment, const LaneOrder& lane, const Slots& slots,
+std::vector<std::vector<std::uint32_t>> order_in(const Segment& segment, const LaneOrder& lane,
+                                                 const OpIndices& indices,
                                                  const std::vector<std::vector<std::uint32_t>>& after,
                                                  const DevicePlan& devices) {
     std::vector<std::vector<std::uint32_t>> found(segment.end - segment.begin);
     for (std::uint32_t at = segment.begin; at < segment.end; ++at) {
-        for (const std::uint32_t before : after[devices.index[lane.slot + at]]) {
-            const std::uint32_t slot = slots.of.at(before);
-            if (slot >= lane.slot + segment.begin && slot < lane.slot + at)
-                found[at - segment.begin].push_back(slot - lane.slot - segment.begin);
+        for (const std::uint32_t before : after[devices.index[lane.first + at]]) {
+            const std::uint32_t slot = indices.of.at(before);
+            if (slot >= lane.first + segment.begin && slot < lane.first + at)
+                found[at - segment.begin].push_back(slot - lane.first - segment.begin);
         }
     }
     return found;
 }
 
 // Finds what is captured together.
-void add_segments(const Schedule& schedule, const Slots& slots, const Plan& plan,
+void add_segments(const Schedule& schedule, const OpIndices& indices, const Plan& plan,
                   const std::vector<std::vector<std::uint32_t>>& after, DevicePlan& devices) {
-    devices.segment_at.assign(schedule.n_slots, kNoSegment);
+    devices.segment_at.assign(schedule.n_stored, kNoSegment);
     devices.segment_of_python.assign(plan.python ? plan.python->ops.size() : 0, kNoSegment);
     for (const LaneOrder& lane : schedule.lanes) {
-        for (const Stretch& stretch : lane.stretches) {
-            if (stretch.kind != Kind::kDevice)
+        for (const Batch& batch : lane.batches) {
+            if (batch.kind != Kind::kDevice)
                 continue;
             const auto op = [&](std::uint32_t at) -> const DeviceOp& {
-                return devices.ops[devices.index[lane.slot + at]];
+                return devices.ops[devices.index[lane.first + at]];
             };
             std::uint32_t end = 0;
-            for (std::uint32_t begin = stretch.begin; begin < stretch.end; begin = end) {
+            for (std::uint32_t begin = batch.begin; begin < batch.end; begin = end) {
                 end = begin + 1;
                 if (!can_be_captured(op(begin)))
                     continue;
                 std::uint64_t period = schedule.periods[op(begin).period_class];
                 bool worth_it = op(begin).captured;
-                for (; end < stretch.end && !op(end - 1).records && can_be_captured(op(end)) && op(end).waits.empty();
+                for (; end < batch.end && !op(end - 1).records && can_be_captured(op(end)) && op(end).waits.empty();
                      ++end) {
                     const std::uint64_t both = std::lcm(period, std::uint64_t{schedule.periods[op(end).period_class]});
                     if (both > kMostCaptures)
@@ -157,15 +158,15 @@ void add_segments(const Schedule& schedule, const Slots& slots, const Plan& plan
                 if (!worth_it)
                     continue;
                 const auto number = static_cast<std::uint32_t>(devices.segments.size());
-                devices.segment_at[lane.slot + begin] = number;
+                devices.segment_at[lane.first + begin] = number;
                 Segment& segment = devices.segments.emplace_back();
                 segment.begin = begin;
                 segment.end = end;
-                segment.after = order_in(segment, lane, slots, after, devices);
+                segment.after = order_in(segment, lane, indices, after, devices);
                 segment.captures.resize(period);
                 for (std::uint32_t at = begin; at < end; ++at) {
                     if (op(at).body == DeviceOp::Body::kPython)
-                        devices.segment_of_python[plan.python->index[lane.slot + at]] = number;
+                        devices.segment_of_python[plan.python->index[lane.first + at]] = number;
                 }
             }
         }
@@ -174,14 +175,14 @@ void add_segments(const Schedule& schedule, const Slots& slots, const Plan& plan
 
 }  // namespace
 
-std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& slots, Plan& plan,
+std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const OpIndices& indices, Plan& plan,
                                          const nb::list& operations, const nb::list& write_backs, bool fenced,
                                          const nb::list& memory) {
     if (operations.size() == 0 && write_backs.size() == 0)
         return nullptr;
     auto devices = std::make_unique<DevicePlan>();
     devices->fenced = fenced || write_backs.size() != 0;
-    devices->index.assign(schedule.n_slots, kNone);
+    devices->index.assign(schedule.n_stored, kNone);
     devices->of_op.assign(schedule.n_ops, kNone);
     devices->stream_of_lane.assign(schedule.lanes.size(), -1);
     devices->lazy.resize(schedule.lanes.size());
@@ -194,7 +195,7 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
     std::uint32_t n_flags = 0;
     for (nb::handle entry : operations) {
         auto [id, stream, body, its_waits, records, activity, sets, clears, others] = nb::cast<Entry>(entry);
-        const std::uint32_t slot = slots.of.at(id), lane = slots.lane_of[id];
+        const std::uint32_t slot = indices.of.at(id), lane = indices.lane_of[id];
         DeviceOp& op = devices->ops.emplace_back();
         op.op = id;
         op.records = records;
@@ -243,7 +244,7 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& 
     devices->traced.resize(devices->streams.size());
     for (nb::handle range : memory)
         devices->memory.push_back(nb::cast<std::pair<std::uint64_t, std::uint64_t>>(range));
-    add_segments(schedule, slots, plan, after, *devices);
+    add_segments(schedule, indices, plan, after, *devices);
     devices->captures = std::make_unique<Captures>(devices->segments.size());
     return devices;
 }

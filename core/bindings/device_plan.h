@@ -5,13 +5,13 @@
 
 #include <memory>
 
-#include "bindings/slots.h"
+#include "bindings/op_indices.h"
 #include "devices/device_ops.h"
 
 namespace ostinato {
 
 // Null where there is nothing for devices. `plan` has its native and Python sides already.
-std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const Slots& slots, Plan& plan,
+std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const OpIndices& indices, Plan& plan,
                                          const nanobind::list& operations, const nanobind::list& write_backs,
                                          bool fenced, const nanobind::list& memory);
 

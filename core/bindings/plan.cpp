@@ -14,7 +14,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/device_plan.h"
-#include "bindings/slots.h"
+#include "bindings/op_indices.h"
 #include "devices/completions.h"
 #include "lanes/builtin_tasks.h"
 #include "outside/barrier_ops.h"
@@ -98,10 +98,10 @@ std::vector<std::uint32_t> by_lane(std::vector<std::pair<std::uint32_t, Patch>>&
 
 using PythonEntry = std::tuple<std::uint32_t, nb::object, nb::object, nb::tuple, std::uint32_t, nb::tuple, nb::tuple>;
 
-std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& schedule, const Slots& slots,
+std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& schedule, const OpIndices& indices,
                                                             const nb::list& entries) {
     std::unique_ptr<PythonPlan, PythonPlanDeleter> plan(new PythonPlan);
-    plan->index.assign(schedule.n_slots, 0);
+    plan->index.assign(schedule.n_stored, 0);
     std::vector<std::pair<std::uint32_t, PythonPlan::Patch>> patches;
     for (nb::handle entry : entries) {
         const auto [id, callable, keywords, phases, period_class, steps, values] = nb::cast<PythonEntry>(entry);
@@ -130,9 +130,9 @@ std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& sche
         const auto index = static_cast<std::uint32_t>(plan->ops.size());
         for (nb::handle patch : values) {
             const auto [position, value] = nb::cast<std::tuple<std::uint32_t, std::uint32_t>>(patch);
-            patches.push_back({slots.lane_of.at(id), {index, position, value}});
+            patches.push_back({indices.lane_of.at(id), {index, position, value}});
         }
-        plan->index[slots.of[id]] = index;
+        plan->index[indices.of[id]] = index;
         plan->ops.push_back(op);
     }
     plan->patch_begin = by_lane(patches, schedule.lanes.size(), plan->patches);
@@ -195,7 +195,7 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
                  const nb::list& device, const nb::list& write_back, bool fenced, const nb::list& memory) {
     const Schedule& schedule = *handle.schedule;
     auto plan = std::make_shared<Plan>();
-    const Slots slots(schedule);
+    const OpIndices indices(schedule);
     Views described;
     for (nb::handle view : views)
         described.add(view);
@@ -204,9 +204,9 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     plan->scalars.resize(scalars.shape(0));
     for (std::size_t i = 0; i < plan->scalars.size(); ++i)
         plan->scalars[i].i64 = static_cast<std::int64_t>(scalars.data()[i]);
-    plan->native.resize(schedule.n_slots);
+    plan->native.resize(schedule.n_stored);
     for (std::uint32_t id = 0; id < schedule.n_ops; ++id) {
-        NativeOp& op = plan->native[slots.of[id]];
+        NativeOp& op = plan->native[indices.of[id]];
         op.function = reinterpret_cast<ost_task>(function.data()[id]);
         op.tables = plan->arrays.data() + table_begin.data()[id];
         op.period_class = static_cast<std::uint16_t>(period_class.data()[id]);
@@ -220,7 +220,7 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     std::vector<std::pair<std::uint32_t, ScalarPatch>> value_patches;
     for (std::size_t i = 0; i < value_op.shape(0); ++i) {
         const auto op = static_cast<std::size_t>(value_op.data()[i]);
-        value_patches.push_back({slots.lane_of.at(op),
+        value_patches.push_back({indices.lane_of.at(op),
                                  {static_cast<std::uint32_t>(scalar_begin.data()[op] + value_slot.data()[i]),
                                   static_cast<std::uint32_t>(value_index.data()[i])}});
     }
@@ -229,7 +229,7 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     for (std::size_t i = 0; i < step_op.shape(0); ++i) {
         const auto op = static_cast<std::size_t>(step_op.data()[i]);
         step_patches.push_back(
-            {slots.lane_of.at(op), {static_cast<std::uint32_t>(scalar_begin.data()[op] + step_slot.data()[i])}});
+            {indices.lane_of.at(op), {static_cast<std::uint32_t>(scalar_begin.data()[op] + step_slot.data()[i])}});
     }
     plan->step_patch_begin = by_lane(step_patches, schedule.lanes.size(), plan->step_patches);
     bool needs_python = python.size() != 0;
@@ -241,12 +241,12 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
             plan->external[schedule.external_of.at(id)] = external_op(kind, with);
     }
     if (needs_python)
-        plan->python = build_python(schedule, slots, python);
-    plan->device = build_device(schedule, slots, *plan, device, write_back, fenced, memory);
+        plan->python = build_python(schedule, indices, python);
+    plan->device = build_device(schedule, indices, *plan, device, write_back, fenced, memory);
     for (nb::handle entry : external) {
         const auto [id, kind, with] = nb::cast<std::tuple<std::uint32_t, std::string, nb::tuple>>(entry);
         if (kind == "fence")
-            plan->external[schedule.external_of.at(id)] = fence(*plan, slots.lane_of[id], schedule, id, with);
+            plan->external[schedule.external_of.at(id)] = fence(*plan, indices.lane_of[id], schedule, id, with);
     }
     for (std::shared_ptr<const ExternalOp>& op : plan->external) {
         if (op == nullptr)

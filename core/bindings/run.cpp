@@ -269,14 +269,14 @@ void bind_run(nb::module_& module) {
             },
             "Whether until() has ended it, be it after all the steps asked for.")
         .def_prop_ro(
-            "homes",
+            "affinities",
             [](const RunHandle& self) {
-                std::vector<std::uint32_t> homes;
+                std::vector<std::uint32_t> affinities;
                 for (const LaneOrder& lane : self.program->schedule->lanes)
-                    homes.push_back(lane.home);
-                return homes;
+                    affinities.push_back(lane.affinity);
+                return affinities;
             },
-            "The seat that each lane of its program is at home on.")
+            "The slot that each lane of its program is with affinity on.")
         .def_prop_ro("steps", &steps_of)
         .def_prop_ro("requested", [](const RunHandle& self) { return self.run->requested; })
         .def_prop_ro("poisoned_by",

@@ -15,7 +15,7 @@
 #include "bindings/machine.h"
 #include "bindings/run.h"
 #include "lanes/caller.h"
-#include "lanes/server.h"
+#include "lanes/worker.h"
 #include "program/program.h"
 #include "python/external.h"
 #include "python/interrupt.h"
@@ -49,7 +49,7 @@ struct ProgramHandle {
         program->close();
         if (program->active.load(std::memory_order_relaxed)) {
             program->machine->retire(*program);
-            program->machine->ring_all();
+            program->machine->notify_all();
         }
     }
 };
@@ -57,9 +57,9 @@ struct ProgramHandle {
 std::size_t count_python_lanes(const Schedule& schedule) {
     std::size_t count = 0;
     for (const LaneOrder& lane : schedule.lanes)
-        count += std::any_of(lane.stretches.begin(), lane.stretches.end(),
-                             [](const Stretch& stretch) {  // arrivals may combine values
-                                 return stretch.kind == Kind::kPython || stretch.kind == Kind::kExternal;
+        count += std::any_of(lane.batches.begin(), lane.batches.end(),
+                             [](const Batch& batch) {  // arrivals may combine values
+                                 return batch.kind == Kind::kPython || batch.kind == Kind::kExternal;
                              });
     return count;
 }
@@ -278,7 +278,7 @@ nb::list in_flight(const MachineHandle& handle) {
 void bind_runtime(nb::module_& module) {
     using namespace nb::literals;
     using namespace ostinato;
-    nb::class_<MachineHandle>(module, "Machine", "Seats and their threads.")
+    nb::class_<MachineHandle>(module, "Machine", "Slots and their threads.")
         .def(
             "__init__",
             [](MachineHandle* self, const std::vector<int>& cores, bool crowded, const nb::object& init) {
@@ -360,6 +360,6 @@ void bind_runtime(nb::module_& module) {
                "Whether waits of the calling thread end when its task is cancelled.");
     module.def("waits_are_over", &EndingWaits::due, "Whether they do now.");
     module.def(
-        "serving", [] { return Server::current() != nullptr; },
+        "serving", [] { return Worker::current() != nullptr; },
         "Whether the calling thread is serving lanes, so that its Python code is part of a task.");
 }

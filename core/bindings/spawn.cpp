@@ -27,7 +27,7 @@ SpawnedCall& usable(const SpawnedHandle& handle) {
 }
 
 SpawnedHandle spawn(const MachineHandle& machine, const nb::object& function, const nb::tuple& arguments,
-                    const EventHandle* after, int priority, int seat, bool blocking) {
+                    const EventHandle* after, int priority, int slot, bool blocking) {
     refuse_after_fork(machine.machine->forked(), "machine");
     const auto call = std::make_shared<SpawnedCall>();
     call->machine = machine.machine;
@@ -39,7 +39,7 @@ SpawnedHandle spawn(const MachineHandle& machine, const nb::object& function, co
         throw nb::python_error();
     call->body->context = PythonReference(context.ptr());
     call->priority = priority;
-    call->seat = seat;
+    call->slot = slot;
     call->blocking = blocking;
     call->floating_point = FloatingPointMode::current();
     machine.machine->calls().spawn(call, after == nullptr ? nullptr : after->event);
@@ -137,8 +137,8 @@ void bind_spawn(nb::module_& module) {
                 return self.call->poisoned_by ? std::optional(EventHandle{self.call->poisoned_by}) : std::nullopt;
             },
             "The event that it came after, if that was poisoned.");
-    module.def("spawn", &spawn, "machine"_a, "function"_a, "arguments"_a, "after"_a.none(), "priority"_a, "seat"_a,
-               "blocking"_a, "`seat`: its number, or -1.");
+    module.def("spawn", &spawn, "machine"_a, "function"_a, "arguments"_a, "after"_a.none(), "priority"_a, "slot"_a,
+               "blocking"_a, "`slot`: its number, or -1.");
     module.def(
         "spawned",
         [](const MachineHandle& machine) {

@@ -77,7 +77,7 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
     }
     if (code != 0)
         return {.result = Result::kFailed,
-                .exception = device_error(place.server, *devices.streams[op.stream], {code}),
+                .exception = device_error(place.worker, *devices.streams[op.stream], {code}),
                 .failed = failed};
     return {tail.device_failed->load(std::memory_order_relaxed) ? Result::kPoisoned : Result::kDone};
 }
@@ -96,12 +96,12 @@ std::string CompletionOp::waits_for(const Run& run, std::uint64_t) const {
     return devices.streams[devices.ops[device_op_].stream]->name + " to finish";
 }
 
-bool completions_settled(Server& server, Lane& lane) {
+bool completions_settled(Worker& worker, Lane& lane) {
     Program& program = *lane.program;
     Run& run = *lane.run;
     for (const std::uint32_t number : run.plan->device->lazy[lane.index]) {
         const auto& completion = static_cast<const CompletionOp&>(*run.plan->external[number]);
-        ExternalOp::Outcome outcome = completion.wait({server, lane, run, *program.signals[number]}, lane.step - 1);
+        ExternalOp::Outcome outcome = completion.wait({worker, lane, run, *program.signals[number]}, lane.step - 1);
         if (outcome.result == ExternalOp::Result::kBlocked)
             return false;
         if (outcome.result == ExternalOp::Result::kFailed)

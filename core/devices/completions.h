@@ -23,6 +23,6 @@ private:
 };
 
 // Before `lane` leaves its run: whether its lazy completions of the last step are done. If not, the lane is blocked.
-bool completions_settled(Server& server, Lane& lane);
+bool completions_settled(Worker& worker, Lane& lane);
 
 }  // namespace ostinato

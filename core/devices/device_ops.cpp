@@ -116,19 +116,19 @@ void complete_records(Lane& lane, std::vector<DevicePlan::Traced>& traced) {
     traced.clear();
 }
 
-bool fail(Server& server, Lane& lane, const DeviceOp& op, const Told& told) {
+bool fail(Worker& worker, Lane& lane, const DeviceOp& op, const Told& told) {
     const Stream& stream = *lane.run->plan->device->streams[op.stream];
-    lane.program->fail(*lane.run, op.op, lane.step, 0, device_error(server, stream, told));
+    lane.program->fail(*lane.run, op.op, lane.step, 0, device_error(worker, stream, told));
     return false;
 }
 
 // What the segment issues, to be used again; null where it cannot be.
-std::unique_ptr<Sequence> capture(Server& server, Lane& lane, const Segment& segment) {
+std::unique_ptr<Sequence> capture(Worker& worker, Lane& lane, const Segment& segment) {
     constexpr std::int32_t kRaised = -1;
     DevicePlan& devices = *lane.run->plan->device;
-    const std::uint32_t* const index = devices.index.data() + lane.order->slot;
+    const std::uint32_t* const index = devices.index.data() + lane.order->first;
     const DeviceOp& first = devices.ops[index[segment.begin]];
-    server.python.release();
+    worker.python.release();
     std::uint32_t failed = kNoOperation;
     std::string why;
     const auto enqueue = [&](std::uint32_t part, StreamHandle recording) -> std::int32_t {
@@ -136,8 +136,8 @@ std::unique_ptr<Sequence> capture(Server& server, Lane& lane, const Segment& seg
         const DeviceOp& op = devices.ops[index[at]];
         std::int32_t code = 0;
         if (op.body == DeviceOp::Body::kPython) {
-            code = call_recording(server, lane, at, recording, why) ? 0 : kRaised;
-            server.python.release();
+            code = call_recording(worker, lane, at, recording, why) ? 0 : kRaised;
+            worker.python.release();
         } else {
             code = move_on(lane, op, recording);
         }
@@ -159,34 +159,34 @@ std::unique_ptr<Sequence> capture(Server& server, Lane& lane, const Segment& seg
     return sequence;
 }
 
-Sequence* sequence_of(Server& server, Lane& lane, Segment& segment) {
+Sequence* sequence_of(Worker& worker, Lane& lane, Segment& segment) {
     const std::uint64_t user_step = lane.run->user_step(lane.step);
     Segment::Capture& kept = segment.captures[user_step % segment.captures.size()];
     if (kept.version != segment.version) [[unlikely]] {
         if (!std::exchange(kept.called, true))
             return nullptr;  // bodies compile and allocate when they are first called, which no capture allows
-        server.python.release();
+        worker.python.release();
         kept.sequence.reset();  // before: its resources may serve for the next
-        kept.sequence = capture(server, lane, segment);
+        kept.sequence = capture(worker, lane, segment);
         kept.version = segment.version;
     }
     return kept.sequence.get();
 }
 
 // Issues a segment as one. Returns the position after what was issued.
-std::uint32_t launch(Server& server, Lane& lane, const Segment& segment, Sequence& sequence, bool& good) {
+std::uint32_t launch(Worker& worker, Lane& lane, const Segment& segment, Sequence& sequence, bool& good) {
     DevicePlan& devices = *lane.run->plan->device;
-    const std::uint32_t* const index = devices.index.data() + lane.order->slot;
+    const std::uint32_t* const index = devices.index.data() + lane.order->first;
     DeviceOp& first = devices.ops[index[segment.begin]];
     DeviceOp& last = devices.ops[index[segment.end - 1]];
-    server.python.release();
+    worker.python.release();
     Told told = wait_for_tokens(devices, lane, first);
     if (told.code == 0)
         told.add({sequence.launch(first.handle)});
     if (told.code != 0) {   // the others are issued one by one, unless the first has poisoned them
         if (first.records)  // what was enqueued before the failure is waited for, too
             told.add(record_token(lane, first));
-        good = fail(server, lane, first, told);
+        good = fail(worker, lane, first, told);
         return segment.begin + 1;
     }
     devices.streams[first.stream]->launches.add(1);
@@ -194,7 +194,7 @@ std::uint32_t launch(Server& server, Lane& lane, const Segment& segment, Sequenc
         mark(devices, lane, devices.ops[index[at]]);
     if (last.records)
         told = record_token(lane, last, &sequence);
-    good = told.code == 0 || fail(server, lane, last, told);
+    good = told.code == 0 || fail(worker, lane, last, told);
     return segment.end;
 }
 
@@ -227,17 +227,17 @@ void Notice::arm(Device& device, const std::shared_ptr<Tail>& its_tail) {
     device.notify(*token, called, this);
 }
 
-bool issue(Server& server, Lane& lane, std::uint32_t position, bool runs) {
+bool issue(Worker& worker, Lane& lane, std::uint32_t position, bool runs) {
     Run& run = *lane.run;
     DevicePlan& devices = *run.plan->device;
-    DeviceOp& op = devices.ops[devices.index[lane.order->slot + position]];
+    DeviceOp& op = devices.ops[devices.index[lane.order->first + position]];
     const std::uint64_t user_step = run.user_step(lane.step);
     const std::int64_t issued = run.trace ? monotonic_ns() : 0;
     Told told;
     std::int32_t own_code = 0;  // a native body's
     ExceptionHandle failure;
     if (op.body != DeviceOp::Body::kPython || !op.waits.empty())
-        server.python.release();
+        worker.python.release();
     if (!op.waits.empty())
         told = wait_for_tokens(devices, lane, op);
     const bool active =
@@ -251,10 +251,10 @@ bool issue(Server& server, Lane& lane, std::uint32_t position, bool runs) {
                 told.code = move_on(lane, op, op.handle);
                 break;
             case DeviceOp::Body::kPython:
-                call_issuing(server, lane, position, user_step, failure);
+                call_issuing(worker, lane, position, user_step, failure);
                 break;
             case DeviceOp::Body::kNative: {
-                NativeOp& native = run.plan->native[lane.order->slot + position];
+                NativeOp& native = run.plan->native[lane.order->first + position];
                 native.call.step = user_step;
                 native.call.arrays =
                     native.tables + lane.phase[native.period_class] * static_cast<std::uint32_t>(native.call.n_arrays);
@@ -266,50 +266,50 @@ bool issue(Server& server, Lane& lane, std::uint32_t position, bool runs) {
     if (active && told.code == 0 && own_code == 0 && !failure)
         mark(devices, lane, op);
     if (run.trace && active && op.body != DeviceOp::Body::kNothing) {
-        server.python.release();
+        worker.python.release();
         trace(lane, op, issued, told.code == 0 && own_code == 0 && !failure ? Status::kOk : Status::kFailed);
     }
     if (op.records) {  // also when the body failed: something may be under way
-        server.python.release();
+        worker.python.release();
         told.add(record_token(lane, op));
     }
     const bool failed = failure || own_code != 0;
     if (failed)
         lane.program->fail(run, op.op, lane.step, own_code, std::move(failure));
     if (told.code != 0 && (!failed || !told.ended))
-        fail(server, lane, op, told);
+        fail(worker, lane, op, told);
     return !failed && told.code == 0;
 }
 
-Progress run_device_stretch(Server& server, Lane& lane, const Stretch& stretch) {
+Progress run_device_batch(Worker& worker, Lane& lane, const Batch& batch) {
     const Run& run = *lane.run;
     DevicePlan& devices = *run.plan->device;
-    const std::uint32_t* const segment_at = devices.segment_at.data() + lane.order->slot;
-    for (std::uint32_t at = lane.position; at < stretch.end;) {
+    const std::uint32_t* const segment_at = devices.segment_at.data() + lane.order->first;
+    for (std::uint32_t at = lane.position; at < batch.end;) {
         Sequence* sequence = nullptr;
         if (segment_at[at] != kNoSegment && !run.trace)  // in traced runs each has times of its own
-            sequence = sequence_of(server, lane, devices.segments[segment_at[at]]);
+            sequence = sequence_of(worker, lane, devices.segments[segment_at[at]]);
         bool good = false;
         if (sequence != nullptr)
-            at = launch(server, lane, devices.segments[segment_at[at]], *sequence, good);
+            at = launch(worker, lane, devices.segments[segment_at[at]], *sequence, good);
         else
-            good = issue(server, lane, at++, true);
+            good = issue(worker, lane, at++, true);
         if (!good) {
             lane.position = at;
-            return run_stretch_slowly(server, lane, stretch);
+            return run_batch_slowly(worker, lane, batch);
         }
-        if (server.attention() && at < stretch.end)
+        if (worker.attention() && at < batch.end)
             return stand_before(lane, at, Progress::kYielded);
     }
     return Progress::kDone;
 }
 
-bool device_settled(Server& server, Lane& lane) {
+bool device_settled(Worker& worker, Lane& lane) {
     Program& program = *lane.program;
     Run& run = *lane.run;
     DevicePlan& devices = *run.plan->device;
-    server.python.release();
-    if (lane.step != run.first.load(std::memory_order_relaxed) && !completions_settled(server, lane))
+    worker.python.release();
+    if (lane.step != run.first.load(std::memory_order_relaxed) && !completions_settled(worker, lane))
         return false;
     const std::int32_t stream = devices.stream_of_lane[lane.index];
     if (stream < 0 || devices.traced[static_cast<std::size_t>(stream)].empty())

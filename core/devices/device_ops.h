@@ -157,7 +157,7 @@ struct DevicePlan {
     std::vector<std::uint32_t> index, of_op;  // by slot, and by operation: which of `ops`
     std::vector<Segment> segments;
     std::unique_ptr<Captures> captures;            // of the segments
-    std::vector<std::uint32_t> segment_at;         // by slot: which segment begins there, or kNoSegment
+    std::vector<std::uint32_t> segment_at;         // by index: which segment begins there, or kNoSegment
     std::vector<std::uint32_t> segment_of_python;  // by PythonPlan::ops: which segment it is part of, or kNoSegment
     std::unique_ptr<RecordingStreams, RecordingStreamsDeleter> recording;
     std::vector<WriteBack> write_backs;
@@ -179,21 +179,21 @@ struct DevicePlan {
     const MadeHere made;
 };
 
-// Runs a stretch of device operations, or what is left of it.
-Progress run_device_stretch(Server& server, Lane& lane, const Stretch& stretch);
+// Runs a batch of device operations, or what is left of it.
+Progress run_device_batch(Worker& worker, Lane& lane, const Batch& batch);
 
 // Issues the device operation at `position`; `runs`: with its body. False: it has failed, which has been told.
-bool issue(Server& server, Lane& lane, std::uint32_t position, bool runs);
+bool issue(Worker& worker, Lane& lane, std::uint32_t position, bool runs);
 
 // Before a lane leaves its run: whether all that it must wait for on its stream is done. If not, the lane is blocked.
-bool device_settled(Server& server, Lane& lane);
+bool device_settled(Worker& worker, Lane& lane);
 
 // Of a traced run that all lanes have left: tells what failed and no completion has asked for.
-void tell_untold(Server& server, Lane& lane);
+void tell_untold(Worker& worker, Lane& lane);
 
 // What was written on devices and not copied back is on its way, of a run that all lanes have left; false: nothing is.
-bool write_back(Server& server, Lane& lane);
+bool write_back(Worker& worker, Lane& lane);
 // Whether it has arrived; if not, the lane is blocked. Failures are told.
-bool written_back(Server& server, Lane& lane);
+bool written_back(Worker& worker, Lane& lane);
 
 }  // namespace ostinato

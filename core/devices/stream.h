@@ -24,7 +24,7 @@ struct Stream {
     std::shared_ptr<Device> device;
     const StreamHandle handle;
     const std::string name;         // of the device, for people
-    const std::uint32_t processor;  // the device's number in records, after those of the seats
+    const std::uint32_t processor;  // the device's number in records, after those of the slots
     const MadeHere made;
 
     // What was enqueued, for statistics. One thread at a time writes.

@@ -8,26 +8,26 @@ namespace ostinato {
 
 namespace {
 
-void fail(Server& server, Lane& lane, std::uint32_t op, std::uint32_t stream, const Told& told) {
+void fail(Worker& worker, Lane& lane, std::uint32_t op, std::uint32_t stream, const Told& told) {
     const Stream& on = *lane.run->plan->device->streams[stream];
-    lane.program->fail(*lane.run, op, lane.step - 1, 0, device_error(server, on, told));
+    lane.program->fail(*lane.run, op, lane.step - 1, 0, device_error(worker, on, told));
 }
 
 }  // namespace
 
-bool write_back(Server& server, Lane& lane) {
+bool write_back(Worker& worker, Lane& lane) {
     DevicePlan& devices = *lane.run->plan->device;
     if (devices.write_backs.empty())
         return false;
     std::vector<std::uint32_t> last(devices.streams.size());  // by stream: one more than the operation that wrote
-    server.python.release();
+    worker.python.release();
     for (const WriteBack& entry : devices.write_backs) {
         const std::uint32_t writer = devices.dirty[entry.flag].exchange(0, std::memory_order_relaxed);
         if (writer == 0)
             continue;
         Stream& stream = *devices.streams[entry.stream];
         if (const std::int32_t code = stream.device->copy(stream.handle, entry.transfer); code != 0)
-            fail(server, lane, writer - 1, entry.stream, {code});
+            fail(worker, lane, writer - 1, entry.stream, {code});
         stream.copies.add(1);
         stream.bytes.add(static_cast<std::uint64_t>(entry.transfer.bytes));
         if (lane.run->trace)
@@ -41,7 +41,7 @@ bool write_back(Server& server, Lane& lane) {
         auto notice = std::make_unique<Notice>();
         notice->op = last[i] - 1;
         if (const std::int32_t code = stream.device->record(stream.handle, notice->token); code != 0) {
-            fail(server, lane, notice->op, i, wait_here(stream, *lane.program->tails[i], code));
+            fail(worker, lane, notice->op, i, wait_here(stream, *lane.program->tails[i], code));
             continue;
         }
         devices.writing_back.emplace_back(i, std::move(notice));
@@ -50,7 +50,7 @@ bool write_back(Server& server, Lane& lane) {
     return !devices.writing_back.empty();
 }
 
-void tell_untold(Server& server, Lane& lane) {
+void tell_untold(Worker& worker, Lane& lane) {
     for (std::uint32_t i = 0; i < lane.program->tails.size(); ++i) {
         Tail& tail = *lane.program->tails[i];
         std::vector<Tail::Failed> failed;
@@ -61,14 +61,14 @@ void tell_untold(Server& server, Lane& lane) {
         const Stream& on = *lane.run->plan->device->streams[i];
         for (const Tail::Failed& entry : failed) {
             if (!entry.told)
-                lane.program->fail(*lane.run, entry.op, entry.step, 0, device_error(server, on, {entry.code}));
+                lane.program->fail(*lane.run, entry.op, entry.step, 0, device_error(worker, on, {entry.code}));
         }
     }
 }
 
-bool written_back(Server& server, Lane& lane) {
+bool written_back(Worker& worker, Lane& lane) {
     DevicePlan& devices = *lane.run->plan->device;
-    server.python.release();
+    worker.python.release();
     for (const auto& [stream, notice] : devices.writing_back) {
         Signal& tail = *lane.program->tails[stream];
         if (!tail.timeline.reached(tail.armed)) {
@@ -78,7 +78,7 @@ bool written_back(Server& server, Lane& lane) {
     }
     for (const auto& [stream, notice] : devices.writing_back) {
         if (notice->code != 0)
-            fail(server, lane, notice->op, stream, {notice->code});
+            fail(worker, lane, notice->op, stream, {notice->code});
     }
     devices.writing_back.clear();
     return true;

@@ -1,4 +1,4 @@
-// A thread in replay(): it stands in for the worker of seat 0.
+// A thread in replay(): it stands in for the worker of slot 0.
 #pragma once
 
 #include "lanes/machine.h"
@@ -8,27 +8,27 @@ namespace ostinato {
 
 class Caller {
 public:
-    // Sits down if the seat is free, or is made free at once. The thread holds the GIL.
+    // Sits down if the slot is free, or is made free at once. The thread holds the GIL.
     explicit Caller(Machine& machine);
     ~Caller();
     Caller(const Caller&) = delete;
     Caller& operator=(const Caller&) = delete;
 
-    // Serves seat 0, or waits for it and for `run`, until the run is done. False: a signal handler raised.
+    // Serves slot 0, or waits for it and for `run`, until the run is done. False: a signal handler raised.
     bool work_until_done(Run& run);
 
 private:
-    void ask();  // for the seat, for a short while
+    void ask();  // for the slot, for a short while
     void poll(std::int64_t give_up);
     // In between no worker sits down, or enters a run: what is submitted meanwhile is left to this thread.
     void begin_waiting();
     void end_waiting();
-    bool wait_for_seat(Run& run, PythonThread& python);  // or for `run`. False: a signal handler raised
+    bool wait_for_slot(Run& run, PythonThread& python);  // or for `run`. False: a signal handler raised
     void leave();
 
     Machine& machine_;
-    Seat& seat_;
-    bool seated_;
+    Slot& slot_;
+    bool in_slot_;
     bool waiting_ = false;
 };
 

@@ -32,9 +32,9 @@ struct alignas(kLinePair) Lane {
     const LaneOrder* order = nullptr;
     std::uint32_t index = 0;
     // --- the holder's ---
-    std::uint32_t stretch = 0;   // the next stretch
+    std::uint32_t batch = 0;     // the next batch
     std::uint32_t position = 0;  // the next operation within it, when `inside`
-    bool inside = false;         // stopped within a stretch, its waits already satisfied
+    bool inside = false;         // stopped within a batch, its waits already satisfied
     bool in_step = false;        // the step at `step` has begun
     bool entered = false;        // the first-step work of `run` is done
     bool last = false;           // all lanes have left `run`; it waits for what is written back from devices

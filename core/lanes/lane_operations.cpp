@@ -6,42 +6,42 @@
 
 namespace ostinato {
 
-void record(Server& server, Lane& lane, std::uint32_t position, std::int64_t start, Status status) {
+void record(Worker& worker, Lane& lane, std::uint32_t position, std::int64_t start, Status status) {
     TraceBuffers::Lane& buffer = lane.run->trace->lanes[lane.index];
     if (buffer.records.size() == buffer.records.capacity()) {
         ++buffer.dropped;
         return;
     }
     buffer.records.push_back(
-        {lane.order->ops[position], server.seat.index, lane.run->user_step(lane.step), start, monotonic_ns(), status});
+        {lane.order->ops[position], worker.slot.index, lane.run->user_step(lane.step), start, monotonic_ns(), status});
 }
 
-std::int32_t run_operation(Server& server, Lane& lane, Kind kind, std::uint32_t position, ExceptionHandle& failure) {
+std::int32_t run_operation(Worker& worker, Lane& lane, Kind kind, std::uint32_t position, ExceptionHandle& failure) {
     Run& run = *lane.run;
     const std::uint64_t user_step = run.user_step(lane.step);
     const std::int64_t start = run.trace ? monotonic_ns() : 0;
     std::int32_t code = 0;
     if (kind == Kind::kPython) {
-        call_python(server, lane, position, position + 1, user_step, failure);
+        call_python(worker, lane, position, position + 1, user_step, failure);
         if (failure)
             code = 1;
     } else if (kind != Kind::kNothing) {
-        server.python.release();
-        NativeOp& op = run.plan->native[lane.order->slot + position];
+        worker.python.release();
+        NativeOp& op = run.plan->native[lane.order->first + position];
         op.call.step = user_step;
         op.call.arrays = op.tables + lane.phase[op.period_class] * static_cast<std::uint32_t>(op.call.n_arrays);
         code = op.function(&op.call);
     }
     if (run.trace)
-        record(server, lane, position, start, code == 0 || code == kLastStep ? Status::kOk : Status::kFailed);
+        record(worker, lane, position, start, code == 0 || code == kLastStep ? Status::kOk : Status::kFailed);
     return code;
 }
 
 namespace {
 
-Place place_of(Server& server, Lane& lane, std::uint32_t position) {
+Place place_of(Worker& worker, Lane& lane, std::uint32_t position) {
     const std::uint32_t number = lane.program->schedule->external_of[lane.order->ops[position]];
-    return {server, lane, *lane.run, *lane.program->signals[number]};
+    return {worker, lane, *lane.run, *lane.program->signals[number]};
 }
 
 const ExternalOp& external(const Lane& lane, std::uint32_t position) {
@@ -58,20 +58,20 @@ Progress stand_before(Lane& lane, std::uint32_t position, Progress why) {
 
 namespace {
 
-void record_skip(Server& server, Lane& lane, std::uint32_t position, Status status) {
+void record_skip(Worker& worker, Lane& lane, std::uint32_t position, Status status) {
     if (lane.run->trace)
-        record(server, lane, position, monotonic_ns(), status);
+        record(worker, lane, position, monotonic_ns(), status);
 }
 
 // Advances the external operation at `position` and draws the consequences. Whether it is still to be waited for.
 // `poisoned`: what comes before it has failed, and it waits all the same.
-bool external_waits(Server& server, Lane& lane, std::uint32_t position, bool poisoned = false) {
+bool external_waits(Worker& worker, Lane& lane, std::uint32_t position, bool poisoned = false) {
     Run& run = *lane.run;
     const std::uint32_t op = lane.order->ops[position];
-    const Place place = place_of(server, lane, position);
+    const Place place = place_of(worker, lane, position);
     if (run.trace && place.signal.since == 0)
         place.signal.since = monotonic_ns();
-    server.python.release();
+    worker.python.release();
     ExternalOp::Outcome outcome = external(lane, position).advance(place);
     if (outcome.result == ExternalOp::Result::kBlocked)
         return true;
@@ -91,48 +91,48 @@ bool external_waits(Server& server, Lane& lane, std::uint32_t position, bool poi
         status = Status::kCancelled;
     }
     if (run.trace)
-        record(server, lane, position, place.signal.since, status);
+        record(worker, lane, position, place.signal.since, status);
     place.signal.since = 0;
     return false;
 }
 
 }  // namespace
 
-Progress run_other_stretch(Server& server, Lane& lane, const Stretch& stretch) {
+Progress run_other_batch(Worker& worker, Lane& lane, const Batch& batch) {
     Program& program = *lane.program;
     Run& run = *lane.run;
-    if (stretch.kind == Kind::kDevice)
-        return run_device_stretch(server, lane, stretch);
+    if (batch.kind == Kind::kDevice)
+        return run_device_batch(worker, lane, batch);
     ExceptionHandle failure;
-    if (stretch.kind == Kind::kPython && !run.trace) {
+    if (batch.kind == Kind::kPython && !run.trace) {
         const std::uint64_t user_step = run.user_step(lane.step);
-        const std::uint32_t reached = call_python(server, lane, lane.position, stretch.end, user_step, failure);
+        const std::uint32_t reached = call_python(worker, lane, lane.position, batch.end, user_step, failure);
         if (failure) {
             program.fail(run, lane.order->ops[reached - 1], lane.step, 0, std::move(failure));
             lane.position = reached;
-            return run_stretch_slowly(server, lane, stretch);
+            return run_batch_slowly(worker, lane, batch);
         }
-        return reached < stretch.end ? stand_before(lane, reached, Progress::kYielded) : Progress::kDone;
+        return reached < batch.end ? stand_before(lane, reached, Progress::kYielded) : Progress::kDone;
     }
-    for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
-        if (is_external(stretch.kind)) {
-            if (external_waits(server, lane, at))
+    for (std::uint32_t at = lane.position; at < batch.end; ++at) {
+        if (is_external(batch.kind)) {
+            if (external_waits(worker, lane, at))
                 return stand_before(lane, at, Progress::kBlocked);
             if (program.slow.load(std::memory_order_relaxed)) {  // it failed, or is poisoned
                 lane.position = at + 1;
-                return run_stretch_slowly(server, lane, stretch);
+                return run_batch_slowly(worker, lane, batch);
             }
         } else {
-            const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);
-            if (stretch.kind == Kind::kUntil && code == kLastStep) {
+            const std::int32_t code = run_operation(worker, lane, batch.kind, at, failure);
+            if (batch.kind == Kind::kUntil && code == kLastStep) {
                 program.stop_at(run, lane.step);
             } else if (code != 0) {
                 program.fail(run, lane.order->ops[at], lane.step, failure ? 0 : code, std::move(failure));
                 lane.position = at + 1;
-                return run_stretch_slowly(server, lane, stretch);
+                return run_batch_slowly(worker, lane, batch);
             }
         }
-        if (server.attention() && at + 1 < stretch.end)
+        if (worker.attention() && at + 1 < batch.end)
             return stand_before(lane, at + 1, Progress::kYielded);
     }
     return Progress::kDone;
@@ -156,17 +156,17 @@ bool is_poisoned(const Lane& lane, std::uint32_t op, bool first) {
 
 }  // namespace
 
-Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) {
+Progress run_batch_slowly(Worker& worker, Lane& lane, const Batch& batch) {
     Program& program = *lane.program;
     // A lane that does not come after the failure has nothing but this to make the history visible to it.
     (void)program.slow.load(std::memory_order_acquire);
     Run& run = *lane.run;
     const bool first = lane.step == run.first.load(std::memory_order_relaxed);
-    for (std::uint32_t at = lane.position; at < stretch.end; ++at) {
+    for (std::uint32_t at = lane.position; at < batch.end; ++at) {
         const std::uint32_t op = lane.order->ops[at];
-        const bool outside = is_external(stretch.kind);
+        const bool outside = is_external(batch.kind);
         const bool firm = outside && external(lane, at).firm();
-        const bool waits = outside && place_of(server, lane, at).signal.pending != nullptr;
+        const bool waits = outside && place_of(worker, lane, at).signal.pending != nullptr;
         const bool poisoned = !waits && is_poisoned(lane, op, first);
         program.history.mark(op, lane.step, poisoned);
         if (poisoned || (!waits && !firm && run.aborted.load(std::memory_order_relaxed))) {
@@ -175,32 +175,32 @@ Progress run_stretch_slowly(Server& server, Lane& lane, const Stretch& stretch) 
             else if (!run.poisoned.load(std::memory_order_relaxed))
                 program.note_skipped(run);
             if (firm) {
-                if (external_waits(server, lane, at, true))
+                if (external_waits(worker, lane, at, true))
                     return stand_before(lane, at, Progress::kBlocked);
                 continue;
             }
-            if (stretch.kind == Kind::kDevice)
-                (void)issue(server, lane, at, false);
+            if (batch.kind == Kind::kDevice)
+                (void)issue(worker, lane, at, false);
             if (outside) {
-                const Place place = place_of(server, lane, at);
+                const Place place = place_of(worker, lane, at);
                 external(lane, at).skip(place);
                 place.signal.since = 0;
             }
-            record_skip(server, lane, at, poisoned ? Status::kPoisoned : Status::kCancelled);
+            record_skip(worker, lane, at, poisoned ? Status::kPoisoned : Status::kCancelled);
         } else if (outside) {
-            if (external_waits(server, lane, at))
+            if (external_waits(worker, lane, at))
                 return stand_before(lane, at, Progress::kBlocked);
-        } else if (stretch.kind == Kind::kDevice) {
-            (void)issue(server, lane, at, true);
+        } else if (batch.kind == Kind::kDevice) {
+            (void)issue(worker, lane, at, true);
         } else {
             ExceptionHandle failure;
-            const std::int32_t code = run_operation(server, lane, stretch.kind, at, failure);
-            if (stretch.kind == Kind::kUntil && code == kLastStep)
+            const std::int32_t code = run_operation(worker, lane, batch.kind, at, failure);
+            if (batch.kind == Kind::kUntil && code == kLastStep)
                 program.stop_at(run, lane.step);
             else if (code != 0)
                 program.fail(run, op, lane.step, failure ? 0 : code, std::move(failure));
         }
-        if (server.attention() && at + 1 < stretch.end)
+        if (worker.attention() && at + 1 < batch.end)
             return stand_before(lane, at + 1, Progress::kYielded);
     }
     return Progress::kDone;

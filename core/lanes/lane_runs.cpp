@@ -6,16 +6,16 @@
 
 namespace ostinato {
 
-bool enter_next_run(Server& server, Lane& lane) {
+bool enter_next_run(Worker& worker, Lane& lane) {
     Program& program = *lane.program;
     const std::uint64_t wanted = lane.run->index + 1;
     if (program.frontier.value.load(std::memory_order_acquire) < wanted) {
         lane.block(program.frontier, wanted);
         return false;
     }
-    // A worker leaves the run to the thread in replay() that submitted it, and asked for the seat before.
-    const Seat& seat = server.seat;
-    if (seat.callers_waiting.load(std::memory_order_relaxed) != 0 && !seat.by_caller.load(std::memory_order_relaxed))
+    // A worker leaves the run to the thread in replay() that submitted it, and asked for the slot before.
+    const Slot& slot = worker.slot;
+    if (slot.callers_waiting.load(std::memory_order_relaxed) != 0 && !slot.by_caller.load(std::memory_order_relaxed))
         [[unlikely]] {
         lane.block(program.frontier, wanted);
         return false;
@@ -23,10 +23,10 @@ bool enter_next_run(Server& server, Lane& lane) {
     // Set before the frontier was published; cleared only after every lane has moved on.
     const std::shared_ptr<Run>& next = lane.run->next;
     if (next->fenced && !program.completed.reached(wanted - 1) &&
-        server.await(lane, program.completed, wanted - 1) < wanted - 1)
+        worker.await(lane, program.completed, wanted - 1) < wanted - 1)
         return false;
     if (next->outside && next->outside->after && !program.started.reached(wanted) &&
-        server.await(lane, program.started, wanted) < wanted)
+        worker.await(lane, program.started, wanted) < wanted)
         return false;
     if (next->fenced && program.starts_clean(*next))
         lane.clean_from = lane.step;
@@ -40,7 +40,7 @@ bool enter_next_run(Server& server, Lane& lane) {
                      std::memory_order_relaxed);
     lane.run_index.store(run.index, std::memory_order_release);
     lane.priority.store(run.priority, std::memory_order_relaxed);
-    server.seat.priority.store(run.priority, std::memory_order_relaxed);
+    worker.slot.priority.store(run.priority, std::memory_order_relaxed);
     lane.entered = true;
     lane.in_step = false;
     if (run.outside && run.outside->after && run.outside->after->poisoned())
@@ -51,15 +51,15 @@ bool enter_next_run(Server& server, Lane& lane) {
         plan.scalars[patch.scalar].i64 = static_cast<std::int64_t>(run.values[patch.value]);
     }
     if (plan.python)
-        apply_python_parameters(server, lane);
+        apply_python_parameters(worker, lane);
     return true;
 }
 
-bool leave_run(Server& server, Lane& lane) {
+bool leave_run(Worker& worker, Lane& lane) {
     const std::shared_ptr<Run> run = lane.run;
     const bool device = run->plan->device != nullptr;
     if (!lane.last) {
-        if (device && !device_settled(server, lane))
+        if (device && !device_settled(worker, lane))
             return false;
         publish(lane.timeline, lane.step * lane.order->ops.size());
         if (run->lanes_left.fetch_sub(1, std::memory_order_acq_rel) != 1) {
@@ -67,10 +67,10 @@ bool leave_run(Server& server, Lane& lane) {
             return true;
         }
         if (device && run->trace)
-            tell_untold(server, lane);
-        lane.last = device && write_back(server, lane);
+            tell_untold(worker, lane);
+        lane.last = device && write_back(worker, lane);
     }
-    if (lane.last && !written_back(server, lane))
+    if (lane.last && !written_back(worker, lane))
         return false;
     lane.last = false;
     lane.entered = false;

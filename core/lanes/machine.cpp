@@ -24,7 +24,7 @@ std::vector<std::weak_ptr<Machine>> all_machines;  // guarded by all_mutex
 void before_fork() {
     all_mutex.lock();
     parking_mutex().lock();
-    wait_for_ringers();
+    wait_for_notifiers();
 }
 
 void after_fork() {
@@ -35,10 +35,10 @@ void after_fork() {
 template <class Work>  // a run or a spawned call
 void wait_without_python(Work& work) {
     for (;;) {
-        const std::uint32_t ticket = work.finished.ticket();
+        const std::uint32_t epoch = work.finished.prepare_wait();
         if (work.done.load(std::memory_order_acquire))
             return;
-        work.finished.sleep(ticket, -1);
+        work.finished.commit_wait(epoch, -1);
     }
 }
 
@@ -67,18 +67,18 @@ void pin(std::thread& thread, int core) {
 
 }  // namespace
 
-Machine::Machine(std::size_t n_seats, bool is_crowded, PythonObjectHandle its_init)
-    : crowded(is_crowded), few_listed(64 + 4 * n_seats), init(std::move(its_init)),
-      generation_(fork_generation.load(std::memory_order_relaxed)), calls_(*this, n_seats) {
-    sleepers = static_cast<std::uint32_t>(n_seats);
-    for (std::uint32_t i = 0; i < n_seats; ++i) {
-        seats_.push_back(std::make_unique<Seat>());
-        seats_.back()->index = i;
-        seats_.back()->most_listed = few_listed;
+Machine::Machine(std::size_t n_slots, bool is_crowded, PythonObjectHandle its_init)
+    : crowded(is_crowded), few_listed(64 + 4 * n_slots), init(std::move(its_init)),
+      generation_(fork_generation.load(std::memory_order_relaxed)), calls_(*this, n_slots) {
+    sleepers = static_cast<std::uint32_t>(n_slots);
+    for (std::uint32_t i = 0; i < n_slots; ++i) {
+        slots_.push_back(std::make_unique<Slot>());
+        slots_.back()->index = i;
+        slots_.back()->most_listed = few_listed;
     }
 }
 
-Machine::~Machine() { wait_for_ringers(); }
+Machine::~Machine() { wait_for_notifiers(); }
 
 std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init) {
     prepare_process();
@@ -108,8 +108,8 @@ bool Machine::forked() const { return generation_ != fork_generation.load(std::m
 void Machine::close(bool join) {
     if (!closing_.exchange(true, std::memory_order_acq_rel)) {
         call_attention();
-        for (auto& seat : seats_)
-            seat->doorbell.ring_everybody();
+        for (auto& slot : slots_)
+            slot->event_count.notify_all();
         wake_own();
     }
     std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// A machine: seats, the worker threads behind them, and the programs that have work.
+// A machine: slots, the worker threads behind them, and the programs that have work.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "lanes/seat.h"
+#include "lanes/slot.h"
 #include "outside/blocking_pool.h"
 #include "outside/spawned.h"
 #include "program/program.h"
@@ -22,7 +22,7 @@ class PythonThread;
 
 class Machine : public std::enable_shared_from_this<Machine> {
 public:
-    // One seat per entry of `cores`: the core its worker is pinned to, or -1. `crowded`: there are more seats than
+    // One slot per entry of `cores`: the core its worker is pinned to, or -1. `crowded`: there are more slots than
     // cores, so that polling takes the core from somebody.
     static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init);
     ~Machine();
@@ -47,46 +47,46 @@ public:
     // In a forked child: forget the threads, which live in the parent.
     void abandon();
 
-    // Lists `program`, which has work: servers look at its lanes. What that costs does not depend on how many others
-    // have work: the lists of seats are brought up to date, not copied.
+    // Lists `program`, which has work: workers look at its lanes. What that costs does not depend on how many others
+    // have work: the lists of slots are brought up to date, not copied.
     void activate(const std::shared_ptr<Program>& program);
     // Lets go of `program` if it is idle. The caller holds no lock.
     void retire(Program& program);
     // Takes the programs off the lists whose lanes all wait. What they wait for lists them again.
-    void suspend_waiting(Seat& seat);
-    // Lists a suspended program again, and rings its home seats. Under the parking mutex, which keeps it alive.
+    void suspend_waiting(Slot& slot);
+    // Lists a suspended program again, and notifies its slots. Under the parking mutex, which keeps it alive.
     void resume(Program& program);
-    // Gives the claim of `lane` back, for a server of another seat than its home.
+    // Gives the claim of `lane` back, for a worker of another slot than its affinity.
     void give_back(Lane& lane);
-    // Rings every seat, so that those asleep let go of retired programs.
-    void ring_all();
-    // Rings those home seats of `program` that nobody looks after, and calls those back that serve something less
+    // Notifies every slot, so that those asleep let go of retired programs.
+    void notify_all();
+    // Notifies those slots of `program` that nobody looks after, and calls those back that serve something less
     // urgent. After the frontier was published.
-    void ring_homes(const Program& program, std::int32_t priority);
-    // Has somebody take `call`, which is ready: a seat that sleeps, or else one that serves what is not more urgent.
-    void ring_for(const SpawnedCall& call);
-    // Before `seat` is busy for a while: rings one that sleeps, if calls (or lanes) are left that it could look after.
-    // Whether it did.
-    bool pass_on_calls(const Seat& seat);
-    void pass_on(const Seat& seat);
-    // Whether calls that are not bound to a seat are for `seat`.
-    bool takes_calls(const Seat& seat) const {
-        return !seat.by_caller.load(std::memory_order_relaxed) || seats_.size() == 1;
+    void notify_slots(const Program& program, std::int32_t priority);
+    // Has somebody take `call`, which is ready: a slot that sleeps, or else one that serves what is not more urgent.
+    void notify_for(const SpawnedCall& call);
+    // Before `slot` is busy for a while: notifies one that sleeps, if calls (or lanes) are left that it could look
+    // after. Whether it did.
+    bool pass_on_calls(const Slot& slot);
+    void pass_on(const Slot& slot);
+    // Whether calls that are not bound to a slot are for `slot`.
+    bool takes_calls(const Slot& slot) const {
+        return !slot.by_caller.load(std::memory_order_relaxed) || slots_.size() == 1;
     }
-    // The same, now: where lanes can go nowhere else, a seat that sleeps is to take them instead, and is rung.
-    bool should_take_calls(const Seat& seat);
-    // Every server comes back to its loop at its next operation boundary.
+    // The same, now: where lanes can go nowhere else, a slot that sleeps is to take them instead, and is notified.
+    bool should_take_calls(const Slot& slot);
+    // Every worker comes back to its loop at its next operation boundary.
     void call_attention();
 
-    // Takes the place of a seat's server. False when somebody sits there.
-    bool sit(Seat& seat, bool as_caller);
-    void stand_up(Seat& seat);  // whoever was rung before and could not sit can be seen from here on
+    // Takes the place of a slot's worker. False when somebody sits there.
+    bool take_slot(Slot& slot, bool as_caller);
+    void leave_slot(Slot& slot);  // whoever was notified before and could not sit can be seen from here on
 
-    Seat& seat(std::size_t i) { return *seats_[i]; }
-    const std::vector<std::unique_ptr<Seat>>& seats() const { return seats_; }
-    // Brings the lists of `seat` up to date. Few dead entries may stay in long lists, unless `sweep`.
-    void refresh(Seat& seat, bool sweep = false);
-    bool stale(const Seat& seat) const { return version_.load(std::memory_order_acquire) != seat.version; }
+    Slot& slot(std::size_t i) { return *slots_[i]; }
+    const std::vector<std::unique_ptr<Slot>>& slots() const { return slots_; }
+    // Brings the lists of `slot` up to date. Few dead entries may stay in long lists, unless `sweep`.
+    void refresh(Slot& slot, bool sweep = false);
+    bool stale(const Slot& slot) const { return version_.load(std::memory_order_acquire) != slot.version; }
 
     // Has `job` done by the machine's own thread, which holds the GIL while it ends what that holds.
     void do_soon(std::function<void(PythonThread&)> job);
@@ -105,9 +105,9 @@ public:
     void wake_own();
 
     const bool crowded;
-    const std::size_t few_listed;                // lanes that a seat looks through again and again
+    const std::size_t few_listed;                // lanes that a slot looks through again and again
     const PythonObjectHandle init;               // the function that every thread calls before its first task, or null
-    std::atomic<std::uint32_t> sleepers{0};      // seats that are parked
+    std::atomic<std::uint32_t> sleepers{0};      // slots that are parked
     std::atomic<bool> priorities_differ{false};  // some run has had a priority that is not 0
     std::atomic<std::uint64_t> looked_at{0};     // statistics: lanes that refreshing has looked at
 
@@ -118,19 +118,19 @@ private:
         std::int64_t deadline;
     };
 
-    Machine(std::size_t n_seats, bool crowded, PythonObjectHandle init);
+    Machine(std::size_t n_slots, bool crowded, PythonObjectHandle init);
     void work(std::size_t index);  // a worker's thread
     void start(void (Machine::*body)(std::size_t), std::size_t index, int core);
     void tick(std::size_t);  // the machine's own: attention every 20 ms while anything runs, callbacks
     bool over_locked() const { return forgotten_ && programs_.empty() && calls_.idle(); }
-    void ring_sleeper(const Seat* except);
-    Seat* sleeper_for_calls(const Seat* except);
+    void notify_sleeper(const Slot* except);
+    Slot* sleeper_for_calls(const Slot* except);
     void list_locked(Program& program);
     void unlist_locked(Program& program);
-    void add_lanes(Seat& seat, const std::shared_ptr<Program>& program);
+    void add_lanes(Slot& slot, const std::shared_ptr<Program>& program);
 
     const std::uint64_t generation_;
-    std::vector<std::unique_ptr<Seat>> seats_;
+    std::vector<std::unique_ptr<Slot>> slots_;
     std::mutex mutex_;  // the list of programs, the threads
     std::vector<std::thread> threads_;
     std::vector<std::shared_ptr<Program>> programs_;

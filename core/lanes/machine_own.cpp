@@ -38,7 +38,7 @@ void Machine::tick(std::size_t) {
     int quiet = 0;
     std::unique_lock<std::mutex> lock(own_mutex_);
     const auto anybody = [this] {
-        return std::any_of(seats_.begin(), seats_.end(), [](auto& seat) { return seat->taken.load(); });
+        return std::any_of(slots_.begin(), slots_.end(), [](auto& slot) { return slot->taken.load(); });
     };
     while (!closed() || !due_.empty()) {
         if (!due_.empty()) {
@@ -75,9 +75,9 @@ void Machine::tick(std::size_t) {
         if (starving)
             blocking_pool_.grow();
         if (quiet <= kQuietTicks || !cancelled_.empty() || starving) {
-            for (auto& seat : seats_) {
-                if (seat->taken.load(std::memory_order_relaxed))
-                    seat->attention.fetch_or(kLook, std::memory_order_relaxed);
+            for (auto& slot : slots_) {
+                if (slot->taken.load(std::memory_order_relaxed))
+                    slot->attention.fetch_or(kLook, std::memory_order_relaxed);
             }
             own_wake_.wait_for(lock, std::chrono::milliseconds(20));
             continue;

@@ -100,7 +100,7 @@ std::vector<Event::Listener> Event::settle(bool poisoned, std::shared_ptr<Event>
 }
 
 void Event::announce(std::vector<Listener> listeners) {
-    bell.ring();
+    event_count.notify();
     tell(shared_from_this(), std::move(listeners));
 }
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "park/doorbell.h"
+#include "park/event_count.h"
 #include "park/forks.h"
 #include "program/plan.h"
 
@@ -76,7 +76,7 @@ public:
     const PythonObjectHandle& reason() const { return reason_; }
     const PythonObjectHandle& origin() const { return origin_; }
 
-    Doorbell bell;  // rung when it happens
+    EventCount event_count;  // notified when it happens
     const MadeHere made;
 
 private:

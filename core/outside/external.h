@@ -19,7 +19,7 @@
 
 namespace ostinato {
 
-class Server;
+class Worker;
 struct Lane;
 
 struct Signal : std::enable_shared_from_this<Signal> {
@@ -46,7 +46,7 @@ struct Signal : std::enable_shared_from_this<Signal> {
 
 // Where an external operation stands when it is advanced.
 struct Place {
-    Server& server;
+    Worker& worker;
     Lane& lane;
     Run& run;
     Signal& signal;

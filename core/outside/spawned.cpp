@@ -66,7 +66,7 @@ void ReadyCalls::served(std::int32_t priority, std::int64_t now) {
 }
 
 ReadyCalls& SpawnedCalls::queue_of(const SpawnedCall& call) {
-    return call.seat == kAnySeat ? unbound_ : bound_[static_cast<std::size_t>(call.seat)];
+    return call.slot == kAnySlot ? unbound_ : bound_[static_cast<std::size_t>(call.slot)];
 }
 
 void SpawnedCalls::spawn(const std::shared_ptr<SpawnedCall>& call, const std::shared_ptr<Event>& after) {
@@ -115,7 +115,7 @@ void SpawnedCalls::make_ready(const std::shared_ptr<SpawnedCall>& call, Event* a
             run(*call, python);
         });
     else
-        machine_.ring_for(*call);
+        machine_.notify_for(*call);
 }
 
 bool SpawnedCalls::cancel(SpawnedCall& call) {
@@ -184,7 +184,7 @@ void SpawnedCalls::finish(SpawnedCall& call) {
         }
         call.done.store(true, std::memory_order_release);
     }
-    call.finished.ring();
+    call.finished.notify();
     if (end)
         end->announce(std::move(listeners));
     if (n_in_flight_.fetch_sub(1, std::memory_order_acq_rel) == 1)
@@ -223,24 +223,24 @@ std::vector<std::shared_ptr<SpawnedCall>> SpawnedCalls::in_flight() {
     return {in_flight_.begin(), in_flight_.end()};
 }
 
-ReadyCalls::Front SpawnedCalls::front_locked(std::uint32_t seat, bool unbound, std::int64_t now) {
-    const ReadyCalls::Front own = bound_[seat].front(now);
+ReadyCalls::Front SpawnedCalls::front_locked(std::uint32_t slot, bool unbound, std::int64_t now) {
+    const ReadyCalls::Front own = bound_[slot].front(now);
     if (!unbound)
         return own;
     const ReadyCalls::Front any = unbound_.front(now);
     return any.before(own) ? any : own;
 }
 
-std::optional<std::int32_t> SpawnedCalls::most_urgent(std::uint32_t seat, bool unbound, std::int64_t now) {
+std::optional<std::int32_t> SpawnedCalls::most_urgent(std::uint32_t slot, bool unbound, std::int64_t now) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const ReadyCalls::Front front = front_locked(seat, unbound, now);
+    const ReadyCalls::Front front = front_locked(slot, unbound, now);
     return front.call == nullptr ? std::nullopt : std::optional(front.call->priority);
 }
 
-std::shared_ptr<SpawnedCall> SpawnedCalls::take(std::uint32_t seat, bool unbound, std::int64_t at_least,
+std::shared_ptr<SpawnedCall> SpawnedCalls::take(std::uint32_t slot, bool unbound, std::int64_t at_least,
                                                 std::int64_t now) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const ReadyCalls::Front front = front_locked(seat, unbound, now);
+    const ReadyCalls::Front front = front_locked(slot, unbound, now);
     if (front.call == nullptr || (!front.due && front.call->priority < at_least))
         return nullptr;
     ReadyCalls& queue = queue_of(*front.call);

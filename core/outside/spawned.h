@@ -1,5 +1,5 @@
 // Spawned calls: single tasks outside programs. A call waits for an event, if it was given one; then it is ready, and
-// lies in a queue until a server takes it; or, if it may block, a thread of the blocking pool.
+// lies in a queue until a worker takes it; or, if it may block, a thread of the blocking pool.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 #include "lanes/floating_point.h"
 #include "outside/event.h"
-#include "park/doorbell.h"
+#include "park/event_count.h"
 
 namespace ostinato {
 
@@ -29,7 +29,7 @@ struct SpawnedBodyDeleter {
     void operator()(SpawnedBody* body) const;
 };
 
-constexpr std::int32_t kAnySeat = -1;
+constexpr std::int32_t kAnySlot = -1;
 constexpr std::int64_t kTurnNs = 100'000;            // a turn among equals
 constexpr std::int64_t kPassedOverNs = 500'000'000;  // what is ready and was passed over for so long gets a turn
 
@@ -41,14 +41,14 @@ struct SpawnedCall : std::enable_shared_from_this<SpawnedCall> {
     std::shared_ptr<Machine> machine;
     std::unique_ptr<SpawnedBody, SpawnedBodyDeleter> body;
     std::int32_t priority = 0;
-    std::int32_t seat = kAnySeat;  // the only one that may run it
+    std::int32_t slot = kAnySlot;  // the only one that may run it
     bool blocking = false;
     FloatingPointMode floating_point;
     std::vector<std::shared_ptr<Grant>> grants;  // that it comes after, and so its event
 
     std::atomic<bool> done{false};       // carries what the body returned or raised
     std::atomic<bool> retrieved{false};  // the user was told how it ended
-    Doorbell finished;                   // rung then
+    EventCount finished;                 // notified then
 
     // --- guarded by SpawnedCalls::mutex_; constant when done ---
     State state = State::kWaiting;
@@ -65,7 +65,7 @@ struct SpawnedCall : std::enable_shared_from_this<SpawnedCall> {
     bool bad() const { return raised || cancelled || poisoned_by != nullptr; }
 };
 
-// The calls that are ready for the same seats. Guarded by the mutex of SpawnedCalls, but for `size`.
+// The calls that are ready for the same slots. Guarded by the mutex of SpawnedCalls, but for `size`.
 class ReadyCalls {
 public:
     void add(const std::shared_ptr<SpawnedCall>& call);
@@ -96,7 +96,7 @@ private:
 // All calls of a machine.
 class SpawnedCalls {
 public:
-    SpawnedCalls(Machine& machine, std::size_t n_seats) : machine_(machine), bound_(n_seats) {}
+    SpawnedCalls(Machine& machine, std::size_t n_slots) : machine_(machine), bound_(n_slots) {}
 
     // Throws when no more are taken.
     void spawn(const std::shared_ptr<SpawnedCall>& call, const std::shared_ptr<Event>& after);
@@ -113,24 +113,24 @@ public:
     std::vector<std::shared_ptr<SpawnedCall>> in_flight();
     bool idle() const { return n_in_flight_.load(std::memory_order_acquire) == 0; }
 
-    // Whether servers must look at calls: one is ready, or keeps a server from its lanes.
+    // Whether workers must look at calls: one is ready, or keeps a worker from its lanes.
     bool at_hand() const { return at_hand_.load(std::memory_order_relaxed) != 0; }
-    // Whether there is one for `seat`; `unbound`: those for any seat are for it too.
-    bool ready(std::uint32_t seat, bool unbound) const {
-        return bound_[seat].size.load(std::memory_order_relaxed) != 0 || (unbound && ready_unbound());
+    // Whether there is one for `slot`; `unbound`: those for any slot are for it too.
+    bool ready(std::uint32_t slot, bool unbound) const {
+        return bound_[slot].size.load(std::memory_order_relaxed) != 0 || (unbound && ready_unbound());
     }
     bool ready_unbound() const { return unbound_.size.load(std::memory_order_relaxed) != 0; }
     // The priority of the next one.
-    std::optional<std::int32_t> most_urgent(std::uint32_t seat, bool unbound, std::int64_t now);
+    std::optional<std::int32_t> most_urgent(std::uint32_t slot, bool unbound, std::int64_t now);
     // The next one that has at least this priority, or is due. `run` must follow.
-    std::shared_ptr<SpawnedCall> take(std::uint32_t seat, bool unbound, std::int64_t at_least, std::int64_t now);
+    std::shared_ptr<SpawnedCall> take(std::uint32_t slot, bool unbound, std::int64_t at_least, std::int64_t now);
     // Runs a call that was taken. The thread's floating-point mode and context are the call's when it returns.
     void run(SpawnedCall& call, PythonThread& python);
 
 private:
     using State = SpawnedCall::State;
     ReadyCalls& queue_of(const SpawnedCall& call);
-    ReadyCalls::Front front_locked(std::uint32_t seat, bool unbound, std::int64_t now);
+    ReadyCalls::Front front_locked(std::uint32_t slot, bool unbound, std::int64_t now);
     void make_ready(const std::shared_ptr<SpawnedCall>& call, Event* after);
     bool begin(SpawnedCall& call);
     void finish(SpawnedCall& call);
@@ -141,7 +141,7 @@ private:
     bool refusing_ = false;
     CallList in_flight_;
     ReadyCalls unbound_;
-    std::vector<ReadyCalls> bound_;  // by seat
+    std::vector<ReadyCalls> bound_;  // by slot
 };
 
 // Waits until `call` is done or `timeout_ns` (negative: no limit) has passed. False: a signal handler raised.

@@ -14,8 +14,8 @@ std::mutex& parking_mutex() {
 
 namespace {
 
-// How many threads have taken seats from timelines that they are about to ring.
-std::atomic<std::uint32_t> ringers{0};
+// How many threads have taken slots from timelines that they are about to notify.
+std::atomic<std::uint32_t> notifiers{0};
 
 void set_least(Timeline& timeline) {
     std::uint64_t least = kNever;
@@ -24,37 +24,37 @@ void set_least(Timeline& timeline) {
     timeline.least_sleeper.store(least, std::memory_order_relaxed);
 }
 
-void add_waiter(Timeline& timeline, Seat& seat, std::uint64_t value) {
-    timeline.waiters.push_back({&seat, value});
+void add_waiter(Timeline& timeline, Slot& slot, std::uint64_t value) {
+    timeline.waiters.push_back({&slot, value});
     if (value < timeline.least_sleeper.load(std::memory_order_relaxed))
         timeline.least_sleeper.store(value, std::memory_order_relaxed);
 }
 
-// Nobody waits for a frontier: whoever submits rings the seats that sleep.
+// Nobody waits for a frontier: whoever submits notifies the slots that sleep.
 bool waits_for_work(const Lane& lane, const Timeline* timeline) { return timeline == &lane.program->frontier; }
 
-void unregister(Seat& seat) {
+void unregister(Slot& slot) {
     const std::lock_guard<std::mutex> lock(parking_mutex());
-    for (const Seat::Registration& entry : seat.registered) {
-        std::erase_if(entry.timeline->waiters, [&](auto& waiter) { return waiter.seat == &seat; });
+    for (const Slot::Registration& entry : slot.registered) {
+        std::erase_if(entry.timeline->waiters, [&](auto& waiter) { return waiter.slot == &slot; });
         set_least(*entry.timeline);
     }
-    seat.registered.clear();
+    slot.registered.clear();
 }
 
-void register_lane(Seat& seat, const Lane& lane) {
+void register_lane(Slot& slot, const Lane& lane) {
     if (lane.claim.load(std::memory_order_acquire) != 0)
-        return;  // whoever gives the claim back rings this seat
+        return;  // whoever gives the claim back notifies this slot
     Timeline* const timeline = lane.blocked_on.load(std::memory_order_relaxed);
     const std::uint64_t until = lane.blocked_until.load(std::memory_order_relaxed);
     if (timeline == nullptr || waits_for_work(lane, timeline))
         return;
-    add_waiter(*timeline, seat, until);
-    seat.registered.push_back({&lane, timeline, until});
+    add_waiter(*timeline, slot, until);
+    slot.registered.push_back({&lane, timeline, until});
 }
 
-// A lane that this seat is to look after must be one it will be rung for, when it is free.
-bool covered(const Seat& seat, const Lane& lane) {
+// A lane that this slot is to look after must be one it will be notified for, when it is free.
+bool covered(const Slot& slot, const Lane& lane) {
     if (lane.claim.load(std::memory_order_acquire) != 0)
         return true;
     if (lane.ready())
@@ -63,7 +63,7 @@ bool covered(const Seat& seat, const Lane& lane) {
     if (timeline != nullptr && waits_for_work(lane, timeline))
         return true;
     const std::uint64_t until = lane.blocked_until.load(std::memory_order_relaxed);
-    return std::any_of(seat.registered.begin(), seat.registered.end(), [&](const Seat::Registration& entry) {
+    return std::any_of(slot.registered.begin(), slot.registered.end(), [&](const Slot::Registration& entry) {
         return entry.lane == &lane && entry.timeline == timeline && entry.until == until;
     });
 }
@@ -71,9 +71,9 @@ bool covered(const Seat& seat, const Lane& lane) {
 }  // namespace
 
 void wake_waiters(Timeline& timeline, std::uint64_t value) {
-    // Most are rung without the lock: who wakes up asks for it, and would sleep again.
+    // Most are notified without the lock: who wakes up asks for it, and would sleep again.
     std::vector<Program*> suspended;
-    std::array<Seat*, 8> later;
+    std::array<Slot*, 8> later;
     std::size_t n_later = 0;
     {
         const std::lock_guard<std::mutex> lock(parking_mutex());
@@ -83,19 +83,19 @@ void wake_waiters(Timeline& timeline, std::uint64_t value) {
             if (waiter.program != nullptr)
                 suspended.push_back(waiter.program);
             else if (n_later < later.size())
-                later[n_later++] = waiter.seat;
+                later[n_later++] = waiter.slot;
             else
-                waiter.seat->doorbell.ring();
+                waiter.slot->event_count.notify();
             return true;
         });
         set_least(timeline);
         for (Program* const program : suspended)
             program->machine->resume(*program);
-        ringers.fetch_add(1, std::memory_order_relaxed);
+        notifiers.fetch_add(1, std::memory_order_relaxed);
     }
     for (std::size_t i = 0; i < n_later; ++i)
-        later[i]->doorbell.ring();
-    ringers.fetch_sub(1, std::memory_order_release);
+        later[i]->event_count.notify();
+    notifiers.fetch_sub(1, std::memory_order_release);
 }
 
 void register_program(Program& program) {
@@ -127,80 +127,81 @@ void forget_waiters(Timeline& timeline) {
     set_least(timeline);
 }
 
-void wait_for_ringers() {
-    while (ringers.load(std::memory_order_acquire) != 0)
+void wait_for_notifiers() {
+    while (notifiers.load(std::memory_order_acquire) != 0)
         std::this_thread::yield();
 }
 
 bool may_take_over(const Machine& machine, const Lane& lane) {
-    const Seat& home = *machine.seats()[lane.order->home];
-    if (home.asleep.load(std::memory_order_relaxed) || home.in_call.load(std::memory_order_relaxed))
+    const Slot& affinity = *machine.slots()[lane.order->affinity];
+    if (affinity.asleep.load(std::memory_order_relaxed) || affinity.in_call.load(std::memory_order_relaxed))
         return true;
-    const Lane* const running = home.running.load(std::memory_order_relaxed);
+    const Lane* const running = affinity.running.load(std::memory_order_relaxed);
     return running != nullptr && running != &lane;
 }
 
-bool fall_asleep(Machine& machine, Seat& seat) {
+bool prepare_wait(Machine& machine, Slot& slot) {
     machine.sleepers.fetch_add(1, std::memory_order_relaxed);
-    seat.asleep.store(true, std::memory_order_relaxed);
+    slot.asleep.store(true, std::memory_order_relaxed);
     {
         const std::lock_guard<std::mutex> lock(parking_mutex());
-        for (const Seat::Listed& listed : seat.own)
-            register_lane(seat, *listed.lane);
-        for (const Seat::Listed& listed : seat.others) {
+        for (const Slot::Listed& listed : slot.own)
+            register_lane(slot, *listed.lane);
+        for (const Slot::Listed& listed : slot.others) {
             if (may_take_over(machine, *listed.lane))
-                register_lane(seat, *listed.lane);
+                register_lane(slot, *listed.lane);
         }
     }
     heavy_fence();  // whoever published, submitted or gave a claim back without seeing us is seen by us now
-    bool sleep = !machine.closed() && !machine.stale(seat) && seat.attention.load(std::memory_order_relaxed) == 0 &&
-                 !machine.calls().ready(seat.index, machine.takes_calls(seat));
-    for (const Seat::Listed& listed : seat.own)
-        sleep = sleep && covered(seat, *listed.lane);
-    for (const Seat::Listed& listed : seat.others) {
-        // Where the home seat is in a call, nobody but a seat that sleeps may be there to be rung.
-        if (machine.seat(listed.lane->order->home).in_call.load(std::memory_order_relaxed))
-            sleep = sleep && covered(seat, *listed.lane);
+    bool sleep = !machine.closed() && !machine.stale(slot) && slot.attention.load(std::memory_order_relaxed) == 0 &&
+                 !machine.calls().ready(slot.index, machine.takes_calls(slot));
+    for (const Slot::Listed& listed : slot.own)
+        sleep = sleep && covered(slot, *listed.lane);
+    for (const Slot::Listed& listed : slot.others) {
+        // Where the slot is in a call, nobody but a slot that sleeps may be there to be notified.
+        if (machine.slot(listed.lane->order->affinity).in_call.load(std::memory_order_relaxed))
+            sleep = sleep && covered(slot, *listed.lane);
         else
             sleep = sleep && !(listed.lane->ready() && may_take_over(machine, *listed.lane));
     }
     if (!sleep)
-        wake_up(machine, seat);
+        cancel_wait(machine, slot);
     return sleep;
 }
 
-void wake_up(Machine& machine, Seat& seat) {
-    if (!seat.asleep.load(std::memory_order_relaxed))
+void cancel_wait(Machine& machine, Slot& slot) {
+    if (!slot.asleep.load(std::memory_order_relaxed))
         return;
-    seat.asleep.store(false, std::memory_order_relaxed);
+    slot.asleep.store(false, std::memory_order_relaxed);
     machine.sleepers.fetch_sub(1, std::memory_order_relaxed);
-    if (!seat.registered.empty())
-        unregister(seat);
+    if (!slot.registered.empty())
+        unregister(slot);
 }
 
-void offer_lanes(Machine& machine, Seat& seat, const Lane* chosen) {
-    Seat* sleeper = nullptr;
-    for (const auto& other : machine.seats()) {
-        if (other.get() != &seat && other->asleep.load(std::memory_order_relaxed))
+void offer_lanes(Machine& machine, Slot& slot, const Lane* chosen) {
+    Slot* sleeper = nullptr;
+    for (const auto& other : machine.slots()) {
+        if (other.get() != &slot && other->asleep.load(std::memory_order_relaxed))
             sleeper = other.get();
     }
     if (sleeper == nullptr)
         return;
-    for (const Seat::Listed& listed : seat.own) {
+    for (const Slot::Listed& listed : slot.own) {
         Lane& lane = *listed.lane;
         if (&lane == chosen || lane.order->pinned || lane.claim.load(std::memory_order_acquire) != 0)
             continue;
         if (lane.ready()) {
-            sleeper->doorbell.ring();
+            sleeper->event_count.notify();
             return;
         }
-        // The sleeper does not keep this timeline alive, so it is not told of the entry: at worst it is rung in vain.
+        // The sleeper does not keep this timeline alive, so it is not told of the entry: at worst it is notified in
+        // vain.
         Timeline* const timeline = lane.blocked_on.load(std::memory_order_relaxed);
         if (timeline == nullptr || waits_for_work(lane, timeline))
             continue;
         const std::lock_guard<std::mutex> lock(parking_mutex());
         if (std::none_of(timeline->waiters.begin(), timeline->waiters.end(),
-                         [&](auto& waiter) { return waiter.seat == sleeper; }))
+                         [&](auto& waiter) { return waiter.slot == sleeper; }))
             add_waiter(*timeline, *sleeper, lane.blocked_until.load(std::memory_order_relaxed));
     }
 }

@@ -16,7 +16,7 @@
 namespace ostinato {
 
 class Program;
-class Seat;
+class Slot;
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kLinePair = 128;  // two cache lines: the adjacent-line prefetcher pairs them
@@ -39,12 +39,12 @@ void prepare_fences();
 
 struct alignas(kLinePair) Timeline {
     std::atomic<std::uint64_t> value{0};
-    // Least value a parked seat waits for. On the pair's other line: the publisher reads it after each store, and
+    // Least value a parked slot waits for. On the pair's other line: the publisher reads it after each store, and
     // should not have to take back the line that pollers have just taken.
     alignas(kLinePair / 2) std::atomic<std::uint64_t> least_sleeper{kNever};
 
     struct Waiter {
-        Seat* seat;  // null: a suspended program
+        Slot* slot;  // null: a suspended program
         std::uint64_t value;
         Program* program = nullptr;
     };
@@ -53,7 +53,8 @@ struct alignas(kLinePair) Timeline {
     bool reached(std::uint64_t target) const { return value.load(std::memory_order_acquire) >= target; }
 };
 
-// Slow path of publish: rings the doorbells of the seats that wait for at most `value`, and lists suspended programs.
+// Slow path of publish: notifies the event counts of the slots that wait for at most `value`, and lists suspended
+// programs.
 void wake_waiters(Timeline& timeline, std::uint64_t value);
 
 // `unfenced` is asymmetric_fences, for loops that have it at hand.

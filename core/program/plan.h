@@ -54,7 +54,7 @@ struct Plan {
     // without operations for devices: their streams are of one plan only.
     std::shared_ptr<Plan> copy() const;
 
-    LineVector<NativeOp> native;  // lane after lane, in order (LaneOrder::slot); empty for operations of other kinds
+    LineVector<NativeOp> native;  // lane after lane, in order (LaneOrder::first); empty for operations of other kinds
     std::vector<ost_array> arrays;
     std::vector<std::int64_t> dims;  // shapes and strides that the arrays point into
     std::vector<ost_scalar> scalars;

@@ -30,9 +30,9 @@ void PoisonReach::build_successors(const Schedule& schedule) {
     }
     idle_.clear();
     for (const LaneOrder& lane : schedule.lanes) {
-        for (const Stretch& stretch : lane.stretches) {
-            if (stretch.kind == Kind::kPrecondition || stretch.kind == Kind::kNothing)
-                idle_.insert(idle_.end(), lane.ops.begin() + stretch.begin, lane.ops.begin() + stretch.end);
+        for (const Batch& batch : lane.batches) {
+            if (batch.kind == Kind::kPrecondition || batch.kind == Kind::kNothing)
+                idle_.insert(idle_.end(), lane.ops.begin() + batch.begin, lane.ops.begin() + batch.end);
         }
     }
 }

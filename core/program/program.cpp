@@ -42,10 +42,10 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
         lane->timeline.value = schedule->first_step * lane->order->ops.size();
         lane->block(frontier, 1);
         lanes.push_back(std::move(lane));
-        if (schedule->lanes[i].home >= machine->seats().size())
-            throw std::invalid_argument("a lane is at home on a seat that the machine lacks");
-        if (std::find(homes.begin(), homes.end(), schedule->lanes[i].home) == homes.end())
-            homes.push_back(schedule->lanes[i].home);
+        if (schedule->lanes[i].affinity >= machine->slots().size())
+            throw std::invalid_argument("a lane is with affinity on a slot that the machine lacks");
+        if (std::find(affinities.begin(), affinities.end(), schedule->lanes[i].affinity) == affinities.end())
+            affinities.push_back(schedule->lanes[i].affinity);
         if (!signals.empty()) {
             for (const std::uint32_t op : schedule->lanes[i].ops) {
                 if (schedule->external_of[op] != kNotExternal)
@@ -60,7 +60,7 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
     last_ = sentinel;
 }
 
-// A device may be slow to leave the signals, which outlive this then; the seats of the machine may not.
+// A device may be slow to leave the signals, which outlive this then; the slots of the machine may not.
 Program::~Program() {
     {
         const std::lock_guard<std::mutex> parking(parking_mutex());
@@ -195,7 +195,7 @@ bool Program::take_over(Program& other) {
         other.superseded_ = true;
     }
     if (other.active.load(std::memory_order_relaxed))
-        machine->retire(other);  // servers need not look at its lanes any more
+        machine->retire(other);  // workers need not look at its lanes any more
     return true;
 }
 
@@ -236,11 +236,11 @@ void Program::enqueue_locked(const std::shared_ptr<Run>& run) {
 }
 
 void Program::queued(const std::shared_ptr<Run>& run) {
-    // Against servers that go to sleep: they set `asleep`, fence, and look at the frontier once more.
+    // Against workers that go to sleep: they set `asleep`, fence, and look at the frontier once more.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!listed.load(std::memory_order_relaxed))
         machine->activate(shared_from_this());
-    machine->ring_homes(*this, run->priority);
+    machine->notify_slots(*this, run->priority);
     if (run->outside && run->outside->after) {
         run->outside->after->listen([self = shared_from_this(), run](Event&) {
             {
@@ -248,7 +248,7 @@ void Program::queued(const std::shared_ptr<Run>& run) {
                 run->started = true;
                 self->start_locked();
             }
-            self->machine->ring_homes(*self, run->priority);  // from what is less urgent
+            self->machine->notify_slots(*self, run->priority);  // from what is less urgent
         });
     }
 }

@@ -128,7 +128,7 @@ public:
     const std::shared_ptr<Machine> machine;
     const std::shared_ptr<const Schedule> schedule;
     std::vector<std::unique_ptr<Lane>> lanes;
-    std::vector<std::uint32_t> homes;              // seats that serve them, each once
+    std::vector<std::uint32_t> affinities;         // slots that serve them, each once
     Timeline frontier;                             // runs submitted
     Timeline completed;                            // runs done
     Timeline started;                              // runs up to which all have started that had an event to wait for
@@ -141,7 +141,7 @@ public:
     History history;                // which operations of which steps failed or were skipped; valid while `slow`
     // --- guarded by the machine's mutex, for writing ---
     std::atomic<bool> active{false};  // the machine has it: it has runs that are not done
-    std::atomic<bool> listed{false};  // in the lists of servers, or on its way there
+    std::atomic<bool> listed{false};  // in the lists of workers, or on its way there
     bool suspended = false;           // active, not listed: all lanes wait, and what they wait for lists it again
     std::uint64_t listing = 0;        // how often it has been listed
     std::size_t machine_index = 0;    // in the machine's vector

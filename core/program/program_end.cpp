@@ -109,11 +109,11 @@ Program::Told Program::end_locked(std::shared_ptr<Run> its_run) {
 
 void Program::tell(Told& told) {
     Run& run = *told.run;
-    run.finished.ring();
+    run.finished.notify();
     light_fence();  // against a caller that falls asleep: it looks at `done` after its heavy fence
-    Seat* const caller = run.caller.load(std::memory_order_acquire);
+    Slot* const caller = run.caller.load(std::memory_order_acquire);
     if (caller != nullptr && caller->asleep.load(std::memory_order_relaxed))
-        caller->doorbell.ring();
+        caller->event_count.notify();
     for (auto& [event, listeners] : told.events)
         event->announce(std::move(listeners));
 }

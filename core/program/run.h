@@ -10,13 +10,13 @@
 #include "lanes/floating_point.h"
 #include "outside/barrier.h"
 #include "outside/event.h"
-#include "park/doorbell.h"
+#include "park/event_count.h"
 #include "program/plan.h"
 #include "program/trace.h"
 
 namespace ostinato {
 
-class Seat;
+class Slot;
 
 constexpr std::uint64_t kDeciding = 0;  // of Run::bound
 
@@ -117,8 +117,8 @@ struct Run : std::enable_shared_from_this<Run> {
     std::unique_ptr<PythonRun, PythonRunDeleter> python;
     std::unique_ptr<TraceBuffers> trace;
     std::vector<Failure> failures;       // guarded by the program's mutex
-    std::atomic<Seat*> caller{nullptr};  // the seat of the thread in replay(), to be rung when done
-    Doorbell finished;                   // rung when done
+    std::atomic<Slot*> caller{nullptr};  // the slot of the thread in replay(), to be notified when done
+    EventCount finished;                 // notified when done
     std::shared_ptr<Run> next;           // set before the frontier is published
 
     // The steps it runs: all of them when it is done, at most so many before (not while a stopper decides).

@@ -12,7 +12,7 @@ std::size_t held(const std::vector<T>& v) {
 std::size_t Schedule::bytes() const {
     std::size_t total = held(pred_begin) + held(pred_op) + held(pred_distance) + held(periods);
     for (const LaneOrder& lane : lanes)
-        total += held(lane.ops) + held(lane.stretches) + held(lane.waits) + held(lane.window);
+        total += held(lane.ops) + held(lane.batches) + held(lane.waits) + held(lane.window);
     return total;
 }
 

@@ -21,7 +21,7 @@ enum class Kind : std::uint8_t {
 
 inline bool is_external(Kind kind) { return kind >= Kind::kExternal && kind <= Kind::kPostcondition; }
 
-// Before the stretch that names it: timeline[lane] >= step * ops_of(lane) + offset.
+// Before the batch that names it: timeline[lane] >= step * ops_of(lane) + offset.
 struct Wait {
     std::uint32_t lane;
     std::uint32_t stride;  // operations a step on that lane
@@ -29,7 +29,7 @@ struct Wait {
 };
 
 // Consecutive operations of one kind on one lane, with waits only before the first and a publish only after the last.
-struct Stretch {
+struct Batch {
     std::uint32_t begin, end;  // positions in the lane
     std::uint32_t wait_begin, wait_end;
     Kind kind;
@@ -38,19 +38,19 @@ struct Stretch {
 
 struct LaneOrder {
     std::vector<std::uint32_t> ops;  // operation ids in order
-    std::vector<Stretch> stretches;
+    std::vector<Batch> batches;
     std::vector<Wait> waits;
-    std::vector<Wait> window;  // with offset for `window_period` steps ago: keeps lanes together
-    std::uint32_t slot = 0;    // of its first operation, where operations of all lanes are stored one after the other
-    std::uint32_t home = 0;    // the seat that serves it
-    bool pinned = false;       // no other seat may serve it
+    std::vector<Wait> window;    // with offset for `window_period` steps ago: keeps lanes together
+    std::uint32_t first = 0;     // of its first operation, where operations of all lanes are stored one after the other
+    std::uint32_t affinity = 0;  // the slot that serves it
+    bool pinned = false;         // no other slot may serve it
 };
 
 constexpr std::uint32_t kNotExternal = UINT32_MAX;
 
 struct Schedule {
     std::uint32_t n_ops = 0;
-    std::uint32_t n_slots = 0;  // places for operations: each lane's begin on a pair of cache lines of its own
+    std::uint32_t n_stored = 0;  // places for operations: each lane's begin on a pair of cache lines of its own
     std::vector<LaneOrder> lanes;
     std::uint64_t first_step = 0;     // steps are numbered from here, so that the first waits hold by themselves
     std::uint64_t window_period = 0;  // lanes look at each other every so many steps; lead < 2 * window_period

@@ -9,18 +9,18 @@ namespace {
 
 constexpr std::uint64_t kLeastPeriod = 16;
 
-void add_stretches(LaneOrder& lane, const ScheduleArrays& in, const std::vector<std::uint32_t>& position,
-                   const std::vector<std::uint32_t>& lane_of, bool alone) {
+void add_batches(LaneOrder& lane, const ScheduleArrays& in, const std::vector<std::uint32_t>& position,
+                 const std::vector<std::uint32_t>& lane_of, bool alone) {
     const auto n = static_cast<std::uint32_t>(lane.ops.size());
     for (std::uint32_t at = 0; at < n; ++at) {
         const std::uint32_t op = lane.ops[at];
         const bool waits = in.wait_begin[op] != in.wait_begin[op + 1];
         const Kind kind{in.kind[op]};
         const bool alone_in_kind = kind == Kind::kUntil || is_external(kind);
-        const bool joins = at > 0 && !waits && !lane.stretches.back().publishes && !alone_in_kind &&
-                           lane.stretches.back().kind == kind;
+        const bool joins =
+            at > 0 && !waits && !lane.batches.back().publishes && !alone_in_kind && lane.batches.back().kind == kind;
         if (joins) {
-            lane.stretches.back().end = at + 1;
+            lane.batches.back().end = at + 1;
         } else {
             const auto first = static_cast<std::uint32_t>(lane.waits.size());
             for (std::int64_t i = in.wait_begin[op]; i < in.wait_begin[op + 1]; ++i) {
@@ -31,10 +31,10 @@ void add_stretches(LaneOrder& lane, const ScheduleArrays& in, const std::vector<
                                       std::int64_t{position[other]} + 1 -
                                           std::int64_t{in.wait_distance[static_cast<std::size_t>(i)]} * stride});
             }
-            lane.stretches.push_back({at, at + 1, first, static_cast<std::uint32_t>(lane.waits.size()), kind, false});
+            lane.batches.push_back({at, at + 1, first, static_cast<std::uint32_t>(lane.waits.size()), kind, false});
         }
         // The end of a step is always published: windows look at it.
-        lane.stretches.back().publishes = !alone && (in.published[op] != 0 || at + 1 == n);
+        lane.batches.back().publishes = !alone && (in.published[op] != 0 || at + 1 == n);
     }
 }
 
@@ -43,7 +43,7 @@ void add_stretches(LaneOrder& lane, const ScheduleArrays& in, const std::vector<
 std::shared_ptr<Schedule> build_schedule(const ScheduleArrays& in) {
     auto schedule = std::make_shared<Schedule>();
     const std::size_t n_ops = in.kind.size();
-    const std::size_t n_lanes = in.home.size();
+    const std::size_t n_lanes = in.affinity.size();
     schedule->n_ops = static_cast<std::uint32_t>(n_ops);
     schedule->window_period = std::bit_ceil(std::max(kLeastPeriod, in.largest_distance));
     schedule->first_step = schedule->window_period;  // at least the largest distance
@@ -58,13 +58,13 @@ std::shared_ptr<Schedule> build_schedule(const ScheduleArrays& in) {
     schedule->lanes.resize(n_lanes);
     for (std::size_t i = 0; i < n_lanes; ++i) {
         LaneOrder& lane = schedule->lanes[i];
-        lane.slot = schedule->n_slots;
-        lane.home = static_cast<std::uint32_t>(in.home[i]);
+        lane.first = schedule->n_stored;
+        lane.affinity = static_cast<std::uint32_t>(in.affinity[i]);
         lane.pinned = in.pinned[i] != 0;
         lane.ops.assign(in.lane_ops.begin() + in.lane_begin[i], in.lane_ops.begin() + in.lane_begin[i + 1]);
-        schedule->n_slots += (static_cast<std::uint32_t>(lane.ops.size()) + 1) / 2 * 2;
-        add_stretches(lane, in, position, lane_of, n_lanes == 1);
-        lane.stretches.shrink_to_fit();
+        schedule->n_stored += (static_cast<std::uint32_t>(lane.ops.size()) + 1) / 2 * 2;
+        add_batches(lane, in, position, lane_of, n_lanes == 1);
+        lane.batches.shrink_to_fit();
         lane.waits.shrink_to_fit();
         for (std::size_t other = 0; other < n_lanes; ++other) {
             const auto stride = in.lane_begin[other + 1] - in.lane_begin[other];

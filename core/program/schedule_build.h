@@ -12,7 +12,7 @@ namespace ostinato {
 struct ScheduleArrays {
     std::span<const std::int64_t> lane_begin;  // lanes + 1: into lane_ops
     std::span<const std::int32_t> lane_ops;    // operation ids, lane after lane, in order
-    std::span<const std::int32_t> home;        // by lane
+    std::span<const std::int32_t> affinity;    // by lane
     std::span<const std::uint8_t> pinned;      // by lane
     std::span<const std::uint8_t> kind;        // by operation
     std::span<const std::int64_t> wait_begin;  // operations + 1: into the next two

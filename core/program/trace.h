@@ -11,7 +11,7 @@ enum class Status : std::uint64_t { kOk, kFailed, kPoisoned, kCancelled };
 
 struct TraceRecord {
     std::uint32_t op;
-    std::uint32_t seat;  // or, after those of all seats, the device
+    std::uint32_t slot;  // or, after those of all slots, the device
     std::uint64_t step;
     std::int64_t start, end;  // CLOCK_MONOTONIC, ns
     Status status;

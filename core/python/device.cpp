@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "lanes/server.h"
+#include "lanes/worker.h"
 #include "program/program.h"
 #include "python/ops.h"
 #include "python/plan.h"
@@ -108,8 +108,8 @@ void RecordingStreamsDeleter::operator()(RecordingStreams* streams) const {
         delete streams;
 }
 
-ExceptionHandle device_error(Server& server, const Stream& stream, const Told& told) {
-    server.python.release();
+ExceptionHandle device_error(Worker& worker, const Stream& stream, const Told& told) {
+    worker.python.release();
     const Device::Diagnosis diagnosis = stream.device->diagnose(told.code);
     const bool usable = diagnosis.usable && told.ended;
     std::string text = stream.name + ": " + diagnosis.message;
@@ -117,21 +117,21 @@ ExceptionHandle device_error(Server& server, const Stream& stream, const Told& t
         text += "; waiting for its work failed too, so it may still be writing to arrays of the program";
     if (!usable)
         text += "; it cannot be used any more by this process";
-    server.python.acquire();
+    worker.python.acquire();
     PyObject* const error = make_error(text, stream.name, usable);
     if (error != nullptr) {
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
         Py_DECREF(error);
     }
     ExceptionHandle taken = take_exception();
-    server.python.release();
+    worker.python.release();
     return taken;
 }
 
-void call_issuing(Server& server, Lane& lane, std::uint32_t position, std::uint64_t user_step,
+void call_issuing(Worker& worker, Lane& lane, std::uint32_t position, std::uint64_t user_step,
                   ExceptionHandle& failure) {
     const Issuing here(*lane.run->plan->device);
-    call_python(server, lane, position, position + 1, user_step, failure);
+    call_python(worker, lane, position, position + 1, user_step, failure);
 }
 
 bool issues_for(std::uint64_t low, std::uint64_t high) {
@@ -140,12 +140,12 @@ bool issues_for(std::uint64_t low, std::uint64_t high) {
            });
 }
 
-bool call_recording(Server& server, Lane& lane, std::uint32_t position, StreamHandle recording, std::string& raised) {
-    server.python.acquire();
+bool call_recording(Worker& worker, Lane& lane, std::uint32_t position, StreamHandle recording, std::string& raised) {
+    worker.python.acquire();
     Run& run = *lane.run;
-    server.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
+    worker.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
     PythonPlan& plan = *run.plan->python;
-    const std::uint32_t number = plan.index[lane.order->slot + position];
+    const std::uint32_t number = plan.index[lane.order->first + position];
     const PythonOp& op = plan.ops[number];
     const std::uint32_t phase = lane.phase[op.period_class];
     RecordingStreams& streams = *run.plan->device->recording;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "lanes/server.h"
+#include "lanes/worker.h"
 #include "outside/blocking_pool.h"
 #include "program/program.h"
 #include "python/events.h"
@@ -13,7 +13,7 @@ namespace ostinato {
 
 bool arrive_with(Place place, Barrier& barrier, std::uint64_t phase, std::uint64_t count, Attendance* attendance,
                  const PythonObject* value, std::int32_t param, ExceptionHandle& raised) {
-    PythonThread& python = place.server.python;
+    PythonThread& python = place.worker.python;
     PythonRun& run = *place.run.python;
     python.acquire();
     python.enter(run.context_of(place.lane.index));

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <csignal>
 
-#include "lanes/server.h"
+#include "lanes/worker.h"
 
 namespace ostinato {
 
@@ -23,16 +23,16 @@ bool main_thread() {
 }
 
 PyObject* on_interrupt(PyObject*, PyObject*) {
-    const Server* const server = Server::current();
-    if (server == nullptr || noted.load(std::memory_order_relaxed) || expected.load(std::memory_order_relaxed)) {
+    const Worker* const worker = Worker::current();
+    if (worker == nullptr || noted.load(std::memory_order_relaxed) || expected.load(std::memory_order_relaxed)) {
         noted.store(false, std::memory_order_relaxed);
-        if (server != nullptr && server->python.task() != nullptr)
-            PythonThread::interrupt_tasks(server->python.task());  // those of the same run on other threads
+        if (worker != nullptr && worker->python.task() != nullptr)
+            PythonThread::interrupt_tasks(worker->python.task());  // those of the same run on other threads
         PyErr_SetNone(PyExc_KeyboardInterrupt);
         return nullptr;
     }
     noted.store(true, std::memory_order_relaxed);
-    server->seat.attention.fetch_or(kLook, std::memory_order_relaxed);
+    worker->slot.attention.fetch_or(kLook, std::memory_order_relaxed);
     Py_RETURN_NONE;
 }
 

@@ -83,33 +83,33 @@ bool leaves(const RaisedException& raised) {
            PyErr_GivenExceptionMatches(exception, PyExc_SystemExit) != 0;
 }
 
-std::uint32_t call_python(Server& server, Lane& lane, std::uint32_t begin, std::uint32_t end, std::uint64_t user_step,
+std::uint32_t call_python(Worker& worker, Lane& lane, std::uint32_t begin, std::uint32_t end, std::uint64_t user_step,
                           ExceptionHandle& failure) {
-    server.python.acquire();
+    worker.python.acquire();
     Run& run = *lane.run;
     PythonPlan& plan = *run.plan->python;
-    server.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
-    const InTask here(server.python, &run);
+    worker.python.enter(run.python ? run.python->context_of(lane.index) : nullptr);
+    const InTask here(worker.python, &run);
     for (std::uint32_t at = begin; at < end; ++at) {
-        const PythonOp& op = plan.ops[plan.index[lane.order->slot + at]];
+        const PythonOp& op = plan.ops[plan.index[lane.order->first + at]];
         PyObject* const result = plan.call(op, lane.phase[op.period_class], user_step);
         if (result == nullptr) [[unlikely]] {
             failure = take_exception();
             return at + 1;
         }
         Py_DECREF(result);
-        if (server.attention()) [[unlikely]]
+        if (worker.attention()) [[unlikely]]
             return at + 1;
     }
     return end;
 }
 
-void apply_python_parameters(Server& server, Lane& lane) {
+void apply_python_parameters(Worker& worker, Lane& lane) {
     PythonPlan& plan = *lane.run->plan->python;
     const std::uint32_t begin = plan.patch_begin[lane.index], end = plan.patch_begin[lane.index + 1];
     if (begin == end)
         return;
-    server.python.acquire();
+    worker.python.acquire();
     DevicePlan* const devices = lane.run->plan->device.get();
     for (std::uint32_t i = begin; i < end; ++i) {
         const PythonPlan::Patch& patch = plan.patches[i];

@@ -5,18 +5,18 @@
 #include <cstdint>
 
 #include "lanes/lane.h"
-#include "lanes/server.h"
+#include "lanes/worker.h"
 #include "program/run.h"
 
 namespace ostinato {
 
 // Calls the operations at positions [begin, end) of `lane`. Returns the position after the last one that ran;
 // `failure` holds the exception when that one raised.
-std::uint32_t call_python(Server& server, Lane& lane, std::uint32_t begin, std::uint32_t end, std::uint64_t user_step,
+std::uint32_t call_python(Worker& worker, Lane& lane, std::uint32_t begin, std::uint32_t end, std::uint64_t user_step,
                           ExceptionHandle& failure);
 
 // Puts the run's parameter objects into the arguments of the lane's Python operations.
-void apply_python_parameters(Server& server, Lane& lane);
+void apply_python_parameters(Worker& worker, Lane& lane);
 
 // Gives `to` a Python side of its own, equal to that of `from`. With the GIL.
 void copy_python(const Plan& from, Plan& to);

@@ -64,7 +64,7 @@ public:
         std::uint32_t op, position, value;
     };
     std::vector<PythonOp> ops;
-    std::vector<std::uint32_t> index;  // by slot: which of `ops`
+    std::vector<std::uint32_t> index;  // by index: which of `ops`
     std::vector<PyObject*> arguments;  // owned
     std::vector<std::uint32_t> step_positions;
     std::vector<Patch> patches;              // sorted by lane

@@ -1,55 +1,55 @@
-"""A thread in replay() leaves seat 0 while another thread submits, and a third gives back a lane that it took over.
-Mirrors `Caller::leave`, `Machine::sit`, `Machine::stand_up`, `Machine::work`, `Program::submit`, the end of
-`Server::run`. The lane waits for the frontier, and the caller has slept first, so that who rings may have woken it
-alone (`Doorbell`); or the lane is held by the visitor, and the caller awake.
+"""A thread in replay() leaves slot 0 while another thread submits, and a third gives back a lane that it took over.
+Mirrors `Caller::leave`, `Machine::take_slot`, `Machine::leave_slot`, `Machine::work`, `Program::submit`, the end of
+`Worker::run`. The lane waits for the frontier, and the caller has slept first, so that who notifies may have woken it
+alone (`EventCount`); or the lane is held by the visitor, and the caller awake.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.explorer import Thread, add, explore, fence, load, membarrier, ring, sleep, store, swap, take
+from models.explorer import Thread, add, commit_wait, explore, fence, load, membarrier, notify, store, swap, take
 
 
 @dataclass(frozen=True)
 class Protocol:
-    rings: bool = True  # when work is left
+    notifies: bool = True  # when work is left
     fences: bool = True
     counts_held_lanes: bool = True  # as work that is left
-    stands_up_first: bool = True  # and rings then
-    rings_again: bool = True  # for a worker that was rung before the seat was free
-    first_no_more: bool = True  # who has woken up, before it looks at the ticket
+    stands_up_first: bool = True  # and notifies then
+    notifies_again: bool = True  # for a worker that was notified before the slot was free
+    first_no_more: bool = True  # who has woken up, before it looks at the epoch
 
 
 def call(slept: bool) -> Thread:
-    """`Doorbell::ring`: the worker, which sleeps until `wakes` goes on, is woken if nobody sleeps first."""
+    """`EventCount::notify`: the worker, which sleeps until `wakes` goes on, is woken if nobody sleeps first."""
     if not slept:
-        yield ring("doorbell")
+        yield notify("event_count")
         return
-    yield add("doorbell", 1)
+    yield add("event_count", 1)
     first = yield load("first")
     if not first:
-        yield ring("wakes")
+        yield notify("wakes")
 
 
-def nap(ticket: int, slept: bool) -> Thread:
-    """The worker's `Doorbell::sleep`: the futex looks at the ticket and sleeps in one."""
+def nap(epoch: int, slept: bool) -> Thread:
+    """The worker's `EventCount::sleep`: the futex looks at the epoch and sleeps in one."""
     if not slept:
-        yield sleep("doorbell", ticket)
+        yield commit_wait("event_count", epoch)
         return
     wakes = yield load("wakes")
-    now = yield load("doorbell")
-    if now == ticket:
-        yield sleep("wakes", wakes)
+    now = yield load("event_count")
+    if now == epoch:
+        yield commit_wait("wakes", wakes)
 
 
 def caller(p: Protocol, slept: bool) -> Thread:
-    """Holds the seat; its own run is done."""
+    """Holds the slot; its own run is done."""
     if slept:
         if p.first_no_more:
             yield add("first", -1)
         yield store("asleep", 0)
-    ticket = yield load("doorbell")
+    epoch = yield load("event_count")
     yield store("asleep", 1)
     if p.fences:
         yield fence()
@@ -63,10 +63,10 @@ def caller(p: Protocol, slept: bool) -> Thread:
         left = frontier > done
     if p.stands_up_first:
         yield swap("taken", 0)
-        rings = yield load("doorbell")
-        if rings != ticket and p.rings_again:
+        notifies = yield load("event_count")
+        if notifies != epoch and p.notifies_again:
             left = True
-    if left and p.rings:
+    if left and p.notifies:
         yield from call(slept)
     if not p.stands_up_first:
         yield store("taken", 0)
@@ -92,12 +92,12 @@ def visitor(slept: bool) -> Thread:
 
 def worker(slept: bool) -> Thread:
     while True:
-        ticket = yield load("doorbell")
+        epoch = yield load("event_count")
         taken = yield swap("taken", 1)
         if not taken:
             yield store("asleep", 0)
             while True:
-                ticket = yield load("doorbell")
+                epoch = yield load("event_count")
                 took = yield take("claim", 0, 1)
                 if took:
                     frontier = yield load("frontier")
@@ -107,7 +107,7 @@ def worker(slept: bool) -> Thread:
                     yield store("claim", 0)
                     if frontier > done:
                         continue
-                # fall_asleep
+                # prepare_wait
                 yield store("asleep", 1)
                 yield from membarrier()
                 claim = yield load("claim")
@@ -117,13 +117,13 @@ def worker(slept: bool) -> Thread:
                     break
                 yield store("asleep", 0)
             yield store("taken", 0)
-        yield from nap(ticket, slept)
+        yield from nap(epoch, slept)
 
 
 def check(p: Protocol, visited: bool) -> int:
     slept = not visited
     words = {"frontier": 0, "done": 0, "asleep": int(slept), "taken": 1, "claim": int(visited)}
-    words |= {"doorbell": 0, "first": int(slept), "wakes": 0}
+    words |= {"event_count": 0, "first": int(slept), "wakes": 0}
     threads = {
         "caller": lambda: caller(p, slept),
         "submitter": lambda: submitter(slept),

@@ -1,5 +1,5 @@
 """Two servers pass two lanes to and fro while two runs of one step are in flight. Mirrors `Lane::try_claim`,
-`Server::run` and the cursor of `run_steps`.
+`Worker::run` and the cursor of `run_steps`.
 
 Lane B's operation waits for lane A's of the same step. Each operation also comes after its own of the step before,
 which nobody waits for: the lane's order holds it.

@@ -1,6 +1,6 @@
 """A thread closes a machine while a run is in flight and another thread submits one, to a program that it may be just
 compiling. Mirrors `Machine._close` and `Program._close` (Python), `Program::close`, `submit` and `finish_first`,
-`Machine::close`, and `Server::serve_as_worker`. Tasks are Python's: the worker needs the GIL for them, and for the plan
+`Machine::close`, and `Worker::serve_as_worker`. Tasks are Python's: the worker needs the GIL for them, and for the plan
 that it lets go of when a run is done.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.explorer import Thread, explore, fence, load, lock, membarrier, ring, sleep, store, unlock
+from models.explorer import Thread, commit_wait, explore, fence, load, lock, membarrier, notify, store, unlock
 
 
 @dataclass(frozen=True)
 class Protocol:
     refuses_first: bool = True  # before it looks which runs to wait for
     drops_gil: bool = True  # while it waits
-    rings: bool = True  # the worker, to tell it that it is to end
+    notifies: bool = True  # the worker, to tell it that it is to end
     plan_outside_lock: bool = True  # it ends there
     compiler_looks_again: bool = True  # whether the machine was closed, once it has put the program on the list
 
@@ -29,8 +29,8 @@ def closer(p: Protocol) -> Thread:
     if listed:
         yield from close_program(p)
     yield store("closing", 1)
-    if p.rings:
-        yield ring("doorbell")
+    if p.notifies:
+        yield notify("event_count")
     yield from wait(p, "ended", 1)
     yield unlock("GIL")
 
@@ -87,14 +87,14 @@ def submitter(p: Protocol, compiles: bool) -> Thread:
         yield fence()
         asleep = yield load("asleep")
         if asleep:
-            yield ring("doorbell")
+            yield notify("event_count")
     yield unlock("GIL")
 
 
 def worker(p: Protocol) -> Thread:
     completed = 0
     while True:
-        ticket = yield load("doorbell")
+        epoch = yield load("event_count")
         closing = yield load("closing")
         if closing:
             break
@@ -114,7 +114,7 @@ def worker(p: Protocol) -> Thread:
         yield from membarrier()
         frontier = yield load("frontier")
         if frontier == completed:
-            yield sleep("doorbell", ticket)
+            yield commit_wait("event_count", epoch)
         yield store("asleep", 0)
     yield store("ended", 1)
 
@@ -125,7 +125,7 @@ def touch_python() -> Thread:
 
 
 def check(p: Protocol, compiles: bool) -> int:
-    words = {"GIL": 0, "program": 0, "closed": 0, "closing": 0, "refuses": 0, "doorbell": 0, "asleep": 0, "ended": 0}
+    words = {"GIL": 0, "program": 0, "closed": 0, "closing": 0, "refuses": 0, "event_count": 0, "asleep": 0, "ended": 0}
     words |= {"listed": int(not compiles), "frontier": int(not compiles), "completed": 0}
     threads = {
         "closer": lambda: closer(p),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.explorer import Thread, choose, explore, load, lock, sleep, store, unlock
+from models.explorer import Thread, choose, commit_wait, explore, load, lock, store, unlock
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def pool(p: Protocol, raises: bool) -> Thread:
     flag = 0  # the run whose abort ends waits of this thread; 0: none
     job = 0
     while True:
-        yield sleep("job", job)
+        yield commit_wait("job", job)
         job = yield load("job")
         yield store("at work", 1)
         if flag == 0:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.explorer import Thread, add, explore, load, lock, ring, sleep, store, unlock
+from models.explorer import Thread, add, commit_wait, explore, load, lock, notify, store, unlock
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Protocol:
     ends_once: bool = True  # who ends it looks whether it has ended, and ends it, under one hold of the mutex
     listens_locked: bool = True  # who listens looks whether it has ended, and adds itself, under one hold
     reason_first: bool = True  # before the state
-    rings_last: bool = True  # after the state
+    notifies_last: bool = True  # after the state
 
 
 def ender(p: Protocol, state: int) -> Thread:
@@ -28,8 +28,8 @@ def ender(p: Protocol, state: int) -> Thread:
         if ended:
             yield unlock("mutex")
             return
-    if not p.rings_last:
-        yield ring("bell")
+    if not p.notifies_last:
+        yield notify("event_count")
     if p.reason_first:
         yield store("reason", state)
     yield store("state", state)
@@ -38,8 +38,8 @@ def ender(p: Protocol, state: int) -> Thread:
     listeners = yield load("listeners")
     yield store("listeners", frozenset())
     yield unlock("mutex")
-    if p.rings_last:
-        yield ring("bell")
+    if p.notifies_last:
+        yield notify("event_count")
     yield add("ends", 1)
     for listener in sorted(listeners):
         yield from called(listener)
@@ -73,11 +73,11 @@ def listening(p: Protocol, listener: str) -> Thread:
 
 def sleeper() -> Thread:
     while True:
-        ticket = yield load("bell")
+        epoch = yield load("event_count")
         state = yield load("state")
         if state:
             break
-        yield sleep("bell", ticket)
+        yield commit_wait("event_count", epoch)
     reason = yield load("reason")
     assert reason == state, "the sleeper does not find why"
     yield store("woke", 1)
@@ -85,7 +85,7 @@ def sleeper() -> Thread:
 
 def check(p: Protocol, listeners: int, sleeps: bool) -> int:
     names = [f"listener {i}" for i in range(listeners)]
-    words = {"state": 0, "reason": 0, "listeners": frozenset(), "mutex": 0, "bell": 0, "ends": 0}
+    words = {"state": 0, "reason": 0, "listeners": frozenset(), "mutex": 0, "event_count": 0, "ends": 0}
     words |= {"woke": int(not sleeps)}
     words |= {f"calls of {name}": 0 for name in names}
     threads = {"trigger": lambda: ender(p, 1), "poison": lambda: ender(p, 2)}

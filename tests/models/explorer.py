@@ -60,13 +60,13 @@ def unlock(word: str) -> Op:
     return store(word, 0)
 
 
-def sleep(doorbell: str, ticket: int) -> Op:
-    """Wait until the doorbell's count is not `ticket`."""
-    return ("sleep", doorbell, ticket)
+def commit_wait(event_count: str, epoch: int) -> Op:
+    """Wait until the event_count's count is not `epoch`."""
+    return ("sleep", event_count, epoch)
 
 
-def ring(doorbell: str) -> Op:
-    return add(doorbell, 1)
+def notify(event_count: str) -> Op:
+    return add(event_count, 1)
 
 
 def choose(n: int) -> Op:

@@ -1,6 +1,6 @@
 """The last references to a program and its machine are dropped while a run is in flight: by the user's thread, which
 holds the GIL, or by a task, on the worker. Mirrors `ProgramHandle::let_go`, `Machine::forget`, `retire` and `close`,
-and `Server::serve_as_worker`.
+and `Worker::serve_as_worker`.
 
 The end of a handle never waits. The run goes on; the worker that finds the program idle takes it off the machine's
 list; whoever finds the machine forgotten and its list empty tells the threads to end.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.explorer import Thread, add, explore, load, lock, ring, sleep, store, unlock
+from models.explorer import Thread, add, commit_wait, explore, load, lock, notify, store, unlock
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Protocol:
     joins_threads: bool = False  # likewise
     drops_gil: bool = True  # while it waits
     locks: bool = True  # whoever looks whether the machine is forgotten, or its list is empty
-    rings: bool = True
+    notifies: bool = True
 
 
 def drop_reference(p: Protocol) -> Thread:
@@ -53,8 +53,8 @@ def wait(p: Protocol, word: str) -> Thread:
 
 def end_threads(p: Protocol) -> Thread:
     yield store("closing", 1)
-    if p.rings:
-        yield ring("doorbell")
+    if p.notifies:
+        yield notify("event_count")
 
 
 def user(p: Protocol) -> Thread:
@@ -70,7 +70,7 @@ def worker(p: Protocol, by_task: bool) -> Thread:
     yield unlock("GIL")
     yield store("done", 1)
     while True:
-        ticket = yield load("doorbell")
+        epoch = yield load("event_count")
         closing = yield load("closing")
         if closing:
             break
@@ -85,13 +85,13 @@ def worker(p: Protocol, by_task: bool) -> Thread:
             if forgotten:
                 yield from end_threads(p)
             continue
-        yield sleep("doorbell", ticket)
+        yield commit_wait("event_count", epoch)
     yield store("ended", 1)
 
 
 def check(p: Protocol, by_task: bool) -> int:
     """`by_task`: it holds a reference, too, and whoever is later drops the last."""
     words = {"GIL": 0, "machine": 0, "references": 1 + by_task, "done": 0, "listed": 1, "forgotten": 0, "closing": 0}
-    words |= {"doorbell": 0, "ended": 0}
+    words |= {"event_count": 0, "ended": 0}
     threads = {"user": lambda: user(p), "worker": lambda: worker(p, by_task)}
     return explore(words, threads, lambda memory: memory["done"] == memory["ended"] == 1)

@@ -1,21 +1,21 @@
-"""A seat serves a lane that is at home on another seat, and gives it back blocked; its home falls asleep meanwhile.
-Mirrors `Server::run` (the end), `Lane::ready`, `register_lane`, `covered`, and `publish`.
+"""A slot serves a lane that is at home on another slot, and gives it back blocked; its home falls asleep meanwhile.
+Mirrors `Worker::run` (the end), `Lane::ready`, `register_lane`, `covered`, and `publish`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.explorer import Thread, explore, load, lock, membarrier, ring, sleep, store, take, unlock
+from models.explorer import Thread, commit_wait, explore, load, lock, membarrier, notify, store, take, unlock
 
 NEVER = 99
 
 
 @dataclass(frozen=True)
 class Protocol:
-    rings_home: bool = True
+    notifies_home: bool = True
     heavy_fence: bool = True
-    looks_at_claims: bool = True  # a free lane must be one that the seat will be rung for
+    looks_at_claims: bool = True  # a free lane must be one that the slot will be notified for
 
 
 def publisher() -> Thread:
@@ -25,7 +25,7 @@ def publisher() -> Thread:
         yield lock("parking")
         waits = yield load("waits")
         if waits:
-            yield ring("doorbell")
+            yield notify("event_count")
         yield store("waits", 0)
         yield store("least_sleeper", NEVER)
         yield unlock("parking")
@@ -40,15 +40,15 @@ def visitor(p: Protocol) -> Thread:
     else:
         yield store("blocked_until", 1)
     yield store("claim", 0)
-    if p.rings_home:
+    if p.notifies_home:
         asleep = yield load("asleep")
         if asleep:
-            yield ring("doorbell")
+            yield notify("event_count")
 
 
 def home(p: Protocol) -> Thread:
     while True:
-        ticket = yield load("doorbell")
+        epoch = yield load("event_count")
         claim = yield load("claim")
         if claim == 0:
             until = yield load("blocked_until")
@@ -60,7 +60,7 @@ def home(p: Protocol) -> Thread:
                     yield store("blocked_until", NEVER)
                     yield store("claim", 0)
                     continue
-        # fall_asleep
+        # prepare_wait
         registered = 0
         yield store("asleep", 1)
         yield lock("parking")
@@ -82,8 +82,8 @@ def home(p: Protocol) -> Thread:
             if value >= until or (registered != until and until != NEVER):
                 covered = False
         if covered:
-            yield sleep("doorbell", ticket)
-        # wake_up
+            yield commit_wait("event_count", epoch)
+        # cancel_wait
         yield store("asleep", 0)
         yield lock("parking")
         yield store("waits", 0)
@@ -100,7 +100,7 @@ def check(p: Protocol) -> int:
         "claim": 1,
         "blocked_until": 1,
         "asleep": 0,
-        "doorbell": 0,
+        "event_count": 0,
         "done": 0,
     }
     threads = {"publisher": publisher, "visitor": lambda: visitor(p), "home": lambda: home(p)}

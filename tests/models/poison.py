@@ -1,5 +1,5 @@
 """A failure spreads to what comes after it, an abort to the rest of its run, and nothing is run too early. Mirrors
-`Program::fail`, `Program::abort`, the loop of `run_steps` and `run_stretch_slowly` (lane_loop.cpp), with `History`.
+`Program::fail`, `Program::abort`, the loop of `run_steps` and `run_batch_slowly` (lane_loop.cpp), with `History`.
 
 Lanes of one step: `z` fails, or the run is aborted; `a` runs; on the third lane `b`, which depends on both, then `d`,
 which depends on neither; then `e`, which depends on `a` and `d`, on the same lane or on a fourth. It does not wait for

@@ -1,13 +1,13 @@
-"""A lane publishes; seats that polled in vain park. Mirrors `publish`, `wake_waiters` (timeline.h, parking.cpp),
-`fall_asleep` with `register_lane` and `covered`, `wake_up` with `unregister`, `Server::serve_as_worker`, and the end of
-a machine, whose seats nobody may ring any more.
+"""A lane publishes; slots that polled in vain park. Mirrors `publish`, `wake_waiters` (timeline.h, parking.cpp),
+`prepare_wait` with `register_lane` and `covered`, `cancel_wait` with `unregister`, `Worker::serve_as_worker`, and the
+end of a machine, whose slots nobody may notify any more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.explorer import Thread, add, explore, fence, load, lock, membarrier, ring, sleep, store, unlock
+from models.explorer import Thread, add, commit_wait, explore, fence, load, lock, membarrier, notify, store, unlock
 
 NEVER = 99
 
@@ -21,8 +21,8 @@ class Protocol:
     looks_again: bool = True
     ticket_first: bool = True
     sets_least: bool = True  # to the least value left, when waiters are woken
-    counts_under_lock: bool = True  # ringers, which ring without it
-    waits_for_ringers: bool = True  # before seats end
+    counts_under_lock: bool = True  # notifiers, which notify without it
+    waits_for_notifiers: bool = True  # before slots end
 
 
 def light_fence(p: Protocol) -> Thread:
@@ -54,35 +54,35 @@ def publisher(p: Protocol, last: int) -> Thread:
 def wake_waiters(p: Protocol, value: int) -> Thread:
     yield lock("parking")
     waiters = yield load("waiters")
-    taken = tuple(sorted(seat for seat, until in waiters if until <= value))
-    waiters = frozenset((seat, until) for seat, until in waiters if until > value)
+    taken = tuple(sorted(slot for slot, until in waiters if until <= value))
+    waiters = frozenset((slot, until) for slot, until in waiters if until > value)
     yield store("waiters", waiters)
     yield store("least_sleeper", set_least(waiters) if p.sets_least else NEVER)
     if p.counts_under_lock:
-        yield add("ringers", 1)
+        yield add("notifiers", 1)
     yield unlock("parking")
     if not p.counts_under_lock:
-        yield add("ringers", 1)
-    for seat in taken:
+        yield add("notifiers", 1)
+    for slot in taken:
         ended = yield load("ended")
         if ended:
-            yield store("rung too late", 1)
-        yield ring(f"doorbell {seat}")
-    yield add("ringers", -1)
+            yield store("notified too late", 1)
+        yield notify(f"event_count {slot}")
+    yield add("notifiers", -1)
 
 
-def worker(p: Protocol, seat: str, until: int) -> Thread:
+def worker(p: Protocol, slot: str, until: int) -> Thread:
     """Its lane waits for the timeline to reach `until`."""
-    ticket = 0
+    epoch = 0
     while True:
         if p.ticket_first:
-            ticket = yield load(f"doorbell {seat}")
+            epoch = yield load(f"event_count {slot}")
         value = yield load("value")
         if value >= until:
             break
         yield lock("parking")
         waiters = yield load("waiters")
-        waiters = waiters | {(seat, until)}
+        waiters = waiters | {(slot, until)}
         yield store("waiters", waiters)
         least = yield load("least_sleeper")
         if until < least:
@@ -93,32 +93,32 @@ def worker(p: Protocol, seat: str, until: int) -> Thread:
             value = yield load("value")
         if value < until:
             if not p.ticket_first:
-                ticket = yield load(f"doorbell {seat}")
-            yield sleep(f"doorbell {seat}", ticket)
+                epoch = yield load(f"event_count {slot}")
+            yield commit_wait(f"event_count {slot}", epoch)
         yield lock("parking")
         waiters = yield load("waiters")
-        waiters = frozenset(waiter for waiter in waiters if waiter[0] != seat)
+        waiters = frozenset(waiter for waiter in waiters if waiter[0] != slot)
         yield store("waiters", waiters)
         yield store("least_sleeper", set_least(waiters))
         yield unlock("parking")
     yield add("arrived", 1)
 
 
-def last_of_a_machine(p: Protocol, seat: str, until: int) -> Thread:
-    """Its seat ends with it."""
-    yield from worker(p, seat, until)
-    if p.waits_for_ringers:
-        yield lock("ringers")  # waits until it is 0
+def last_of_a_machine(p: Protocol, slot: str, until: int) -> Thread:
+    """Its slot ends with it."""
+    yield from worker(p, slot, until)
+    if p.waits_for_notifiers:
+        yield lock("notifiers")  # waits until it is 0
     yield store("ended", 1)
 
 
 def check(p: Protocol, *targets: int, ends: bool = False) -> int:
-    """Go through all interleavings of a publisher and a seat for each of `targets`, which may end their machine."""
-    seats = {f"seat {i}": target for i, target in enumerate(targets)}
+    """Go through all interleavings of a publisher and a slot for each of `targets`, which may end their machine."""
+    slots = {f"slot {i}": target for i, target in enumerate(targets)}
     words = {"value": 0, "least_sleeper": NEVER, "parking": 0, "waiters": frozenset(), "arrived": 0}
-    words |= {"ringers": 0, "ended": 0, "rung too late": 0}
+    words |= {"notifiers": 0, "ended": 0, "notified too late": 0}
     sitting = last_of_a_machine if ends else worker
-    words |= {f"doorbell {seat}": 0 for seat in seats}
+    words |= {f"event_count {slot}": 0 for slot in slots}
     threads = {"publisher": lambda: publisher(p, max(targets))}
-    threads |= {seat: lambda seat=seat, until=until: sitting(p, seat, until) for seat, until in seats.items()}
-    return explore(words, threads, lambda memory: memory["arrived"] == len(seats) and not memory["rung too late"])
+    threads |= {slot: lambda slot=slot, until=until: sitting(p, slot, until) for slot, until in slots.items()}
+    return explore(words, threads, lambda memory: memory["arrived"] == len(slots) and not memory["notified too late"])

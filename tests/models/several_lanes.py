@@ -1,5 +1,5 @@
 """Two threads submit a run each to a program of two lanes. Mirrors `Program::submit`, `enter_next_run`, `leave_run` and
-`Program::finish`: the last lane that leaves a run says that it is done. How seats that sleep learn of a run is
+`Program::finish`: the last lane that leaves a run says that it is done. How slots that sleep learn of a run is
 `submitting`'s; here lanes look at the frontier all the time.
 """
 

@@ -1,9 +1,10 @@
-"""Spawned calls, and the lanes of a seat that runs a long one. Mirrors `Machine::ring_for`, `Machine::pass_on`,
-`Machine::sit`, `Server::run` of a call, `SpawnedCalls::take`, `fall_asleep`, `Caller::leave` and `Machine::ring_homes`.
+"""Spawned calls, and the lanes of a slot that runs a long one. Mirrors `Machine::notify_for`, `Machine::pass_on`,
+`Machine::take_slot`, `Worker::run` of a call, `SpawnedCalls::take`, `prepare_wait`, `Caller::leave` and
+`Machine::notify_slots`.
 
-Three situations. *Taking*: threads spawn calls, seats take them, and each call keeps its seat for ever. *Sitting*: a
-thread in replay() sits down on the seat that the spawner counts on, and takes no calls. *Looking after*: one seat goes
-into a call for ever, while its lane becomes ready by a publish, or by the submission of a run; the other seat must
+Three situations. *Taking*: threads spawn calls, slots take them, and each call keeps its slot for ever. *Sitting*: a
+thread in replay() sits down on the slot that the spawner counts on, and takes no calls. *Looking after*: one slot goes
+into a call for ever, while its lane becomes ready by a publish, or by the submission of a run; the other slot must
 serve it, be it asleep already, on its way, or left by a caller just then.
 """
 
@@ -11,7 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.explorer import Thread, add, explore, fence, load, lock, membarrier, ring, sleep, store, swap, unlock
+from models.explorer import (
+    Thread,
+    add,
+    commit_wait,
+    explore,
+    fence,
+    load,
+    lock,
+    membarrier,
+    notify,
+    store,
+    swap,
+    unlock,
+)
 
 
 @dataclass(frozen=True)
@@ -20,13 +34,13 @@ class Protocol:
     pops_locked: bool = True
     heavy_fence: bool = True
     sleeper_looks_at_calls: bool = True
-    passes_on: bool = True  # who takes a call rings another seat when more are left
+    passes_on: bool = True  # who takes a call notifies another slot when more are left
     caller_passes_on: bool = True  # who sits down and takes no calls does so too
     caller_fences: bool = True
     busy_fences: bool = True  # before a call
-    busy_rings: bool = True  # a seat that sleeps, to look after the lanes
-    sleeper_covers: bool = True  # stays awake unless it will be rung for the lanes of a busy seat
-    submit_rings_another: bool = True  # where the home seat is busy
+    busy_notifies: bool = True  # a slot that sleeps, to look after the lanes
+    sleeper_covers: bool = True  # stays awake unless it will be notified for the lanes of a busy slot
+    submit_notifies_another: bool = True  # where the slot is busy
     leaver_looks_at_busy: bool = True
 
 
@@ -38,12 +52,12 @@ def spawner(p: Protocol, calls: int) -> Thread:
         yield unlock("calls")
         if p.spawner_fences:
             yield fence()
-        for seat in "ab":
-            asleep = yield load(f"{seat} asleep")
+        for slot in "ab":
+            asleep = yield load(f"{slot} asleep")
             if asleep:
-                by_caller = yield load(f"{seat} by caller")
+                by_caller = yield load(f"{slot} by caller")
                 if not by_caller:
-                    yield ring(f"{seat} doorbell")
+                    yield notify(f"{slot} event_count")
                     break
 
 
@@ -59,15 +73,15 @@ def takes(p: Protocol) -> Thread:
     return ready
 
 
-def taker(p: Protocol, seat: str, other: str, shared: bool) -> Thread:
-    """A worker that takes calls, and stays in the first one. `shared`: a caller may sit on its seat."""
+def taker(p: Protocol, slot: str, other: str, shared: bool) -> Thread:
+    """A worker that takes calls, and stays in the first one. `shared`: a caller may sit on its slot."""
     while True:
-        ticket = yield load(f"{seat} doorbell")
+        epoch = yield load(f"{slot} event_count")
         taken = 0
         if shared:
-            taken = yield swap(f"{seat} taken", 1)
+            taken = yield swap(f"{slot} taken", 1)
         if not taken:
-            yield store(f"{seat} asleep", 0)
+            yield store(f"{slot} asleep", 0)
             ready = yield from takes(p)
             if ready:
                 yield add("served", 1)
@@ -75,39 +89,39 @@ def taker(p: Protocol, seat: str, other: str, shared: bool) -> Thread:
                 if ready and p.passes_on:
                     asleep = yield load(f"{other} asleep")
                     if asleep:
-                        yield ring(f"{other} doorbell")
+                        yield notify(f"{other} event_count")
                 return
-            yield store(f"{seat} asleep", 1)
+            yield store(f"{slot} asleep", 1)
             if p.heavy_fence:
                 yield from membarrier()
             ready = yield load("ready")
             if shared:
-                yield swap(f"{seat} taken", 0)
+                yield swap(f"{slot} taken", 0)
             if ready and p.sleeper_looks_at_calls:
                 continue
-        yield sleep(f"{seat} doorbell", ticket)
+        yield commit_wait(f"{slot} event_count", epoch)
 
 
-def sitter(p: Protocol, seat: str, other: str) -> Thread:
+def sitter(p: Protocol, slot: str, other: str) -> Thread:
     """A thread in replay(), which stays there and takes no calls."""
-    taken = yield swap(f"{seat} taken", 1)
+    taken = yield swap(f"{slot} taken", 1)
     if taken:
         return
-    yield store(f"{seat} by caller", 1)
+    yield store(f"{slot} by caller", 1)
     if p.caller_fences:
         yield fence()
     ready = yield load("ready")
     if ready and p.caller_passes_on:
         asleep = yield load(f"{other} asleep")
         if asleep:
-            yield ring(f"{other} doorbell")
-    yield store(f"{seat} asleep", 0)
+            yield notify(f"{other} event_count")
+    yield store(f"{slot} asleep", 0)
 
 
 def check_taking(p: Protocol, calls: int, shared: bool) -> int:
-    """So many calls and two seats, with or without a caller on the one that is rung first: all are taken."""
+    """So many calls and two slots, with or without a caller on the one that is notified first: all are taken."""
     words = {"ready": 0, "calls": 0, "served": 0, "a taken": 0}
-    words |= {f"{seat} {what}": 0 for seat in "ab" for what in ("doorbell", "by caller")}
+    words |= {f"{slot} {what}": 0 for slot in "ab" for what in ("event_count", "by caller")}
     words |= {"a asleep": 1, "b asleep": 1}
     threads = {
         "spawner": lambda: spawner(p, calls),
@@ -120,50 +134,50 @@ def check_taking(p: Protocol, calls: int, shared: bool) -> int:
 
 
 def busy(p: Protocol) -> Thread:
-    """The lane's home seat goes into a call."""
+    """The lane's slot goes into a call."""
     yield store("busy", 1)
     if p.busy_fences:
         yield fence()
     asleep = yield load("asleep")
-    if asleep and p.busy_rings:
-        yield ring("doorbell")
+    if asleep and p.busy_notifies:
+        yield notify("event_count")
 
 
 def publisher() -> Thread:
-    """The lane waits for this; who is registered is rung."""
+    """The lane waits for this; who is registered is notified."""
     yield store("value", 1)
     registered = yield load("registered")
     if registered:
-        yield ring("doorbell")
+        yield notify("event_count")
 
 
 def submitter(p: Protocol) -> Thread:
-    """The lane waits for a run. Its home seat is awake, and will serve it unless it is busy."""
+    """The lane waits for a run. Its slot is awake, and will serve it unless it is busy."""
     yield store("value", 1)
     yield fence()
     is_busy = yield load("busy")
-    if is_busy and p.submit_rings_another:
+    if is_busy and p.submit_notifies_another:
         asleep = yield load("asleep")
         if asleep:
-            yield ring("doorbell")
+            yield notify("event_count")
 
 
 def leaver(p: Protocol) -> Thread:
-    """A caller leaves the other seat, whose worker sleeps."""
+    """A caller leaves the other slot, whose worker sleeps."""
     yield store("asleep", 1)
     yield fence()
     is_busy = yield load("busy")
     if is_busy and p.leaver_looks_at_busy:
-        yield ring("doorbell")
+        yield notify("event_count")
 
 
 def visitor(p: Protocol, by_submission: bool, left: bool) -> Thread:
-    """The other seat's server, which serves the lane while its home is busy."""
+    """The other slot's server, which serves the lane while its home is busy."""
     if left:
-        yield sleep("doorbell", 0)
+        yield commit_wait("event_count", 0)
         yield store("asleep", 0)
     while True:
-        ticket = yield load("doorbell")
+        epoch = yield load("event_count")
         is_busy = yield load("busy")
         if is_busy:
             value = yield load("value")
@@ -171,7 +185,7 @@ def visitor(p: Protocol, by_submission: bool, left: bool) -> Thread:
                 yield store("served", 1)
                 return
         yield store("asleep", 1)
-        registered = by_submission  # nobody registers for those: whoever submits rings
+        registered = by_submission  # nobody registers for those: whoever submits notifies
         if is_busy and not by_submission:
             registered = True
             yield store("registered", 1)
@@ -183,14 +197,14 @@ def visitor(p: Protocol, by_submission: bool, left: bool) -> Thread:
             value = yield load("value")
             stays = bool(value) or (not registered and p.sleeper_covers)
         if not stays:
-            yield sleep("doorbell", ticket)
+            yield commit_wait("event_count", epoch)
         yield store("asleep", 0)
         yield store("registered", 0)
 
 
 def check_looking_after(p: Protocol, by_submission: bool, left: bool) -> int:
-    """The lane is served if its home was busy by then; else the home seat is, for this model, the one to serve it."""
-    words = {"value": 0, "registered": 0, "busy": 0, "asleep": 0, "doorbell": 0, "served": 0}
+    """The lane is served if its home was busy by then; else the slot is, for this model, the one to serve it."""
+    words = {"value": 0, "registered": 0, "busy": 0, "asleep": 0, "event_count": 0, "served": 0}
     threads = {
         "home": lambda: busy(p),
         "writer": lambda: submitter(p) if by_submission else publisher(),

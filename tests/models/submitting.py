@@ -1,6 +1,6 @@
 """Threads submit runs while the worker retires the idle program and falls asleep. Mirrors `Program::submit`,
-`Machine::activate`, `Machine::ring_homes`, `Machine::retire`, `Machine::refresh`, `Server::serve_as_worker` and
-`fall_asleep`. One program with one lane; the worker serves it only while its own copy of the list names it.
+`Machine::activate`, `Machine::notify_slots`, `Machine::retire`, `Machine::refresh`, `Worker::serve_as_worker` and
+`prepare_wait`. One program with one lane; the worker serves it only while its own copy of the list names it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from models.explorer import Op, Thread, explore, fence, load, lock, membarrier, ring, sleep, store, unlock
+from models.explorer import Op, Thread, commit_wait, explore, fence, load, lock, membarrier, notify, store, unlock
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ def submitter(p: Protocol) -> Thread:
         yield fence()
     asleep = yield load("asleep")
     if asleep:
-        yield ring("doorbell")
+        yield notify("event_count")
 
 
 def worker(p: Protocol, most_retires: int) -> Thread:
-    mine, known, done, retires = 0, 0, 0, 0  # the seat's copy of the list and its version
+    mine, known, done, retires = 0, 0, 0, 0  # the slot's copy of the list and its version
     while True:
-        ticket = yield load("doorbell")
+        epoch = yield load("event_count")
         if (yield load("version")) != known:
             yield lock("machine")
             mine = yield load("listed")
@@ -75,7 +75,7 @@ def worker(p: Protocol, most_retires: int) -> Thread:
         if p.heavy_fence:
             yield from membarrier()
         if not (yield from something_new(p, mine, known, done)):
-            yield sleep("doorbell", ticket)
+            yield commit_wait("event_count", epoch)
         yield store("asleep", 0)
 
 
@@ -90,7 +90,7 @@ def something_new(p: Protocol, mine: int, known: int, done: int) -> Generator[Op
 
 
 def check(p: Protocol, submitters: int = 2, retires: int = 1) -> int:
-    words = {"frontier": 0, "completed": 0, "active": 0, "listed": 0, "version": 0, "asleep": 0, "doorbell": 0}
+    words = {"frontier": 0, "completed": 0, "active": 0, "listed": 0, "version": 0, "asleep": 0, "event_count": 0}
     words |= {"program": 0, "machine": 0}
     threads = {f"submitter {i}": lambda: submitter(p) for i in range(submitters)}
     threads["worker"] = lambda: worker(p, retires)

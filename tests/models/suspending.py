@@ -1,13 +1,13 @@
 """A worker suspends a program while what the program's lane waits for happens, and while the lane's own worker looks
 at its list and falls asleep. Mirrors `Machine::suspend_waiting`, `resume`, `give_back`, `refresh`, `wake_waiters`,
-`Program::submit` and `fall_asleep`. The lane waits for a signal, which is published, or for the frontier.
+`Program::submit` and `prepare_wait`. The lane waits for a signal, which is published, or for the frontier.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.explorer import Thread, explore, fence, load, lock, membarrier, ring, sleep, store, take, unlock
+from models.explorer import Thread, commit_wait, explore, fence, load, lock, membarrier, notify, store, take, unlock
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def resume(p: Protocol) -> Thread:
         yield fence()
         asleep = yield load("asleep")
         if asleep:
-            yield ring("doorbell")
+            yield notify("event_count")
 
 
 def activate(p: Protocol) -> Thread:
@@ -48,7 +48,7 @@ def publisher(p: Protocol) -> Thread:
     yield store("value", 1)
     waits = yield load("slot_registered")
     if waits:
-        yield ring("doorbell")
+        yield notify("event_count")
     registered = yield load("registered")
     if registered and p.resumes:
         yield lock("parking")
@@ -64,7 +64,7 @@ def submitter(p: Protocol) -> Thread:
     yield from activate(p)
     asleep = yield load("asleep")
     if asleep:
-        yield ring("doorbell")
+        yield notify("event_count")
 
 
 def suspender(p: Protocol, signal: bool) -> Thread:
@@ -94,7 +94,7 @@ def suspender(p: Protocol, signal: bool) -> Thread:
         listed = yield load("listed")
         asleep = yield load("asleep")
         if listed and asleep and p.notifies:
-            yield ring("doorbell")
+            yield notify("event_count")
     else:
         yield unlock("parking")
 
@@ -104,7 +104,7 @@ def worker(signal: bool) -> Thread:
     mine, known = 1, 0
     while True:
         version = took = value = claim = registered = stays = 0  # dead: they would only multiply states
-        ticket = yield load("doorbell")
+        epoch = yield load("event_count")
         version = yield load("version")
         if version != known:
             yield lock("machine")
@@ -121,7 +121,7 @@ def worker(signal: bool) -> Thread:
                 if value:
                     return
         took = value = version = 0
-        # fall_asleep
+        # prepare_wait
         yield store("asleep", 1)
         registered = 0
         if mine and signal:
@@ -138,14 +138,14 @@ def worker(signal: bool) -> Thread:
                 value = yield load("value")
                 stays = value or (signal and not registered)
         if not stays:
-            yield sleep("doorbell", ticket)
+            yield commit_wait("event_count", epoch)
         yield store("asleep", 0)
         if registered:
             yield store("slot_registered", 0)
 
 
 def check(p: Protocol, signal: bool) -> int:
-    words = dict.fromkeys(("value", "done", "claim", "asleep", "doorbell", "registered", "slot_registered"), 0)
+    words = dict.fromkeys(("value", "done", "claim", "asleep", "event_count", "registered", "slot_registered"), 0)
     words |= {"listed": 1, "suspended": 0, "version": 0, "parking": 0, "machine": 0}
     threads = {
         "happens": lambda: publisher(p) if signal else submitter(p),

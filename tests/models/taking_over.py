@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from models.explorer import Thread, explore, load, lock, sleep, store, unlock
+from models.explorer import Thread, commit_wait, explore, load, lock, store, unlock
 
 FIRST, SECOND = "first", "second"
 
@@ -41,7 +41,7 @@ def submitter(p: Protocol, tries: int = 4) -> Thread:
 
 def worker(name: str, most: int) -> Thread:
     for done in range(most):
-        yield sleep(name + " frontier", done)
+        yield commit_wait(name + " frontier", done)
         offset = yield load(name + " offset")
         step = yield load("step")  # that the arrays are at
         assert step == done - offset

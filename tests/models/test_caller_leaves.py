@@ -1,4 +1,4 @@
-"""What a caller leaves behind on its seat, the seat's worker takes up."""
+"""What a caller leaves behind on its slot, the slot's worker takes up."""
 
 import pytest
 
@@ -14,10 +14,10 @@ def test_the_worker_takes_up_what_is_left(visited):
 @pytest.mark.parametrize(
     ("broken", "visited"),
     [
-        (Protocol(rings=False), False),
+        (Protocol(notifies=False), False),
         (Protocol(fences=False), False),
         (Protocol(stands_up_first=False), False),
-        (Protocol(rings_again=False), False),
+        (Protocol(notifies_again=False), False),
         (Protocol(first_no_more=False), False),
         (Protocol(counts_held_lanes=False), True),
     ],

@@ -16,7 +16,7 @@ def test_all_runs_end_and_then_the_threads(compiles):
     [
         (Protocol(refuses_first=False), False),
         (Protocol(drops_gil=False), False),
-        (Protocol(rings=False), False),
+        (Protocol(notifies=False), False),
         (Protocol(plan_outside_lock=False), False),
         (Protocol(compiler_looks_again=False), True),
     ],

@@ -17,7 +17,7 @@ def test_everybody_is_told_once(listeners, sleeps):
         Protocol(ends_once=False),
         Protocol(listens_locked=False),
         Protocol(reason_first=False),
-        Protocol(rings_last=False),
+        Protocol(notifies_last=False),
     ],
     ids=str,
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.explorer import ProtocolError, add, explore, fence, load, lock, membarrier, sleep, store, unlock
+from models.explorer import ProtocolError, add, commit_wait, explore, fence, load, lock, membarrier, store, unlock
 
 
 def announce(mine, other, barrier=None):
@@ -100,6 +100,6 @@ def test_polling_for_what_never_comes_is_found():
 
 def test_who_sleeps_with_nothing_left_to_do_is_no_fault():
     def body():
-        yield sleep("bell", 0)
+        yield commit_wait("event_count", 0)
 
-    assert explore({"bell": 0}, {"a": body}, lambda memory: True) == 1
+    assert explore({"event_count": 0}, {"a": body}, lambda memory: True) == 1

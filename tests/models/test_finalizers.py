@@ -25,7 +25,7 @@ def test_a_finalizer_that_waits_may_be_on_the_thread_that_the_end_needs(waits_fo
     check(Protocol(**{waits_for: True}), by_task=False)  # dropping the GIL helps elsewhere only
 
 
-@pytest.mark.parametrize("broken", [Protocol(locks=False), Protocol(rings=False)], ids=str)
+@pytest.mark.parametrize("broken", [Protocol(locks=False), Protocol(notifies=False)], ids=str)
 def test_threads_are_left_without(broken):
     with pytest.raises(ProtocolError):
         check(broken, by_task=False)

@@ -11,7 +11,7 @@ def test_the_home_takes_up_the_lane():
 
 
 @pytest.mark.parametrize(
-    "broken", [Protocol(rings_home=False), Protocol(heavy_fence=False), Protocol(looks_at_claims=False)]
+    "broken", [Protocol(notifies_home=False), Protocol(heavy_fence=False), Protocol(looks_at_claims=False)]
 )
 def test_the_lane_is_left_lying_without(broken):
     with pytest.raises(ProtocolError):

@@ -1,4 +1,4 @@
-"""Nobody sleeps through a value that has been published, and no seat is rung that is no more."""
+"""Nobody sleeps through a value that has been published, and no slot is notified that is no more."""
 
 import pytest
 
@@ -31,11 +31,11 @@ def test_the_least_value_must_follow_the_waiters():
         check(Protocol(sets_least=False), 1, 2)
 
 
-def test_no_seat_is_rung_that_is_no_more():
+def test_no_slot_is_notified_that_is_no_more():
     assert check(Protocol(), 1, ends=True) > 10
 
 
-@pytest.mark.parametrize("broken", [Protocol(counts_under_lock=False), Protocol(waits_for_ringers=False)], ids=str)
-def test_a_seat_is_rung_too_late_without(broken):
+@pytest.mark.parametrize("broken", [Protocol(counts_under_lock=False), Protocol(waits_for_notifiers=False)], ids=str)
+def test_a_slot_is_notified_too_late_without(broken):
     with pytest.raises(ProtocolError):
         check(broken, 1, ends=True)

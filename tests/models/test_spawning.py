@@ -11,13 +11,13 @@ def test_every_call_is_taken():
     assert check_taking(Protocol(), calls=2, shared=False) > 100
 
 
-def test_a_caller_that_takes_no_calls_has_another_seat_rung():
+def test_a_caller_that_takes_no_calls_has_another_slot_rung():
     assert check_taking(Protocol(), calls=1, shared=True) > 100
 
 
 @pytest.mark.parametrize("by_submission", [False, True])
 @pytest.mark.parametrize("left", [False, True])
-def test_the_lanes_of_a_busy_seat_are_looked_after(by_submission, left):
+def test_the_lanes_of_a_busy_slot_are_looked_after(by_submission, left):
     assert check_looking_after(Protocol(), by_submission, left) > 10
 
 
@@ -49,11 +49,11 @@ def test_a_call_is_left_to_a_caller_without(broken):
 @pytest.mark.parametrize(
     ("broken", "by_submission", "left"),
     [
-        (Protocol(busy_rings=False), False, False),
-        (Protocol(busy_rings=False), True, False),
+        (Protocol(busy_notifies=False), False, False),
+        (Protocol(busy_notifies=False), True, False),
         (Protocol(sleeper_covers=False), False, False),
         (Protocol(heavy_fence=False), False, False),
-        (Protocol(submit_rings_another=False), True, False),
+        (Protocol(submit_notifies_another=False), True, False),
         (Protocol(leaver_looks_at_busy=False), False, True),
         (Protocol(busy_fences=False), True, True),
     ],

@@ -21,13 +21,13 @@ def test_the_lists_of_programs_are_not_copied_for_each_run(waiting: int) -> None
             return event, program.submit(after={"go": event}, x=x)
 
         runs = deque(submit(float(x)) for x in range(waiting))
-        before = machine._core.lanes_looked_at
+        before = machine.workers.core.lanes_looked_at
         for x in range(waiting, waiting + 300):
             event, run = runs.popleft()
             event.trigger()
             run.result()
             runs.append(submit(float(x)))
-        looked_at = machine._core.lanes_looked_at - before
+        looked_at = machine.workers.core.lanes_looked_at - before
         for event, _ in reversed(runs):
             event.trigger()
         for _, run in runs:

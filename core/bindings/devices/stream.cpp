@@ -15,7 +15,7 @@ namespace ostinato {
 void bind_stream(nb::module_& devices) {
     nb::class_<StreamOwner>(devices, "Stream",
                             "A stream, open while something refers to it. `name` says whose it is; `processor` is the "
-                            "device's number in records, after those of the seats.")
+                            "device's number in records, after those of the slots.")
         .def(
             "__init__",
             [](StreamOwner* self, const DeviceHandle& device, std::string name, std::uint32_t processor) {

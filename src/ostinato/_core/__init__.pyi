@@ -38,7 +38,7 @@ class Schedule:
     """Lanes, their order and their waits."""
 
     @staticmethod
-    def build(lane_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lane_ops: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], home: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pinned: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], published: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], periods: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], until_op: int, until_every: int, largest_distance: int, n_posts: int, n_holdings: int) -> Schedule: ...
+    def build(lane_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lane_ops: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], affinity: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pinned: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], wait_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], published: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_op: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], pred_distance: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], periods: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], until_op: int, until_every: int, largest_distance: int, n_posts: int, n_holdings: int) -> Schedule: ...
 
     @property
     def window(self) -> int:
@@ -229,8 +229,8 @@ class Run:
         """Whether until() has ended it, be it after all the steps asked for."""
 
     @property
-    def homes(self) -> list[int]:
-        """The seat that each lane of its program is at home on."""
+    def affinities(self) -> list[int]:
+        """The slot that each lane of its program is with affinity on."""
 
     @property
     def steps(self) -> int: ...
@@ -254,7 +254,7 @@ class Run:
         """The earlier run whose failure is why operations of this were skipped."""
 
 class Machine:
-    """Seats and their threads."""
+    """Slots and their threads."""
 
     def __init__(self, cores: Sequence[int], crowded: bool, init: object | None) -> None: ...
 
@@ -388,8 +388,8 @@ class Spawned:
     def poisoned_by(self) -> Event | None:
         """The event that it came after, if that was poisoned."""
 
-def spawn(machine: Machine, function: object, arguments: tuple, after: Event | None, priority: int, seat: int, blocking: bool) -> Spawned:
-    """`seat`: its number, or -1."""
+def spawn(machine: Machine, function: object, arguments: tuple, after: Event | None, priority: int, slot: int, blocking: bool) -> Spawned:
+    """`slot`: its number, or -1."""
 
 def spawned(machine: Machine) -> list[Spawned]:
     """The spawned tasks that have not ended."""

@@ -75,7 +75,7 @@ class Device:
 
 class Stream:
     """
-    A stream, open while something refers to it. `name` says whose it is; `processor` is the device's number in records, after those of the seats.
+    A stream, open while something refers to it. `name` says whose it is; `processor` is the device's number in records, after those of the slots.
     """
 
     def __init__(self, device: Device, name: str, processor: int) -> None: ...

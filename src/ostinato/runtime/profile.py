@@ -133,7 +133,7 @@ class ProfileRecord(NamedTuple):
 _LABELS: dict[str, Callable[[np.ndarray[Any, Any], Sequence[Op], Sequence[Processor]], list[str]]] = {
     "op": lambda found, ops, _: [ops[op].name for op in found["op"].tolist()],
     "kind": lambda found, ops, _: [kind_of(ops[op]) for op in found["op"].tolist()],
-    "processor": lambda found, _, processors: [processors[seat].name for seat in found["seat"].tolist()],
+    "processor": lambda found, _, processors: [processors[slot].name for slot in found["slot"].tolist()],
     "run": lambda found, *_: ["run"] * len(found),
 }
 
@@ -231,7 +231,7 @@ class Profile(Sequence[ProfileRecord]):
         return ProfileRecord(
             op if isinstance(op.body, Inserted) else op.original,
             int(found["step"]),
-            self._processors[found["seat"]],
+            self._processors[found["slot"]],
             int(self._ready[place]),
             int(found["start"]),
             int(found["end"]),

@@ -48,7 +48,7 @@ __all__ = [
 _CORE_RECORD = np.dtype(
     [
         ("op", np.uint32),
-        ("seat", np.uint32),
+        ("slot", np.uint32),
         ("step", np.uint64),
         ("start", np.int64),
         ("end", np.int64),
@@ -86,13 +86,13 @@ def trace_of(run: _core.Run, executable: Executable, workers: Workers) -> Trace:
     records = np.empty(np.count_nonzero(shown), RECORD)
     for field in ("op", "step", "start", "end", "issued"):
         records[field] = found[field][shown]
-    records["thread"] = found["seat"][shown]
+    records["thread"] = found["slot"][shown]
     records["lane"] = lanes[shown]
     return Trace(
         records[np.argsort(records["start"], kind="stable")],
         [op.name for op in executable.step.nodes],
         [str(op.call_site) for op in executable.step.nodes],
-        [f"cpu:{home}" for home in run.homes],
+        [f"cpu:{home}" for home in run.affinities],
         sum(lost for _, _, lost in parts),
         [op.variant.label if op.variant else "" for op in executable.step.nodes],
         {number: processor.name for number, processor in processors if processor.device is not None},

@@ -63,14 +63,14 @@ std::tuple<Out<int32_t>, Out<int32_t>, Out<uint8_t>, double> bind_place(Flat<int
                                                                         bool known, bool steady, ModelTuple model) {
     Placement p = place({edges_of(src, dst, distance), flat(seconds), flat(thread_of), flat(gil_bound), model_of(model),
                          threads, spread, known, steady});
-    return {give(std::move(p.lane)), give(std::move(p.home)), give(std::move(p.pinned)), p.step_seconds};
+    return {give(std::move(p.lane)), give(std::move(p.affinity)), give(std::move(p.pinned)), p.step_seconds};
 }
 
 Out<int32_t> bind_order(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance, Flat<double> seconds,
-                        Flat<int32_t> lane, Flat<int32_t> home, Flat<uint8_t> pinned, Flat<int32_t> priority,
+                        Flat<int32_t> lane, Flat<int32_t> affinity, Flat<uint8_t> pinned, Flat<int32_t> priority,
                         Flat<uint8_t> gil_bound, ModelTuple model) {
     return give(
-        order({edges_of(src, dst, distance), flat(seconds), flat(lane), flat(home), flat(pinned), model_of(model)},
+        order({edges_of(src, dst, distance), flat(seconds), flat(lane), flat(affinity), flat(pinned), model_of(model)},
               flat(priority), flat(gil_bound)));
 }
 
@@ -113,9 +113,9 @@ void bind_passes(nb::module_& module) {
     m.def("place", &bind_place, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
           nb::arg("threads"), nb::arg("thread_of"), nb::arg("gil_bound"), nb::arg("spread"), nb::arg("known"),
           nb::arg("steady"), nb::arg("model"),
-          "Lane of every op, home thread and pinnedness of every lane, estimated seconds a step.");
+          "Lane of every op, affinity thread and pinnedness of every lane, estimated seconds a step.");
     m.def("order", &bind_order, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
-          nb::arg("lane"), nb::arg("home"), nb::arg("pinned"), nb::arg("priority"), nb::arg("gil_bound"),
+          nb::arg("lane"), nb::arg("affinity"), nb::arg("pinned"), nb::arg("priority"), nb::arg("gil_bound"),
           nb::arg("model"), "The ops in the order of one linear extension.");
     m.def("waits", &bind_waits, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
           "Per op the ops of other lanes to wait for, as (start, op, distance, published).");

@@ -86,7 +86,7 @@ class Arrangement:
         return _core.passes.replay(
             lane_begin=self.lane_begin,
             lane_ops=self.lane_ops,
-            home=self.home,
+            affinity=self.home,
             pinned=self.pinned,
             seconds=self.seconds,
             spread=self.spread,

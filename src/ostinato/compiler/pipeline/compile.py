@@ -150,7 +150,7 @@ def build(step: Step, target: Target) -> Executable:
     core = _core.Schedule.build(
         lane_begin=lane_begin,
         lane_ops=lane_ops,
-        home=placement.home,
+        affinity=placement.home,
         pinned=placement.pinned.view(np.uint8),
         kind=kinds,
         wait_begin=waits.start,

@@ -276,7 +276,7 @@ def _in_a_row(ops: Sequence[Node]) -> _core.Schedule:
     return _core.Schedule.build(
         lane_begin=np.array([0, count], np.int64),
         lane_ops=np.arange(count, dtype=np.int32),
-        home=np.zeros(1, np.int32),
+        affinity=np.zeros(1, np.int32),
         pinned=np.zeros(1, np.uint8),
         kind=kinds_of(ops),
         wait_begin=np.zeros(count + 1, np.int64),

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lanes/lane.h"
-#include "park/doorbell.h"
+#include "park/event_count.h"
 #include "park/relax.h"
 #include "park/threads.h"
 #include "program/plan.h"
@@ -30,7 +30,7 @@ constexpr std::int64_t kLongestNs = 50'000'000;
 constexpr std::size_t kSamples = 31, kEnough = 7;
 constexpr int kTurns = 64;      // of each thread, in one sample
 constexpr int kTimelines = 32;  // that are looked at in one sample
-// A seat polls for so long before it sleeps; by then its core sleeps as deeply as it does between a program's steps.
+// A slot polls for so long before it sleeps; by then its core sleeps as deeply as it does between a program's steps.
 constexpr std::int64_t kAsleepNs = 60'000;
 constexpr std::uint64_t kTurnSteps = 256;
 constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
@@ -163,7 +163,7 @@ double measure_poll(int first_core, int second_core) {
     return run_both(first_core, second_core, first, second);
 }
 
-// What a server touches of a lane that it takes up and runs an operation of.
+// What a worker touches of a lane that it takes up and runs an operation of.
 double measure_hand_over(int first_core, int second_core) {
     Lane lane;
     LineVector<NativeOp> ops(1);
@@ -181,30 +181,30 @@ double measure_hand_over(int first_core, int second_core) {
 }
 
 void measure_wake(int first_core, int second_core, MachineCosts& costs) {
-    Doorbell bell;
+    EventCount event_count;
     std::atomic<std::int64_t> woken{0};
-    Samples rings;
+    Samples notifies;
     const auto first = [&](Turns& turns, Samples& wakes) {
         for (std::uint64_t turn = 1; wakes.wanted() && turns.wait(turns.second, turn); ++turn) {
             const std::int64_t asleep = monotonic_ns() + kAsleepNs;
             while (monotonic_ns() < asleep)
                 relax();
             const std::int64_t begin = monotonic_ns();
-            bell.ring();
-            const std::int64_t rung = monotonic_ns();
+            event_count.notify();
+            const std::int64_t notified = monotonic_ns();
             publish(turns.first, turn);
             if (!turns.wait(turns.second, turn + 1))
                 break;
             wakes.add(static_cast<double>(woken.load(std::memory_order_relaxed) - begin));
-            rings.add(static_cast<double>(rung - begin));
+            notifies.add(static_cast<double>(notified - begin));
         }
-        bell.ring();
+        event_count.notify();
     };
     const auto second = [&](Turns& turns) {
         for (std::uint64_t turn = 1; !turns.over(); ++turn) {
-            const std::uint32_t ticket = bell.ticket();
+            const std::uint32_t epoch = event_count.prepare_wait();
             publish(turns.second, turn);
-            bell.sleep(ticket, kLongestNs);
+            event_count.commit_wait(epoch, kLongestNs);
             woken.store(monotonic_ns(), std::memory_order_relaxed);
             if (!turns.wait(turns.first, turn))
                 break;
@@ -212,21 +212,21 @@ void measure_wake(int first_core, int second_core, MachineCosts& costs) {
         turns.end();
     };
     costs.wake = run_both(first_core, second_core, first, second);
-    costs.notify = rings.seconds();
+    costs.notify = notifies.seconds();
 }
 
 std::int32_t nothing(const ost_call*) { return 0; }
 
-// Two operations that wait for each other, on two lanes of the machine's first seat.
+// Two operations that wait for each other, on two lanes of the machine's first slot.
 std::shared_ptr<Program> two_lanes(Machine& machine) {
     constexpr std::array<std::int64_t, 3> begin{0, 1, 2};
-    constexpr std::array<std::int32_t, 2> ops{0, 1}, home{0, 0}, before{1, 0}, distance{1, 0};
+    constexpr std::array<std::int32_t, 2> ops{0, 1}, affinity{0, 0}, before{1, 0}, distance{1, 0};
     constexpr std::array<std::uint8_t, 2> pinned{1, 1}, published{1, 1};
     constexpr std::array kind{static_cast<std::uint8_t>(Kind::kNative), static_cast<std::uint8_t>(Kind::kNative)};
     constexpr std::array<std::int32_t, 1> periods{1};
     std::shared_ptr<Schedule> schedule = build_schedule({.lane_begin = begin,
                                                          .lane_ops = ops,
-                                                         .home = home,
+                                                         .affinity = affinity,
                                                          .pinned = pinned,
                                                          .kind = kind,
                                                          .wait_begin = begin,
@@ -239,7 +239,7 @@ std::shared_ptr<Program> two_lanes(Machine& machine) {
                                                          .periods = periods,
                                                          .largest_distance = 1});
     auto plan = std::make_shared<Plan>();
-    plan->native.resize(schedule->n_slots);
+    plan->native.resize(schedule->n_stored);
     for (NativeOp& op : plan->native)
         op.function = &nothing;
     plan->scalar_patch_begin.assign(schedule->lanes.size() + 1, 0);
@@ -259,16 +259,16 @@ Samples measure_turn(Machine& machine) {
         const std::int64_t begin = monotonic_ns();
         program->submit(run);
         while (!run->done.load(std::memory_order_acquire)) {
-            const std::uint32_t ticket = run->finished.ticket();
+            const std::uint32_t epoch = run->finished.prepare_wait();
             if (!run->done.load(std::memory_order_acquire))
-                run->finished.sleep(ticket, kLongestNs);
+                run->finished.commit_wait(epoch, kLongestNs);
         }
         samples.add(static_cast<double>(monotonic_ns() - begin) / (2 * kTurnSteps));
     }
     program->close();
     if (program->active.load(std::memory_order_relaxed)) {
         machine.retire(*program);
-        machine.ring_all();
+        machine.notify_all();
     }
     return samples;
 }

@@ -10,11 +10,11 @@ struct MachineCosts {
     double transfer = -1.0;  // from a publish on one core until a thread that polls on another goes on
     double poll = -1.0;      // at a timeline that another core has moved on since, and that has reached the value
     double switch_ = -1.0;   // from an operation of one lane to one of another, which another core served last
-    double wake = -1.0;      // from ringing a thread that sleeps until it runs
-    double notify = -1.0;    // of that, what the thread that rings is busy for
+    double wake = -1.0;      // from notifying a thread that sleeps until it runs
+    double notify = -1.0;    // of that, what the thread that notifies is busy for
 };
 
-// Measures on the first seat of `machine`, and with two threads of its own, pinned to the two cores where the system
+// Measures on the first slot of `machine`, and with two threads of its own, pinned to the two cores where the system
 // allows that. Takes some milliseconds, and a limited time at most.
 MachineCosts measure_machine(Machine& machine, int first_core, int second_core);
 

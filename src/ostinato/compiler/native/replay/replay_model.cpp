@@ -13,7 +13,7 @@ namespace ostinato::passes {
 
 namespace {
 
-// As in core/lanes/server.cpp and core/outside/spawned.h.
+// As in core/lanes/worker.cpp and core/outside/spawned.h.
 constexpr double kPoll = 40e-6;   // a thread that finds nothing to do looks for so long before it sleeps,
 constexpr double kAlone = 50e-6;  // and one with a single lane, before that, so long for what its head waits for
 constexpr double kTurn = 100e-6;  // a thread with several lanes leaves one for another that is ready after so long
@@ -24,18 +24,18 @@ class Replay {
 public:
     Replay(const Replayed& in, const Question& asked)
         : in_(in), asked_(asked), parts_(in, asked), threads_(in),
-          queues_(asked.link_latency > 0.0 && in.home.size() > 1 ? threads_.nodes() : 1),
-          soonest_(queues_.size(), kNever), lanes_left_(at(asked.steps), static_cast<int32_t>(in.home.size())) {
+          queues_(asked.link_latency > 0.0 && in.affinity.size() > 1 ? threads_.nodes() : 1),
+          soonest_(queues_.size(), kNever), lanes_left_(at(asked.steps), static_cast<int32_t>(in.affinity.size())) {
         const std::size_t rows = at(asked.shown) * in.seconds.size();
         answer_.start.assign(rows, 0.0);
         answer_.end.assign(rows, 0.0);
         answer_.thread.assign(rows, 0);
         cause_.assign(rows, kNoOp);
-        woken_.reserve(in.home.size());
+        woken_.reserve(in.affinity.size());
     }
 
     Answer run() {
-        for (std::size_t l = 0; l < in_.home.size(); ++l)
+        for (std::size_t l = 0; l < in_.affinity.size(); ++l)
             list_ready(static_cast<int32_t>(l), 0.0);
         for (const bool owns : {true, false}) {  // whoever has lanes begins with them
             for (int32_t t = 0; t < in_.threads; ++t)
@@ -77,7 +77,7 @@ private:
             const auto which = static_cast<int32_t>(next.which);
             now_ = next.time;
             if (next.kind == kEnd) {
-                end_stretch(which);
+                end_batch(which);
             } else if (next.kind == kAway) {
                 complete(which, parts_.lane(which).served);
                 look_again(which);
@@ -112,27 +112,27 @@ private:
         return now - idle.since <= (idle.alone() ? kAlone + kPoll : kPoll);
     }
 
-    void ring(int32_t t, double now) {
+    void notify(int32_t t, double now) {
         threads_.rouse(t);
         threads_[t].state = State::kWaking;
         push(now + asked_.model.wake, kAwake, t);
     }
 
-    // The head of a lane that nobody holds can run: the lane's home has it, if that looks; else whoever looks; else
+    // The head of a lane that nobody holds can run: the lane's affinity has it, if that looks; else whoever looks; else
     // who sleeps is woken.
     void make_ready(int32_t l, double now) {
-        const int32_t home = in_.home[at(l)];
-        const int32_t other = in_.pinned[at(l)] == 0 ? threads_.node(home).idle : -1;
-        if (threads_[home].state == State::kIdle && polls(threads_[home], now)) {
-            take(home, l, now);
+        const int32_t affinity = in_.affinity[at(l)];
+        const int32_t other = in_.pinned[at(l)] == 0 ? threads_.node(affinity).idle : -1;
+        if (threads_[affinity].state == State::kIdle && polls(threads_[affinity], now)) {
+            take(affinity, l, now);
         } else if (other >= 0 && polls(threads_[other], now)) {
             take(other, l, now);
         } else {
             list_ready(l, now);
-            if (threads_[home].state == State::kIdle)
-                ring(home, now);
-            else if (threads_[home].state == State::kBusy && other >= 0)
-                ring(other, now);
+            if (threads_[affinity].state == State::kIdle)
+                notify(affinity, now);
+            else if (threads_[affinity].state == State::kBusy && other >= 0)
+                notify(other, now);
         }
     }
 
@@ -187,7 +187,7 @@ private:
             looked = true;
         }
         now += parts_.looks(lane, t, looked);
-        const Manner manner = parts_.stretch(lane).manner;
+        const Manner manner = parts_.batch(lane).manner;
         if (manner == Manner::kAway) {
             push(begin(l, t, now), kAway, l);
             own.free_at = now;
@@ -214,21 +214,21 @@ private:
             make_ready(l, now_);
     }
 
-    // Begins the stretch that is next; when it ends.
+    // Begins the batch that is next; when it ends.
     double begin(int32_t l, int32_t t, double now) {
         Lane& lane = parts_.lane(l);
-        const Stretch& stretch = parts_.stretch(lane);
+        const Batch& batch = parts_.batch(lane);
         lane.began = now;
         lane.runs = true;
         const int32_t row = lane.step - (asked_.steps - asked_.shown);
         const bool shown = row >= 0 && row < asked_.shown;
-        if (!shown && !stretch.differs) {
-            lane.takes = stretch.seconds;
+        if (!shown && !batch.differs) {
+            lane.takes = batch.seconds;
             return now + lane.takes;
         }
         int64_t cause = lane.cause;
         double end = now;
-        for (int64_t i = stretch.begin; i < stretch.begin + stretch.count; ++i) {
+        for (int64_t i = batch.begin; i < batch.begin + batch.count; ++i) {
             const int32_t op = in_.lane_ops[at(i)];
             const double start = end;
             end += parts_.seconds(op, lane.step);
@@ -245,10 +245,10 @@ private:
         return end;
     }
 
-    void end_stretch(int32_t t) {
+    void end_batch(int32_t t) {
         Thread& own = threads_[t];
         const int32_t l = own.lane;
-        const bool gil = parts_.stretch(parts_.lane(l)).manner == Manner::kGil;
+        const bool gil = parts_.batch(parts_.lane(l)).manner == Manner::kGil;
         own.free_at = now_;
         const bool over = complete(l, t);
         const double now = now_ + rings_ * asked_.model.notify;
@@ -275,11 +275,11 @@ private:
         push(begin(threads_[next].lane, next, now_), kEnd, next);
     }
 
-    // The lane's stretch has ended. Whether its step has.
+    // The lane's batch has ended. Whether its step has.
     bool complete(int32_t l, int32_t t) {
         Lane& lane = parts_.lane(l);
-        const Stretch& stretch = parts_.stretch(lane);
-        account(lane, stretch);
+        const Batch& batch = parts_.batch(lane);
+        account(lane, batch);
         lane.runs = false;
         const bool over = parts_.complete(l, t, now_, woken_);
         if (over && lane.step <= asked_.steps) {
@@ -291,10 +291,10 @@ private:
         }
         rings_ = 0;
         for (const int32_t other : woken_) {
-            const int32_t home = in_.home[at(other)];
-            if (&threads_.node(home) == &threads_.node(t) && threads_[home].state == State::kIdle &&
-                !polls(threads_[home], now_)) {
-                ring(home, now_);
+            const int32_t affinity = in_.affinity[at(other)];
+            if (&threads_.node(affinity) == &threads_.node(t) && threads_[affinity].state == State::kIdle &&
+                !polls(threads_[affinity], now_)) {
+                notify(affinity, now_);
                 ++rings_;
             }
             look_again(other);
@@ -314,20 +314,20 @@ private:
             each.busy = 0.0;
     }
 
-    // Of the stretch that runs, what is over since the measurement began.
-    void account(Lane& lane, const Stretch& stretch) {
+    // Of the batch that runs, what is over since the measurement began.
+    void account(Lane& lane, const Batch& batch) {
         const double took = now_ - std::max(lane.began, begun_);
         lane.busy += took;
-        if (stretch.manner != Manner::kAway)
+        if (batch.manner != Manner::kAway)
             threads_[lane.served].busy += took;
         if (lane.takes > 0.0)
-            lane.done += stretch.seconds * (took / lane.takes);
+            lane.done += batch.seconds * (took / lane.takes);
     }
 
     void tell() {
         for (Lane& lane : parts_.lanes()) {
             if (lane.runs)
-                account(lane, parts_.stretch(lane));
+                account(lane, parts_.batch(lane));
             else if (lane.listed)
                 lane.queued += now_ - std::max(lane.ready_at, begun_);
             answer_.lane_busy.push_back(lane.busy);
@@ -353,7 +353,7 @@ private:
     }
 
     void push(double time, uint32_t kind, int32_t which) {
-        const int32_t t = kind == kAway || kind == kLook ? in_.home[at(which)] : which;
+        const int32_t t = kind == kAway || kind == kLook ? in_.affinity[at(which)] : which;
         const std::size_t q = queues_.size() > 1 ? at(t / in_.threads_a_node) : 0;
         queues_[q].push({time, kind, static_cast<uint32_t>(which)});
         soonest_[q] = std::min(soonest_[q], time);

@@ -20,7 +20,7 @@ enum class Manner : uint8_t { kThread, kGil, kAway };
 struct Replayed {
     std::span<const int64_t> lane_begin;  // lanes + 1: into lane_ops
     std::span<const int32_t> lane_ops;    // op ids, lane after lane, in order
-    std::span<const int32_t> home;        // by lane, ascending
+    std::span<const int32_t> affinity;    // by lane, ascending
     std::span<const uint8_t> pinned;      // by lane
     std::span<const double> seconds;      // by op
     std::span<const double> spread;       // by op: how much its time differs from step to step, as in compiler/costs.py

@@ -35,7 +35,7 @@ double normal(uint64_t seed, int32_t op, int32_t step) {
 }  // namespace
 
 Parts::Parts(const Replayed& in, const Question& asked)
-    : in_(in), asked_(asked), lanes_(in.home.size()), sigma_(in.seconds.size()), waits_(in.wait_op.size()) {
+    : in_(in), asked_(asked), lanes_(in.affinity.size()), sigma_(in.seconds.size()), waits_(in.wait_op.size()) {
     // The logarithm of an op's time is normal; half the distance between its outer percentiles is sinh(1.64 sigma).
     for (std::size_t op = 0; op < sigma_.size(); ++op)
         sigma_[op] = std::asinh(in.spread[op]) / kNormal95;
@@ -45,15 +45,15 @@ Parts::Parts(const Replayed& in, const Question& asked)
     if (in.until_op >= 0)
         published[at(in.until_op)] = 1;
     std::vector<int32_t> number(in.seconds.size(), -1);
-    stretches_.reserve(in.seconds.size());
+    batches_.reserve(in.seconds.size());
     for (std::size_t l = 0; l < lanes_.size(); ++l)
-        add_stretches(static_cast<int32_t>(l), published);
+        add_batches(static_cast<int32_t>(l), published);
     for (const Lane& lane : lanes_) {
         for (int64_t s = lane.first; s < lane.end; ++s) {
-            if (stretches_[at(s)].publisher < 0)
+            if (batches_[at(s)].publisher < 0)
                 continue;
-            const int32_t op = stretches_[at(s)].publisher;
-            number[at(op)] = stretches_[at(s)].publisher = static_cast<int32_t>(publishers_.size());
+            const int32_t op = batches_[at(s)].publisher;
+            number[at(op)] = batches_[at(s)].publisher = static_cast<int32_t>(publishers_.size());
             publishers_.push_back({op});
             lane_of_.push_back(static_cast<int32_t>(&lane - lanes_.data()));
             if (op == in.until_op) {
@@ -74,26 +74,26 @@ Parts::Parts(const Replayed& in, const Question& asked)
 }
 
 // As core/program/schedule_build.cpp cuts lanes.
-void Parts::add_stretches(int32_t l, std::span<const uint8_t> published) {
+void Parts::add_batches(int32_t l, std::span<const uint8_t> published) {
     Lane& lane = lanes_[at(l)];
-    lane.first = lane.next = static_cast<int64_t>(stretches_.size());
-    lane.served = in_.home[at(l)];
+    lane.first = lane.next = static_cast<int64_t>(batches_.size());
+    lane.served = in_.affinity[at(l)];
     bool joins = false;
     for (int64_t i = in_.lane_begin[at(l)]; i < in_.lane_begin[at(l) + 1]; ++i) {
         const int32_t op = in_.lane_ops[at(i)];
         const Manner manner{in_.manner[at(op)]};
         const int64_t begin = in_.wait_begin[at(op)], end = in_.wait_begin[at(op) + 1];
-        joins = joins && begin == end && stretches_.back().manner == manner && manner != Manner::kAway;
+        joins = joins && begin == end && batches_.back().manner == manner && manner != Manner::kAway;
         if (!joins)
-            stretches_.push_back({i, 0, -1, begin, end, 0.0, manner, false});
-        Stretch& stretch = stretches_.back();
-        ++stretch.count;
-        stretch.seconds += in_.seconds[at(op)];
-        stretch.differs = stretch.differs || sigma_[at(op)] > 0.0;
-        stretch.publisher = published[at(op)] != 0 ? op : -1;
-        joins = stretch.publisher < 0;
+            batches_.push_back({i, 0, -1, begin, end, 0.0, manner, false});
+        Batch& batch = batches_.back();
+        ++batch.count;
+        batch.seconds += in_.seconds[at(op)];
+        batch.differs = batch.differs || sigma_[at(op)] > 0.0;
+        batch.publisher = published[at(op)] != 0 ? op : -1;
+        joins = batch.publisher < 0;
     }
-    lane.end = static_cast<int64_t>(stretches_.size());
+    lane.end = static_cast<int64_t>(batches_.size());
 }
 
 void Parts::add_waits(std::span<const int32_t> number) {
@@ -104,7 +104,7 @@ void Parts::add_waits(std::span<const int32_t> number) {
             place[at(in_.lane_ops[at(i)])] = i - in_.lane_begin[l] + 1;
     for (std::size_t l = 0; l < lanes_.size(); ++l) {
         for (int64_t s = lanes_[l].first; s < lanes_[l].end; ++s) {
-            for (int64_t w = stretches_[at(s)].wait_begin; w < stretches_[at(s)].wait_end; ++w) {
+            for (int64_t w = batches_[at(s)].wait_begin; w < batches_[at(s)].wait_end; ++w) {
                 const int32_t op = in_.wait_op[at(w)];
                 const std::size_t other = at(lane_of_[at(number[at(op)])]);
                 if (paired_by[other] != static_cast<int32_t>(l)) {
@@ -159,8 +159,8 @@ double Parts::next_seen(Lane& lane, int32_t thread) {
             ++lane.checked;
         }
     }
-    const Stretch& stretch = this->stretch(lane);
-    for (int64_t w = stretch.wait_begin + lane.checked - 2; w < stretch.wait_end; ++w) {
+    const Batch& batch = this->batch(lane);
+    for (int64_t w = batch.wait_begin + lane.checked - 2; w < batch.wait_end; ++w) {
         const Publisher& publisher = publishers_[at(waits_[at(w)].publisher)];
         const int32_t step = lane.step - in_.wait_distance[at(w)];
         if (step < 0) {
@@ -178,9 +178,9 @@ double Parts::next_seen(Lane& lane, int32_t thread) {
 }
 
 double Parts::looks(const Lane& lane, int32_t thread, bool looked) {
-    const Stretch& stretch = this->stretch(lane);
+    const Batch& batch = this->batch(lane);
     int64_t news = 0;
-    for (int64_t w = stretch.wait_begin; w < stretch.wait_end; ++w) {
+    for (int64_t w = batch.wait_begin; w < batch.wait_end; ++w) {
         const Lane& other = lanes_[at(lane_of_[at(waits_[at(w)].publisher)])];
         int64_t& seen = seen_[at(waits_[at(w)].pair)];
         const int64_t step = lane.step - in_.wait_distance[at(w)];
@@ -196,10 +196,10 @@ double Parts::looks(const Lane& lane, int32_t thread, bool looked) {
     if (judged(lane) >= 0)
         ++news;
     if (begins_window(lane)) {
-        const auto by_node = [&](int32_t home, int32_t node) { return home / in_.threads_a_node < node; };
-        const int32_t node = in_.home[at(&lane - lanes_.data())] / in_.threads_a_node;
-        const auto first = std::lower_bound(in_.home.begin(), in_.home.end(), node, by_node);
-        news += std::lower_bound(first, in_.home.end(), node + 1, by_node) - first - 1;
+        const auto by_node = [&](int32_t affinity, int32_t node) { return affinity / in_.threads_a_node < node; };
+        const int32_t node = in_.affinity[at(&lane - lanes_.data())] / in_.threads_a_node;
+        const auto first = std::lower_bound(in_.affinity.begin(), in_.affinity.end(), node, by_node);
+        news += std::lower_bound(first, in_.affinity.end(), node + 1, by_node) - first - 1;
     }
     if (news == 0)
         return 0.0;
@@ -214,30 +214,30 @@ void Parts::await(int32_t l) {
     if (lane.checked == 0)
         first = &publishers_[at(until_)].first_waiter;
     else if (lane.checked > 1)
-        first = &publishers_[at(waits_[at(stretch(lane).wait_begin + lane.checked - 2)].publisher)].first_waiter;
+        first = &publishers_[at(waits_[at(batch(lane).wait_begin + lane.checked - 2)].publisher)].first_waiter;
     lane.next_waiter = *first;
     *first = l;
 }
 
 bool Parts::complete(int32_t l, int32_t thread, double now, std::vector<int32_t>& woken) {
     Lane& lane = lanes_[at(l)];
-    const Stretch& stretch = stretches_[at(lane.next)];
+    const Batch& batch = batches_[at(lane.next)];
     const int32_t step = lane.step;
     lane.free_at = now;
     lane.seen = 0.0;
     lane.checked = 0;
-    lane.cause = instance(step, in_.lane_ops[at(stretch.begin + stretch.count - 1)]);
+    lane.cause = instance(step, in_.lane_ops[at(batch.begin + batch.count - 1)]);
     const bool over = ++lane.next == lane.end;
     if (over) {
         lane.next = lane.first;
         ++lane.step;
     }
     woken.clear();
-    if (stretch.publisher >= 0 || over)  // windows look at the end of each step
-        lane.published = int64_t{step} * (in_.lane_begin[at(l) + 1] - in_.lane_begin[at(l)]) + stretch.begin +
-                         stretch.count - in_.lane_begin[at(l)];
-    if (stretch.publisher >= 0)
-        publish(publishers_[at(stretch.publisher)], step, thread, now, woken);
+    if (batch.publisher >= 0 || over)  // windows look at the end of each step
+        lane.published = int64_t{step} * (in_.lane_begin[at(l) + 1] - in_.lane_begin[at(l)]) + batch.begin +
+                         batch.count - in_.lane_begin[at(l)];
+    if (batch.publisher >= 0)
+        publish(publishers_[at(batch.publisher)], step, thread, now, woken);
     if (over && lanes_.size() > 1 && lane.step % in_.window_period == 0) {
         const int32_t number = lane.step / in_.window_period;
         Window& window = windows_[at(number % 4)];
@@ -272,7 +272,7 @@ double Parts::busiest(double span) const {
     double most = -1.0, found = 0.0;
     for (std::size_t l = 0; l < lanes_.size();) {
         double busy = 0.0, done = 0.0, work = 0.0;
-        for (const int32_t home = in_.home[l]; l < lanes_.size() && in_.home[l] == home; ++l) {
+        for (const int32_t affinity = in_.affinity[l]; l < lanes_.size() && in_.affinity[l] == affinity; ++l) {
             busy += lanes_[l].busy;
             done += lanes_[l].done;
             for (int64_t i = in_.lane_begin[l]; i < in_.lane_begin[l + 1]; ++i)

@@ -1,4 +1,4 @@
-// The parts of a simulated program: lanes, their stretches, what these wait for, and who waits for what.
+// The parts of a simulated program: lanes, their batches, what these wait for, and who waits for what.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace ostinato::passes {
 
 // Consecutive ops of a lane with waits only before the first and a publish only after the last.
-struct Stretch {
+struct Batch {
     int64_t begin;  // into the lanes' ops
     int32_t count;
     int32_t publisher;  // the number of its last op among those that others wait for; -1: nobody does
@@ -23,13 +23,13 @@ struct Stretch {
 };
 
 struct Lane {
-    int64_t first, end, next;  // stretches
+    int64_t first, end, next;  // batches
     int32_t step = 0;
     int32_t served;            // the thread that ran it last
     int64_t published = 0;     // how many of its ops others can see done
     double free_at = 0.0;      // when its last op ended, or what the thread that took it up did before
     double ready_at = 0.0;     // when its head could run
-    double began = 0.0;        // when its stretch did
+    double began = 0.0;        // when its batch did
     double takes = 0.0;        // how long that is
     double seen = 0.0;         // when all that was checked of what the head waits for can be seen
     int64_t cause = -1;        // the op that the head had to wait for, or that ran before it
@@ -53,7 +53,7 @@ public:
     int64_t instance(int32_t step, int32_t op) const { return int64_t{step} * ops() + op; }
     Lane& lane(int32_t l) { return lanes_[at(l)]; }
     std::vector<Lane>& lanes() { return lanes_; }
-    const Stretch& stretch(const Lane& lane) const { return stretches_[at(lane.next)]; }
+    const Batch& batch(const Lane& lane) const { return batches_[at(lane.next)]; }
     // What op takes in a step.
     double seconds(int32_t op, int32_t step) const;
     // When a thread can see that all has happened which the lane's head waits for; kUnknown: not yet known.
@@ -63,7 +63,7 @@ public:
     double looks(const Lane& lane, int32_t thread, bool looked);
     // The first of what it waits for has not happened: the lane will be among the woken ones when it does.
     void await(int32_t l);
-    // The lane's stretch ended on a thread. Whether its step did. `woken` gets the lanes that waited for this.
+    // The lane's batch ended on a thread. Whether its step did. `woken` gets the lanes that waited for this.
     bool complete(int32_t l, int32_t thread, double now, std::vector<int32_t>& woken);
 
     // What a step takes by what the lanes of one thread got done in a span of time, those that had most to do. Where
@@ -76,7 +76,7 @@ private:
         int32_t op, last_step = -1, thread = -1, first_waiter = -1;
     };
 
-    void add_stretches(int32_t l, std::span<const uint8_t> published);
+    void add_batches(int32_t l, std::span<const uint8_t> published);
     void add_waits(std::span<const int32_t> number);
     void publish(Publisher& publisher, int32_t step, int32_t thread, double now, std::vector<int32_t>& woken);
     bool begins_window(const Lane& lane) const {
@@ -98,7 +98,7 @@ private:
     const Replayed& in_;
     const Question& asked_;
     std::vector<Lane> lanes_;
-    std::vector<Stretch> stretches_;
+    std::vector<Batch> batches_;
     std::vector<double> sigma_;  // by op
     struct Wait {
         int32_t publisher;
@@ -112,7 +112,7 @@ private:
     std::vector<double> times_;  // by publisher: when it published in the last steps
     int32_t past_ = 0;           // how many of these there are, less one: all bits set
     int32_t until_ = -1;         // its publisher
-    int64_t until_lane_ = -1;    // its lane's first stretch
+    int64_t until_lane_ = -1;    // its lane's first batch
     struct Window {
         int32_t reached = 0;  // how many lanes have come to its end
         double at = 0.0;      // when the last one did

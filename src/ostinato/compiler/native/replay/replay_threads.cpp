@@ -6,22 +6,22 @@ namespace ostinato::passes {
 
 Threads::Threads(const Replayed& in)
     : in_(in), threads_(at(in.threads)), nodes_(at((in.threads + in.threads_a_node - 1) / in.threads_a_node)),
-      lane_from_(nodes_.size() + 1, static_cast<int32_t>(in.home.size())), ready_(in.home.size()),
-      shared_(in.home.size()) {
-    for (std::size_t l = in.home.size(); l-- > 0;)
-        lane_from_[at(in.home[l] / in.threads_a_node)] = static_cast<int32_t>(l);
+      lane_from_(nodes_.size() + 1, static_cast<int32_t>(in.affinity.size())), ready_(in.affinity.size()),
+      shared_(in.affinity.size()) {
+    for (std::size_t l = in.affinity.size(); l-- > 0;)
+        lane_from_[at(in.affinity[l] / in.threads_a_node)] = static_cast<int32_t>(l);
     for (std::size_t n = nodes_.size(); n-- > 0;)
         lane_from_[n] = std::min(lane_from_[n], lane_from_[n + 1]);
-    for (std::size_t l = 0; l < in.home.size(); ++l) {
-        Thread& home = threads_[at(in.home[l])];
-        if (home.own_end == 0)
-            home.own_begin = home.next = static_cast<int32_t>(l);
-        home.own_end = static_cast<int32_t>(l) + 1;
+    for (std::size_t l = 0; l < in.affinity.size(); ++l) {
+        Thread& affinity = threads_[at(in.affinity[l])];
+        if (affinity.own_end == 0)
+            affinity.own_begin = affinity.next = static_cast<int32_t>(l);
+        affinity.own_end = static_cast<int32_t>(l) + 1;
     }
 }
 
 void Threads::list(int32_t l) {
-    ++node(in_.home[at(l)]).listed;
+    ++node(in_.affinity[at(l)]).listed;
     ready_.insert(at(l));
     if (in_.pinned[at(l)] == 0)
         shared_.insert(at(l));

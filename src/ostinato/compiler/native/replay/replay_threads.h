@@ -13,7 +13,7 @@ namespace ostinato::passes {
 enum class State : uint8_t { kIdle, kWaking, kBusy };
 
 struct Thread {
-    int32_t own_begin = 0, own_end = 0, next = 0;  // lanes at home here, and where the round among them goes on
+    int32_t own_begin = 0, own_end = 0, next = 0;  // lanes with affinity here, and where the round among them goes on
     int32_t lane = -1;                             // in hand
     State state = State::kBusy;
     double since = 0.0;                // it is idle

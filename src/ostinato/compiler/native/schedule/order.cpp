@@ -32,7 +32,7 @@ public:
     ListSchedule(const Placed& placed, const Adjacency& after, std::span<const int32_t> priority,
                  std::span<const uint8_t> gil_bound, std::vector<double> rank)
         : placed_(placed), after_(after), priority_(priority), gil_bound_(gil_bound), rank_(std::move(rank)),
-          missing_(placed.lane.size(), 0), ready_at_(placed.lane.size(), 0.0), lanes_(placed.home.size()) {
+          missing_(placed.lane.size(), 0), ready_at_(placed.lane.size(), 0.0), lanes_(placed.affinity.size()) {
         for (std::size_t e = 0; e < placed.edges.size(); ++e)
             if (placed.edges.distance[e] == 0)
                 ++missing_[at(placed.edges.dst[e])];
@@ -179,19 +179,19 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
     const auto ops = static_cast<int32_t>(placed.lane.size());
     std::vector<int32_t> plain = topological(ops, placed.edges);
     const bool free_choice = all_equal(priority) && all_equal(gil_bound);
-    if (free_choice && placed.home.size() <= 1)
+    if (free_choice && placed.affinity.size() <= 1)
         return plain;
     const Adjacency after = successors(ops, placed.edges);
     // On a single lane nobody waits for anybody: there program order is best, since memory was laid out by it.
     std::vector<double> rank(at(ops), 0.0);
-    if (placed.home.size() > 1)
+    if (placed.affinity.size() > 1)
         rank = ranks(after, placed.seconds, placed.lane, plain, placed.model);
     std::vector<int32_t> listed = ListSchedule(placed, after, priority, gil_bound, rank).run();
     if (!free_choice)
         return listed;
     const Adjacency before = predecessors(ops, placed.edges);
-    const Lanes lanes{placed.lane, placed.home, placed.pinned};
-    const int64_t steps = steps_for(ops, 1 + *std::max_element(placed.home.begin(), placed.home.end()));
+    const Lanes lanes{placed.lane, placed.affinity, placed.pinned};
+    const int64_t steps = steps_for(ops, 1 + *std::max_element(placed.affinity.begin(), placed.affinity.end()));
     const auto taken = [&](std::span<const int32_t> sequence) {
         return step_seconds(before, placed.seconds, lanes, sequence, placed.model, steps);
     };

@@ -12,7 +12,7 @@ namespace ostinato::passes {
 struct Placed {
     EdgeSpan edges;
     std::span<const double> seconds;
-    std::span<const int32_t> lane, home;
+    std::span<const int32_t> lane, affinity;
     std::span<const uint8_t> pinned;
     MachineModel model;
 };

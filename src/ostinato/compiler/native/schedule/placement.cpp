@@ -171,11 +171,11 @@ private:
     }
 
     double judge(const Placement& p, const MachineModel& model, int64_t steps) const {
-        const Lanes lanes{p.lane, p.home, p.pinned};
+        const Lanes lanes{p.lane, p.affinity, p.pinned};
         const auto taken = [&](std::span<const int32_t> sequence) {
             return step_seconds(before_, work_.seconds, lanes, sequence, model, steps);
         };
-        if (!small() || p.home.size() > at(work_.threads))
+        if (!small() || p.affinity.size() > at(work_.threads))
             return taken(topological_);
         const std::vector<int32_t> slack = by_slack(before_, p.lane, rank_, topological_, model.transfer);
         return std::min(taken(critical_), taken(slack));
@@ -222,15 +222,17 @@ private:
         for (std::size_t l = 0; l < number.size(); ++l) {
             if (number[l] < 0)
                 continue;
-            number[l] = static_cast<int32_t>(out.home.size());
+            number[l] = static_cast<int32_t>(out.affinity.size());
             const bool pinned = l >= at(shape.count());
-            out.home.push_back(pinned ? pinned_threads_[l - at(shape.count())] : static_cast<int32_t>(l) / shape.lanes);
+            out.affinity.push_back(pinned ? pinned_threads_[l - at(shape.count())]
+                                          : static_cast<int32_t>(l) / shape.lanes);
             out.pinned.push_back(pinned ? 1 : 0);
         }
         for (int32_t& l : lane)
             l = number[at(l)];
         out.lane = std::move(lane);
-        out.step_seconds = out.home.size() == 1 ? total() : judge(out, work_.model, steps == 0 ? this->steps() : steps);
+        out.step_seconds =
+            out.affinity.size() == 1 ? total() : judge(out, work_.model, steps == 0 ? this->steps() : steps);
         return out;
     }
 
@@ -270,7 +272,7 @@ private:
         return levels_;
     }
 
-    // Cuts each level, or without levels the whole step, into stretches of equal cost in program order: what is written
+    // Cuts each level, or without levels the whole step, into batches of equal cost in program order: what is written
     // side by side stays together. The lane that holds the GIL gets what is left of its share.
     std::vector<int32_t> blocks(Shape shape, const std::vector<int32_t>& level) const {
         const int32_t lanes = shape.count();
@@ -325,8 +327,9 @@ private:
         return out;
     }
 
-    // Earliest finish time, as HEFT has it (Topcuoglu, Hariri, Wu 2002): of the ops that are ready the one with the longest path ahead goes where it ends first.
-    // A thread's ops are then dealt to its lanes so that what follows each other stays together.
+    // Earliest finish time, as HEFT has it (Topcuoglu, Hariri, Wu 2002): of the ops that are ready the one with the
+    // longest path ahead goes where it ends first. A thread's ops are then dealt to its lanes so that what follows each
+    // other stays together.
     std::vector<int32_t> by_finish(Shape shape) const {
         std::vector<double> thread_free(at(shape.threads) + pinned_threads_.size(), 0.0), finish(at(ops_), 0.0);
         std::vector<double> lane_load(at(shape.count()), 0.0);

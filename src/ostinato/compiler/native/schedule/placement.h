@@ -22,10 +22,10 @@ struct Work {
 };
 
 struct Placement {
-    std::vector<int32_t> lane;    // of every op
-    std::vector<int32_t> home;    // thread of every lane
-    std::vector<uint8_t> pinned;  // lanes that no other thread may serve
-    double step_seconds = 0.0;    // what the model says of it
+    std::vector<int32_t> lane;      // of every op
+    std::vector<int32_t> affinity;  // thread of every lane
+    std::vector<uint8_t> pinned;    // lanes that no other thread may serve
+    double step_seconds = 0.0;      // what the model says of it
 };
 
 // Tries some placements on the model of simulate.h and keeps the best; the simplest, where others gain little.

@@ -38,7 +38,7 @@ double step_seconds_alone(const Adjacency& before, std::span<const double> secon
                           std::span<const int32_t> order, const MachineModel& model, int64_t steps,
                           std::size_t threads) {
     const auto ops = static_cast<int64_t>(order.size());
-    const std::size_t count = lanes.home.size();
+    const std::size_t count = lanes.affinity.size();
     std::vector<double> finish(at(ops * steps)), free_at(count, 0.0);
     std::vector<double> seen(count * count, 0.0);  // until when each lane knows of each
     for (int64_t step = 0; step < steps; ++step) {
@@ -76,8 +76,8 @@ double step_seconds_alone(const Adjacency& before, std::span<const double> secon
     return settled(finish, seconds, steps, threads);
 }
 
-bool each_alone(std::span<const int32_t> home) {
-    std::vector<int32_t> sorted(home.begin(), home.end());
+bool each_alone(std::span<const int32_t> affinity) {
+    std::vector<int32_t> sorted(affinity.begin(), affinity.end());
     std::sort(sorted.begin(), sorted.end());
     return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
 }
@@ -87,12 +87,12 @@ public:
     Simulation(const Adjacency& before, std::span<const double> seconds, const Lanes& lanes,
                std::span<const int32_t> order, const MachineModel& model, int64_t steps)
         : before_(before), seconds_(seconds), lanes_(lanes), model_(model), ops_(static_cast<int64_t>(order.size())),
-          steps_(steps), sequence_(lanes.home.size()), position_(order.size()), done_(lanes.home.size(), 0),
-          free_at_(lanes.home.size(), 0.0), blocked_(lanes.home.size()), finish_(at(ops_ * steps_)),
-          thread_free_(at(1 + *std::max_element(lanes.home.begin(), lanes.home.end())), 0.0),
-          released_by_(lanes.home.size(), -1), serves_(thread_free_.size(), -1), ready_at_(lanes.home.size(), 0.0),
-          ready_(thread_free_.size()), version_(thread_free_.size(), 0), held_by_(lanes.home.size(), 0),
-          unused_(thread_free_.size()), served_by_(lanes.home.size(), -1),
+          steps_(steps), sequence_(lanes.affinity.size()), position_(order.size()), done_(lanes.affinity.size(), 0),
+          free_at_(lanes.affinity.size(), 0.0), blocked_(lanes.affinity.size()), finish_(at(ops_ * steps_)),
+          thread_free_(at(1 + *std::max_element(lanes.affinity.begin(), lanes.affinity.end())), 0.0),
+          released_by_(lanes.affinity.size(), -1), serves_(thread_free_.size(), -1),
+          ready_at_(lanes.affinity.size(), 0.0), ready_(thread_free_.size()), version_(thread_free_.size(), 0),
+          held_by_(lanes.affinity.size(), 0), unused_(thread_free_.size()), served_by_(lanes.affinity.size(), -1),
           blocks_((thread_free_.size() + kBlock - 1) / kBlock) {
         for (std::size_t b = 0; b < blocks_.size(); ++b)
             blocks_[b].unused = end_of(b) - b * kBlock;
@@ -107,26 +107,26 @@ public:
         for (std::size_t lane = 0; lane < sequence_.size(); ++lane)
             offer(static_cast<int32_t>(lane));
         std::vector<int32_t> woken;
-        while (!homes_.empty()) {
-            const Entry entry = homes_.top();
-            homes_.pop();
-            if (entry.version != version_[at(entry.home)])
+        while (!affinities_.empty()) {
+            const Entry entry = affinities_.top();
+            affinities_.pop();
+            if (entry.version != version_[at(entry.affinity)])
                 continue;
-            const Turn now = next_of(entry.home);
+            const Turn now = next_of(entry.affinity);
             if (now > entry.turn) {  // threads have done something else since this was said
-                announce(entry.home, now);
+                announce(entry.affinity, now);
                 continue;
             }
-            std::erase(ready_[at(entry.home)], now.lane);
-            ++version_[at(entry.home)];
+            std::erase(ready_[at(entry.affinity)], now.lane);
+            ++version_[at(entry.affinity)];
             serve(now.lane, thread_for(now.lane));
             woken.swap(blocked_[at(now.lane)]);
             woken.push_back(now.lane);
             for (int32_t other : woken)
                 offer(other);
             woken.clear();
-            if (!ready_[at(entry.home)].empty())
-                announce(entry.home, next_of(entry.home));
+            if (!ready_[at(entry.affinity)].empty())
+                announce(entry.affinity, next_of(entry.affinity));
         }
         return settled(finish_, seconds_, steps_, thread_free_.size());
     }
@@ -158,9 +158,9 @@ private:
         }
         released_by_[at(lane)] = last;
         ready_at_[at(lane)] = time;
-        const int32_t home = lanes_.home[at(lane)];
-        ready_[at(home)].push_back(lane);
-        announce(home, next_of(home));
+        const int32_t affinity = lanes_.affinity[at(lane)];
+        ready_[at(affinity)].push_back(lane);
+        announce(affinity, next_of(affinity));
     }
 
     // When a thread comes to a lane. Of lanes that it comes to at the same time it stays with the one in hand, to the
@@ -174,20 +174,20 @@ private:
         bool operator>(const Turn& other) const { return key() > other.key(); }
     };
 
-    // What of the lanes at home somewhere is next; of each home the last one said holds.
+    // What of the lanes with affinity somewhere is next; of each affinity the last one said holds.
     struct Entry {
         Turn turn;
-        int32_t home;
+        int32_t affinity;
         uint32_t version;
         bool operator>(const Entry& other) const { return turn > other.turn; }
     };
 
-    void announce(int32_t home, const Turn& turn) { homes_.push({turn, home, ++version_[at(home)]}); }
+    void announce(int32_t affinity, const Turn& turn) { affinities_.push({turn, affinity, ++version_[at(affinity)]}); }
 
-    Turn next_of(int32_t home) const {
+    Turn next_of(int32_t affinity) const {
         Turn best{};
         bool first = true;
-        for (const int32_t lane : ready_[at(home)]) {
+        for (const int32_t lane : ready_[at(affinity)]) {
             const Turn turn = turn_of(lane, thread_for(lane));
             if (first || best > turn)
                 best = turn;
@@ -242,18 +242,18 @@ private:
         return static_cast<int32_t>(std::min_element(begin, end) - thread_free_.begin());
     }
 
-    // The lane's home, or a thread that can begin its next op earlier.
+    // The lane's affinity, or a thread that can begin its next op earlier.
     int32_t thread_for(int32_t lane) const {
-        const int32_t home = lanes_.home[at(lane)];
+        const int32_t affinity = lanes_.affinity[at(lane)];
         const double ready = ready_at_[at(lane)];
-        if (lanes_.pinned[at(lane)] != 0 || thread_free_[at(home)] <= ready)
-            return home;
-        int32_t thread = home;
-        double start = start_on(home, lane, ready);
+        if (lanes_.pinned[at(lane)] != 0 || thread_free_[at(affinity)] <= ready)
+            return affinity;
+        int32_t thread = affinity;
+        double start = start_on(affinity, lane, ready);
         // Where all threads are busy, and none of the others has the lane in hand, there is one to ask.
         if (thread_free_[at(first_)] > ready && unused_ == 0 &&
-            held_by_[at(lane)] == (serves_[at(home)] == lane ? 1 : 0))
-            return start_on(first_, lane, ready) < start ? first_ : home;
+            held_by_[at(lane)] == (serves_[at(affinity)] == lane ? 1 : 0))
+            return start_on(first_, lane, ready) < start ? first_ : affinity;
         if (blocks_.size() > 1)
             return thread_among_many(lane, start);
         for (std::size_t t = 0; t < thread_free_.size(); ++t) {
@@ -267,28 +267,28 @@ private:
         return thread;
     }
 
-    // The same, where blocks of threads can be passed over; `start`: when the home can begin.
+    // The same, where blocks of threads can be passed over; `start`: when the affinity can begin.
     [[gnu::noinline]] int32_t thread_among_many(int32_t lane, double start) const {
-        const int32_t home = lanes_.home[at(lane)];
+        const int32_t affinity = lanes_.affinity[at(lane)];
         const double ready = ready_at_[at(lane)];
-        int32_t thread = home;
+        int32_t thread = affinity;
         // The one that served the lane last may have it in hand: it need not take it up.
         const int32_t last = served_by_[at(lane)];
-        const bool has = last >= 0 && last != home && serves_[at(last)] == lane;
+        const bool has = last >= 0 && last != affinity && serves_[at(last)] == lane;
         if (has && start_on(last, lane, ready) < start) {
             start = start_on(last, lane, ready);
             thread = last;
         }
-        const int32_t known = (serves_[at(home)] == lane ? 1 : 0) + (has ? 1 : 0);
+        const int32_t known = (serves_[at(affinity)] == lane ? 1 : 0) + (has ? 1 : 0);
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
             const double least = least_start(blocks_[b], ready, held_by_[at(lane)] == known);
-            const bool ties = thread != home && b * kBlock < at(thread);  // of equal ones, the first
+            const bool ties = thread != affinity && b * kBlock < at(thread);  // of equal ones, the first
             if (least > start || (least == start && !ties))
                 continue;
             for (std::size_t t = b * kBlock; t < end_of(b); ++t) {
                 const auto other = static_cast<int32_t>(t);
                 const double then = start_on(other, lane, ready);
-                if (then < start || (then == start && thread != home && other < thread)) {
+                if (then < start || (then == start && thread != affinity && other < thread)) {
                     start = then;
                     thread = other;
                 }
@@ -338,14 +338,14 @@ private:
     std::vector<int32_t> released_by_;         // the lane whose result each lane's next op waited for last
     std::vector<int32_t> serves_;              // the lane that each thread served last
     std::vector<double> ready_at_;             // when each lane's next op could begin
-    std::vector<std::vector<int32_t>> ready_;  // by home: its lanes whose next op can begin
-    std::vector<uint32_t> version_;            // by home, of what was said last
+    std::vector<std::vector<int32_t>> ready_;  // by affinity: its lanes whose next op can begin
+    std::vector<uint32_t> version_;            // by affinity, of what was said last
     std::vector<int32_t> held_by_;             // by lane: how many threads served it last
     std::size_t unused_;                       // threads that have served nothing
     std::vector<int32_t> served_by_;           // by lane: the thread that served it last
     std::vector<Block> blocks_;                // of kBlock threads each
     int32_t first_ = 0;                        // the thread that is free first
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> homes_;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> affinities_;
 };
 
 }  // namespace
@@ -358,9 +358,9 @@ double step_seconds(const Adjacency& before, std::span<const double> seconds, co
                     std::span<const int32_t> order, const MachineModel& model, int64_t steps) {
     if (order.empty())
         return 0.0;
-    if (each_alone(lanes.home))
+    if (each_alone(lanes.affinity))
         return step_seconds_alone(before, seconds, lanes, order, model, steps,
-                                  at(1 + *std::max_element(lanes.home.begin(), lanes.home.end())));
+                                  at(1 + *std::max_element(lanes.affinity.begin(), lanes.affinity.end())));
     return Simulation(before, seconds, lanes, order, model, steps).run();
 }
 

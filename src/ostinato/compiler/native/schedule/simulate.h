@@ -9,9 +9,9 @@
 namespace ostinato::passes {
 
 struct Lanes {
-    std::span<const int32_t> lane;    // of every op
-    std::span<const int32_t> home;    // thread of every lane
-    std::span<const uint8_t> pinned;  // lanes that no other thread may serve
+    std::span<const int32_t> lane;      // of every op
+    std::span<const int32_t> affinity;  // thread of every lane
+    std::span<const uint8_t> pinned;    // lanes that no other thread may serve
 };
 
 // Steps that say what a graph of so many ops settles to on so many threads: large ones show it sooner, and cost more.

@@ -8,15 +8,15 @@
 
 namespace ostinato {
 
-struct Slots {
+struct OpIndices {
     std::vector<std::uint32_t> of;       // by operation
     std::vector<std::uint32_t> lane_of;  // by operation
 
-    explicit Slots(const Schedule& schedule) : of(schedule.n_ops), lane_of(schedule.n_ops) {
+    explicit OpIndices(const Schedule& schedule) : of(schedule.n_ops), lane_of(schedule.n_ops) {
         for (std::uint32_t l = 0; l < schedule.lanes.size(); ++l) {
             const LaneOrder& lane = schedule.lanes[l];
             for (std::uint32_t i = 0; i < lane.ops.size(); ++i) {
-                of[lane.ops[i]] = lane.slot + i;
+                of[lane.ops[i]] = lane.first + i;
                 lane_of[lane.ops[i]] = l;
             }
         }

@@ -1,9 +1,9 @@
-"""A worker that leaves its seat for a caller comes back, and leaves it what it has submitted."""
+"""A worker that leaves its slot for a caller comes back, and leaves it what it has submitted."""
 
 import pytest
 
 from models.explorer import ProtocolError
-from models.wanted_seat import Protocol, check
+from models.wanted_slot import Protocol, check
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -12,7 +12,7 @@ def test_nothing_is_left_lying(elsewhere):
 
 
 @pytest.mark.parametrize(
-    "broken", [Protocol(rings_when_it_gives_up=False), Protocol(rings_when_it_leaves=False)], ids=str
+    "broken", [Protocol(notifies_when_it_gives_up=False), Protocol(notifies_when_it_leaves=False)], ids=str
 )
 def test_work_is_left_lying_without(broken):
     with pytest.raises(ProtocolError):
@@ -21,7 +21,7 @@ def test_work_is_left_lying_without(broken):
 
 def test_the_caller_sleeps_for_ever_if_the_worker_does_not_ring():
     with pytest.raises(ProtocolError):
-        check(Protocol(rings_who_waits=False), elsewhere=False)
+        check(Protocol(notifies_who_waits=False), elsewhere=False)
 
 
 @pytest.mark.parametrize("broken", [Protocol(waits_throughout=False), Protocol(looks_before_entering=False)], ids=str)

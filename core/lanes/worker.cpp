@@ -1,4 +1,4 @@
-#include "lanes/server.h"
+#include "lanes/worker.h"
 
 #include <algorithm>
 
@@ -18,25 +18,25 @@ constexpr std::int64_t kPollNs = 40'000;        // about what a sleep and a wake
 constexpr std::int64_t kShortPollNs = 1'000;    // polling takes the core from somebody who has work
 constexpr std::int64_t kSignalNs = 20'000'000;  // a caller asleep looks at signals this often
 
-thread_local const Server* serving = nullptr;
+thread_local const Worker* serving = nullptr;
 
 }  // namespace
 
-const Server* Server::current() { return serving; }
+const Worker* Worker::current() { return serving; }
 
-Server::Server(Machine& its_machine, Seat& its_seat, PythonThread& its_python)
-    : machine(its_machine), seat(its_seat), python(its_python), budget(kBudget),
+Worker::Worker(Machine& its_machine, Slot& its_slot, PythonThread& its_python)
+    : machine(its_machine), slot(its_slot), python(its_python), budget(kBudget),
       own_mode_(FloatingPointMode::current()), mode_(own_mode_) {
     serving = this;
-    wake_up(machine, seat);
+    cancel_wait(machine, slot);
 }
 
-Server::~Server() {
+Worker::~Worker() {
     take_mode(own_mode_);
     serving = nullptr;
 }
 
-std::uint64_t Server::await(Lane& lane, Timeline& timeline, std::uint64_t target) {
+std::uint64_t Worker::await(Lane& lane, Timeline& timeline, std::uint64_t target) {
     lane.count_blocked();
     python.release();
     // With other lanes to serve, look at them; alone, stay here while the other side is likely to be at work.
@@ -53,17 +53,17 @@ std::uint64_t Server::await(Lane& lane, Timeline& timeline, std::uint64_t target
     return value;
 }
 
-void Server::begin_turn() {
+void Worker::begin_turn() {
     turn_started_ = looked_ = monotonic_ns();
     budget = granted_ = kFirstBudget;
 }
 
-bool Server::turn_over() {
+bool Worker::turn_over() {
     const bool calls = machine.calls().at_hand();
     budget = kBudget;
-    if (machine.stale(seat))
+    if (machine.stale(slot))
         return true;
-    if (seat.own.size() <= 1 && !calls)
+    if (slot.own.size() <= 1 && !calls)
         return false;
     // The clock is looked at a few times a turn, whatever operations cost.
     const std::int64_t now = monotonic_ns();
@@ -72,12 +72,12 @@ bool Server::turn_over() {
     looked_ = now;
     if (now - turn_started_ < kTurnNs)
         return false;
-    const bool call_ready = calls && machine.calls().ready(seat.index, machine.takes_calls(seat));
+    const bool call_ready = calls && machine.calls().ready(slot.index, machine.takes_calls(slot));
     if (call_ready)
         return true;
-    const std::size_t n = seat.own.size() + (calls ? seat.others.size() : 0);
+    const std::size_t n = slot.own.size() + (calls ? slot.others.size() : 0);
     for (std::size_t at = 0; at < n; ++at) {
-        const Seat::Listed* const listed = candidate(at);
+        const Slot::Listed* const listed = candidate(at);
         if (listed != nullptr && listed->lane->ready())
             return true;
     }
@@ -85,23 +85,23 @@ bool Server::turn_over() {
     return false;
 }
 
-// The lane at place `at` of this seat's and then the others', if it is to be served like this seat's.
-Seat::Listed* Server::candidate(std::size_t at) {
-    if (at < seat.own.size())
-        return &seat.own[at];
-    Seat::Listed& listed = seat.others[at - seat.own.size()];
-    return machine.seat(listed.lane->order->home).in_call.load(std::memory_order_relaxed) ? &listed : nullptr;
+// The lane at place `at` of this slot's and then the others', if it is to be served like this slot's.
+Slot::Listed* Worker::candidate(std::size_t at) {
+    if (at < slot.own.size())
+        return &slot.own[at];
+    Slot::Listed& listed = slot.others[at - slot.own.size()];
+    return machine.slot(listed.lane->order->affinity).in_call.load(std::memory_order_relaxed) ? &listed : nullptr;
 }
 
-Server::Choice Server::choose(bool visiting, std::optional<std::int32_t> urgent) {
-    const std::size_t n = seat.own.size() + (visiting ? seat.others.size() : 0);
-    const std::size_t first = seat.next < n ? seat.next : 0;
+Worker::Choice Worker::choose(bool visiting, std::optional<std::int32_t> urgent) {
+    const std::size_t n = slot.own.size() + (visiting ? slot.others.size() : 0);
+    const std::size_t first = slot.next < n ? slot.next : 0;
     Choice choice;
     std::int32_t most = 0;
     bool passes = false;  // over something less urgent
     for (std::size_t i = 0; i < n; ++i) {
         const std::size_t at = first + i < n ? first + i : first + i - n;
-        Seat::Listed* const listed = candidate(at);
+        Slot::Listed* const listed = candidate(at);
         if (listed == nullptr || !listed->lane->ready())
             continue;
         const std::int32_t priority = listed->lane->priority.load(std::memory_order_relaxed);
@@ -109,13 +109,13 @@ Server::Choice Server::choose(bool visiting, std::optional<std::int32_t> urgent)
         if (choice.listed == nullptr || priority > most) {
             choice.listed = listed;
             most = priority;
-            seat.next = at + 1 < n ? at + 1 : 0;
+            slot.next = at + 1 < n ? at + 1 : 0;
             if (!machine.priorities_differ.load(std::memory_order_relaxed))
                 break;  // all are equally urgent
         }
     }
     if (choice.listed != nullptr && (passes || (urgent && *urgent > most))) [[unlikely]] {
-        if (Seat::Listed* const due = passed_over(n, urgent && *urgent > most ? *urgent : most))
+        if (Slot::Listed* const due = passed_over(n, urgent && *urgent > most ? *urgent : most))
             return {due, true};
     }
     return choice;
@@ -123,11 +123,11 @@ Server::Choice Server::choose(bool visiting, std::optional<std::int32_t> urgent)
 
 // Of the first `n` candidates that are ready and less urgent than `priority`, the one passed over for longest, if that
 // is for too long.
-Seat::Listed* Server::passed_over(std::size_t n, std::int32_t priority) {
+Slot::Listed* Worker::passed_over(std::size_t n, std::int32_t priority) {
     const std::int64_t now = monotonic_ns();
-    Seat::Listed* due = nullptr;
+    Slot::Listed* due = nullptr;
     for (std::size_t at = 0; at < n; ++at) {
-        Seat::Listed* const listed = candidate(at);
+        Slot::Listed* const listed = candidate(at);
         if (listed == nullptr)
             continue;
         if (!listed->lane->ready() || listed->lane->priority.load(std::memory_order_relaxed) >= priority)
@@ -141,43 +141,43 @@ Seat::Listed* Server::passed_over(std::size_t n, std::int32_t priority) {
     return due;
 }
 
-void Server::run(Lane& lane, bool calls) {
-    seat.running.store(&lane, std::memory_order_relaxed);
-    seat.priority.store(lane.priority.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    patience = seat.own.size() > 1 || machine.crowded ? kPatience : kAlonePatience;
-    if (seat.own.size() > 1 && machine.sleepers.load(std::memory_order_relaxed) != 0)
-        offer_lanes(machine, seat, &lane);
+void Worker::run(Lane& lane, bool calls) {
+    slot.running.store(&lane, std::memory_order_relaxed);
+    slot.priority.store(lane.priority.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    patience = slot.own.size() > 1 || machine.crowded ? kPatience : kAlonePatience;
+    if (slot.own.size() > 1 && machine.sleepers.load(std::memory_order_relaxed) != 0)
+        offer_lanes(machine, slot, &lane);
     if (calls && machine.sleepers.load(std::memory_order_relaxed) != 0) [[unlikely]]
-        machine.pass_on_calls(seat);
-    if (seat.own.size() > 1 || calls)
+        machine.pass_on_calls(slot);
+    if (slot.own.size() > 1 || calls)
         begin_turn();
     if (run_lane(*this, lane) == Outcome::kYielded)
         lane.blocked_on.store(nullptr, std::memory_order_relaxed);  // ready as it stands
     python.enter(nullptr);  // the lane's context goes with it: no two threads can be in one
-    if (lane.order->home == seat.index)
+    if (lane.order->affinity == slot.index)
         lane.claim.store(0, std::memory_order_release);
     else
         machine.give_back(lane);
-    seat.running.store(nullptr, std::memory_order_relaxed);
-    seat.priority.store(INT32_MAX, std::memory_order_relaxed);
+    slot.running.store(nullptr, std::memory_order_relaxed);
+    slot.priority.store(INT32_MAX, std::memory_order_relaxed);
 }
 
-void Server::run(SpawnedCall& call) {
-    seat.in_call.store(true, std::memory_order_relaxed);
-    // Against fall_asleep, Caller::leave and submit: they see that this seat looks after no lanes, or are seen here.
+void Worker::run(SpawnedCall& call) {
+    slot.in_call.store(true, std::memory_order_relaxed);
+    // Against prepare_wait, Caller::leave and submit: they see that this slot looks after no lanes, or are seen here.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (machine.sleepers.load(std::memory_order_relaxed) != 0)
-        machine.pass_on(seat);
+        machine.pass_on(slot);
     take_mode(call.floating_point);
     python.acquire();
-    if (seat.by_caller.load(std::memory_order_relaxed))
+    if (slot.by_caller.load(std::memory_order_relaxed))
         defer_interrupts();
     machine.calls().run(call, python);
-    seat.in_call.store(false, std::memory_order_relaxed);
+    slot.in_call.store(false, std::memory_order_relaxed);
 }
 
 // Among equals, calls and lanes take turns by the clock.
-bool Server::calls_have_turn(std::int64_t now) {
+bool Worker::calls_have_turn(std::int64_t now) {
     if (now - calls_turn_since_ >= kTurnNs) {
         calls_turn_ = !calls_turn_;
         calls_turn_since_ = now;
@@ -185,18 +185,18 @@ bool Server::calls_have_turn(std::int64_t now) {
     return calls_turn_;
 }
 
-bool Server::serve_one() {
-    if (machine.stale(seat)) [[unlikely]]
+bool Worker::serve_one() {
+    if (machine.stale(slot)) [[unlikely]]
         look_at_lists();
     const bool calls = machine.calls().at_hand();
     std::optional<std::int32_t> urgent;
     std::int64_t now = 0;
     bool unbound = false;
     if (calls) [[unlikely]] {
-        unbound = machine.should_take_calls(seat);
-        if (machine.calls().ready(seat.index, unbound)) {
+        unbound = machine.should_take_calls(slot);
+        if (machine.calls().ready(slot.index, unbound)) {
             now = monotonic_ns();
-            urgent = machine.calls().most_urgent(seat.index, unbound, now);
+            urgent = machine.calls().most_urgent(slot.index, unbound, now);
         }
     }
     const Choice choice = choose(calls, urgent);
@@ -208,7 +208,7 @@ bool Server::serve_one() {
                 ++at_least;
         }
         // Held here: its last reference ends Python objects, and that is with the GIL.
-        if (const auto call = machine.calls().take(seat.index, unbound, at_least, now)) {
+        if (const auto call = machine.calls().take(slot.index, unbound, at_least, now)) {
             run(*call);
             return true;
         }
@@ -218,7 +218,7 @@ bool Server::serve_one() {
         run(*choice.listed->lane, calls);
         return true;
     }
-    for (const Seat::Listed& listed : seat.others) {
+    for (const Slot::Listed& listed : slot.others) {
         if (listed.lane->ready() && may_take_over(machine, *listed.lane) && listed.lane->try_claim()) {
             run(*listed.lane, calls);
             return true;
@@ -227,11 +227,11 @@ bool Server::serve_one() {
     return false;
 }
 
-// Whether a device is waited for that has kept this seat waiting for long, and by all of its lanes: some of them
+// Whether a device is waited for that has kept this slot waiting for long, and by all of its lanes: some of them
 // through others.
-bool Server::waits_long() const {
+bool Worker::waits_long() const {
     bool found = false;
-    for (const Seat::Listed& listed : seat.own) {
+    for (const Slot::Listed& listed : slot.own) {
         const Lane& lane = *listed.lane;
         const Timeline* const timeline = lane.blocked_on.load(std::memory_order_relaxed);
         if (lane.waits_long.load(std::memory_order_relaxed)) {
@@ -239,7 +239,7 @@ bool Server::waits_long() const {
         } else if (timeline != &listed.program->frontier) {
             const auto& lanes = listed.program->lanes;
             if (std::none_of(lanes.begin(), lanes.end(), [&](const auto& other) {
-                    return &other->timeline == timeline && other->order->home == seat.index;
+                    return &other->timeline == timeline && other->order->affinity == slot.index;
                 }))
                 return false;
         }
@@ -247,7 +247,7 @@ bool Server::waits_long() const {
     return found;
 }
 
-bool Server::polled_enough() {
+bool Worker::polled_enough() {
     if (polls_++ == 0) {
         polling_since_ = monotonic_ns();
         polling_for_ = machine.crowded || waits_long() ? kShortPollNs : kPollNs;
@@ -258,45 +258,45 @@ bool Server::polled_enough() {
     return false;
 }
 
-void Server::shorten_lists() {
-    for (auto* list : {&seat.own, &seat.others}) {
-        for (const Seat::Listed& listed : *list) {
+void Worker::shorten_lists() {
+    for (auto* list : {&slot.own, &slot.others}) {
+        for (const Slot::Listed& listed : *list) {
             if (listed.program->listed.load(std::memory_order_relaxed) && listed.program->idle())
                 machine.retire(*listed.program);
         }
     }
-    if (machine.stale(seat) || seat.unswept != 0)
-        machine.refresh(seat, true);
-    if (seat.own.size() + seat.others.size() > machine.few_listed) {
-        machine.suspend_waiting(seat);
-        machine.refresh(seat, true);
+    if (machine.stale(slot) || slot.unswept != 0)
+        machine.refresh(slot, true);
+    if (slot.own.size() + slot.others.size() > machine.few_listed) {
+        machine.suspend_waiting(slot);
+        machine.refresh(slot, true);
     }
-    seat.most_listed = std::max(machine.few_listed, 2 * (seat.own.size() + seat.others.size()));
+    slot.most_listed = std::max(machine.few_listed, 2 * (slot.own.size() + slot.others.size()));
 }
 
-// A seat that is given ever more to wait for must not look through all of it again and again.
-void Server::look_at_lists() {
-    machine.refresh(seat);
-    if (seat.own.size() + seat.others.size() > seat.most_listed)
+// A slot that is given ever more to wait for must not look through all of it again and again.
+void Worker::look_at_lists() {
+    machine.refresh(slot);
+    if (slot.own.size() + slot.others.size() > slot.most_listed)
         shorten_lists();
 }
 
-std::uint32_t Server::serve_as_worker() {
+std::uint32_t Worker::serve_as_worker() {
     polls_ = 0;
     for (;;) {
-        const std::uint32_t ticket = seat.doorbell.ticket();
+        const std::uint32_t epoch = slot.event_count.prepare_wait();
         const bool called = attention();
         if (called) [[unlikely]] {
-            seat.attention.exchange(0, std::memory_order_acquire);
+            slot.attention.exchange(0, std::memory_order_acquire);
             if (machine.closed())
-                return ticket;
+                return epoch;
         }
-        if (seat.callers_waiting.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
+        if (slot.callers_waiting.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
             python.release();
-            // The lanes left behind are served by whoever asked; it rings when it leaves or gives up waiting.
-            seat.asleep.store(true, std::memory_order_relaxed);
+            // The lanes left behind are served by whoever asked; it notifies when it leaves or gives up waiting.
+            slot.asleep.store(true, std::memory_order_relaxed);
             machine.sleepers.fetch_add(1, std::memory_order_relaxed);
-            return ticket;
+            return epoch;
         }
         if (called && python.holds()) [[unlikely]]
             python.check();
@@ -309,17 +309,17 @@ std::uint32_t Server::serve_as_worker() {
             continue;
         polls_ = 0;
         shorten_lists();
-        if (fall_asleep(machine, seat))
-            return ticket;
+        if (prepare_wait(machine, slot))
+            return epoch;
     }
 }
 
-bool Server::serve_until_done(const Run& run) {
+bool Worker::serve_until_done(const Run& run) {
     polls_ = 0;
     while (!run.done.load(std::memory_order_acquire)) {
-        const std::uint32_t ticket = seat.doorbell.ticket();
+        const std::uint32_t epoch = slot.event_count.prepare_wait();
         if (attention()) [[unlikely]] {
-            seat.attention.exchange(0, std::memory_order_acquire);
+            slot.attention.exchange(0, std::memory_order_acquire);
             if (!python.check())
                 return false;
         }
@@ -333,10 +333,10 @@ bool Server::serve_until_done(const Run& run) {
         if (!polled_enough())
             continue;
         polls_ = 0;
-        if (fall_asleep(machine, seat)) {
+        if (prepare_wait(machine, slot)) {
             if (!run.done.load(std::memory_order_acquire))
-                seat.doorbell.sleep_first(ticket, kSignalNs);
-            wake_up(machine, seat);
+                slot.event_count.commit_wait_first(epoch, kSignalNs);
+            cancel_wait(machine, slot);
             if (!python.check())
                 return false;
         }

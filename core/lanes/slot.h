@@ -1,4 +1,4 @@
-// A seat: a processor's place. Whoever sits on it (its worker, or for seat 0 a thread in replay()) serves lanes.
+// A slot: a processor's place. Whoever sits on it (its worker, or for slot 0 a thread in replay()) serves lanes.
 #pragma once
 
 #include <atomic>
@@ -8,18 +8,18 @@
 #include <vector>
 
 #include "lanes/lane.h"
-#include "park/doorbell.h"
+#include "park/event_count.h"
 #include "park/timeline.h"
 
 namespace ostinato {
 
 class Program;
 
-// Of Seat::attention, for the server to come back to its loop at the next operation boundary: signals, a more urgent
-// run, an aborted run, the machine closing, a thread in replay() that would like the seat.
+// Of Slot::attention, for the worker to come back to its loop at the next operation boundary: signals, a more urgent
+// run, an aborted run, the machine closing, a thread in replay() that would like the slot.
 constexpr std::uint32_t kLook = 1;
 
-class alignas(kLinePair) Seat {
+class alignas(kLinePair) Slot {
 public:
     std::atomic<std::uint32_t> attention{0};  // read after every operation; written rarely
     std::uint32_t index = 0;
@@ -27,24 +27,25 @@ public:
     alignas(kLinePair) std::atomic<bool> taken{false};  // somebody sits here
     // Threads in replay() that would like to. Meanwhile no worker sits down here, or enters a run.
     std::atomic<std::uint32_t> callers_waiting{0};
-    // Nobody looks at this seat's lanes: whoever gives them work rings. Set before the last look round, cleared after.
+    // Nobody looks at this slot's lanes: whoever gives them work notifies. Set before the last look round, cleared
+    // after.
     std::atomic<bool> asleep{true};
     std::atomic<Lane*> running{nullptr};            // the lane being served, never followed by others
     std::atomic<std::int32_t> priority{INT32_MAX};  // of the run being served; nothing: nobody need call
-    std::atomic<bool> in_call{false};               // a spawned call is being run, and the seat's lanes are anybody's
+    std::atomic<bool> in_call{false};               // a spawned call is being run, and the slot's lanes are anybody's
     std::atomic<bool> by_caller{false};             // a thread in replay() sits here
-    std::atomic<bool> pins{false};                  // lanes at home here can go nowhere else
-    Doorbell doorbell;
+    std::atomic<bool> pins{false};                  // lanes with affinity here can go nowhere else
+    EventCount event_count;
     std::mutex callers_mutex;
-    std::vector<Doorbell*> callers;  // what callers sleep on that wait; guarded by it
+    std::vector<EventCount*> callers;  // what callers sleep on that wait; guarded by it
 
-    // The seat may be free: the caller that has waited for longest is to look.
-    void ring_caller() {
+    // The slot may be free: the caller that has waited for longest is to look.
+    void notify_caller() {
         if (callers_waiting.load(std::memory_order_seq_cst) == 0)
             return;
         const std::lock_guard<std::mutex> lock(callers_mutex);
         if (!callers.empty())
-            callers.front()->ring();
+            callers.front()->notify();
     }
 
     // --- the holder's ---
@@ -54,8 +55,8 @@ public:
         std::uint64_t listing;             // of the program, when it got here
         std::int64_t passed_since = 0;     // it was ready, and something more urgent was served; 0: it was not
     };
-    std::vector<Listed> own, others;       // lanes of active programs: those at home here, and those it may take over
-    std::uint64_t version = 0;             // of the machine's lists when these were brought up to date
+    std::vector<Listed> own, others;  // lanes of active programs: those with affinity here, and those it may take over
+    std::uint64_t version = 0;        // of the machine's lists when these were brought up to date
     std::uint64_t swept = 0, unswept = 0;  // programs that left the lists: up to then, and since
     std::size_t most_listed = 0;           // lanes here; beyond that, programs that wait are suspended
     std::size_t next = 0;                  // where the round among equals goes on
@@ -64,7 +65,7 @@ public:
         Timeline* timeline;
         std::uint64_t until;
     };
-    std::vector<Registration> registered;  // while asleep: where this seat will be rung from
+    std::vector<Registration> registered;  // while asleep: where this slot will be notified from
 
     // --- guarded by the machine's mutex ---
     struct Incoming {

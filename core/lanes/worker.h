@@ -1,4 +1,4 @@
-// A server: one thread while it sits on a seat. It picks lanes and spawned calls, runs them, polls, and parks.
+// A worker: one thread while it sits on a slot. It picks lanes and spawned calls, runs them, polls, and parks.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 #include "lanes/floating_point.h"
 #include "lanes/machine.h"
-#include "lanes/seat.h"
+#include "lanes/slot.h"
 #include "python/thread.h"
 
 namespace ostinato {
@@ -17,15 +17,15 @@ enum class Outcome : std::uint8_t {
     kRunOver,  // internal to the lane loop
 };
 
-class Server {
+class Worker {
 public:
-    Server(Machine& machine, Seat& seat, PythonThread& python);
-    ~Server();
-    Server(const Server&) = delete;
-    Server& operator=(const Server&) = delete;
+    Worker(Machine& machine, Slot& slot, PythonThread& python);
+    ~Worker();
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
 
-    // A worker's time on its seat: until the seat is wanted, the machine closes, or there is nothing to do. Returns
-    // the ticket to sleep on.
+    // A worker's time on its slot: until the slot is wanted, the machine closes, or there is nothing to do. Returns
+    // the epoch to sleep on.
     std::uint32_t serve_as_worker();
     // A caller's: until `run` is done. False: a signal handler raised, and the run goes on.
     bool serve_until_done(const Run& run);
@@ -39,31 +39,31 @@ public:
             mode.apply();
         }
     }
-    bool attention() const { return seat.attention.load(std::memory_order_relaxed) != 0; }
+    bool attention() const { return slot.attention.load(std::memory_order_relaxed) != 0; }
     // The budget is used up: whether another lane of the same urgency should have a turn.
     bool turn_over();
 
     Machine& machine;
-    Seat& seat;
+    Slot& slot;
     PythonThread& python;
     std::int64_t budget = 0;  // operations until the clock is looked at, where others want a turn
     int patience = 0;         // looks at a head that waits before doing anything else
 
-    static const Server* current();  // the calling thread's; null when it serves no lanes
+    static const Worker* current();  // the calling thread's; null when it serves no lanes
 
 private:
     bool serve_one();  // runs one lane as far as it goes, or one call; false when none was ready
     void run(SpawnedCall& call);
     void run(Lane& lane, bool calls);
     // The lane to serve next, or null, when `urgent` is the priority of a call that could be served instead.
-    // `visiting`: of all lanes whose seats are in calls, too.
+    // `visiting`: of all lanes whose slots are in calls, too.
     struct Choice {
-        Seat::Listed* listed = nullptr;
+        Slot::Listed* listed = nullptr;
         bool due = false;  // passed over for long: comes before what is more urgent
     };
     Choice choose(bool visiting, std::optional<std::int32_t> urgent);
-    Seat::Listed* candidate(std::size_t at);
-    Seat::Listed* passed_over(std::size_t n, std::int32_t priority);
+    Slot::Listed* candidate(std::size_t at);
+    Slot::Listed* passed_over(std::size_t n, std::int32_t priority);
     void begin_turn();
     bool calls_have_turn(std::int64_t now);
     void shorten_lists();
@@ -80,7 +80,7 @@ private:
     unsigned polls_ = 0;
 };
 
-// Runs the lane whose claim the server holds until its head waits or the server is wanted elsewhere.
-Outcome run_lane(Server& server, Lane& lane);
+// Runs the lane whose claim the worker holds until its head waits or the worker is wanted elsewhere.
+Outcome run_lane(Worker& worker, Lane& lane);
 
 }  // namespace ostinato
