@@ -22,7 +22,7 @@ from ostinato.errors import ContractError, TaskError
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.variant import default_variant, variants_of
 from ostinato.runtime.program import Program
-from ostinato.runtime.rebind import detached_schedule
+from ostinato.runtime.rebind import detach
 from ostinato.runtime.sequential import run_sequentially
 
 try:
@@ -280,7 +280,7 @@ def test_rebound_ops_take_other_variants(tasks):
     graph, op = one(scale, a, b, ost.step, 1)
     executable = compile(graph, Target(1, 1))
     step = replace(executable.step, nodes=with_variants(graph.ops, {0: scale.variants[0]}))
-    (apart,) = detached_schedule(replace(executable, step=step)).step.nodes
+    (apart,) = detach(replace(executable, step=step)).step.nodes
     assert apart.variant is scale.variants[0]
     assert variants_of(apart.recorded) == variants_of(op.body)
     (other,) = with_variants((apart,), {0: scale.variants[1]})

@@ -178,7 +178,7 @@ def test_views_overlap_as_they_do(machine: ost.Machine) -> None:
 def test_only_what_is_accessed_is_copied() -> None:
     large = np.zeros((1000, 1000))
     workload = Workload(op_of(lambda: grow(large[:4, :4])))
-    assert sum(block.nbytes for block in workload.stand_ins.memory.plain) < 5 * 8000
+    assert sum(block.nbytes for block in workload.replacements.memory.plain) < 5 * 8000
 
 
 @pytest.mark.parametrize(

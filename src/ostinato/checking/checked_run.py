@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ostinato.checking.closures import ClosedOver
 from ostinato.checking.comparison import array_difference
-from ostinato.checking.copies import Allocation, MemoryCopy, StandIns
+from ostinato.checking.copies import Allocation, MemoryCopy, Replacements
 from ostinato.checking.left_out import LeftOut
 from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError, TaskError
@@ -47,7 +47,7 @@ class _Checked:
 
     Attributes
     ----------
-    stand_ins
+    replacements
         What it runs on.
     steps
         How many steps it had.
@@ -64,7 +64,7 @@ class _Checked:
         pattern: int,
         omitted: LeftOut,
     ) -> None:
-        self.stand_ins = StandIns(ops, binding, originals)
+        self.replacements = Replacements(ops, binding, originals)
         self.steps = 0
         self.unwritten: dict[Place, npt.NDArray[np.bool_]] = {}
         self._ops = ops
@@ -76,12 +76,12 @@ class _Checked:
     def run(self, steps: int, params: Mapping[str, Any]) -> TaskError | None:
         """Run steps; return the failure of a task, if any."""
         try:
-            self.steps = run_sequentially(self._ops, steps, 0, self.stand_ins, params, self._run_op)
+            self.steps = run_sequentially(self._ops, steps, 0, self.replacements, params, self._run_op)
         except TaskError as error:
             return error
         return None
 
-    def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
+    def _run_op(self, op: Op, step: int, replacements: Substitution, params: Mapping[str, Any]) -> bool:
         raise NotImplementedError
 
 
@@ -107,7 +107,7 @@ class CheckedRun(_Checked):
         self._expected = MemoryCopy(originals)  # what memory is to hold after each op
         self._expected_of_originals = (saved if before is None else self._expected).plain
 
-    def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
+    def _run_op(self, op: Op, step: int, replacements: Substitution, params: Mapping[str, Any]) -> bool:
         if self._omitted.has(op):
             return False
         captured = {
@@ -115,14 +115,14 @@ class CheckedRun(_Checked):
             for place, operand in enumerate(op.operands)
             if operand.arrays and not operand.arrays[0].dtype.hasobject
         }
-        arrays = {place: stand_ins.substitute(array) for place, array in captured.items()}
+        arrays = {place: replacements.substitute(array) for place, array in captured.items()}
         written = [place for place in arrays if op.operands[place].mode & WRITE]
         read = [array for place, array in arrays.items() if op.operands[place].mode & READ]
         filled = {place: self._fill(arrays[place], read) for place in written if op.operands[place].mode == WRITE}
         wanted = {}
         if self._before is None and len(captured) == len(op.operands) and _is_to_be_as_recorded(op):
-            wanted = self._run_recorded(op, step, stand_ins, params, {place: captured[place] for place in written})
-        last = run_op(op, step, stand_ins, params)
+            wanted = self._run_recorded(op, step, replacements, params, {place: captured[place] for place in written})
+        last = run_op(op, step, replacements, params)
         for place in written:
             if place in filled:
                 self._check_written(op, (step, op.index, place), arrays[place], filled[place])
@@ -138,15 +138,17 @@ class CheckedRun(_Checked):
         return last
 
     def _run_recorded(
-        self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any], captured: Mapping[int, Array]
+        self, op: Op, step: int, replacements: Substitution, params: Mapping[str, Any], captured: Mapping[int, Array]
     ) -> dict[int, Array]:
         """Run the task that was recorded, too; return what it wrote, which is put back."""
         task = as_recorded(op)
-        memory = {place: raw_bytes(stand_ins.substitute(array)) for place, array in captured.items() if array.itemsize}
+        memory = {
+            place: raw_bytes(replacements.substitute(array)) for place, array in captured.items() if array.itemsize
+        }
         before = {place: block.copy() for place, block in memory.items()}
         for array in captured.values():
-            _assign(self._expected.at(self._binding.substitute(array)), stand_ins.substitute(array))
-        run_op(task, step, stand_ins, params)
+            _assign(self._expected.at(self._binding.substitute(array)), replacements.substitute(array))
+        run_op(task, step, replacements, params)
         found = {place: block.copy().view(captured[place].dtype)[..., 0] for place, block in memory.items()}
         for place, block in memory.items():
             block[...] = before[place]
@@ -174,7 +176,7 @@ class CheckedRun(_Checked):
 
     def _check_rest(self, op: Op) -> None:
         """Nothing but what the op was to write has changed."""
-        self._check_same(op, self.stand_ins.memory.plain, self._expected.plain, "")
+        self._check_same(op, self.replacements.memory.plain, self._expected.plain, "")
         how = ": it did so to the array itself, not through an argument"
         self._check_same(op, self._memory_of_originals, self._expected_of_originals, how)
 
@@ -214,11 +216,11 @@ class CheckedDeviceRun(_Checked):
         self._saved = saved
         self._before = before
 
-    def _run_op(self, op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any]) -> bool:
+    def _run_op(self, op: Op, step: int, replacements: Substitution, params: Mapping[str, Any]) -> bool:
         if self._omitted.has(op):
             return False
         arrays = {
-            place: stand_ins.substitute(operand_array(operand, step, AsCaptured()))
+            place: replacements.substitute(operand_array(operand, step, AsCaptured()))
             for place, operand in enumerate(op.operands)
             if operand.arrays and not operand.arrays[0].dtype.hasobject
         }
@@ -234,14 +236,14 @@ class CheckedDeviceRun(_Checked):
         for array in filled.values():
             size = (*array.shape, array.itemsize)
             assign(array, np.full(size, self._pattern, np.uint8).view(array.dtype)[..., 0])
-        memory = self.stand_ins.memory.plain
+        memory = self.replacements.memory.plain
         before = [contents(block).copy() for block in memory]
         wanted = {}
         if self._before is None and len(arrays) == len(op.operands) and _is_to_be_as_recorded(op):
             places = [place for place in arrays if op.operands[place].mode & WRITE]
-            wanted = _of_task_itself(op, step, stand_ins, params, {place: arrays[place] for place in places})
+            wanted = _of_task_itself(op, step, replacements, params, {place: arrays[place] for place in places})
         with noted_writes() as noted:
-            last = run_op(op, step, stand_ins, params)
+            last = run_op(op, step, replacements, params)
         for place, array in arrays.items():
             if any(array is other or np.shares_memory(array, other) for other in noted):
                 raise _undeclared(op, argument(op, place))
@@ -286,11 +288,11 @@ class CheckedDeviceRun(_Checked):
 
 
 def _of_task_itself(
-    op: Op, step: int, stand_ins: Substitution, params: Mapping[str, Any], written: Mapping[int, Array]
+    op: Op, step: int, replacements: Substitution, params: Mapping[str, Any], written: Mapping[int, Array]
 ) -> dict[int, Array]:
     """Return what the task that was recorded writes, and put back what was there."""
     before = {place: contents(array).copy() for place, array in written.items()}
-    run_op(as_recorded(op), step, stand_ins, params)
+    run_op(as_recorded(op), step, replacements, params)
     found = {place: contents(array).copy() for place, array in written.items()}
     for place, array in written.items():
         assign(array, before[place])

@@ -20,7 +20,7 @@ from ostinato.runtime.memory import Bytes, at_address, bytes_at, contents, exten
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
 
-__all__ = ["Allocation", "MemoryCopy", "StandIns", "allocations"]
+__all__ = ["Allocation", "MemoryCopy", "Replacements", "allocations"]
 
 _LINE = 64  # bytes; copies are as well aligned within a cache line as the originals
 _PAGE = 4096  # or within a page, where they have guards
@@ -138,7 +138,7 @@ class MemoryCopy:
                 yield room[high - begin :]
 
 
-class StandIns:
+class Replacements:
     """Copies that stand for all arrays and tokens of ops: a substitution for the sequential run and the lowering.
 
     Tokens are copied as `copy.deepcopy` does, all at once, so that what they share they share in the copies. Those that

@@ -10,7 +10,7 @@ import numpy as np
 from ostinato import _core
 from ostinato.checking.checked_run import CheckedDeviceRun, CheckedRun, argument, first_index, writers
 from ostinato.checking.closures import ClosedOver, closed_over_by_tasks
-from ostinato.checking.copies import Allocation, MemoryCopy, StandIns, allocations
+from ostinato.checking.copies import Allocation, MemoryCopy, Replacements, allocations
 from ostinato.checking.left_out import LeftOut, left_out
 from ostinato.compiler.lower.lower import lower
 from ostinato.errors import ContractError
@@ -18,7 +18,7 @@ from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, shown
 from ostinato.graph.task import name_of
 from ostinato.runtime.memory import Bytes, assign, contents, root_of, value_bytes, writable
-from ostinato.runtime.outcome import delivered, outcome, wait_for_all
+from ostinato.runtime.outcome import deliver, outcome, wait_for_all
 from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured
 from ostinato.text import counted
@@ -59,9 +59,9 @@ def verify(engine: Engine, step_function: StepFunction | None, steps: int, param
         if failure is not None:
             raise failure
         _restore(originals, saved)
-        stand_ins = StandIns(ops, binding, originals)
-        ended = _replay(engine, stand_ins, steps, values, objects, omitted)
-        _compare(ops, sequential.stand_ins.substitute, sequential.steps, stand_ins, ended, omitted)
+        replacements = Replacements(ops, binding, originals)
+        ended = _replay(engine, replacements, steps, values, objects, omitted)
+        _compare(ops, sequential.replacements.substitute, sequential.steps, replacements, ended, omitted)
     finally:
         _restore(originals, saved)
     return _report(engine, step_function, ops, steps, params, ended, omitted, closed)
@@ -96,7 +96,7 @@ def _report(
 
 def _replay(
     engine: Engine,
-    stand_ins: StandIns,
+    replacements: Replacements,
     steps: int,
     values: list[float] | None,
     objects: list[object] | None,
@@ -105,14 +105,14 @@ def _replay(
     """Replay a program on copies of its arrays, and return how many steps it had."""
     executable = omitted.without(engine.executable)
     tasks = [entry for entry in engine.lowered.outside if entry[1] == "blocking"]  # the rest acts on stand-ins
-    lowered = lower(executable, len(engine.workers.cpus), stand_ins, tasks)
+    lowered = lower(executable, len(engine.workers.cpus), replacements, tasks)
     core = _core.Program(engine.workers.core, executable.core, lowered.plan, "pipelined")
     try:
         ended = core.replay(steps, 0, True, values, objects, None, False)
         if type(ended) is int:
             return ended
         run = cast("_core.Run", ended)
-        return delivered(run, outcome(run, executable.step.nodes))
+        return deliver(run, outcome(run, executable.step.nodes))
     finally:
         core.close()
 
@@ -121,7 +121,7 @@ def _compare(
     ops: Sequence[Op],
     wanted_of: Callable[[Array], Array],
     wanted_steps: int,
-    stand_ins: StandIns,
+    replacements: Replacements,
     steps: int,
     omitted: LeftOut,
 ) -> None:
@@ -131,7 +131,7 @@ def _compare(
         for captured in op.operands[place].arrays:
             if omitted.writes(captured):
                 continue
-            wanted, got = contents(wanted_of(captured)), contents(stand_ins.substitute(captured))
+            wanted, got = contents(wanted_of(captured)), contents(replacements.substitute(captured))
             if captured.dtype.hasobject or np.array_equal(value_bytes(wanted), value_bytes(got)):
                 continue
             index = first_index((value_bytes(wanted) != value_bytes(got)).any(-1))
@@ -177,10 +177,10 @@ def _verify_on_devices(
             failure = CheckedDeviceRun(ops, binding, originals, before, 0x5A, omitted, first).run(steps, params)
         if failure is not None:
             raise failure
-        stand_ins = StandIns(ops, binding, originals)
-        ended = _replay(engine, stand_ins, steps, values, objects, omitted)
+        replacements = Replacements(ops, binding, originals)
+        ended = _replay(engine, replacements, steps, values, objects, omitted)
         _check_untouched(plain, before)
-        _compare(ops, first.stand_ins.substitute, first.steps, stand_ins, ended, omitted)
+        _compare(ops, first.replacements.substitute, first.steps, replacements, ended, omitted)
     finally:
         for original, block in zip(plain, before, strict=True):
             if not np.array_equal(contents(original.bytes), block):

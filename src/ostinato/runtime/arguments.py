@@ -22,13 +22,13 @@ __all__ = [
     "NO_PARAMS",
     "After",
     "Values",
-    "barriers_of",
-    "checked_runs",
-    "conditions",
+    "check_runs",
     "count",
-    "merged",
+    "count_threads",
+    "merge_params",
+    "resolve_barriers",
+    "resolve_conditions",
     "stops",
-    "threads_for",
 ]
 
 NO_PARAMS: Mapping[str, Any] = {}
@@ -38,21 +38,21 @@ _STOP: dict[OnError, bool] = {"stop": True, "continue": False}
 MOST_STEPS = 2**62  # so that step numbers stay far from the ends of 64 bits
 
 
-def checked_runs(runs: Runs) -> Runs:
+def check_runs(runs: Runs) -> Runs:
     """Return how runs relate."""
     if runs not in _RUNS:
         raise ValueError(f"runs must be one of {', '.join(map(repr, _RUNS))}, got {runs!r}")
     return runs
 
 
-def threads_for(processors: Sequence[object], lanes: int | None) -> int:
+def count_threads(processors: Sequence[object], lanes: int | None) -> int:
     """Return how many threads a program may use."""
     if lanes is None:
         return len(processors)
     return min(len(processors), integer("lanes", lanes, 1))
 
 
-def merged(params: Mapping[str, Any], more_params: Mapping[str, Any]) -> Mapping[str, Any]:
+def merge_params(params: Mapping[str, Any], more_params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return parameters that were given as a mapping and as keywords."""
     if not params:
         return more_params
@@ -84,7 +84,7 @@ After: TypeAlias = (
 """What a run comes after: its default precondition, or the events of all its preconditions by name."""
 
 
-def conditions(names: Sequence[str], after: After) -> tuple[_core.Event | None, tuple[_core.Event | None, ...]]:
+def resolve_conditions(names: Sequence[str], after: After) -> tuple[_core.Event | None, tuple[_core.Event | None, ...]]:
     """Return the default precondition of a run, and the events of its preconditions in the order of their names.
 
     Raises
@@ -187,7 +187,7 @@ class Values:
         return numbers, [values[id(param)] for param in lowered.objects]
 
 
-def barriers_of(lowered: Lowered, given: Mapping[str, Any]) -> tuple[_core.Barrier, ...]:
+def resolve_barriers(lowered: Lowered, given: Mapping[str, Any]) -> tuple[_core.Barrier, ...]:
     """Return the core's side of the barriers that are given as parameters, in the order the plan wants them.
 
     Raises

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.arguments import Runs
 from ostinato.compiler.costs import Costing
-from ostinato.runtime.arguments import checked_runs, threads_for
+from ostinato.runtime.arguments import check_runs, count_threads
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.program import Program
 from ostinato.text import brief
@@ -38,12 +38,12 @@ def compile_graph(
     if not isinstance(machine, Machine):
         raise TypeError(f"machine must be an ostinato.Machine, got {brief(machine)}")
     machine.workers.check_open()
-    threads = threads_for(machine.workers.cpus, lanes)
+    threads = count_threads(machine.workers.cpus, lanes)
     # As in captures: nearly all that is made stays, so Python's cycle collector would look through it in vain.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return Program(graph, machine, threads, costing, checked_runs(runs), step_function)
+        return Program(graph, machine, threads, costing, check_runs(runs), step_function)
     finally:
         if collecting:
             gc.enable()

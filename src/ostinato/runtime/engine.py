@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ostinato import _core
@@ -17,14 +18,13 @@ from ostinato.devices.device import check_usable
 from ostinato.errors import ContractError
 from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await
-from ostinato.runtime.arguments import After, Values, barriers_of, conditions, count
+from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import recall_host
-from ostinato.runtime.concurrent import Instances
-from ostinato.runtime.outcome import delivered, ended, log_failure, wait_for_all
-from ostinato.runtime.rebind import Rebinding, detached_schedule
+from ostinato.runtime.outcome import deliver, ended, log_failure, wait_for_all
+from ostinato.runtime.rebind import Rebinding, detach
 from ostinato.runtime.results import ProgramStatistics, counters
 from ostinato.runtime.run import Unretrieved
-from ostinato.runtime.trace import process_trace, trace_of
+from ostinato.runtime.trace import make_trace, process_trace
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing, Costs
@@ -35,7 +35,108 @@ if TYPE_CHECKING:
     from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
 
-__all__ = ["Engine", "LoadedExecutable"]
+__all__ = ["Engine", "Instances", "LoadedExecutable"]
+
+_LOOKED_AT = 8
+"""So many instances are asked whether they are idle; where all runs wait, asking each would take ever longer."""
+
+
+class Instances:
+    """Instances of one schedule: lanes and calls of their own, on the same arrays.
+
+    A run that may wait for something outside gets an instance that is idle: whatever it waits for may be another run.
+    Others are spread over a few instances; more than threads can serve would gain nothing. The caller sees to it that
+    only one thread at a time is in here.
+
+    Parameters
+    ----------
+    machine, schedule
+        What instances are made of.
+    another
+        Makes a plan that can be used besides others.
+    enough
+        How many instances keep the machine busy.
+    """
+
+    def __init__(
+        self, machine: _core.Machine, schedule: _core.Schedule, another: Callable[[], Lowered], enough: int
+    ) -> None:
+        self._machine = machine
+        self._schedule = schedule
+        self._another = another
+        self._enough = enough
+        self._all: deque[_Instance] = deque()
+        self._closed = False
+        self._forgotten: dict[str, Any] = {}
+
+    def take(self, waits: bool) -> _core.Program:
+        """Return the instance for one more run, which is submitted next; `waits`: it may wait for something outside."""
+        if self._closed:
+            raise RuntimeError("this program is closed")
+        self._forget_one()
+        for _ in range(min(len(self._all), _LOOKED_AT)):  # those used longest ago
+            instance = self._all[0]
+            self._all.rotate(-1)
+            if instance.core.idle or not (waits or instance.waits or len(self._all) < self._enough):
+                instance.waits = waits
+                return instance.core
+        lowered = self._another()
+        core = _core.Program(self._machine, self._schedule, lowered.plan, "concurrent")
+        instance = _Instance(core, lowered, waits)
+        self._all.append(instance)
+        return instance.core
+
+    def rebind(self, another: Callable[[], Lowered]) -> None:
+        """Let later runs use other plans."""
+        self._another = another
+        for instance in self._all:
+            self._remember(instance, ended=False)
+            instance.lowered = another()
+            instance.core.rebind(instance.lowered.plan)
+
+    def close(self) -> None:
+        """Refuse further runs."""
+        self._closed = True
+        for instance in self._all:
+            instance.core.refuse_runs()
+
+    @property
+    def cores(self) -> list[_core.Program]:
+        """All instances; other threads may be submitting."""
+        return [instance.core for instance in list(self._all)]
+
+    @property
+    def plans(self) -> list[_core.Plan]:
+        """Those of all instances."""
+        return [instance.lowered.plan for instance in list(self._all)]
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """Return the counters of all instances, those that are no more included."""
+        forgotten = [self._forgotten] if self._forgotten else []
+        return [*forgotten, *(counters(instance.core, instance.lowered) for instance in self._all)]
+
+    def _forget_one(self) -> None:
+        """After many runs at once, get back to few instances."""
+        if len(self._all) > self._enough and self._all[0].core.idle and self._all[1].core.idle:
+            instance = self._all.popleft()
+            self._remember(instance, ended=True)
+            instance.core.close()
+
+    def _remember(self, instance: _Instance, ended: bool) -> None:
+        """Keep the counters of an instance that ends, or that gets other streams."""
+        found = counters(instance.core, instance.lowered)
+        found = {**(found if ended else dict.fromkeys(found, 0)), "core_bytes": 0, "devices": found["devices"]}
+        self._forgotten = ProgramStatistics.sum([found, *([self._forgotten] if self._forgotten else [])])._asdict()
+
+
+class _Instance:
+    __slots__ = ("core", "lowered", "waits")
+
+    def __init__(self, core: _core.Program, lowered: Lowered, waits: bool) -> None:
+        self.core = core
+        self.lowered = lowered
+        self.waits = waits
+
 
 _Given: TypeAlias = "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[_core.Barrier, ...], int, None]"
 
@@ -247,7 +348,7 @@ class Engine:
 
     def trace(self, run: _core.Run) -> Trace:
         """Return the trace of a traced run that has ended."""
-        return trace_of(run, self.executable, self.workers)
+        return make_trace(run, self.executable, self.workers)
 
     def note_run(self) -> None:
         """Take note of a run outside the core.
@@ -285,7 +386,7 @@ class Engine:
         with self._lock:
             self.check_open()
             _ = self.rings  # which the ops will not know any more
-            detached = self.executable if self.binding is not None else detached_schedule(self.executable)
+            detached = self.executable if self.binding is not None else detach(self.executable)
             binding = (self.binding or Rebinding.of(self.executable.step.recorded.nodes)).rebound(arrays)
             for loaded in self._loaded:
                 loaded.rebind(detached, binding)
@@ -309,7 +410,7 @@ class Engine:
 
     def deliver(self, run: _core.Run) -> int:
         """Return how many steps a run made that has ended, or raise what it ended with."""
-        return delivered(run, self.outcome_of(run))
+        return deliver(run, self.outcome_of(run))
 
     def drop(self, run: _core.Run) -> None:
         """Nobody holds a run any more: its failure is raised at the end of a block, or logged."""
@@ -358,7 +459,7 @@ class Engine:
         in_flight = self.unretrieved.in_flight()
         if not in_flight:
             return  # perhaps it was never compiled
-        executable = detached_schedule(self.executable)  # arrays end with their runs
+        executable = detach(self.executable)  # arrays end with their runs
         for run in in_flight:
             _report_at_end(cast("_core.Run", run), executable, self.workers)
 
@@ -450,15 +551,20 @@ class Engine:
         """What a run is given of what is outside."""
         if after is None and not self._needs_events:
             return None
-        return *conditions(self.executable.preconditions, after), barriers_of(self.lowered, params), -1, None
+        return (
+            *resolve_conditions(self.executable.preconditions, after),
+            resolve_barriers(self.lowered, params),
+            -1,
+            None,
+        )
 
     def _submit_in_turn(
         self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
     ) -> tuple[_core.Program, _core.Run | None]:
         """Submit a run, and return the program of the core that it is a run of, too."""
         values, objects = self.values(params)
-        barriers = barriers_of(self.lowered, params)
-        start = conditions(self.executable.preconditions, after)
+        barriers = resolve_barriers(self.lowered, params)
+        start = resolve_conditions(self.executable.preconditions, after)
         with self._submitting:
             self._check_once()
             core, first = self.core, -1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
 __all__ = [
-    "delivered",
+    "deliver",
     "ended",
     "failure_message",
     "log_failure",
@@ -63,7 +63,7 @@ def outcome(run: _core.Run, ops: Sequence[Op]) -> int | BaseException:
     return int(run.steps)
 
 
-def delivered(run: _core.Run, end: int | BaseException) -> int:
+def deliver(run: _core.Run, end: int | BaseException) -> int:
     """Return how a run ended, or raise it: the run need not remember it any more."""
     run.forget()
     try:

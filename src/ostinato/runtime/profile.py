@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ostinato.compiler.inserted import InstanceCopy
 from ostinato.graph.body import Body, Copy, Inserted, NativeCall, PythonCall
 from ostinato.graph.op import Op
-from ostinato.runtime.trace import ready, records_of, start_when_ready
+from ostinato.runtime.trace import find_ready, read_records, set_starts
 from ostinato.text import counted
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
     from ostinato.runtime.workers import Processor, Workers
 
-__all__ = ["By", "Profile", "ProfileRecord", "ProfileTotal", "bytes_copied", "kind_of", "profile_of", "totals"]
+__all__ = ["By", "Profile", "ProfileRecord", "ProfileTotal", "add_up", "bytes_copied", "kind_of", "make_profile"]
 
 By: TypeAlias = Literal["op", "kind", "processor", "run"]
 
@@ -77,7 +77,7 @@ def _bytes_by_phase(body: Body) -> Sequence[int]:
     return (0,)
 
 
-def totals(
+def add_up(
     labels: Sequence[str], ran: npt.NDArray[np.bool_], time: npt.NDArray[np.int64], nbytes: npt.NDArray[np.int64]
 ) -> list[ProfileTotal]:
     """Return the totals of the records of each label, those that took longest first.
@@ -165,8 +165,8 @@ class Profile(Sequence[ProfileRecord]):
         self.written_back = written_back
         self._executable = executable
         self._processors = processors
-        self._ready = ready(self._found, executable, submitted)
-        start_when_ready(self._found, self._ready)
+        self._ready = find_ready(self._found, executable, submitted)
+        set_starts(self._found, self._ready)
         waits = [index for index, _ in executable.step.streams.fences]
         self._issued = np.where(self._found["issued"] > 0, self._found["issued"], self._found["start"])
         self._nbytes = bytes_copied(executable.step.nodes, self._found["op"], self._found["step"])
@@ -219,7 +219,7 @@ class Profile(Sequence[ProfileRecord]):
         found = self._found[self._shown]
         ran = found["status"] <= STATUSES.index("failed")
         labels = _LABELS[by](found, self._executable.step.nodes, self._processors)
-        summed = totals(labels, ran, found["end"] - found["start"], self._nbytes[self._shown])
+        summed = add_up(labels, ran, found["end"] - found["start"], self._nbytes[self._shown])
         return [each._replace(nbytes=each.nbytes + self.written_back) for each in summed] if by == "run" else summed
 
     def __repr__(self) -> str:
@@ -268,9 +268,9 @@ class Profile(Sequence[ProfileRecord]):
                 yield at
 
 
-def profile_of(run: _core.Run, executable: Executable, workers: Workers) -> Profile:
+def make_profile(run: _core.Run, executable: Executable, workers: Workers) -> Profile:
     """Return the profile of a run that was traced and has ended."""
     processors = workers.processors if executable.step.uses_devices else workers.cpus
-    parts = [(found, lost) for _, found, lost in records_of(run, len(executable.step.nodes))]
+    parts = [(found, lost) for _, found, lost in read_records(run, len(executable.step.nodes))]
     found = np.concatenate([part for part, _ in parts])
     return Profile(found, sum(lost for _, lost in parts), executable, processors, run.submitted, run.written_back)

@@ -13,7 +13,7 @@ from ostinato.compiler.target import MachineModel
 from ostinato.errors import ContractError
 from ostinato.events.event import limit
 from ostinato.graph.ring import Ring
-from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, After, conditions, count, merged, stops
+from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, After, count, merge_params, resolve_conditions, stops
 from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.engine import Engine
 from ostinato.runtime.outcome import raise_failures
@@ -242,7 +242,7 @@ class Program:
             if ended is None:  # the program was retuned just now
                 ended = engine.replay(steps, None, priority, stop, NO_PARAMS, False)
         else:
-            ended = self._replay(steps, after, priority, on_error, progress, timeout, merged(params, more_params))
+            ended = self._replay(steps, after, priority, on_error, progress, timeout, merge_params(params, more_params))
         if type(ended) is int:
             return ended
         return engine.deliver(cast("_core.Run", ended))
@@ -286,7 +286,7 @@ class Program:
         """
         self._engine.check_open()
         self._engine.note_run()
-        return replay_eagerly(self._engine, count(steps), merged(params, more_params))
+        return replay_eagerly(self._engine, count(steps), merge_params(params, more_params))
 
     def submit(
         self,
@@ -320,7 +320,7 @@ class Program:
         engine = self._engine
         process_trace = engine.process_trace
         traced = profile or process_trace is not None
-        run = engine.submit(steps, after, priority_of(priority), stop, merged(params, more_params), traced)
+        run = engine.submit(steps, after, priority_of(priority), stop, merge_params(params, more_params), traced)
         if process_trace is not None:
             process_trace.watch(engine, run)
         return Run(run, engine, profile)
@@ -357,7 +357,7 @@ class Program:
         steps, after, params
             As for `replay`.
         """
-        run = cast("_core.Run", self._engine.replay(steps, after, 0, True, merged(params, more_params), True))
+        run = cast("_core.Run", self._engine.replay(steps, after, 0, True, merge_params(params, more_params), True))
         self._engine.deliver(run)
         return self._engine.trace(run)
 
@@ -392,7 +392,7 @@ class Program:
         from ostinato.runtime.retune import retune
 
         self._engine.check_open()
-        return retune(self._engine, count(steps), after, merged(params, more_params))
+        return retune(self._engine, count(steps), after, merge_params(params, more_params))
 
     def verify(
         self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
@@ -425,8 +425,8 @@ class Program:
         """
         engine = self._engine
         engine.check_open()
-        conditions(engine.executable.preconditions, after)
-        return _verify(engine, self._step_function, count(steps), merged(params, more_params))
+        resolve_conditions(engine.executable.preconditions, after)
+        return _verify(engine, self._step_function, count(steps), merge_params(params, more_params))
 
     def simulate(self, machine_model: MachineModel | None = None, *, copies: int = 1) -> Prediction:
         """Predict how the program would run, by the costs that it was compiled with: here, or on another machine.

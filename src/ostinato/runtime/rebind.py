@@ -20,7 +20,7 @@ from ostinato.text import brief
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
 
-__all__ = ["Rebinding", "detached_schedule"]
+__all__ = ["Rebinding", "detach"]
 
 
 class _Swap(NamedTuple):
@@ -165,7 +165,7 @@ def _array(value: object) -> Array:
     return array
 
 
-def detached_schedule(executable: Executable) -> Executable:
+def detach(executable: Executable) -> Executable:
     """Return a schedule of copies of its ops whose arrays are addresses only.
 
     Tokens, and arrays of other libraries, which tasks get as they were passed, stay what they are.

@@ -16,7 +16,7 @@ from ostinato.compiler.pipeline.compile import schedule_again
 from ostinato.compiler.streams.insert_fences import share_costs
 from ostinato.compiler.wording import duration
 from ostinato.errors import ContractError
-from ostinato.runtime.arguments import After, barriers_of, conditions
+from ostinato.runtime.arguments import After, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.sequential_test import ALPHA, ABTest, compare
 from ostinato.runtime.trace import durations
@@ -188,8 +188,8 @@ class StepBudget:
     ) -> None:
         self._engine = engine
         self._values = engine.values(params)
-        self._barriers = barriers_of(engine.lowered, params)
-        self._start = conditions(engine.executable.preconditions, after)  # of the next run
+        self._barriers = resolve_barriers(engine.lowered, params)
+        self._start = resolve_conditions(engine.executable.preconditions, after)  # of the next run
         self._last: _core.Run | None = None
         self._clock = clock
         self.candidates: tuple[LoadedExecutable, ...] = (engine.kept,)

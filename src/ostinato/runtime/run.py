@@ -15,7 +15,7 @@ from ostinato.events import Event
 from ostinato.events.event import awaited, limit
 from ostinato.graph.body import Precondition
 from ostinato.runtime.outcome import log_failure
-from ostinato.runtime.profile import Profile, profile_of
+from ostinato.runtime.profile import Profile, make_profile
 from ostinato.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class Run:
         if self._profile is None and self._profiled:
             if not self._core.done:
                 raise RuntimeError("the run has not ended; its profile is there when it has")
-            self._profile = profile_of(self._core, self._engine.executable, self._engine.workers)
+            self._profile = make_profile(self._core, self._engine.executable, self._engine.workers)
         return self._profile
 
     def stuck(self) -> str:

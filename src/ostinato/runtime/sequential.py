@@ -20,7 +20,7 @@ from ostinato.graph.body import Acquire, Arrive, Await, Body, Copy, Fill, Native
 from ostinato.graph.eager import Use, call_c, call_python
 from ostinato.graph.op import Op
 from ostinato.graph.param import STEP, Param, as_scalar
-from ostinato.runtime.arguments import conditions
+from ostinato.runtime.arguments import resolve_conditions
 from ostinato.runtime.memory import assign, contents
 from ostinato.runtime.outcome import failure_message, wait_for_all
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AsCaptured",
     "ends_run",
-    "face",
     "on_device",
     "operand_array",
     "plain_value",
@@ -40,6 +39,7 @@ __all__ = [
     "run_body",
     "run_op",
     "run_sequentially",
+    "task_value",
 ]
 
 
@@ -157,7 +157,7 @@ def ends_run(body: Until, step: int, substitution: Substitution) -> bool:
 
 def _call(body: PythonCall, step: int, substitution: Substitution, params: Mapping[str, Any]) -> None:
     values = [
-        face(arg, step, substitution) if isinstance(arg, Operand) else plain_value(arg, step, params)
+        task_value(arg, step, substitution) if isinstance(arg, Operand) else plain_value(arg, step, params)
         for arg in body.args
     ]
     positional = len(values) - len(body.keywords)
@@ -173,7 +173,7 @@ def _call_on_device(
         if not isinstance(arg, Operand):
             args.append(arg if arg is STREAM else plain_value(arg, step, params))
         elif arg.arrays and (body.takes_stream or not _is_foreign(arg)):
-            args.append(Use(face(arg, step, substitution), operand_array(arg, step, substitution), arg.mode))
+            args.append(Use(task_value(arg, step, substitution), operand_array(arg, step, substitution), arg.mode))
         else:
             args.append(substitution.value(arg.value))
     if isinstance(body, PythonCall):
@@ -186,7 +186,7 @@ def _is_foreign(operand: Operand) -> bool:
     return operand.ring is None and not isinstance(operand.value, np.ndarray | DeviceArray)
 
 
-def face(operand: Operand, step: int, substitution: Substitution) -> object:
+def task_value(operand: Operand, step: int, substitution: Substitution) -> object:
     """What a task gets for an operand."""
     if operand.arrays and (operand.ring is not None or isinstance(operand.value, np.ndarray)):
         view = operand_array(operand, step, substitution).view(np.ndarray)
@@ -233,7 +233,7 @@ def replay_eagerly(engine: Engine, steps: int, params: Mapping[str, Any]) -> int
     if _core.serving():
         raise ContractError("replay_eagerly inside a task: a task on a lane must not wait, the lane would stand still")
     engine.values(params)  # raises what a replay with these would
-    conditions(engine.executable.preconditions, None)
+    resolve_conditions(engine.executable.preconditions, None)
     if engine.workers.prepare_caller is not None:
         engine.workers.prepare_caller()
     wait_for_all(engine.in_flight(), False)
@@ -332,7 +332,9 @@ class _EagerReplay:
 
     def _arguments(self, body: PythonCall, turn: int) -> Sequence[Any]:
         return [
-            face(arg, turn, self._substitution) if isinstance(arg, Operand) else plain_value(arg, turn, self._params)
+            task_value(arg, turn, self._substitution)
+            if isinstance(arg, Operand)
+            else plain_value(arg, turn, self._params)
             for arg in body.args
         ]
 

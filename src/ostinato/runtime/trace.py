@@ -37,11 +37,11 @@ __all__ = [
     "ProcessTrace",
     "costing_of_trace",
     "durations",
+    "find_ready",
+    "make_trace",
     "process_trace",
-    "ready",
-    "records_of",
-    "start_when_ready",
-    "trace_of",
+    "read_records",
+    "set_starts",
     "untraced",
 ]
 
@@ -61,27 +61,27 @@ _CORE_RECORD = np.dtype(
 _SKIPPED = 2  # the least status of what was not run
 
 
-def records_of(run: _core.Run, ops: int) -> Iterator[tuple[int, np.ndarray[Any, Any], int]]:
+def read_records(run: _core.Run, ops: int) -> Iterator[tuple[int, np.ndarray[Any, Any], int]]:
     """Yield the records of each lane of a traced run that has ended, and how many did not fit."""
     for lane, (data, lost) in enumerate(run.trace_records()):
         found = np.frombuffer(data, _CORE_RECORD)
         yield lane, found[found["op"] < ops], lost  # not the barrier between steps
 
 
-def trace_of(run: _core.Run, executable: Executable, workers: Workers) -> Trace:
+def make_trace(run: _core.Run, executable: Executable, workers: Workers) -> Trace:
     """Return the trace of a traced run that has ended."""
     from ostinato.view.trace import RECORD, Trace
 
     waits = np.zeros(len(executable.step.nodes), bool)
     waits[[index for index, _ in executable.step.streams.fences]] = True
     processors = enumerate(workers.processors) if executable.step.uses_devices else ()
-    parts = list(records_of(run, len(executable.step.nodes)))
+    parts = list(read_records(run, len(executable.step.nodes)))
     found = np.concatenate([np.empty(0, _CORE_RECORD), *(part for _, part, _ in parts)])
     lanes = np.repeat([lane for lane, _, _ in parts], [len(part) for _, part, _ in parts])
     order = np.lexsort((found["op"], found["step"]))
     found, lanes = found[order], lanes[order]
     if executable.step.uses_devices:
-        start_when_ready(found, ready(found, executable, run.submitted))
+        set_starts(found, find_ready(found, executable, run.submitted))
     shown = (found["status"] < _SKIPPED) & ~waits[found["op"]]
     records = np.empty(np.count_nonzero(shown), RECORD)
     for field in ("op", "step", "start", "end", "issued"):
@@ -101,14 +101,16 @@ def trace_of(run: _core.Run, executable: Executable, workers: Workers) -> Trace:
     )
 
 
-def start_when_ready(found: np.ndarray[Any, Any], ready: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+def set_starts(found: np.ndarray[Any, Any], ready: np.ndarray[Any, np.dtype[np.int64]]) -> None:
     """Have the work of devices start when all is done that it waits for there: its stream did nothing before."""
     on_device = found["issued"] > 0
     later = np.maximum(found["start"], np.minimum(ready, found["end"]))
     found["start"] = np.where(on_device, later, found["start"])
 
 
-def ready(found: np.ndarray[Any, Any], executable: Executable, submitted: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def find_ready(
+    found: np.ndarray[Any, Any], executable: Executable, submitted: int
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     """When all was done that each record's op comes after: of these records, sorted by step and op."""
     ready = np.full(len(found), submitted)
     if not len(found):

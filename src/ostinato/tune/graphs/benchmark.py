@@ -36,7 +36,7 @@ from ostinato.tune.worker.functions import described
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ostinato.checking.copies import StandIns
+    from ostinato.checking.copies import Replacements
     from ostinato.devices.device import Device
     from ostinato.graph.arrays import Array
     from ostinato.graph.body import Body
@@ -109,7 +109,7 @@ class Benchmark:
     the variant cannot take the arguments, or if a parameter has no default.
     """
 
-    __slots__ = ("_body", "_calibrated", "_machine", "_program", "_stand_ins", "_steps", "_unroll", "_workload")
+    __slots__ = ("_body", "_calibrated", "_machine", "_program", "_replacements", "_steps", "_unroll", "_workload")
 
     sample = 100e-6
     """Seconds that it runs for a sample at least: what a replay costs by itself is less than a hundredth of it."""
@@ -127,7 +127,7 @@ class Benchmark:
         self._workload = workload
         self._machine = machine
         self._program: Any = None
-        self._stand_ins: StandIns | None = None  # those of the program
+        self._replacements: Replacements | None = None  # those of the program
         self._calibrated = False
         self._unroll = self._steps = 1
 
@@ -162,7 +162,7 @@ class Benchmark:
         """Let go of the program; calling it makes another."""
         if self._program is not None:
             self._program.close()
-            self._program = self._stand_ins = None
+            self._program = self._replacements = None
 
     def _calibrate(self) -> float:
         """Find out how often it is called for one sample; return the seconds of one call."""
@@ -219,16 +219,16 @@ class Benchmark:
 
     def _renew_program(self) -> None:
         """Have a program on the workload's present copies."""
-        if self._program is None or self._stand_ins is not self._workload.stand_ins:
+        if self._program is None or self._replacements is not self._workload.replacements:
             self.close()
             self._program = self._new_program(self._unroll)
-            self._stand_ins = self._workload.stand_ins
+            self._replacements = self._workload.replacements
 
     def _new_program(self, count: int) -> Any:
         """Return a program of so many calls in a row."""
         ops = [Node(self._workload.op, index, self._body, recorded=self._body) for index in range(count)]
         schedule = _in_a_row(ops)
-        lowered = lower_nodes(ops, schedule, count, self._workload.stand_ins)
+        lowered = lower_nodes(ops, schedule, count, self._workload.replacements)
         return _core.Program(self._machine.workers.core, schedule, lowered.plan, "pipelined")
 
     def _replay(self, program: Any, steps: int) -> None:
@@ -349,10 +349,10 @@ class DeviceBenchmark(Benchmark):
         self._upload()
 
     def _upload(self) -> None:
-        stand_ins = self._workload.stand_ins
-        if self._memory is None or self._memory.stand_ins is not stand_ins:
+        replacements = self._workload.replacements
+        if self._memory is None or self._memory.replacements is not replacements:
             try:
-                self._memory = _Memory(stand_ins, self._device)
+                self._memory = _Memory(replacements, self._device)
             except DeviceError as error:  # which is no fault of the variant: arrays of a program may leave no room
                 raise Unmeasurable(f"copies of its arguments cannot be made on {self._device.name}: {error}") from None
             self._stale = True
@@ -399,11 +399,11 @@ def _report_device_errors() -> Iterator[None]:
 class _Memory:
     """Memory of a device that stands for copies of a workload's arguments."""
 
-    def __init__(self, stand_ins: StandIns, device: Device) -> None:
-        self.stand_ins = stand_ins
+    def __init__(self, replacements: Replacements, device: Device) -> None:
+        self.replacements = replacements
         self._device = device
         self._blocks = []
-        for block in stand_ins.memory.plain:
+        for block in replacements.memory.plain:
             low, high = extent_of(block)
             self._blocks.append((low, high, block, empty(device, high - low, np.uint8)))
 
@@ -422,8 +422,8 @@ class _Memory:
         if known is not None and id(operand) in known:
             return known[id(operand)]
         if not operand.arrays:
-            return Operand(self.stand_ins.value(operand.value), None, None, operand.mode)
-        array = self._array(self.stand_ins.substitute(operand.arrays[0]))
+            return Operand(self.replacements.value(operand.value), None, None, operand.mode)
+        array = self._array(self.replacements.substitute(operand.arrays[0]))
         return Operand(array, array.proxy, None, operand.mode)
 
     def _array(self, array: Array) -> DeviceArray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ostinato.checking.checked_run import argument
 from ostinato.checking.comparison import array_difference, same_value
-from ostinato.checking.copies import StandIns, allocations
+from ostinato.checking.copies import Replacements, allocations
 from ostinato.compiler.ir import Node
 from ostinato.devices.registry import address_of, allocation_under, any_allocations, view_of
 from ostinato.graph.arrays import READ, READ_WRITE, WRITE, Array, Operand
@@ -45,7 +45,7 @@ class Workload:
         The op with the arrays themselves in place of rings.
     changes
         Whether calls change what they are given, so that the next ones find something else.
-    stand_ins
+    replacements
         The copies; others after `renew`, where some cannot be put back in place.
 
     Raises `Unmeasurable` if what the op accesses cannot be copied.
@@ -66,18 +66,18 @@ class Workload:
         # Tokens and Python objects are not put back, but copied anew.
         self._replaced = len(self._arrays) < len(distinct) or len(self._plain) < len(self._originals)
         self.changes = bool(self._changing) or any(not operand.arrays for operand in self._written)
-        self.stand_ins = self._copied()
+        self.replacements = self._copied()
         for operand in self._written:
             self._check_copied(operand)
 
     def renew(self) -> None:
         """Have the arguments as they were captured, but for a pattern in what must be overwritten."""
         if self._replaced:
-            self.stand_ins = self._copied()
+            self.replacements = self._copied()
         else:
-            for original, block in zip(self._plain, self.stand_ins.memory.plain, strict=True):
+            for original, block in zip(self._plain, self.replacements.memory.plain, strict=True):
                 block[...] = original.bytes
-        self.stand_ins.memory.set_guards()
+        self.replacements.memory.set_guards()
         patterned = [operand for operand in self._written if operand.mode == WRITE and _has_bytes(operand)]
         for operand in patterned:
             fill_with_pattern(self._array(operand))
@@ -121,26 +121,26 @@ class Workload:
         for operand in self._written:
             if _has_bytes(operand):
                 self._put_back(operand)
-        for original, block in zip(self._plain, self.stand_ins.memory.plain, strict=True):
+        for original, block in zip(self._plain, self.replacements.memory.plain, strict=True):
             if array_difference(original.bytes, block):
                 return "it writes to what it should only read, or beside its arguments in their memory"
         for operand in self._arrays:
             compared = operand.mode != READ or _has_bytes(operand)
             if not compared and not same_value(operand.arrays[0], self._value(operand)):
                 return f"{self._named(operand)}: it writes to what it should only read"
-        return "" if self.stand_ins.memory.guards_hold() else "it writes beyond the ends of its arguments"
+        return "" if self.replacements.memory.guards_hold() else "it writes beyond the ends of its arguments"
 
     def _check_copied(self, operand: Operand) -> None:
         """Raise if what calls do to an object would be done to the user's."""
         if operand.arrays:
             return
-        if self.stand_ins.value(operand.value) is operand.value:
+        if self.replacements.value(operand.value) is operand.value:
             kind = type(operand.value).__name__
             raise Unmeasurable(f"{self.op.name!r} changes an argument, a {kind}, that cannot be copied")
 
-    def _copied(self) -> StandIns:
+    def _copied(self) -> Replacements:
         try:
-            return StandIns([self.op], _AS_CAPTURED, self._originals, _GUARD)
+            return Replacements([self.op], _AS_CAPTURED, self._originals, _GUARD)
         except TypeError as error:  # of arrays of other libraries
             raise Unmeasurable(str(error)) from None
 
@@ -148,10 +148,10 @@ class Workload:
         raw_bytes(self._array(operand))[...] = raw_bytes(operand.arrays[0])
 
     def _array(self, operand: Operand) -> Array:
-        return self.stand_ins.substitute(operand.arrays[0])
+        return self.replacements.substitute(operand.arrays[0])
 
     def _value(self, operand: Operand) -> object:
-        return self._array(operand) if operand.arrays else self.stand_ins.value(operand.value)
+        return self._array(operand) if operand.arrays else self.replacements.value(operand.value)
 
     def _named(self, operand: Operand) -> str:
         place = next(place for place, each in enumerate(self.op.operands) if each is operand)
