@@ -21,15 +21,26 @@ install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-di
 # $(call sanitize,NAME,LIBRARIES,MARKERS): the tests of the runtime, with the sanitizer's library loaded first.
 sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(library)))" PYTHONMALLOC=malloc \
 	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS)
-SANITIZED_TESTS ?= tests/runtime $(wildcard tests/tune/test_reaper*.py)
+SANITIZED_TESTS ?= tests/unit/runtime $(wildcard tests/unit/tune/test_reaper*.py)
 
-.PHONY: demo test soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs asan tsan clean
+.PHONY: demo test test-all test-loaded soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs asan tsan clean
 
 demo: .venv/installed-demo
 	$(BIN)/ostinato demo
 
+# Two processes share the tests, a file at a time; what takes long is left to test-all.
 test: .venv/installed-test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+
+test-all: .venv/installed-test
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+# Tests that wait for processes, devices and interrupts, while six busy loops take the cores.
+test-loaded: .venv/installed-test
+	for i in 1 2 3 4 5 6; do timeout 600 sh -c 'while :; do :; done' & done; trap 'kill $$(jobs -p)' EXIT; \
+		$(BIN)/python -m pytest -q -m "not slow" $(LOADED_TESTS)
+LOADED_TESTS ?= tests/unit/tune/test_faults.py tests/unit/tune/test_interrupts.py tests/unit/tune/test_reaper_deaths.py \
+	tests/unit/runtime/test_device_failure.py tests/contract/5_programs/test_interrupts.py
 
 # The stress and the random programs, for long.
 soak: .venv/installed-test

@@ -1,6 +1,6 @@
 """Records times of every configuration of a few kernels, for races over the same times again and again.
 
-``python benchmarks/record_spaces.py [NAME ...]`` writes ``tests/tune/recorded/NAME.json``. All configurations are
+``python benchmarks/record_spaces.py [NAME ...]`` writes ``tests/unit/tune/recorded/NAME.json``. All configurations are
 visited several times over, in an order by chance; a sample that was preempted is taken again, as the tuner does. So the
 records have the noise, the drift and the bursts of the machine.
 """
@@ -27,7 +27,7 @@ import ostinato as ost
 
 VISITS, SAMPLES = 6, 20
 HERE = Path(__file__).parent
-WHERE = HERE.parent / "tests" / "tune" / "recorded"
+WHERE = HERE.parent / "tests" / "unit" / "tune" / "recorded"
 
 Kernel = tuple[ost.Space, Callable[..., Callable[[], Any]]]
 

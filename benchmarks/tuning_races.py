@@ -17,7 +17,7 @@ LIKE = "40 of each"  # who win are as fast as those of races
 
 def run(context: Context, directory: Path) -> None:
     """Race, and measure everything equally often, over the same times."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
     import racing
 
     races = 10 if context.quick else 100

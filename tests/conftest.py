@@ -16,6 +16,10 @@ from ostinato.tune.graphs import cost_store, tune_graph
 
 ROOT = Path(__file__).parents[1]
 
+# Processes that tests start import what the tests import.
+_PATHS = [str(ROOT / "tests" / folder) for folder in ("", "unit", "support")]
+os.environ["PYTHONPATH"] = os.pathsep.join([*_PATHS, *filter(None, [os.environ.get("PYTHONPATH")])])
+
 # No test asserts a time, so hypothesis must not either: machines are shared and slow ones exist.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), print_blob=True)

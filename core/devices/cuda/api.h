@@ -1,5 +1,5 @@
 // The part of CUDA's driver API that we use, declared here, so that building needs nothing of CUDA, and found at run
-// time. tests/devices/cuda/declarations.cpp compares it with CUDA's own header where there is one.
+// time. tests/unit/devices/cuda/declarations.cpp compares it with CUDA's own header where there is one.
 #pragma once
 
 #include <cstddef>

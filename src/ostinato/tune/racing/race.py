@@ -221,7 +221,7 @@ class Final:
     How surely: of finalists that are all equally fast, each is beaten with a probability of 1/20 if their noise is
     alike, and of 1/10 at most if it is not. It falls fast where there is a difference, and so where it matters who
     wins: a finalist that is faster than all others by the standard deviation of a turn is beaten in less than one of
-    fifty finals. These are not theorems, but what `tests/tune/test_final.py` holds it to.
+    fifty finals. These are not theorems, but what `tests/unit/tune/test_final.py` holds it to.
 
     Parameters
     ----------
