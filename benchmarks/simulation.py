@@ -15,7 +15,7 @@ from benchmarks.ours import native_program
 from benchmarks.patterns import Flat, all_patterns, chain, flatten
 from benchmarks.work import WorkTable
 from ostinato import _core
-from ostinato.cores import usable_cores
+from ostinato.environment import usable_cores
 from ostinato.runtime.calibrate import measure_host
 from ostinato.view.simulation import simulate
 

@@ -8,8 +8,14 @@ for extra in ("numba", "matplotlib", "PIL"):
 
 import ostinato as ost  # noqa: E402
 from ostinato.demo import DemoError, photograph  # noqa: E402
-from ostinato.demo.diffusion import BLUR, NATIVE, Scene, method_of, strips  # noqa: E402
-from ostinato.demo.kernels import diffuse  # noqa: E402
+from ostinato.demo.diffusion import (  # noqa: E402
+    BLUR,
+    NATIVE,
+    Scene,
+    diffuse,
+    method_of,
+    strips,
+)
 from ostinato.demo.show import Contestant, check, chosen, contest, costs_as_written, one_by_one  # noqa: E402  # noqa: E402
 from ostinato.tune.graphs.tune_graph import Reports  # noqa: E402
 

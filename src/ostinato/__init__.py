@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         until,
     )
     from ostinato.devices.device import Stream
+    from ostinato.environment import get_include
     from ostinato.errors import (
         ContractError,
         DeviceError,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         TuningError,
     )
     from ostinato.events import Barrier, Event, Reservation, UserEvent, merge
-    from ostinato.paths import get_include
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
     from ostinato.runtime.run import Run
@@ -140,7 +140,7 @@ _HOMES = {
         "token",
         "until",
     ],
-    "ostinato.paths": ["get_include"],
+    "ostinato.environment": ["get_include"],
     "ostinato.runtime.machine": ["Machine"],
     "ostinato.runtime.program": ["Program"],
     "ostinato.runtime.run": ["Run"],

@@ -17,8 +17,7 @@ from rich.table import Table
 
 import ostinato as ost
 from ostinato.demo import DemoError, photograph
-from ostinato.demo.diffusion import BLUR, NATIVE, Diffusion, Method, Scene, method_of
-from ostinato.demo.kernels import diffuse
+from ostinato.demo.diffusion import BLUR, NATIVE, Diffusion, Method, Scene, diffuse, method_of
 from ostinato.demo.photograph import Picture
 from ostinato.runtime.program import Program
 from ostinato.text import counted
@@ -162,7 +161,7 @@ def tune(console: Console, scenes: Sequence[Scene], machine: ost.Machine) -> Rep
         for scene in scenes:
             scene.step()
     begin = time.perf_counter()
-    reports = graph.tune(machine, progress=True)
+    reports: Reports = graph.tune(machine, progress=True)
     seconds = time.perf_counter() - begin
     for label, report in reports.items():
         if len(report.results) > 1:

@@ -18,13 +18,12 @@ import numpy as np
 import ostinato
 from ostinato import _core
 from ostinato.compiler.target import DeviceModel, MachineModel
-from ostinato.cores import usable_cores
 from ostinato.devices.array import empty
 from ostinato.devices.transfers import move, planned
+from ostinato.environment import default_store, usable_cores
 from ostinato.graph.graph import Graph
 from ostinato.graph.native import native
 from ostinato.graph.task import task
-from ostinato.paths import default_store
 from ostinato.runtime.trace import untraced
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ostinato.arguments import integer, priority_of
-from ostinato.cores import usable_cores
+from ostinato.environment import usable_cores
 from ostinato.runtime.outcome import raise_failures
 from ostinato.runtime.spawn import ANYWHERE, SpawnedRun, spawn
 from ostinato.runtime.workers import Memory, Processor, Workers, devices_of

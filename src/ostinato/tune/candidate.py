@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from string import Formatter
 from typing import Any
 
-from ostinato.paths import get_include
+from ostinato.environment import get_include
 from ostinato.text import brief
 from ostinato.tune.policy import positive, whole
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.paths import get_include
+from ostinato.environment import get_include
 
 SOURCE = Path(__file__).with_name("native_tasks.c")
 

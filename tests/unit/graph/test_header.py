@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.paths import get_include
+from ostinato.environment import get_include
 
 kernel_entry = importlib.import_module("ostinato.graph.kernel")  # the package has a function of this name
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gpus import host
+from ostinato.cli import _show_devices as show_devices
 from ostinato.errors import DeviceError
 from ostinato.tune.leases import cpu, lock_file
 from ostinato.tune.leases.device import Device, Simulation
 from ostinato.tune.leases.devices import devices
 from ostinato.tune.leases.lease import Lease
-from ostinato.view.devices import show_devices
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ostinato as ost
-from ostinato.cores import usable_cores
+from ostinato.environment import usable_cores
 from ostinato.errors import DeviceError
 from ostinato.tune.leases import opencl
 from ostinato.tune.leases.devices import devices

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ostinato.cores import usable_cores
+from ostinato.environment import usable_cores
 from ostinato.tune.store.store import Store
 
 SECONDS = float(os.environ.get("OSTINATO_STRESS_SECONDS", "6")) * 0.7

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from ostinato.compiler.costs import Costed, Costing, estimated
+from ostinato.environment import default_store
 from ostinato.errors import TuningError
 from ostinato.graph.op import Op
-from ostinato.paths import default_store
 
 __all__ = ["costing"]
 

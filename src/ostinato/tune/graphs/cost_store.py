@@ -16,8 +16,8 @@ from types import MappingProxyType, MethodType
 from typing import Any, NamedTuple, TypeAlias
 
 from ostinato.devices.device import Device as UsableDevice
+from ostinato.environment import default_store
 from ostinato.graph.variant import CPU, Variant
-from ostinato.paths import default_store
 from ostinato.tune.candidate import Candidate, canonical, digest, plain
 from ostinato.tune.graphs.call_context import CallContexts, Checked
 from ostinato.tune.graphs.identity import source_of

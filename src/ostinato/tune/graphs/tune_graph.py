@@ -13,8 +13,8 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ostinato.compiler.flatten import flatten
-from ostinato.cores import usable_cores
 from ostinato.devices.device import usable
+from ostinato.environment import usable_cores
 from ostinato.errors import ContractError, DeviceError
 from ostinato.graph.variant import CPU
 from ostinato.runtime.compile import InStore

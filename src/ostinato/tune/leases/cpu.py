@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from ostinato.cores import usable_cores
+from ostinato.environment import usable_cores
 from ostinato.errors import DeviceError
 from ostinato.text import counted
 from ostinato.tune.leases.device import Device

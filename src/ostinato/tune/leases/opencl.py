@@ -7,7 +7,7 @@ import uuid
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ostinato.cores import usable_cores
+from ostinato.environment import usable_cores
 from ostinato.errors import DeviceError
 from ostinato.tune.leases.device import Device
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import NamedTuple, TypeVar
 
+from ostinato.environment import default_store
 from ostinato.errors import TuningError
-from ostinato.paths import default_store
 from ostinato.tune.outcome import Status
 from ostinato.tune.store.key import Context
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.cores import usable_cores
 from ostinato.devices.device import usable
+from ostinato.environment import usable_cores
 from ostinato.tune.graphs import tune_graph
 from ostinato.tune.leases.lock_file import holders
 from ostinato.tune.progress import Progress
