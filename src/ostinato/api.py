@@ -378,7 +378,7 @@ def _run_at_once(op: Op) -> None:
 
 def _bind(cls: type, name: str, member: Any) -> None:
     """Make a function, or a property, a member of a class of a layer below."""
-    function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+    function: Any = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
     function.__name__, function.__qualname__ = name, f"{cls.__name__}.{name}"
     setattr(cls, name, member)
 

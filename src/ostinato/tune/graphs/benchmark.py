@@ -374,9 +374,10 @@ class DeviceBenchmark(Benchmark):
         graph._ops += [Op(graph, index, op.name, op.call_site, body, uses, self._device.name) for index in range(count)]
         try:
             with untraced():
-                return graph.compile(self._machine, lanes=1, costs={})
+                program: Program = graph.compile(self._machine, lanes=1, costs={})
         except GraphError as error:
             raise Failure(str(error)) from None
+        return program
 
     def _replay(self, program: Program, steps: int) -> None:
         try:
