@@ -168,7 +168,9 @@ std::shared_ptr<const ExternalOp> external_op(const std::string& kind, const nb:
                                            nb::cast<bool>(with[2]));
     if (kind == "release")
         return std::make_shared<ReleaseOp>(nb::cast<ReservationHandle>(with[0]).reservation, number(1));
-    return std::make_shared<BlockingTaskOp>(number(0));
+    if (kind == "blocking")
+        return std::make_shared<BlockingTaskOp>(number(0));
+    throw nb::value_error("an external operation of an unknown kind");
 }
 
 // (the device operation that it completes, whether it is lazy; if left out: no)

@@ -150,6 +150,11 @@ def test_who_comes_after_a_completion_sees_what_the_device_did(machine, device):
     assert [list(values) for values in seen] == [[1.0] * 4, [2.0] * 4, [1.0] * 4, [2.0] * 4, [1.0] * 4]
 
 
+def test_external_operations_of_unknown_kinds_are_refused(machine):
+    with pytest.raises(ValueError, match="unknown kind"):
+        program(machine, [[0]], [EXTERNAL], {}, external=[(0, "wish", (0,))])
+
+
 def test_a_stream_waits_for_what_another_has_done(machine, device):
     a, b, c = np.arange(4.0), on_device(device), np.zeros(4)
     first, second = stream_of(device), stream_of(device)
