@@ -157,7 +157,7 @@ import_module("ostinato.interpreter")
 
 
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_PARTS = ("errors", "events", "graph", "measured", "profiler_runner", "runtime", "tune", "view")
+_PARTS = ("errors", "events", "graph", "profiler_runner", "runtime", "tune", "view")
 
 
 def __getattr__(name: str) -> object:

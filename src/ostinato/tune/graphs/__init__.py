@@ -67,4 +67,4 @@ def _has_graphs(path: Path, state: object) -> bool:
     try:
         return holds(path, "graph: ")
     except StoreError:
-        return True  # whoever reads it says what is wrong
+        return True  # reading it for the costs says what is wrong

@@ -210,15 +210,15 @@ class Benchmark:
         self._replay(self._program, steps)
 
     def _renew(self) -> None:
-        """Have all arguments as they were captured."""
+        """Restore all arguments as they were captured."""
         self._workload.renew()
 
     def _put_back(self) -> None:
-        """Have those that calls change as they were captured."""
+        """Restore the arguments that calls change."""
         self._workload.put_back()
 
     def _renew_program(self) -> None:
-        """Have a program on the workload's present copies."""
+        """Make a program on the workload's present copies, unless there is one."""
         if self._program is None or self._replacements is not self._workload.replacements:
             self.close()
             self._program = self._new_program(self._unroll)
@@ -390,7 +390,7 @@ class DeviceBenchmark(Benchmark):
 
 @contextmanager
 def _report_device_errors() -> Iterator[None]:
-    """Have what a device fails at told as a variant's failure."""
+    """Raise failures of a device as those of a variant."""
     try:
         yield
     except DeviceError as error:

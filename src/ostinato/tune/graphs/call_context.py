@@ -36,7 +36,7 @@ _MOST_BYTES = 1 << 20
 """More of an object is not looked at."""
 
 _PROCESS = os.urandom(8).hex()
-_alive: dict[int, object] = {}  # by id, which so stays theirs: objects that do not tell what they hold
+_alive: dict[int, object] = {}  # objects without a digest, by id: kept alive, so that no other object gets the id
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)
 _CONTAINERS = (list, dict, set, bytearray)
 """Of a token that is one of these, what it holds is data, as what arrays hold."""

@@ -76,7 +76,7 @@ def remember(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], re
     if digests is None:
         return
     alike = _records.setdefault(path, {}).setdefault(canonical(key), {})
-    # Digests may be of identities, which other objects have once these are gone.
+    # Digests may be of identities, which other objects can get once these are freed.
     kept = [each for variant in variants for each in _parts(variant) if not _forgets(each, alike, digests)]
     alike[digests] = _Remembered(record, stored, tuple(kept))
 
@@ -88,7 +88,7 @@ def _parts(variant: Variant) -> tuple[object, ...]:
 
 
 def _forgets(value: object, alike: dict[_Digests, _Remembered], digests: _Digests) -> bool:
-    """Have a record forgotten with a value; false if nobody can tell when that is gone."""
+    """Drop a record when a value is freed; false if Python cannot tell when that is."""
     try:
         weakref.finalize(value, alike.pop, digests, None).atexit = False
     except TypeError:
@@ -488,12 +488,9 @@ class CostStore:
         return partial(Kept, signature.label, stored, compared, lookup.device.name, note=self._note)
 
     def open(self) -> None:
-        """Open the store to be written, and make it where there is none.
+        """Open the store to write it, and make it if there is none.
 
-        Raises
-        ------
-        StoreError
-            If the store was asked for by name and cannot be written.
+        Raises a `StoreError` if the store was asked for by name and cannot be written.
         """
         if self._store is None and not self._given_up:
             try:

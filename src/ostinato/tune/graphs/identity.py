@@ -463,12 +463,9 @@ class _Info(ctypes.Structure):
 
 
 def find_library(address: int) -> tuple[str, int]:
-    """Return the digest of the file of the shared library that holds an address, and the offset in the library.
+    """Return the digest of the shared library's file that holds an address, and the offset in the library.
 
-    Raises
-    ------
-    Unknown
-        It is in none, or that has been changed since it was loaded.
+    Raises `Unknown` if no library holds it, or if the file has changed since it was loaded.
     """
     info = _Info()
     found = ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(info))

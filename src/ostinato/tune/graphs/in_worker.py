@@ -47,13 +47,7 @@ class InWorker:
         self._tuner = tuner
 
     def measure(self, request: Request) -> Report:
-        """Measure the variants of a signature.
-
-        Raises
-        ------
-        Unsendable
-            Another process could not make the same of the signature.
-        """
+        """Measure the variants; raise `Unsendable` if another process could not make the same of the signature."""
         signature = request.signature
         try:
             calls = [

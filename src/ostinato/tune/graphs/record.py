@@ -92,10 +92,7 @@ class Record:
     def read(cls, rows: Sequence[Row], config: str, description: str) -> Record | None:
         """Return the record that a run of the store is; None if it is something else.
 
-        Raises
-        ------
-        Damaged
-            It was a record, and changed since.
+        Raises `Damaged` if it was a record and has changed since.
         """
         if description != _DESCRIPTION:
             return None
@@ -186,25 +183,16 @@ class Stored:
 
 
 class Snapshot:
-    """The records of a store as it was at one moment.
-
-    Parameters
-    ----------
-    path
-        The file. It is neither made nor changed.
-    """
+    """The records of a store as it was at one moment; the file is neither made nor changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._by_task: dict[str, dict[str, list[Stored]]] = {}
 
     def of(self, key: Mapping[str, Any]) -> list[Stored]:
-        """Return the records of a signature, those for other processors, versions and code included, oldest first.
+        """Return the records of a signature, also for other processors, versions and code, oldest first.
 
-        Raises
-        ------
-        StoreError
-            If the file cannot be read, or is no store.
+        Raises a `StoreError` if the file cannot be read or is no store.
         """
         task = key["task"]
         found = self._by_task.get(task)

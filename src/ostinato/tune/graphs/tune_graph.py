@@ -100,32 +100,22 @@ def _row(label: str, report: Report) -> tuple[str, str, str, str, str, str, str]
     best, default = report.best, report.default
     if default is not None and default in report.ties:
         best = default
-    right = sum(result.status in (Status.OK, Status.RACED) for result in report.results)
+    wrong = [result for result in report.results if result.status not in (Status.OK, Status.RACED)]
+    cached = bool(report.results) and all(result.cached for result in report.results)
     gain = ""
     if best is not None and default is not None and best.time_ns and default.time_ns:
         gain = f"{default.time_ns / best.time_ns:.2f}"
-    wrong = [
-        f"{_winner(result.candidate.config)}: {result.status}" for result in report.results if not _fine(result.status)
-    ]
-    message = report.results[0].message if best is None and report.results else "; ".join(wrong)
-    message = one_line(message)
+    failures = "; ".join(f"{_winner(result.candidate.config)}: {result.status}" for result in wrong)
+    message = one_line(report.results[0].message if best is None and report.results else failures)
     return (
         one_line(label),
         "" if best is None else _winner(best.candidate.config),
         "" if best is None or best.time_ns is None else duration(best.time_ns),
         "" if default is None or default.time_ns is None else duration(default.time_ns),
         gain,
-        f"{right} of {len(report.results)} ok" + (", from the store" if _cached(report) else ""),
+        f"{len(report.results) - len(wrong)} of {len(report.results)} ok" + (", from the store" if cached else ""),
         message if len(message) <= _LONGEST else f"{message[: _LONGEST - 3]}...",
     )
-
-
-def _fine(status: Status) -> bool:
-    return status in (Status.OK, Status.RACED)
-
-
-def _cached(report: Report) -> bool:
-    return bool(report.results) and all(result.cached for result in report.results)
 
 
 def _winner(config: object) -> str:
@@ -304,7 +294,7 @@ def _cancelled(signature: Signature) -> Report:
 
 
 def _unmeasured(signature: Signature, status: Status, message: str) -> Report:
-    """Return the report of a signature of which no variant was called."""
+    """Return the report of a signature whose variants were not called."""
     results = tuple(
         Result(candidate=candidate_of(signature, place), op=signature.label, status=status, message=message)
         for place in range(max(len(signature.declared), 1))

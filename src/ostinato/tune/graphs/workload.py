@@ -63,7 +63,7 @@ class Workload:
         self._arrays = [operand for operand in distinct if operand.arrays]
         self._written = [operand for operand in distinct if operand.mode & WRITE]
         self._changing = [operand for operand in self._arrays if operand.mode == READ_WRITE]
-        # Tokens and Python objects are not put back, but copied anew.
+        # Tokens and Python objects cannot be restored in place: they are copied again.
         self._replaced = len(self._arrays) < len(distinct) or len(self._plain) < len(self._originals)
         self.changes = bool(self._changing) or any(not operand.arrays for operand in self._written)
         self.replacements = self._copied()
@@ -71,7 +71,7 @@ class Workload:
             self._check_copied(operand)
 
     def renew(self) -> None:
-        """Have the arguments as they were captured, but for a pattern in what must be overwritten."""
+        """Restore the arguments as they were captured, with a pattern in arrays that calls must overwrite."""
         if self._replaced:
             self.replacements = self._copied()
         else:
@@ -86,7 +86,7 @@ class Workload:
                 self._put_back(operand)
 
     def put_back(self) -> None:
-        """Have what calls change as it was captured."""
+        """Restore what calls change."""
         if self._replaced:
             self.renew()
         else:
@@ -186,7 +186,7 @@ def at_step_0(op: Op) -> Node:
 
 
 def _copy_plain_objects(op: Node) -> None:
-    """Have copies of what is neither an array nor a token: what calls do to it is not done to the user's."""
+    """Replace arguments that are neither arrays nor tokens by copies, so that calls do not change the user's."""
     body = op.body
     if isinstance(body, PythonCall):
         memo: dict[int, object] = {}
@@ -196,13 +196,7 @@ def _copy_plain_objects(op: Node) -> None:
 
 
 def copy_object(value: object, memo: dict[int, object], name: str) -> object:
-    """Return a deep copy of a plain object that an op of this name is called with.
-
-    Raises
-    ------
-    Unmeasurable
-        It cannot be copied.
-    """
+    """Return a deep copy of a plain argument of an op; raise `Unmeasurable` if it cannot be copied."""
     if type(value) in PLAIN or isinstance(value, ModuleType):
         return value
     try:
@@ -267,9 +261,9 @@ def _fill(memory: Array, begin: int, dtype: np.dtype[Any]) -> None:
 
 
 def copy_to_host(operands: Iterable[Operand]) -> dict[int, Operand]:
-    """Return operands by the ids of those given: of arrays of devices, copies that overlap as they do.
+    """Return operands by the ids of those given: copies of arrays of devices, which overlap as these do.
 
-    Rings are none of theirs. Others stand for themselves.
+    No operand is a ring. Other operands stand for themselves.
     """
     given = list(operands)
     extents: dict[int, tuple[Allocation, int, int]] = {}
