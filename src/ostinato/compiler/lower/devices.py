@@ -346,11 +346,11 @@ _ISSUE: dict[type, Callable[[_DeviceTables, Op, Device], tuple[Any, ...]]] = {
     Note: _DeviceTables._issue_nothing,
     Join: _DeviceTables._issue_nothing,
 }
-"""By class of body: what an op does on its stream, as the core is told it."""
+"""By class of body: what an op does on its stream, in the form that the core takes."""
 
 
 def _within(ordering: Edges, stream: IntArray, n: int) -> list[list[int]]:
-    """By op, the ops of its own stream that it comes after in the same step. A device is told what it may overlap."""
+    """By op, the ops of its own stream that it comes after in the same step: a device may overlap all others."""
     kept = (ordering.distance == 0) & (ordering.src < n) & (ordering.dst < n)
     kept &= (stream[ordering.src] >= 0) & (stream[ordering.src] == stream[ordering.dst])
     src, dst = ordering.src[kept], ordering.dst[kept]

@@ -100,8 +100,8 @@ def _move_indexed(
         else:
             reduce.combine(target, _apart(moved, target))
         return
-    places = indices[-1]
+    scattered = indices[-1]
     if reduce is None:
-        target[places] = _apart(moved, target)
+        target[scattered] = _apart(moved, target)
     else:
-        reduce.scatter(target, places, _apart(moved, target))
+        reduce.scatter(target, scattered, _apart(moved, target))

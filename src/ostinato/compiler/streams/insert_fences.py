@@ -45,8 +45,8 @@ def behind_preconditions(ops: Sequence[Op], ordering: Edges, on_device: Mask) ->
     if not len(preconditions) or not on_device.any():
         return ordering
     within = ordering.distance == 0
-    told = reached(len(ops), ordering.dst, ordering.src, _of(ops, Postcondition))
-    held = on_device & ~told
+    posted = reached(len(ops), ordering.dst, ordering.src, _of(ops, Postcondition))
+    held = on_device & ~posted
     after_held = reached(len(ops), ordering.src[within], ordering.dst[within], np.flatnonzero(held).astype(np.int32))
     first = np.flatnonzero(held & ~after_held).astype(np.int32)
     src = np.repeat(preconditions, len(first))
