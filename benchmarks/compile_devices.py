@@ -15,7 +15,7 @@ import numpy as np
 import ostinato as ost
 from benchmarks.context import Context
 from benchmarks.measure import Row
-from ostinato.compiler.costs import Costed, Elsewhere, estimate
+from ostinato.compiler.costs import Costed, DeviceCosts, estimate
 from ostinato.compiler.dependences import dependences
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.target import DeviceModel
@@ -117,7 +117,7 @@ def _choosing(devices: Sequence[Device], n_ops: int) -> float:
     def anywhere(src: ost.Read, dst: ost.ReadWrite) -> None: ...
 
     @anywhere.variant(on="fake")
-    def elsewhere(src: ost.Read, dst: ost.ReadWrite, stream: ost.Stream) -> None: ...
+    def device_costs(src: ost.Read, dst: ost.ReadWrite, stream: ost.Stream) -> None: ...
 
     graph = ost.Graph()
     _in_turn(graph, anywhere, lambda rows: np.zeros((rows, 8)), n_ops)
@@ -140,7 +140,7 @@ def _costed(ops: tuple[Any, ...]) -> Costed:
     found = {index: each[-1] for index, op in enumerate(ops) if len(each := variants_of(op.body)) > 1}
     there = np.full(len(ops), np.nan)
     there[list(found)] = 10e-6
-    known = Elsewhere(
+    known = DeviceCosts(
         there, np.zeros(len(ops)), found, dict.fromkeys(found, 0.0), dict.fromkeys(found, "given"), DeviceModel(), ()
     )
     return Costed(ops, costs._replace(sources=("estimated", "given")), lambda _: known)

@@ -26,7 +26,7 @@ __all__ = [
     "Costed",
     "Costing",
     "Costs",
-    "Elsewhere",
+    "DeviceCosts",
     "estimate",
     "estimated",
     "given",
@@ -114,7 +114,7 @@ class Costs(NamedTuple):
         return len(known) > 1 and bool(known.max() > VARIED * np.median(known))
 
 
-class Elsewhere(NamedTuple):
+class DeviceCosts(NamedTuple):
     """What ops take on a device, arguments being there already, and by which variants of their tasks."""
 
     seconds: FloatArray
@@ -141,7 +141,7 @@ class Costed(NamedTuple):
     ops: tuple[Op, ...]
     """The ops, with the bodies of the variants that were chosen."""
     costs: Costs
-    elsewhere: Callable[[Device], Elsewhere] | None = None
+    device_costs: Callable[[Device], DeviceCosts] | None = None
     """Says what ops take on a device; None where none is for one. Asked only then, since devices take long to find."""
 
 

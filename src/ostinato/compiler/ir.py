@@ -224,7 +224,7 @@ class Placement(NamedTuple):
 
     lane: IntArray = _NO_INTS
     """Of every op."""
-    home: IntArray = _NO_INTS
+    affinity: IntArray = _NO_INTS
     """The thread that serves each lane first."""
     pinned: Mask = _NO_FLAGS
     """Lanes that no other thread may serve."""

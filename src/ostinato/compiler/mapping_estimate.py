@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
 
-__all__ = ["Trip", "Trips"]
+__all__ = ["MappingEstimate", "MappingEstimator"]
 
 _ROUNDS = 2
 """Steps: the second begins with arrays where the first left them, as all later ones do."""
 
 
-class Trip(NamedTuple):
+class MappingEstimate(NamedTuple):
     """A step."""
 
     device: IntArray
@@ -44,7 +44,7 @@ class _Uses(NamedTuple):
     written: list[int]
 
 
-class Trips:
+class MappingEstimator:
     """Runs a step of a graph on a quick model: each device does one thing after the other, each CPU too.
 
     Arrays are copied when they are read where they are not; what is copied once a run only, before its first step or
@@ -83,16 +83,16 @@ class Trips:
         self._alone = [isinstance(op.body, PythonCall) and not op.body.releases_gil for op in ops]
         self._find_uses(ops, Homes(devices))
 
-    def run(self, device: IntArray, choices: Mapping[int, Sequence[int]] | None = None) -> Trip:
+    def run(self, device: IntArray, choices: Mapping[int, Sequence[int]] | None = None) -> MappingEstimate:
         """Return a step in which ops run where `device` says; those that have choices, where they end first."""
         chosen: list[int] = device.tolist()
         choices = choices or {}
         valid = [{home} for home in self._homes]
         for _ in range(_ROUNDS):
-            trip = self._step(chosen, valid, choices)
-        return trip
+            estimate = self._step(chosen, valid, choices)
+        return estimate
 
-    def _step(self, chosen: list[int], valid: list[set[int]], choices: Mapping[int, Sequence[int]]) -> Trip:
+    def _step(self, chosen: list[int], valid: list[set[int]], choices: Mapping[int, Sequence[int]]) -> MappingEstimate:
         free, gil = [0.0] * self._cpus, 0.0
         busy = [0.0] * self._devices
         end, copies = [0.0] * len(chosen), [0.0] * len(chosen)
@@ -123,7 +123,7 @@ class Trips:
             for unit in writes:
                 valid[unit] = {where}
                 self._writer[unit] = op
-        return Trip(np.array(chosen, np.int32), max(end, default=0.0), np.array(copies))
+        return MappingEstimate(np.array(chosen, np.int32), max(end, default=0.0), np.array(copies))
 
     def _copy_seconds(self, units: Sequence[int], where: int, valid: Sequence[set[int]]) -> float:
         amounts: dict[int, int] = {}

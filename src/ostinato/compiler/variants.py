@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.compiler.assign_devices import find_devices, uses_devices
-from ostinato.compiler.costs import Costed, Elsewhere
+from ostinato.compiler.costs import Costed, DeviceCosts
 from ostinato.compiler.ir import Node
-from ostinato.compiler.mapping_estimate import Trip, Trips
+from ostinato.compiler.mapping_estimate import MappingEstimate, MappingEstimator
 from ostinato.compiler.memories import HOST
 from ostinato.compiler.target import DeviceModel
 from ostinato.compiler.wording import duration
@@ -95,8 +95,8 @@ def _like(device: Device) -> tuple[str, str, str]:
     return device.kind, device.model, device.driver
 
 
-def _nothing(ops: int) -> Elsewhere:
-    return Elsewhere(np.full(ops, np.nan), np.zeros(ops), {}, {}, {}, DeviceModel(), ())
+def _nothing(ops: int) -> DeviceCosts:
+    return DeviceCosts(np.full(ops, np.nan), np.zeros(ops), {}, {}, {}, DeviceModel(), ())
 
 
 class _Choice:
@@ -105,7 +105,7 @@ class _Choice:
         self._edges, self._devices, self._cpus = edges, devices, cpus
         self._first = {device.kind: index for index, device in reversed(list(enumerate(devices)))}
         first = {
-            index: _nothing(len(self._ops)) if costed.elsewhere is None else costed.elsewhere(devices[index])
+            index: _nothing(len(self._ops)) if costed.device_costs is None else costed.device_costs(devices[index])
             for index in self._first.values()
         }
         # What is known of the first device of each kind goes for those like it; ops are moved to no others.
@@ -138,10 +138,10 @@ class _Choice:
             self._take(index, int(self._fixed[index]))
         bound: dict[int, str] = {}
         if self._choices:
-            trip, trips = self._best()
-            self._explain(trip, trips)
+            estimate, estimator = self._best()
+            self._explain(estimate, estimator)
             for index in self._choices:
-                if (where := int(trip.device[index])) != HOST:
+                if (where := int(estimate.device[index])) != HOST:
                     bound[index] = self._devices[where].name
                     self._variants[index] = self._known[where].variants[index]
                     self._rtol[index] = self._known[where].rtol[index]
@@ -191,7 +191,7 @@ class _Choice:
                 names = ", ".join(self._devices[place].name for place in places)
                 self._notes.append(f"{op.name}: what it takes on a CPU is not known, so it is not taken to {names}")
 
-    def _fits(self, index: int, op: Op, known: Elsewhere) -> bool:
+    def _fits(self, index: int, op: Op, known: DeviceCosts) -> bool:
         variant = known.variants.get(index)
         return variant is not None and not np.isnan(known.seconds[index]) and variant.body(op.recorded) is not None
 
@@ -208,7 +208,7 @@ class _Choice:
             self._sources.append(source)
         self._source[index] = self._sources.index(source)
 
-    def _best(self) -> tuple[Trip, Trips]:
+    def _best(self) -> tuple[MappingEstimate, MappingEstimator]:
         """Return the step that ends first, of some that are likely to, and what runs steps."""
         there = {
             place: np.where(np.isnan(known.seconds), self._seconds, known.seconds)
@@ -216,20 +216,20 @@ class _Choice:
         }
         there |= {place: self._seconds for place in range(len(self._devices)) if place not in there}
         models = [self._known[self._first[device.kind]].model for device in self._devices]
-        trips = Trips(self._ops, self._edges, self._seconds, there, self._devices, models, self._cpus)
-        at_home = trips.run(self._fixed)
+        estimator = MappingEstimator(self._ops, self._edges, self._seconds, there, self._devices, models, self._cpus)
+        at_home = estimator.run(self._fixed)
         choices = {index: (HOST, *places) for index, places in self._choices.items()}
-        greedy = trips.run(trips.run(self._fixed, choices).device)
+        greedy = estimator.run(estimator.run(self._fixed, choices).device)
         found = [at_home, greedy]
         for place in self._known:
             moved = self._fixed.copy()
             moved[[index for index, places in self._choices.items() if place in places]] = place
-            found.append(trips.run(moved))
-        best = min(found, key=lambda trip: trip.seconds)
-        best = self._improved(best, trips)
-        return (best if best.seconds < _GAIN * at_home.seconds else at_home), trips
+            found.append(estimator.run(moved))
+        best = min(found, key=lambda estimate: estimate.seconds)
+        best = self._improved(best, estimator)
+        return (best if best.seconds < _GAIN * at_home.seconds else at_home), estimator
 
-    def _improved(self, best: Trip, trips: Trips) -> Trip:
+    def _improved(self, best: MappingEstimate, estimator: MappingEstimator) -> MappingEstimate:
         """Move the ops of one variant together, as long as that is of use."""
         better = True
         while better:
@@ -240,9 +240,9 @@ class _Choice:
                         continue
                     if not self._may_try():
                         return best
-                    trip = trips.run(_with(best.device, group, where))
-                    if trip.seconds < 0.999 * best.seconds:
-                        best, better = trip, True
+                    estimate = estimator.run(_with(best.device, group, where))
+                    if estimate.seconds < 0.999 * best.seconds:
+                        best, better = estimate, True
         return best
 
     def _may_try(self) -> bool:
@@ -259,19 +259,21 @@ class _Choice:
             groups.setdefault(key, []).append(index)
         return list(groups.values())
 
-    def _explain(self, trip: Trip, trips: Trips) -> None:
+    def _explain(self, estimate: MappingEstimate, estimator: MappingEstimator) -> None:
         """Say why ops run where they do."""
         for group in self._groups():
-            for where in sorted({*trip.device[group].tolist()}):
-                alike = [index for index in group if trip.device[index] == where]
-                self._explain_group(trip, trips, alike, where)
+            for where in sorted({*estimate.device[group].tolist()}):
+                alike = [index for index in group if estimate.device[index] == where]
+                self._explain_group(estimate, estimator, alike, where)
 
-    def _explain_group(self, trip: Trip, trips: Trips, group: list[int], where: int) -> None:
+    def _explain_group(
+        self, estimate: MappingEstimate, estimator: MappingEstimator, group: list[int], where: int
+    ) -> None:
         first, here = group[0], float(np.mean(self._costs.seconds[group]))
         if where != HOST:
             known, name = self._known[where], self._devices[where].name
             taken = float(known.seconds[first])
-            why = f"on {name}: {duration(taken)} there, {duration(here)} on a CPU, {_copies(trip, group)}"
+            why = f"on {name}: {duration(taken)} there, {duration(here)} on a CPU, {_copies(estimate, group)}"
             for index in group:
                 self._seconds[index], self._spread[index] = known.seconds[index], known.spread[index]
                 self._say(index, f"{known.source[index]}, {why}")
@@ -280,7 +282,7 @@ class _Choice:
             taken = float(self._known[place].seconds[first])
             why = f"not on {self._devices[place].name}: {duration(taken)} there"
             if self._may_try():
-                why += f", {_copies(trips.run(_with(trip.device, group, place)), group)}"
+                why += f", {_copies(estimator.run(_with(estimate.device, group, place)), group)}"
             for index in group:
                 self._say(index, f"{self._sources[self._source[index]]}, {why}")
 
@@ -302,6 +304,6 @@ def _with(device: IntArray, group: Sequence[int], where: int) -> IntArray:
     return changed
 
 
-def _copies(trip: Trip, group: Sequence[int]) -> str:
-    seconds = float(np.mean(trip.copies[list(group)]))
+def _copies(estimate: MappingEstimate, group: Sequence[int]) -> str:
+    seconds = float(np.mean(estimate.copies[list(group)]))
     return f"copies {duration(seconds)}" if seconds else "no copies"

@@ -479,7 +479,7 @@ class Program:
     def __repr__(self) -> str:
         executable = self._engine.executable
         closed = ", closed" if self._engine.closed else ""
-        lanes = counted(len(executable.step.placement.home), "lane")
+        lanes = counted(len(executable.step.placement.affinity), "lane")
         return f"<Program of {counted(len(executable.step.nodes), 'op')} on {lanes}{closed}>"
 
     def _replay(

@@ -310,7 +310,7 @@ def _same(one: Executable, other: Executable) -> bool:
     if lanes != len(other.lane_ops):
         return False
     return lanes == 1 or (
-        np.array_equal(one.step.placement.home, other.step.placement.home)
+        np.array_equal(one.step.placement.affinity, other.step.placement.affinity)
         and all(map(np.array_equal, one.lane_ops, other.lane_ops))
     )
 

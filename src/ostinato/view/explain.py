@@ -260,7 +260,7 @@ def _lanes(executable: Executable) -> list[str]:
         pinned = ", pinned" if executable.step.placement.pinned[lane] else ""
         names = [executable.step.nodes[i].name for i in ops] + ["the barrier between steps"] * (len(slots) - len(ops))
         lines.append(
-            f"  lane {lane} (cpu:{executable.step.placement.home[lane]}{pinned}{_device(executable, ops)}): "
+            f"  lane {lane} (cpu:{executable.step.placement.affinity[lane]}{pinned}{_device(executable, ops)}): "
             f"{counted(len(ops), 'op')}, "
             f"{counted(int(waits[slots].sum()), 'wait')}, {counted(_publishes(executable, slots), 'publish')}, "
             f"{duration(executable.step.costs.seconds[ops].sum())} a step: {listed(names)}"

@@ -226,9 +226,9 @@ def simulate(
     answer = arrangement.replayed(model, steps, shown, seed)
     seconds = answer["step_seconds"]
     a_step = seconds / answer["span"] if answer["span"] > 0 else 0.0
-    lanes = np.empty(len(arrangement.home), LANE)
+    lanes = np.empty(len(arrangement.affinity), LANE)
     number = arrangement.number
-    lanes["thread"][number] = arrangement.home
+    lanes["thread"][number] = arrangement.affinity
     lanes["busy"][number] = answer["lane_busy"] * a_step
     lanes["queued"][number] = answer["lane_queued"] * a_step
     lanes["waiting"] = np.maximum(seconds - lanes["busy"] - lanes["queued"], 0.0)

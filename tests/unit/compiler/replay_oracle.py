@@ -22,7 +22,7 @@ class Stretch:
 @dataclass
 class Lane:
     number: int
-    home: int
+    affinity: int
     pinned: bool
     stretches: list[Stretch]
     served: int
@@ -74,7 +74,7 @@ class Oracle:
         waited = {int(op) for op in given.wait_op} | ({given.until_op} if given.until_op >= 0 else set())
         self.lanes = []
         self.place: dict[int, tuple[int, int]] = {}
-        for number, home in enumerate(given.home.tolist()):
+        for number, home in enumerate(given.affinity.tolist()):
             stretches: list[Stretch] = []
             ops = given.lane_ops[given.lane_begin[number] : given.lane_begin[number + 1]].tolist()
             for position, op in enumerate(ops):
@@ -92,7 +92,7 @@ class Oracle:
                 stretches[-1].publishes = op in waited
             self.lanes.append(Lane(number, home, bool(given.pinned[number]), stretches, home))
         self.threads = [
-            Thread(number, [lane.number for lane in self.lanes if lane.home == number])
+            Thread(number, [lane.number for lane in self.lanes if lane.affinity == number])
             for number in range(given.threads)
         ]
         for thread in self.threads:
@@ -161,14 +161,14 @@ class Oracle:
             if want[0] == "until":
                 news += 1
             elif want[0] == "window":
-                node = self.node(lane.home)
-                news += sum(self.node(other.home) == node for other in self.lanes) - 1
+                node = self.node(lane.affinity)
+                news += sum(self.node(other.affinity) == node for other in self.lanes) - 1
             else:
                 other = self.lanes[self.place[want[1]][0]]
                 target = (lane.step - want[2]) * other.ops + self.place[want[1]][1] + 1
                 if self.known.get((lane.number, other.number), 0) >= target:
                     continue
-                near = self.node(other.home) == self.node(thread)
+                near = self.node(other.affinity) == self.node(thread)
                 self.known[lane.number, other.number] = other.published if near else target
                 news += other.served != thread
         if not news:
@@ -189,7 +189,9 @@ class Oracle:
         else:
             node = self.node(thread.number)
             ready = [
-                lane.number for lane in self.lanes if lane.listed and not lane.pinned and self.node(lane.home) == node
+                lane.number
+                for lane in self.lanes
+                if lane.listed and not lane.pinned and self.node(lane.affinity) == node
             ]
         if not ready:
             thread.state, thread.lane, thread.since = "idle", -1, now
@@ -208,8 +210,8 @@ class Oracle:
         self.go_on(thread, now, looked)
 
     def make_ready(self, lane: Lane, now: float) -> None:
-        home = self.threads[lane.home]
-        idle = [t for t in self.threads if t.state == "idle" and self.node(t.number) == self.node(lane.home)]
+        home = self.threads[lane.affinity]
+        idle = [t for t in self.threads if t.state == "idle" and self.node(t.number) == self.node(lane.affinity)]
         latest = max(idle, key=lambda t: t.idle_order, default=None)
         if lane.pinned:
             latest = None
@@ -293,7 +295,7 @@ class Oracle:
             woken += reversed(self.waiting.pop("window", []))
         rings = 0
         for number in woken:
-            home = self.threads[self.lanes[number].home]
+            home = self.threads[self.lanes[number].affinity]
             if self.node(home.number) == self.node(thread) and home.state == "idle" and not home.polls(self.now):
                 self.ring(home)
                 rings += 1

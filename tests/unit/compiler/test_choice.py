@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.compiler.costs import Costed, Elsewhere, estimate
+from ostinato.compiler.costs import Costed, DeviceCosts, estimate
 from ostinato.compiler.ir import Executable, Target
 from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.target import DeviceModel
@@ -66,10 +66,10 @@ def knowing(
         chosen = {index: variants_of(ops[index].body)[-1] for index in known}
         said = dict.fromkeys(known, "measured")
 
-        def elsewhere(device: Device) -> Elsewhere:
-            return Elsewhere(seconds, np.zeros(len(ops)), chosen, dict.fromkeys(known, 0.0), said, model, ())
+        def device_costs(device: Device) -> DeviceCosts:
+            return DeviceCosts(seconds, np.zeros(len(ops)), chosen, dict.fromkeys(known, 0.0), said, model, ())
 
-        return Costed(ops, costs._replace(sources=("estimated", "measured")), elsewhere)
+        return Costed(ops, costs._replace(sources=("estimated", "measured")), device_costs)
 
     return costed
 
@@ -108,8 +108,8 @@ def test_what_gains_next_to_nothing_stays(step: Any, devices: Any) -> None:
 
 
 def test_what_was_not_measured_here_or_there_stays(step: Any, devices: Any) -> None:
-    for here, elsewhere in (({}, {"step": US}), ({"step": 100 * US}, {})):
-        found = scheduled(chain(step), knowing(here, elsewhere), devices)
+    for here, device_costs in (({}, {"step": US}), ({"step": 100 * US}, {})):
+        found = scheduled(chain(step), knowing(here, device_costs), devices)
         assert places(found) == [""] * 3
         said = "step: what it takes on a CPU is not known, so it is not taken to fake:0, fake:1"
         assert found.step.costs.notes == (() if here else (said,))

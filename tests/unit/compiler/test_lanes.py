@@ -30,9 +30,15 @@ def cases(draw):
     only_waits = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n))) & outside
     lanes = draw(st.integers(1, 3))
     lane = np.array(draw(st.lists(st.integers(0, lanes - 1), min_size=n, max_size=n)), np.int32)
-    home, pinned = np.arange(lanes, dtype=np.int32), np.zeros(lanes, np.bool_)
+    affinity, pinned = np.arange(lanes, dtype=np.int32), np.zeros(lanes, np.bool_)
     found = np.array(edges, np.int64).reshape(-1, 3)
-    return edges_of(n, *found.T), Placement(lane, home, pinned, 0.0), np.arange(n, dtype=np.int32), outside, only_waits
+    return (
+        edges_of(n, *found.T),
+        Placement(lane, affinity, pinned, 0.0),
+        np.arange(n, dtype=np.int32),
+        outside,
+        only_waits,
+    )
 
 
 def held_up(n, edges, lane, order, sources):
@@ -85,7 +91,7 @@ def test_the_order_is_still_one_of_the_edges(case):
     inside = edges.distance == 0
     assert (place[edges.src[inside]] < place[edges.dst[inside]]).all()
     found = split(edges, placement, order, outside, idle)
-    assert (placement.home[placement.lane] == found.home[found.lane]).all()
+    assert (placement.affinity[placement.lane] == found.affinity[found.lane]).all()
 
 
 @ost.task
@@ -94,7 +100,7 @@ def add(x: ost.ReadWrite):
 
 
 def lanes_of(graph):
-    return len(compile(graph, Target(2, 1)).step.placement.home)
+    return len(compile(graph, Target(2, 1)).step.placement.affinity)
 
 
 @pytest.fixture
@@ -135,20 +141,20 @@ def lanes_by_the_rule(edges, lane, order, outside, idle):
     """The lane of each op as `split` says it: of the lanes begun so far, the first whose ops all may come before it."""
     n = len(order)
     never = float("inf")
-    lag = np.where(np.eye(n, dtype=bool), 0.0, never)
+    back = np.where(np.eye(n, dtype=bool), 0.0, never)
     for _ in range(n):
         for src, dst, distance in zip(*edges, strict=True):
-            lag[dst] = np.minimum(lag[dst], lag[src] + distance)
-    lag = lag[:, outside]
+            back[dst] = np.minimum(back[dst], back[src] + distance)
+    back = back[:, outside]
     for place, wait in enumerate(np.flatnonzero(outside)):
         after = edges.src == wait
         if idle[wait] and after.any():
-            lag[wait] = np.maximum((lag[edges.dst[after]] - edges.distance[after][:, None]).max(axis=0), 0)
-            lag[wait, place] = 0
+            back[wait] = np.maximum((back[edges.dst[after]] - edges.distance[after][:, None]).max(axis=0), 0)
+            back[wait, place] = 0
     lanes: list[list[int]] = []
     for op in order.tolist():
         for own in lanes:
-            fits = all(((lag[op] <= lag[x]) & (lag[x] <= lag[op] + 1)).all() for x in own)
+            fits = all(((back[op] <= back[x]) & (back[x] <= back[op] + 1)).all() for x in own)
             if fits and lane[own[0]] == lane[op]:
                 own.append(op)
                 break
@@ -174,7 +180,7 @@ def test_lanes_are_split_by_the_rule(case, serial):
     found = split(edges, placement, order, outside, idle, serial)
     if outside.any():
         asked = lanes_by_the_rule(edges, placement.lane, order, outside, idle)
-        assert [[op for op in order.tolist() if found.lane[op] == lane] for lane in range(len(found.home))] == asked
+        assert [[op for op in order.tolist() if found.lane[op] == lane] for lane in range(len(found.affinity))] == asked
     else:
         assert found is placement
 

@@ -80,13 +80,13 @@ def test_layers_are_cut_in_halves(inputs, seconds: float) -> None:
 
 @pytest.mark.parametrize("edges", [stencil(16), layers(8, 3, lambda i, layer: range(8))], ids=["stencil", "all_to_all"])
 def test_tiny_ops_stay_on_one_lane(edges: Edges) -> None:
-    assert len(placed(edges, [6e-9] * int(edges.dst.max() + 1)).home) == 1
+    assert len(placed(edges, [6e-9] * int(edges.dst.max() + 1)).affinity) == 1
 
 
 def test_a_chain_stays_on_one_lane() -> None:
     ops = 50
     chain = edges_of(ops, np.arange(ops), (np.arange(ops) + 1) % ops, np.arange(ops) == ops - 1)
-    assert len(placed(chain, [1e-6] * ops).home) == 1
+    assert len(placed(chain, [1e-6] * ops).affinity) == 1
 
 
 def test_a_chain_of_stages_becomes_a_pipeline() -> None:
@@ -100,7 +100,7 @@ def test_a_chain_of_stages_becomes_a_pipeline() -> None:
 
 def test_long_ops_get_lanes_to_spare() -> None:
     found = placed(stencil(16), [10e-6] * 16)
-    assert found.home.tolist() == [0] * 4 + [1] * 4
+    assert found.affinity.tolist() == [0] * 4 + [1] * 4
     assert found.lane.tolist() == sorted(found.lane.tolist())
 
 
@@ -137,31 +137,31 @@ def alone(ops: int) -> Edges:
 
 
 def test_ops_that_gain_next_to_nothing_stay_on_one_lane() -> None:
-    assert len(placed(alone(16), [2e-9] * 16, known=True).home) == 1
-    assert len(placed(alone(16), [200e-9] * 16, known=True).home) == 2
+    assert len(placed(alone(16), [2e-9] * 16, known=True).affinity) == 1
+    assert len(placed(alone(16), [200e-9] * 16, known=True).affinity) == 2
 
 
 def test_less_must_be_gained_where_costs_are_known() -> None:
-    assert len(placed(alone(2), [10e-6, 1e-6]).home) == 1
-    assert len(placed(alone(2), [10e-6, 1e-6], known=True).home) == 2
-    assert len(placed(alone(2), [10e-6, 0.5e-6], known=True).home) == 1
+    assert len(placed(alone(2), [10e-6, 1e-6]).affinity) == 1
+    assert len(placed(alone(2), [10e-6, 1e-6], known=True).affinity) == 2
+    assert len(placed(alone(2), [10e-6, 0.5e-6], known=True).affinity) == 1
 
 
 def test_a_second_thread_must_pay_in_doubt() -> None:
     # Two that wait for each other in every step: 0.5 us and a transfer, instead of 1 us. One that was measured very
     # short is not relied on.
     both = edges_of(2, [0, 1, 0, 1], [0, 0, 1, 1], [1] * 4)
-    assert len(placed(both, [500e-9] * 2, known=True, model=MachineModel(cores=2, transfer=200e-9)).home) == 1
-    assert len(placed(both, [500e-9] * 2, known=True, model=MachineModel(cores=2, transfer=50e-9)).home) == 2
-    assert len(placed(both, [280e-9] * 2, known=True, model=MachineModel(cores=2, transfer=20e-9)).home) == 1
+    assert len(placed(both, [500e-9] * 2, known=True, model=MachineModel(cores=2, transfer=200e-9)).affinity) == 1
+    assert len(placed(both, [500e-9] * 2, known=True, model=MachineModel(cores=2, transfer=50e-9)).affinity) == 2
+    assert len(placed(both, [280e-9] * 2, known=True, model=MachineModel(cores=2, transfer=20e-9)).affinity) == 1
 
 
 def test_who_sleeps_in_every_step_must_be_rung() -> None:
     # The second op waits for the first one longer than a thread polls.
     edges = edges_of(2, [0, 0, 1], [0, 1, 1], [1, 0, 1])
     seconds = [400e-6, 40e-6]
-    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, notify=1e-6)).home) == 2
-    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, notify=50e-6)).home) == 1
+    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, notify=1e-6)).affinity) == 2
+    assert len(placed(edges, seconds, known=True, model=MachineModel(cores=2, notify=50e-6)).affinity) == 1
 
 
 def test_waking_late_lengthens_a_step() -> None:
@@ -175,20 +175,20 @@ def test_waking_late_lengthens_a_step() -> None:
 
 def test_steady_ops_get_one_lane_a_thread() -> None:
     edges, seconds = mixed(2, 24)
-    assert len(placed(edges, seconds, varied=True, known=True).home) > 2
-    assert len(placed(edges, seconds, varied=True, known=True, steady=True).home) == 2
+    assert len(placed(edges, seconds, varied=True, known=True).affinity) > 2
+    assert len(placed(edges, seconds, varied=True, known=True, steady=True).affinity) == 2
 
 
 def test_several_lanes_must_not_cost_too_much() -> None:
     edges, seconds = stencil(16), [10e-6] * 16
-    assert len(placed(edges, seconds, model=MachineModel(cores=2, switch=100e-9)).home) == 8
-    assert len(placed(edges, seconds, model=MachineModel(cores=2, switch=10e-6)).home) == 2
+    assert len(placed(edges, seconds, model=MachineModel(cores=2, switch=100e-9)).affinity) == 8
+    assert len(placed(edges, seconds, model=MachineModel(cores=2, switch=10e-6)).affinity) == 2
 
 
 def test_pinned_ops_get_lanes_that_nobody_takes() -> None:
     found = placed(stencil(4), [1e-6] * 4, pins=[-1, 1, -1, 3])
     for op, thread in ((1, 1), (3, 3)):
-        assert found.home[found.lane[op]] == thread
+        assert found.affinity[found.lane[op]] == thread
         assert found.pinned[found.lane[op]]
 
 
@@ -196,14 +196,14 @@ def test_ops_that_hold_the_gil_share_a_lane() -> None:
     gil = [True, False] * 8
     found = placed(stencil(16), [1e-6] * 16, gil=gil)
     (lane,) = set(found.lane[np.array(gil)].tolist())
-    assert found.home[lane] == 0
-    assert len(placed(stencil(16), [1e-6] * 16, gil=[True] * 16).home) == 1
+    assert found.affinity[lane] == 0
+    assert len(placed(stencil(16), [1e-6] * 16, gil=[True] * 16).affinity) == 1
 
 
 def test_ops_that_hold_the_gil_follow_a_pinned_one() -> None:
     found = placed(stencil(4), [1e-6] * 4, pins=[-1, 1, -1, -1], gil=[True, True, False, False])
     assert found.lane[0] == found.lane[1]
-    assert found.home[found.lane[0]] == 1
+    assert found.affinity[found.lane[0]] == 1
 
 
 def test_more_threads_than_ops() -> None:
@@ -213,7 +213,7 @@ def test_more_threads_than_ops() -> None:
 
 def test_an_empty_graph_has_no_lanes() -> None:
     found = placed(edges_of(0, [], [], []), [])
-    assert len(found.home) == 0
+    assert len(found.affinity) == 0
     assert ordered(edges_of(0, [], [], []), [], found) == []
 
 
@@ -240,12 +240,12 @@ def test_any_schedule_keeps_its_promises(case) -> None:
     found = placed(edges, seconds, threads, pins, gil, *told)
     again = placed(edges, seconds, threads, pins, gil, *told)
     assert found.lane.tolist() == again.lane.tolist()
-    assert sorted(set(found.lane.tolist())) == list(range(len(found.home)))
+    assert sorted(set(found.lane.tolist())) == list(range(len(found.affinity)))
     for op, pin in enumerate(pins):
         if pin >= 0:
-            assert found.home[found.lane[op]] == pin
+            assert found.affinity[found.lane[op]] == pin
             assert found.pinned[found.lane[op]]
-    assert all(home < max(threads, 3) for home in found.home)
+    assert all(home < max(threads, 3) for home in found.affinity)
     assert len({int(found.lane[op]) for op in range(len(gil)) if gil[op] and pins[op] < 0}) <= 1
     for urgency in (None, priority):
         positions = {op: place for place, op in enumerate(ordered(edges, seconds, found, urgency, gil))}
@@ -286,5 +286,5 @@ def test_what_another_lane_waits_for_comes_first() -> None:
 def test_a_thread_stays_with_a_lane_that_goes_on(seconds: float, inputs) -> None:
     """Turning to another lane after each op would cost so much that even ops of a microsecond stayed on one thread."""
     found = placed(layers(16, 8, inputs), [seconds] * 128, varied=True)
-    assert set(found.home.tolist()) == {0, 1}
+    assert set(found.affinity.tolist()) == {0, 1}
     assert 64 * seconds <= found.step_seconds < 85 * seconds

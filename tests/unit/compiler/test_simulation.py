@@ -14,7 +14,7 @@ from compiler.replay_oracle import Oracle
 from ostinato import _core
 from ostinato.compiler.costs import given as given_costs
 from ostinato.compiler.ir import Executable, Target
-from ostinato.compiler.pipeline.arrangement import AWAY, GIL, THREAD, Arrangement, passed_bytes
+from ostinato.compiler.pipeline.arrangement import AWAY, GIL, THREAD, Arrangement, communication_volume
 from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.target import MachineModel
 from ostinato.view.simulation import Prediction, predicted, simulate
@@ -25,7 +25,7 @@ MODEL = MachineModel(cores=2, transfer=0.1 * US, poll=0.0, switch=0.25 * US, wak
 
 def arrangement(
     lanes: list[list[int]],
-    homes: list[int],
+    affinities: list[int],
     seconds: list[float],
     waits: list[tuple[int, int, int]] = (),
     *,
@@ -42,18 +42,18 @@ def arrangement(
     ops = len(seconds)
     of = [sorted((op, distance) for waiting, op, distance in waits if waiting == each) for each in range(ops)]
     begin = np.cumsum([0, *map(len, of)]).astype(np.int64)
-    threads = threads or max(homes) + 1
+    threads = threads or max(affinities) + 1
     a_node = threads_a_node or threads
     lane_of = {op: lane for lane, own in enumerate(lanes) for op in own}
     delays = [
-        MODEL.transfer if homes[lane_of[op]] // a_node == homes[lane_of[each]] // a_node else link
+        MODEL.transfer if affinities[lane_of[op]] // a_node == affinities[lane_of[each]] // a_node else link
         for each in range(ops)
         for op, _ in of[each]
     ]
     return Arrangement(
         lane_begin=np.cumsum([0, *map(len, lanes)]).astype(np.int64),
         lane_ops=np.array([op for own in lanes for op in own], np.int32),
-        home=np.array(homes, np.int32),
+        affinity=np.array(affinities, np.int32),
         pinned=np.array(pinned or [0] * len(lanes), np.uint8),
         seconds=np.array(seconds, np.float64),
         spread=np.array(spread or [0.0] * ops, np.float64),
@@ -106,7 +106,7 @@ def test_two_lanes_of_a_thread_pay_for_each_turn() -> None:
 
 
 def test_lanes_of_a_busy_thread_are_taken_up_by_an_idle_one() -> None:
-    """Two lanes at home on one thread, none on the other."""
+    """Two lanes at affinity on one thread, none on the other."""
     seconds = [10 * US, 10 * US]
     alone = step_seconds([[0], [1]], [0, 0], seconds)
     helped = step_seconds([[0], [1]], [0, 0], seconds, threads=2)
@@ -180,7 +180,7 @@ def arrangements(draw: st.DrawFn) -> Arrangement:
     lane = np.unique(lane, return_inverse=True)[1].tolist()
     lanes = [[op for op in range(ops) if lane[op] == each] for each in range(max(lane) + 1)]
     threads = draw(st.integers(1, 4))
-    homes = sorted(draw(st.integers(0, threads - 1)) for _ in lanes)
+    affinities = sorted(draw(st.integers(0, threads - 1)) for _ in lanes)
     a_node = draw(st.sampled_from([threads, threads, 1, 2]))
     a_node = a_node if threads % a_node == 0 else threads
     waits = []
@@ -194,7 +194,7 @@ def arrangements(draw: st.DrawFn) -> Arrangement:
     seconds = [draw(st.integers(1, 2**30)) / 2**30 * scale * US for _ in range(ops)]
     return arrangement(
         lanes,
-        homes,
+        affinities,
         seconds,
         waits,
         threads=threads,
@@ -232,7 +232,7 @@ def test_nothing_is_faster_than_its_work_or_its_longest_lane(given: Arrangement,
         begins, ends = np.sort(start[own]), np.sort(end[own])
         assert (begins[1:] >= ends[:-1] - 1e-12).all()
     place = given.positions
-    for lane in range(len(given.home)):  # in order
+    for lane in range(len(given.affinity)):  # in order
         ops = np.flatnonzero(given.lane_of == lane)
         ops = ops[np.argsort(place[ops])]
         assert (np.diff(start[:, ops].ravel()) >= 0).all()
@@ -408,7 +408,7 @@ def test_only_what_one_writes_and_the_other_reads_is_passed() -> None:
     from ostinato.compiler.flatten import flatten
 
     edges = dependences(flatten(graph))
-    passed = passed_bytes(graph.ops, edges)
+    passed = communication_volume(graph.ops, edges)
     found = {
         edge: bytes_
         for edge, bytes_ in zip(zip(*(column.tolist() for column in edges), strict=True), passed.tolist(), strict=True)

@@ -57,7 +57,7 @@ def test_a_lane_issues_one_stream_and_nothing_else(case, data):
             lanes = np.unique(placement.lane[members])
             assert len(lanes) <= 1
             assert all((placement.lane == lane).sum() == len(members) for lane in lanes)
-    assert (np.unique(placement.lane) == np.arange(len(placement.home))).all()
+    assert (np.unique(placement.lane) == np.arange(len(placement.affinity))).all()
     check(found.ordering, placement.lane, in_order)
 
 
@@ -117,7 +117,7 @@ def test_many_tiles_take_few_lanes():
                 blur(raw[0], out[0])
                 encode(out[0], count)
         found = compile(graph, Target(2, 2, find_devices=lambda: devices))
-        assert len(found.step.placement.home) <= 12
+        assert len(found.step.placement.affinity) <= 12
 
 
 def test_graphs_without_devices_ask_for_none():

@@ -6,7 +6,7 @@
 #include "bindings/arrays.h"
 #include "dependences/dependences.h"
 #include "dependences/edges.h"
-#include "dependences/lags.h"
+#include "dependences/iteration_distances.h"
 #include "schedule/order.h"
 #include "schedule/placement.h"
 #include "schedule/waits.h"
@@ -81,10 +81,11 @@ std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>, Out<uint8_t>> bind_waits(Fl
     return {give(std::move(w.start)), give(std::move(w.op)), give(std::move(w.distance)), give(std::move(w.published))};
 }
 
-std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>> bind_lags(int32_t ops, Flat<int32_t> src, Flat<int32_t> dst,
-                                                               Flat<int32_t> distance, Flat<int32_t> sources) {
-    Lags found = lags(ops, edges_of(src, dst, distance), flat(sources));
-    return {give(std::move(found.start)), give(std::move(found.op)), give(std::move(found.lag))};
+std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>> bind_iteration_distances(int32_t ops, Flat<int32_t> src,
+                                                                              Flat<int32_t> dst, Flat<int32_t> distance,
+                                                                              Flat<int32_t> sources) {
+    IterationDistances found = iteration_distances(ops, edges_of(src, dst, distance), flat(sources));
+    return {give(std::move(found.start)), give(std::move(found.op)), give(std::move(found.steps_back))};
 }
 
 Out<int32_t> bind_stuck(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance, Flat<int32_t> lane,
@@ -119,8 +120,9 @@ void bind_passes(nb::module_& module) {
           nb::arg("model"), "The ops in the order of one linear extension.");
     m.def("waits", &bind_waits, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
           "Per op the ops of other lanes to wait for, as (start, op, distance, published).");
-    m.def("lags", &bind_lags, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("sources"),
-          "Per source, the ops that depend on it, and how many steps back at least, as (start, op, lag).");
+    m.def("iteration_distances", &bind_iteration_distances, nb::arg("ops"), nb::arg("src"), nb::arg("dst"),
+          nb::arg("distance"), nb::arg("sources"),
+          "Per source, the ops that depend on it, and how many steps back at least, as (start, op, steps_back).");
     m.def("stuck", &bind_stuck, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
           "The ops that could never run with these lane orders; empty if a step can run.");
 }

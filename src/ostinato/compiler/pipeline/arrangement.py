@@ -21,7 +21,7 @@ from ostinato.graph.body import Until
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
-__all__ = ["GIL", "Arrangement", "arranged", "as_compiled", "copied", "passed_bytes"]
+__all__ = ["GIL", "Arrangement", "arranged", "as_compiled", "communication_volume", "copied"]
 
 
 THREAD, GIL, AWAY = range(3)
@@ -39,7 +39,7 @@ class Arrangement:
 
     lane_begin: Int64Array
     lane_ops: IntArray
-    home: IntArray
+    affinity: IntArray
     pinned: npt.NDArray[np.uint8]
     seconds: FloatArray
     spread: FloatArray
@@ -71,7 +71,7 @@ class Arrangement:
     def lane_of(self) -> IntArray:
         """The lane of each op."""
         lane = np.empty(self.ops, np.int32)
-        lane[self.lane_ops] = np.repeat(np.arange(len(self.home), dtype=np.int32), np.diff(self.lane_begin))
+        lane[self.lane_ops] = np.repeat(np.arange(len(self.affinity), dtype=np.int32), np.diff(self.lane_begin))
         return lane
 
     @property
@@ -86,7 +86,7 @@ class Arrangement:
         return _core.passes.replay(
             lane_begin=self.lane_begin,
             lane_ops=self.lane_ops,
-            affinity=self.home,
+            affinity=self.affinity,
             pinned=self.pinned,
             seconds=self.seconds,
             spread=self.spread,
@@ -116,13 +116,13 @@ def as_compiled(executable: Executable, model: MachineModel) -> Arrangement:
     """Return a schedule as it is."""
     lengths = [len(ops) for ops in executable.lane_ops]
     placement = executable.step.placement
-    number = np.argsort(placement.home, kind="stable").astype(np.int32)
+    number = np.argsort(placement.affinity, kind="stable").astype(np.int32)
     waits = executable.step.waits
-    threads = max(model.cores, int(placement.home.max()) + 1)
+    threads = max(model.cores, int(placement.affinity.max()) + 1)
     return Arrangement(
         lane_begin=np.concatenate([[0], np.cumsum(np.array(lengths)[number])]).astype(np.int64),
         lane_ops=np.concatenate([executable.lane_ops[lane] for lane in number]).astype(np.int32),
-        home=placement.home[number],
+        affinity=placement.affinity[number],
         pinned=placement.pinned[number].view(np.uint8),
         **_ops_of(executable),
         wait_begin=waits.start,
@@ -159,7 +159,7 @@ def arranged(executable: Executable, model: MachineModel) -> Arrangement:
     by side stays together. Then each node's ops are placed on its cores.
     """
     if model.nodes == 1:
-        bound = int(executable.step.placement.home.max(initial=0)) + 1
+        bound = int(executable.step.placement.affinity.max(initial=0)) + 1
         target = replace(executable.target, processors=max(model.cores, bound), threads=model.cores, model=model)
         return as_compiled(schedule_again(executable, executable.step.costs, target), model)
     ops = _ops_of(executable)
@@ -169,19 +169,19 @@ def arranged(executable: Executable, model: MachineModel) -> Arrangement:
     in_order = _order(executable, edges, ops["seconds"], placement, model)
     by_lane = np.argsort(placement.lane[in_order], kind="stable")
     lane_ops = in_order[by_lane]
-    places = np.arange(len(placement.home) + 1)
+    places = np.arange(len(placement.affinity) + 1)
     place_of = np.empty(len(in_order), np.int64)
     place_of[in_order] = np.arange(len(in_order))
     crossing = placement.lane[edges.src] != placement.lane[edges.dst]
     begin, op, distance, number = _latest(edges, placement.lane, place_of, crossing)
-    passed = _passed(executable, edges, node[edges.src] != node[edges.dst])
+    passed = _volumes(executable, edges, node[edges.src] != node[edges.dst])
     message = np.bincount(number[crossing], passed[crossing], len(op)) / model.link_bandwidth
     waiting = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
     near = node[op] == node[waiting]
     return Arrangement(
         lane_begin=np.searchsorted(placement.lane[lane_ops], places).astype(np.int64),
         lane_ops=lane_ops,
-        home=placement.home,
+        affinity=placement.affinity,
         pinned=placement.pinned.view(np.uint8),
         **ops,
         wait_begin=begin,
@@ -191,7 +191,7 @@ def arranged(executable: Executable, model: MachineModel) -> Arrangement:
         window_period=executable.core.window // 2,
         threads=model.cores * model.nodes,
         threads_a_node=model.cores,
-        number=np.arange(len(placement.home), dtype=np.int32),
+        number=np.arange(len(placement.affinity), dtype=np.int32),
     )
 
 
@@ -222,7 +222,7 @@ def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangem
     edges = Edges(*(column[edges.distance > 0] for column in edges))
     all_edges = np.ones(len(edges.src), np.bool_)
     begin, op, distance, number = _latest(edges, one.lane_of, one.positions, all_edges)
-    passed = np.bincount(number, _passed(executable, edges, all_edges), len(op))
+    passed = np.bincount(number, _volumes(executable, edges, all_edges), len(op))
     target, node, ops = np.repeat(np.arange(one.ops), np.diff(begin)), first // model.cores, one.ops
     numbers = np.arange(copies)[:, None]
     waits = [
@@ -245,7 +245,7 @@ def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangem
         one,
         lane_begin=np.append((numbers * ops + one.lane_begin[:-1]).ravel(), copies * ops).astype(np.int64),
         lane_ops=(numbers * ops + one.lane_ops).ravel().astype(np.int32),
-        home=(first[:, None] + one.home).ravel().astype(np.int32),
+        affinity=(first[:, None] + one.affinity).ravel().astype(np.int32),
         pinned=np.tile(one.pinned, copies),
         seconds=np.tile(one.seconds, copies),
         spread=np.tile(one.spread, copies),
@@ -256,7 +256,7 @@ def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangem
         wait_delay=delay[by_op],
         threads=model.cores * model.nodes,
         threads_a_node=model.cores,
-        number=np.arange(copies * len(one.home), dtype=np.int32),
+        number=np.arange(copies * len(one.affinity), dtype=np.int32),
     )
 
 
@@ -267,11 +267,11 @@ def _barred(executable: Executable) -> Edges:
     return step_barrier(executable.step.ordering, len(executable.step.nodes))
 
 
-def _passed(executable: Executable, edges: Edges, kept: npt.NDArray[np.bool_]) -> FloatArray:
+def _volumes(executable: Executable, edges: Edges, kept: npt.NDArray[np.bool_]) -> FloatArray:
     """The bytes that pass along each edge that is kept; 0 along others."""
     passed = np.zeros(len(edges.src))
     kept = kept & (edges.src < len(executable.step.nodes)) & (edges.dst < len(executable.step.nodes))
-    passed[kept] = passed_bytes(executable.step.nodes, Edges(*(column[kept] for column in edges)))
+    passed[kept] = communication_volume(executable.step.nodes, Edges(*(column[kept] for column in edges)))
     return passed
 
 
@@ -294,7 +294,7 @@ def _placed(
 ) -> Placement:
     """Place each node's ops on its cores."""
     lane = np.empty(len(seconds), np.int32)
-    homes, pins = [], []
+    affinities, pins = [], []
     by_node = np.argsort(node, kind="stable").astype(np.int32)
     begin = np.searchsorted(node[by_node], np.arange(model.nodes + 1))
     local = np.empty(len(seconds), np.int32)
@@ -320,17 +320,17 @@ def _placed(
             model=model,
         )
         lane[own] = found.lane + lanes
-        homes.append(found.home + each * model.cores)
+        affinities.append(found.affinity + each * model.cores)
         pins.append(found.pinned)
-        lanes += len(found.home)
-    return Placement(lane, np.concatenate(homes).astype(np.int32), np.concatenate(pins), 0.0)
+        lanes += len(found.affinity)
+    return Placement(lane, np.concatenate(affinities).astype(np.int32), np.concatenate(pins), 0.0)
 
 
 def _order(
     executable: Executable, edges: Edges, seconds: FloatArray, placement: Placement, model: MachineModel
 ) -> IntArray:
     none = np.zeros(len(seconds), np.int32)
-    if len(placement.home) > MOST_LANES:
+    if len(placement.affinity) > MOST_LANES:
         one = Placement(none, np.zeros(1, np.int32), np.zeros(1, np.bool_), 0.0)
         return find_order(edges, seconds, one, none, none.astype(np.bool_), model=model)
     return find_order(edges, seconds, placement, none, executable.step.operations.gil_bound, model=model)
@@ -356,7 +356,7 @@ def _latest(
     return begin.astype(np.int64), src[ends], distance[ends], number
 
 
-def passed_bytes(ops: Sequence[Op], edges: Edges) -> npt.NDArray[np.float64]:
+def communication_volume(ops: Sequence[Op], edges: Edges) -> npt.NDArray[np.float64]:
     """Return for each edge the bytes that its first op writes and its second one reads.
 
     Edges that only order, such as those from a reader to the next writer, pass nothing; tokens count as a byte.

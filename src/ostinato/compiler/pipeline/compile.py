@@ -76,7 +76,7 @@ def _schedule(step: Step, target: Target, stages: Stages) -> Executable:
 def choose_variants(step: Step, target: Target, costing: Costing) -> Step:
     """Return the step with what its nodes cost, and with the variants that are fastest by that."""
     costed = costing(step.nodes)
-    if costed.elsewhere is not None or uses_devices(costed.ops):
+    if costed.device_costs is not None or uses_devices(costed.ops):
         from ostinato.compiler.variants import chosen
 
         costed = chosen(costed, step.edges, target.devices, target.processors)
@@ -137,7 +137,7 @@ def build(step: Step, target: Target) -> Executable:
     nodes, edges, found = step.nodes, step.edges, step.operations
     placement, in_order, waits, kinds = step.placement, step.order, step.waits, step.operations.kinds
     lane_ops = in_order[np.argsort(placement.lane[in_order], kind="stable")]
-    lane_begin = np.searchsorted(placement.lane[lane_ops], np.arange(len(placement.home) + 1)).astype(np.int64)
+    lane_begin = np.searchsorted(placement.lane[lane_ops], np.arange(len(placement.affinity) + 1)).astype(np.int64)
     until, every = next(((op.index, op.body.every) for op in nodes if isinstance(op.body, Until)), (-1, 1))
     published = waits.published.astype(np.uint8)
     if until >= 0:
@@ -150,7 +150,7 @@ def build(step: Step, target: Target) -> Executable:
     core = _core.Schedule.build(
         lane_begin=lane_begin,
         lane_ops=lane_ops,
-        affinity=placement.home,
+        affinity=placement.affinity,
         pinned=placement.pinned.view(np.uint8),
         kind=kinds,
         wait_begin=waits.start,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.compiler.ir import Edges, IntArray, Placement
 
-__all__ = ["Lags", "lags_of", "settle", "split"]
+__all__ = ["IterationDistances", "iteration_distances_of", "settle", "split"]
 
 
 def settle(
@@ -52,7 +52,7 @@ def settle(
             lane[wait] = lane[first]
     left, renumbered = np.unique(lane, return_inverse=True)  # a lane that nothing is left on is none
     lanes = placement._replace(
-        lane=renumbered.reshape(-1).astype(np.int32), home=placement.home[left], pinned=placement.pinned[left]
+        lane=renumbered.reshape(-1).astype(np.int32), affinity=placement.affinity[left], pinned=placement.pinned[left]
     )
     return lanes, np.argsort(place, kind="stable").astype(np.int32)
 
@@ -72,11 +72,11 @@ def split(
     second could not run before the first: two programs that each wait for such a second op of the other would wait
     forever, though neither asked for that.
 
-    So let ``lag(x, e)`` be the least number of steps back that op x depends on wait e along the edges, infinite if it
-    does not. Op x of a lane may come before op y of the same lane if, for all e,
-    ``lag(y, e) <= lag(x, e) <= lag(y, e) + 1``: then y depends on what x waits for, and x in the next step on what y
-    waits for, anyway. Waits for the same thing hold in the order of steps. An idle wait itself may be held up by
-    whatever all that directly comes after it is held up by: its lags count as the greatest of theirs, less the
+    So let ``back(x, e)``, the iteration distance, be the least number of steps back that op x depends on wait e along
+    the edges, infinite if it does not. Op x of a lane may come before op y of the same lane if, for all e,
+    ``back(y, e) <= back(x, e) <= back(y, e) + 1``: then y depends on what x waits for, and x in the next step on what
+    y waits for, anyway. Waits for the same thing hold in the order of steps. An idle wait itself may be held up by
+    whatever all that directly comes after it is held up by: its distances count as the greatest of theirs, less the
     distance.
 
     Parameters
@@ -94,43 +94,45 @@ def split(
     """
     if not outside.any():
         return placement
-    if serial:  # every op depends on all waits of the step before, so lags are 0 or 1: only those of 0 tell ops apart
+    if serial:  # every op depends on all waits of the step before: only distances of 0, of 0 and 1, tell ops apart
         edges = edges.within_a_step()
-    lags = lags_of(len(outside), edges, outside)
-    lags.held_up_as_what_follows(edges, idle)
-    split_lanes = _by_waits_in_the_step if serial else _by_lags
-    lane, old = split_lanes(lags, placement.lane.tolist(), order.tolist())
-    return placement._replace(lane=lane, home=placement.home[old], pinned=placement.pinned[old])
+    distances = iteration_distances_of(len(outside), edges, outside)
+    distances.held_up_as_what_follows(edges, idle)
+    split_lanes = _by_waits_in_the_step if serial else _by_distances
+    lane, old = split_lanes(distances, placement.lane.tolist(), order.tolist())
+    return placement._replace(lane=lane, affinity=placement.affinity[old], pinned=placement.pinned[old])
 
 
-def _by_lags(lags: Lags, before: list[int], order: list[int]) -> tuple[IntArray, list[int]]:
+def _by_distances(distances: IterationDistances, before: list[int], order: list[int]) -> tuple[IntArray, list[int]]:
     """Return the lane of each op, and for each lane the one that it grew out of."""
-    kinds = lags.kinds()
+    kinds = distances.kinds()
     old: list[int] = []
     groups: dict[tuple[int, bytes], _Group] = {}
     lane = np.empty(len(order), np.int32)
     for op in order:
-        waits, lag = lags.rows[op]
+        waits, back = distances.rows[op]
         key = before[op], waits.tobytes()
         if key not in groups:
             groups[key] = _Group(len(waits))
         group = groups[key]
-        place = group.place_for(kinds[op], lag)
+        place = group.place_for(kinds[op], back)
         if place == len(group.lanes):
             group.lanes.append(len(old))
             old.append(before[op])
-        group.put(place, lag)
+        group.put(place, back)
         lane[op] = group.lanes[place]
     return lane, old
 
 
-def _by_waits_in_the_step(lags: Lags, before: list[int], order: list[int]) -> tuple[IntArray, list[int]]:
-    """Return what `_by_lags` does where all lags are 0, or 1 if there is none.
+def _by_waits_in_the_step(
+    distances: IterationDistances, before: list[int], order: list[int]
+) -> tuple[IntArray, list[int]]:
+    """Return what `_by_distances` does where all iteration distances are 0, or 1 if there is none.
 
     Then op x may come before op y if y depends on all that x waits for. So the last op of a lane stands for all of it.
     """
-    kinds = lags.kinds()
-    waits_of = {kind: frozenset(lags.rows[op][0].tolist()) for op, kind in enumerate(kinds)}
+    kinds = distances.kinds()
+    waits_of = {kind: frozenset(distances.rows[op][0].tolist()) for op, kind in enumerate(kinds)}
     uses = Counter(wait for waits in waits_of.values() for wait in waits)
     groups: dict[int, _Nested] = {}
     old: list[int] = []
@@ -197,55 +199,55 @@ class _Group:
 
     def __init__(self, waits: int) -> None:
         self.lanes: list[int] = []
-        self._least = np.full((waits, 1), _NEVER, np.int32)  # by wait and lane, the least lag of the lane's ops
+        self._least = np.full((waits, 1), _NEVER, np.int32)  # by wait and lane, the least distance of the lane's ops
         self._greatest = np.zeros((waits, 1), np.int32)
         self._first: dict[int, int] = {}  # by kind of op, the first lane that may take it: a lane takes ever less
 
-    def place_for(self, kind: int, lag: IntArray) -> int:
+    def place_for(self, kind: int, back: IntArray) -> int:
         """Return the first lane at whose end an op may be put; if none, how many lanes there are."""
         first, count = self._first.get(kind, 0), len(self.lanes)
-        if len(lag):
-            near, far = int(lag.argmin()), int(lag.argmax())  # the lags that most lanes differ in
-            likely = self._greatest[near, first:count] <= lag[near] + 1
-            likely &= self._least[far, first:count] >= lag[far]
+        if len(back):
+            near, far = int(back.argmin()), int(back.argmax())  # the distances that most lanes differ in
+            likely = self._greatest[near, first:count] <= back[near] + 1
+            likely &= self._least[far, first:count] >= back[far]
             places = (first + np.flatnonzero(likely)).tolist()
-            first = next((place for place in places if self._takes(place, lag)), count)
+            first = next((place for place in places if self._takes(place, back)), count)
         self._first[kind] = first
         return first
 
-    def put(self, place: int, lag: IntArray) -> None:
+    def put(self, place: int, back: IntArray) -> None:
         """Put an op at the end of a lane."""
         if place == self._least.shape[1]:
             self._least = np.hstack([self._least, np.full(self._least.shape, _NEVER, np.int32)])
             self._greatest = np.hstack([self._greatest, np.zeros(self._greatest.shape, np.int32)])
-        self._least[:, place] = np.minimum(self._least[:, place], lag)
-        self._greatest[:, place] = np.maximum(self._greatest[:, place], lag)
+        self._least[:, place] = np.minimum(self._least[:, place], back)
+        self._greatest[:, place] = np.maximum(self._greatest[:, place], back)
 
-    def _takes(self, place: int, lag: IntArray) -> bool:
-        return bool((lag <= self._least[:, place]).all() and (self._greatest[:, place] <= lag + 1).all())
+    def _takes(self, place: int, back: IntArray) -> bool:
+        return bool((back <= self._least[:, place]).all() and (self._greatest[:, place] <= back + 1).all())
 
 
 Row: TypeAlias = tuple[IntArray, IntArray]
 
 
-class Lags(NamedTuple):
+class IterationDistances(NamedTuple):
     """By op, which waits it depends on, and how many steps back at least: most ops depend on few of many waits."""
 
     rows: list[Row]
-    """The waits, ascending; and as many lags."""
+    """The waits, ascending; and as many iteration distances."""
 
     def kinds(self) -> list[int]:
-        """Return a number for each op: the same for those with the same lags."""
+        """Return a number for each op: the same for those with the same iteration distances."""
         numbers: dict[tuple[bytes, bytes], int] = {}
         of_row: dict[int, int] = {}  # ops share long rows
         for row in self.rows:
             if id(row) not in of_row:
-                waits, lag = row
-                of_row[id(row)] = numbers.setdefault((waits.tobytes(), lag.tobytes()), len(numbers))
+                waits, back = row
+                of_row[id(row)] = numbers.setdefault((waits.tobytes(), back.tobytes()), len(numbers))
         return [of_row[id(row)] for row in self.rows]
 
     def held_up_as_what_follows(self, edges: Edges, waits: npt.NDArray[np.bool_]) -> None:
-        """Give each of the ops that only wait what all that directly comes after it has: the greatest lags."""
+        """Give each of the ops that only wait the greatest distances of all that directly comes after it."""
         among = np.flatnonzero(waits[edges.src])
         among = among[np.argsort(edges.src[among], kind="stable")]
         source, after, distance = (column[among] for column in edges)
@@ -258,22 +260,22 @@ class Lags(NamedTuple):
                 self.rows[wait] = self.rows[after[begin]]
                 continue
             rows = [self.rows[op] for op in after[begin:end].tolist()]
-            back = np.repeat(distance[begin:end], [len(row[0]) for row in rows])
+            between = np.repeat(distance[begin:end], [len(row[0]) for row in rows])
             known, place, count = np.unique(
                 np.concatenate([row[0] for row in rows]), return_inverse=True, return_counts=True
             )
-            lag = np.zeros(len(known), np.int32)
-            np.maximum.at(lag, place.reshape(-1), np.concatenate([row[1] for row in rows]) - back)
-            lag[known == wait] = 0
+            back = np.zeros(len(known), np.int32)
+            np.maximum.at(back, place.reshape(-1), np.concatenate([row[1] for row in rows]) - between)
+            back[known == wait] = 0
             common = count == end - begin
-            self.rows[wait] = known[common], lag[common]
+            self.rows[wait] = known[common], back[common]
 
 
-def lags_of(ops: int, edges: Edges, waits: npt.NDArray[np.bool_]) -> Lags:
+def iteration_distances_of(ops: int, edges: Edges, waits: npt.NDArray[np.bool_]) -> IterationDistances:
     """Return how many steps back, at least, each op depends on each wait along the edges."""
     sources = np.flatnonzero(waits).astype(np.int32)
-    start, op, lag = _core.passes.lags(ops, *edges, sources)
+    start, op, back = _core.passes.iteration_distances(ops, *edges, sources)
     by_op = np.argsort(op, kind="stable")
     ends = np.searchsorted(op[by_op], np.arange(ops), "right").tolist()
-    wait, lag = np.repeat(sources, np.diff(start))[by_op], lag[by_op]
-    return Lags([(wait[a:b], lag[a:b]) for a, b in zip([0, *ends[:-1]], ends, strict=True)])
+    wait, back = np.repeat(sources, np.diff(start))[by_op], back[by_op]
+    return IterationDistances([(wait[a:b], back[a:b]) for a, b in zip([0, *ends[:-1]], ends, strict=True)])

@@ -59,7 +59,7 @@ def find_placement(
         What threads pay for working together.
     """
     spread = varied or (len(seconds) > 0 and float(seconds.mean()) > LONG)
-    lane, home, pinned, step_seconds = _core.passes.place(
+    lane, affinity, pinned, step_seconds = _core.passes.place(
         *edges,
         np.maximum(seconds, SHORTEST),
         threads,
@@ -70,7 +70,7 @@ def find_placement(
         steady,
         paid(model),
     )
-    return Placement(lane, home, pinned.view(np.bool_), step_seconds)
+    return Placement(lane, affinity, pinned.view(np.bool_), step_seconds)
 
 
 def paid(model: MachineModel) -> tuple[float, float, float, float, float]:
@@ -97,7 +97,7 @@ def find_order(
         *edges,
         np.maximum(seconds, SHORTEST),
         placement.lane,
-        placement.home,
+        placement.affinity,
         placement.pinned.view(np.uint8),
         priority,
         gil_bound.view(np.uint8),

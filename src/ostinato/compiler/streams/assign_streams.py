@@ -25,7 +25,7 @@ from ostinato.compiler.ir import (
     Target,
     edges_of,
 )
-from ostinato.compiler.schedule.lanes import lags_of, split
+from ostinato.compiler.schedule.lanes import iteration_distances_of, split
 from ostinato.graph.arrays import HOST as HOST_MEMORY
 from ostinato.graph.arrays import memory_of
 from ostinato.graph.body import Copy, Join
@@ -113,12 +113,12 @@ def streams_of(
     outside
         By op, whether it waits for something outside.
     used
-        Devices that need a stream even if no op does: for data that is copied home at the end of a run.
+        Devices that need a stream even if no op does: for data that is copied affinity at the end of a run.
     """
     ordered = np.flatnonzero(device >= 0)
     held_up = np.zeros(len(ops), np.int32)
     if outside.any():
-        held_up[:] = lags_of(len(ops), ordering, outside).kinds()
+        held_up[:] = iteration_distances_of(len(ops), ordering, outside).kinds()
     purpose = np.array([_purpose(ops[op]) for op in ordered.tolist()], np.int32)
     key = np.column_stack([device[ordered], purpose, held_up[ordered]])
     found, first, which = np.unique(key, axis=0, return_index=True, return_inverse=True)
@@ -152,13 +152,13 @@ def add_stream_lanes(placement: Placement, streams: Streams) -> Placement:
     """
     if not len(streams.device):
         return placement
-    lanes = len(placement.home)
+    lanes = len(placement.affinity)
     lane = placement.lane.copy()
     members = np.flatnonzero(streams.of >= 0)
     lane[members] = lanes + 2 * streams.of[members] + ~streams.issued[members]
     _, first = np.unique(streams.of[members], return_index=True)
-    home = np.repeat(placement.home[placement.lane[members[first]]], 2)
-    return _without_empty(_with_lanes(placement, lane, home))
+    affinity = np.repeat(placement.affinity[placement.lane[members[first]]], 2)
+    return _without_empty(_with_lanes(placement, lane, affinity))
 
 
 def order_fences(order: IntArray, streams: Streams) -> IntArray:
@@ -178,7 +178,7 @@ def isolate_streams(placement: Placement, streams: Streams) -> Placement:
 
     The device keeps the order in which work is issued. A host op between would be taken to come after the device.
     """
-    lane, lanes = placement.lane.copy(), len(placement.home)
+    lane, lanes = placement.lane.copy(), len(placement.affinity)
     issuing = np.zeros(lanes, np.bool_)
     issuing[lane[streams.of >= 0]] = True
     others = np.flatnonzero(issuing[lane] & (streams.of < 0))
@@ -186,7 +186,7 @@ def isolate_streams(placement: Placement, streams: Streams) -> Placement:
         return placement
     left, own = np.unique(lane[others], return_inverse=True)
     lane[others] = lanes + own.reshape(-1)
-    return _with_lanes(placement, lane, placement.home[left])
+    return _with_lanes(placement, lane, placement.affinity[left])
 
 
 def split_host_lanes(edges: Edges, placement: Placement, order: IntArray, streams: Streams) -> Placement:
@@ -205,7 +205,7 @@ def split_host_lanes(edges: Edges, placement: Placement, order: IntArray, stream
         outside = np.zeros(n, np.bool_)
         outside[waits] = True
         found = _split(edges, placement, order, streams, outside)
-        if len(found.home) <= len(placement.home) + MOST_WAITS:
+        if len(found.affinity) <= len(placement.affinity) + MOST_WAITS:
             return found
     devices = streams.device[streams.of[waits]]
     used, first = np.unique(devices, return_inverse=True)  # one more op each, before all waits for the device
@@ -217,7 +217,7 @@ def split_host_lanes(edges: Edges, placement: Placement, order: IntArray, stream
         np.concatenate([edges.distance, np.zeros(len(waits), np.int32)]),
     )
     added = np.arange(more, dtype=np.int32)
-    with_more = _with_lanes(placement, np.append(placement.lane, len(placement.home) + added), 0 * added)
+    with_more = _with_lanes(placement, np.append(placement.lane, len(placement.affinity) + added), 0 * added)
     outside = np.append(np.zeros(n, np.bool_), np.ones(more, np.bool_))
     in_order = np.append(n + added, order).astype(np.int32)
     found = _split(wider, with_more, in_order, streams.over(n + more), outside)
@@ -227,16 +227,16 @@ def split_host_lanes(edges: Edges, placement: Placement, order: IntArray, stream
 def _split(edges: Edges, placement: Placement, order: IntArray, streams: Streams, outside: Mask) -> Placement:
     """Split the lanes of the host by waits."""
     found = split(edges, placement, order, outside, np.zeros(len(outside), np.bool_))
-    lane = np.where(streams.of >= 0, placement.lane, len(placement.home) + found.lane)
-    return _without_empty(_with_lanes(placement, lane, found.home, found.pinned))
+    lane = np.where(streams.of >= 0, placement.lane, len(placement.affinity) + found.lane)
+    return _without_empty(_with_lanes(placement, lane, found.affinity, found.pinned))
 
 
-def _with_lanes(placement: Placement, lane: IntArray, home: IntArray, pinned: Mask | None = None) -> Placement:
+def _with_lanes(placement: Placement, lane: IntArray, affinity: IntArray, pinned: Mask | None = None) -> Placement:
     """Return a placement with more lanes at its end, and other lanes of operations."""
-    pinned = np.zeros(len(home), np.bool_) if pinned is None else pinned
+    pinned = np.zeros(len(affinity), np.bool_) if pinned is None else pinned
     return placement._replace(
         lane=lane.astype(np.int32),
-        home=np.append(placement.home, home).astype(np.int32),
+        affinity=np.append(placement.affinity, affinity).astype(np.int32),
         pinned=np.append(placement.pinned, pinned),
     )
 
@@ -244,5 +244,5 @@ def _with_lanes(placement: Placement, lane: IntArray, home: IntArray, pinned: Ma
 def _without_empty(placement: Placement) -> Placement:
     left, renumbered = np.unique(placement.lane, return_inverse=True)
     return placement._replace(
-        lane=renumbered.reshape(-1).astype(np.int32), home=placement.home[left], pinned=placement.pinned[left]
+        lane=renumbered.reshape(-1).astype(np.int32), affinity=placement.affinity[left], pinned=placement.pinned[left]
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.compiler.costs import ESTIMATED, Costed, Costs, Elsewhere, estimate, median_and_spread
+from ostinato.compiler.costs import ESTIMATED, Costed, Costs, DeviceCosts, estimate, median_and_spread
 from ostinato.compiler.variants import with_variants
 from ostinato.graph.op import Op
 from ostinato.graph.variant import CPU, Variant, default_variant
@@ -70,7 +70,7 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     If the store cannot be read, a `named` one raises a `StoreError`; otherwise a note says so.
     """
     kinds = kinds_for(ops)
-    elsewhere = partial(_elsewhere, ops, path, kinds) if kinds is None or kinds else None
+    device_costs = partial(_device_costs, ops, path, kinds) if kinds is None or kinds else None
     groups, lookup = group(ops, CPU), Lookup(path)
     known: dict[int, _Known] = {}
     notes: list[str] = []
@@ -87,7 +87,7 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
         notes.append(str(error))
     costs = estimate(ops)._replace(notes=tuple(dict.fromkeys(notes)))
     if not known:
-        return Costed(ops, costs, elsewhere)
+        return Costed(ops, costs, device_costs)
     numbers = np.array(groups.numbers, np.int64)
     chosen, kept = _chosen(ops, numbers, known)
     if kept:
@@ -99,13 +99,13 @@ def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
     rtol = {index: known[int(numbers[index])].record.rtol for index in chosen}
     changed = _with_variants(ops, chosen, rtol)
     costs = _filled(costs, numbers, known, chosen)._replace(notes=tuple(dict.fromkeys(notes)))
-    return Costed(changed, costs, elsewhere)
+    return Costed(changed, costs, device_costs)
 
 
-def _elsewhere(ops: tuple[Op, ...], path: Path, kinds: frozenset[str] | None, device: Device) -> Elsewhere:
+def _device_costs(ops: tuple[Op, ...], path: Path, kinds: frozenset[str] | None, device: Device) -> DeviceCosts:
     """Return what ops take on a device, as a store knows it."""
     seconds, spread = np.full(len(ops), np.nan), np.zeros(len(ops))
-    found = Elsewhere(seconds, spread, {}, {}, {}, recall_device(device), ())
+    found = DeviceCosts(seconds, spread, {}, {}, {}, recall_device(device), ())
     if kinds is not None and device.kind not in kinds:
         return found
     groups, lookup = group(ops, device.kind), Lookup(path, tuner_device(device))

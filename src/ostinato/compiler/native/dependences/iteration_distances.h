@@ -9,12 +9,12 @@
 namespace ostinato::passes {
 
 // Which operations depend on each of some sources along the edges, and how many steps back at least: for source i, of
-// op[k] by lag[k], for k from start[i] to start[i + 1].
-struct Lags {
+// op[k] by steps_back[k], for k from start[i] to start[i + 1].
+struct IterationDistances {
     std::vector<int64_t> start;
-    std::vector<int32_t> op, lag;
+    std::vector<int32_t> op, steps_back;
 };
 
-Lags lags(int32_t ops, EdgeSpan edges, std::span<const int32_t> sources);
+IterationDistances iteration_distances(int32_t ops, EdgeSpan edges, std::span<const int32_t> sources);
 
 }  // namespace ostinato::passes
