@@ -152,8 +152,7 @@ _HOMES = {
     "ostinato.tune.outcome": ["Status"],
     "ostinato.tune.tuner": ["Tuner"],
 }
-import_module("ostinato.interpreter").refuse_others()
-import_module("ostinato.interpreter")
+import_module("ostinato.process").refuse_others()
 
 
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

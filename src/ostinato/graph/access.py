@@ -97,7 +97,7 @@ class _TheStream(NoValue):
 
     __slots__ = ()
 
-    def _why(self) -> str:
+    def why_unusable(self) -> str:
         return "the stream of a task has no value while recording"
 
     def __repr__(self) -> str:

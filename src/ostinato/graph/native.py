@@ -136,9 +136,9 @@ class NativeTask(Recordable):
     __slots__ = (
         "__weakref__",
         "_given",
-        "_keep",
         "access",
         "address",
+        "keep_alive",
         "kernel",
         "kinds",
         "name",
@@ -165,7 +165,7 @@ class NativeTask(Recordable):
         self.kinds = tuple(_kind(entry, index) for index, entry in enumerate(access))
         self.stream = find_stream(name, access)
         self._given = tuple(kind for kind, entry in zip(self.kinds, access, strict=True) if not is_stream(entry))
-        self._keep = keep  # what the two addresses point into
+        self.keep_alive = keep  # what the two addresses point into
 
     def __call__(self, *args: Any) -> Any:
         graph = current()

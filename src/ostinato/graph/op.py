@@ -110,7 +110,7 @@ class Op(NoValue):
     def __repr__(self) -> str:
         return f"<Op {self.index} {self.name!r} at {self.call_site}>"
 
-    def _why(self) -> str:
+    def why_unusable(self) -> str:
         return (
             f"the call of {self.name!r} at {self.call_site} was captured and has no value: it runs when the program "
             "is replayed. Let tasks write their results to arrays, and use those as arguments of other tasks"
@@ -135,7 +135,7 @@ class Port(NoValue):
     def __repr__(self) -> str:
         return f"<postcondition {self.name!r} of {self.op!r}>"
 
-    def _why(self) -> str:
+    def why_unusable(self) -> str:
         return f"{self!r} has no value: it stands in after="
 
 

@@ -39,11 +39,11 @@ class NoValue:
     # NumPy then leaves `array + op` to the reflected method below, which raises.
     __array_ufunc__ = None
 
-    def _why(self) -> str:
+    def why_unusable(self) -> str:
         raise NotImplementedError
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(self._why())
+        raise TypeError(self.why_unusable())
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __rmatmul__ = _refuse
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
@@ -80,7 +80,7 @@ class Step(NoValue):
 
     __slots__ = ()
 
-    def _why(self) -> str:
+    def why_unusable(self) -> str:
         return "ostinato.step has no value while recording: pass it to a task, which gets the number of the step"
 
     def __repr__(self) -> str:
@@ -123,7 +123,7 @@ class Param(NoValue):
         value = given[self.name]
         return value if self.combine is None or self.default is REQUIRED else self.combine(self.default, value)
 
-    def _why(self) -> str:
+    def why_unusable(self) -> str:
         return f"parameter {self.name!r} has no value while recording: it is given with each run; pass it to a task"
 
 

@@ -145,7 +145,7 @@ class Recorder:
         if isinstance(value, Param):
             return self.own_param(value, label, index)
         if isinstance(value, Op | Port):
-            raise TypeError(f"{label(index)}: {value._why()}")
+            raise TypeError(f"{label(index)}: {value.why_unusable()}")
         if isinstance(value, RingElement | Ring | memoryview) or is_array(value):
             raise TypeError(f"{label(index)} is an array, {_UNDECLARED}")
         if isinstance(value, Token):
@@ -233,7 +233,7 @@ class Recorder:
                 f"{label(index)} must be an array, got {brief(value)}{_RING_HINT * isinstance(value, Ring)}"
             )
         if isinstance(value, Op | Port):
-            raise TypeError(f"{label(index)}: {value._why()}")
+            raise TypeError(f"{label(index)}: {value.why_unusable()}")
         known = self._arrays.get(id(value))
         if known is not None:
             return known[1]
@@ -295,11 +295,11 @@ class Recordable:
         Whether arguments may be passed by name.
     """
 
-    __slots__ = ("_variants",)
+    __slots__ = ("variants_held",)
 
     name: str
     takes_names: ClassVar[bool] = True
-    _variants: Variants  # made when somebody asks; see variant.py
+    variants_held: Variants  # made when somebody asks; see variant.py
 
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]

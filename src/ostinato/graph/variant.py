@@ -139,12 +139,12 @@ class Variants:
     @classmethod
     def of(cls, task: Recordable) -> Variants:
         """Return those of a task."""
-        found: Variants | None = getattr(task, "_variants", None)
+        found: Variants | None = getattr(task, "variants_held", None)
         if found is None:
             with _lock:
-                found = getattr(task, "_variants", None)
+                found = getattr(task, "variants_held", None)
                 if found is None:
-                    found = task._variants = cls(task)
+                    found = task.variants_held = cls(task)
         return found
 
     def add(self, variant: Variant, same: Callable[[Variant, Variant], bool]) -> Variant | None:
@@ -171,7 +171,7 @@ def variants_of(body: Body) -> tuple[Variant, ...]:
 
 def variants_declared(task: Recordable) -> tuple[Variant, ...]:
     """Return the variants of a task, without itself."""
-    found: Variants | None = getattr(task.source, "_variants", None)
+    found: Variants | None = getattr(task.source, "variants_held", None)
     return () if found is None else found.all[1:]
 
 

@@ -371,7 +371,8 @@ class DeviceBenchmark(Benchmark):
         body.args = tuple(memory.operand(arg, operands) if isinstance(arg, Operand) else arg for arg in body.args)
         graph = Graph(infer=False)
         uses = tuple(operands[id(operand)] for operand in op.operands)
-        graph._ops += [Op(graph, index, op.name, op.call_site, body, uses, self._device.name) for index in range(count)]
+        for _ in range(count):
+            graph.add_op(lambda _: (body, uses), op.name, on=self._device.name)
         try:
             with untraced():
                 program: Program = graph.compile(self._machine, lanes=1, costs={})

@@ -112,7 +112,7 @@ def _source(task: Recordable, here: bool) -> list[Any]:
     if not isinstance(task, NativeTask):
         kind = "kernel" if isinstance(task, Kernel) else "python"
         return [kind, describe(getattr(task, "function", None), here)]
-    given = task._keep[0] if task._keep else None
+    given = task.keep_alive[0] if task.keep_alive else None
     python = getattr(given, "_pyfunc", None)  # what a CFunc of Numba was compiled from
     if python is not None:
         return ["compiled", describe(python, here)]
