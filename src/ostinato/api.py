@@ -18,16 +18,13 @@ from ostinato.graph.access import Read, ReadWrite, Write
 from ostinato.graph.capture import (
     StepFunction,
     bind_run_at_once,
-    capture,
     copy,
-    current_graph,
     fill,
     param,
     record_function,
     until,
 )
 from ostinato.graph.containers import token
-from ostinato.graph.graph import Graph
 from ostinato.graph.kernel import kernel
 from ostinato.graph.native import native
 from ostinato.graph.op import Op, previous
@@ -37,7 +34,10 @@ from ostinato.graph.task import task
 from ostinato.text import brief
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from ostinato.compiler.costs import Costing
+    from ostinato.graph.graph import Graph as _Graph
     from ostinato.runtime.calibrate import CalibrationStore
     from ostinato.runtime.engine import Engine
     from ostinato.runtime.machine import Machine
@@ -74,6 +74,36 @@ __all__ = [
 
 CostsArgument: TypeAlias = "str | os.PathLike[str] | Mapping[object, float] | Trace | None"
 """What ``costs=`` takes: None for what the default store knows, a store's path, seconds by op or task, or a trace."""
+
+if TYPE_CHECKING:  # a graph knows no programs, so only here can it be said that `compile` returns one
+
+    class Graph(_Graph):
+        def compile(
+            self,
+            machine: Machine | None = None,
+            *,
+            runs: Runs = "pipelined",
+            lanes: int | None = None,
+            costs: CostsArgument = None,
+        ) -> Program: ...
+
+        def tune(
+            self,
+            machine: Machine | None = None,
+            *,
+            store: str | os.PathLike[str] | None = None,
+            budget: float | Budget | None = None,
+            rtol: float = 0.0,
+            everything: bool = False,
+            progress: Progress | bool | None = None,
+        ) -> Reports: ...
+
+    def capture() -> AbstractContextManager[Graph, None]: ...
+    def current_graph() -> Graph: ...
+
+else:
+    from ostinato.graph.capture import capture, current_graph
+    from ostinato.graph.graph import Graph
 
 
 def compile(
@@ -139,7 +169,7 @@ def compile(
 
 
 def compile_recorded(
-    graph: Graph,
+    graph: _Graph,
     machine: Machine | None = None,
     *,
     runs: Runs = "pipelined",
@@ -176,7 +206,7 @@ def compile_recorded(
 
 
 def tune_recorded(
-    graph: Graph,
+    graph: _Graph,
     machine: Machine | None = None,
     *,
     store: str | os.PathLike[str] | None = None,
@@ -263,7 +293,7 @@ def tune_recorded(
     return tune_graph(graph, machine, store=store, budget=budget, rtol=rtol, everything=everything, progress=progress)
 
 
-def edges_of(graph: Graph) -> list[tuple[Op, Op, int]]:
+def edges_of(graph: _Graph) -> list[tuple[Op, Op, int]]:
     """All dependences, given and inferred: an op, the op that comes after it, the distance in steps."""
     from ostinato.compiler.dependences import outer_edges
 
@@ -334,7 +364,7 @@ def costing_of(costs: CostsArgument) -> Costing:
 
 
 def _compile(
-    graph: Graph,
+    graph: _Graph,
     machine: Machine | None,
     runs: Runs,
     lanes: int | None,

@@ -16,7 +16,7 @@ from ostinato.cli import _show_devices as show_devices
 from ostinato.errors import DeviceError
 from ostinato.tune.leases import cpu, lock_file
 from ostinato.tune.leases.device import Device, Simulation
-from ostinato.tune.leases.devices import devices, show_devices
+from ostinato.tune.leases.devices import devices
 from ostinato.tune.leases.lease import Lease
 
 

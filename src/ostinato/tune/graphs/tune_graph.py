@@ -17,7 +17,6 @@ from ostinato.devices.device import usable
 from ostinato.environment import usable_cores
 from ostinato.errors import ContractError, DeviceError
 from ostinato.graph.variant import CPU
-from ostinato.process import usable_cores
 from ostinato.runtime.compile import InStore
 from ostinato.text import brief, duration, one_line
 from ostinato.tune import worker
