@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
 BIN := .venv/bin
-SOURCES := pyproject.toml CMakeLists.txt $(shell find core src -name '*.cpp' -o -name '*.h')
+SOURCES := pyproject.toml CMakeLists.txt $(shell find core src tests/support -name '*.cpp' -o -name '*.h')
 CXX_FILES := $(shell find core src benchmarks examples tests -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # A comma in an argument of call would end the argument.
 COMMA := ,

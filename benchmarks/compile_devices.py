@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from tests.support import fake_device as fake
 
 import ostinato as ost
 from benchmarks.context import Context
@@ -20,7 +21,6 @@ from ostinato.compiler.dependences import dependences
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.target import DeviceModel
 from ostinato.compiler.variants import chosen
-from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.devices.device import Device
 from ostinato.graph.variant import variants_of

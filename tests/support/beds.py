@@ -14,7 +14,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.devices import device as discovery
-from ostinato.devices import fake
+from support import fake_device as fake
 
 SOURCE = """
 __kernel void scale(__global const int *x, int ox, int sx, __global int *y, int oy, int sy, int by) {

@@ -8,7 +8,6 @@ void bind_devices(nanobind::module_& module) {
     ostinato::bind_device(devices);
     ostinato::bind_stream(devices);
     ostinato::bind_cpu_device(devices);
-    ostinato::bind_fake_device(devices);
     ostinato::bind_opencl_device(devices);
     ostinato::bind_cuda_device(devices);
 }

@@ -1,7 +1,6 @@
 """What the core asks of devices."""
 
 from collections.abc import Callable, Sequence as _Sequence
-from typing import Final
 
 from typing_extensions import CapsuleType
 
@@ -94,110 +93,6 @@ class CpuDevice(Device):
     """The CPU behind the protocol of devices."""
 
     def __init__(self) -> None: ...
-
-class FakeDevice(Device):
-    """A device that is none, for tests."""
-
-    def __init__(self, manual: bool = False) -> None:
-        """Manual: its work is done by step, run and finish alone."""
-
-    INVALID: int = 1
-
-    OUT_OF_MEMORY: int = 2
-
-    RAISED: int = 3
-
-    FAILED: int = 4
-
-    STICKY: int = 5
-
-    LOST: int = 6
-
-    def allocate(self, nbytes: int) -> int:
-        """Allocate memory of the device; its handle."""
-
-    def release(self, base: int) -> None:
-        """Give memory back; work in flight keeps it."""
-
-    def address(self, base: int) -> int:
-        """Where an allocation's bytes really are; 0: there is none."""
-
-    def call(self, stream: int, function: Callable, delay: float = 0.0, what: str = 'function') -> None:
-        """
-        Enqueue a Python function, which the device calls when `delay` seconds of its time have passed.
-        """
-
-    def call_native(self, stream: int, function: int, user: int = 0, delay: float = 0.0, what: str = 'function') -> None:
-        """
-        Enqueue a C function `int32_t f(void *)`; address 0: nothing but the delay.
-        """
-
-    @property
-    def pointer(self) -> int:
-        """The device, for `enqueue_address`."""
-
-    enqueue_address: Final[int] = ...
-    """
-    int32_t f(void *device, uint64_t stream, int32_t (*function)(void *), void *user, int64_t delay_ns)
-    """
-
-    def finish(self) -> None:
-        """Wait until nothing is in flight."""
-
-    def fail(self, method: str, nth: int = 1, code: int = 4) -> None:
-        """
-        The `nth` next call of a method fails at once; 'work': of copy, fill, call or launch.
-        """
-
-    def fail_piece(self, nth: int = 1, code: int = 4) -> None:
-        """The `nth` piece of work that ends fails then."""
-
-    def lose(self) -> None:
-        """
-        The device is gone: what is in flight fails, and so does all that comes.
-        """
-
-    def set_manual(self, manual: bool) -> None: ...
-
-    def set_delays(self, copy: float = 0.0, fill: float = 0.0) -> None:
-        """How long copies and fills take, in seconds."""
-
-    def set_capacity(self, nbytes: int) -> None:
-        """How much memory there is."""
-
-    def set_captures(self, captures: bool) -> None:
-        """Whether it can capture."""
-
-    def step(self, stream: int = 0) -> str | None:
-        """
-        Do the next piece of work of a stream, or the one enqueued first; its name, or None.
-        """
-
-    def run(self) -> int:
-        """Do all that can be done; how many pieces."""
-
-    @property
-    def counters(self) -> dict:
-        """Calls of each method, bytes moved each way, copies, most in flight."""
-
-    @property
-    def log(self) -> list[tuple[str, int, int]]:
-        """(what, stream, code) of each piece that has ended, in order."""
-
-    def clear_log(self) -> None:
-        """Forget the log, and set the counters to zero."""
-
-    @property
-    def in_flight(self) -> int:
-        """Pieces of work enqueued and not ended."""
-
-    @property
-    def streams(self) -> int:
-        """Streams that are open, or have work in flight."""
-
-    @property
-    def allocated(self) -> int:
-        """Bytes allocated."""
 
 class OpenCLDevice(Device):
     """A device of OpenCL, in a context."""

@@ -225,8 +225,8 @@ def _kind_of(obj: Any) -> str | None:
     module = of.__module__.partition(".")[0]
     if module == "pyopencl":
         return "opencl"
-    if of.__module__ == "ostinato.devices.fake":
-        return "fake"
+    if (kind := getattr(of, "ostinato_device_kind", None)) is not None:
+        return str(kind)  # of a kind of device that is not one of ours
     if module == "numpy":
         return None
     if hasattr(of, "__cuda_array_interface__"):

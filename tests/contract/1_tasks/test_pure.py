@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
+from support import fake_device as fake
 
 N = 3
 

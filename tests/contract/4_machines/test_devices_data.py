@@ -683,7 +683,7 @@ def test_verify_finds(home, fault, bed):
             if bed.kind == "fake":
                 x = bed.device.contents(x)
                 x.flags.writeable = True
-                from ostinato.devices import fake
+                from support import fake_device as fake
 
                 fake.launch(stream, lambda: np.add(x, 1, out=x))
             else:

@@ -17,7 +17,7 @@ import pytest
 import ostinato as ost
 from beds import host_add, host_put, host_shift, ints, made, zeros
 from ostinato.devices import device as discovery
-from ostinato.devices import fake
+from support import fake_device as fake
 
 PATIENCE = 60
 

@@ -14,11 +14,11 @@ from ostinato.compiler.costs import Costed, DeviceCosts, estimate
 from ostinato.compiler.ir import Executable, Target
 from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.target import DeviceModel
-from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.devices.device import Device
 from ostinato.graph.op import Op
 from ostinato.graph.variant import variants_of
+from support import fake_device as fake
 
 US = 1e-6
 FAST = DeviceModel(latency=1 * US, into=1e12, out=1e12)

@@ -10,7 +10,7 @@ import pytest
 import ostinato as ost
 from ostinato import _core
 from ostinato.compiler.equivalence_sets import find_equivalence_sets
-from ostinato.devices import fake
+from support import fake_device as fake
 
 
 def _slices(choice, shape, steps):

@@ -20,7 +20,7 @@ from ostinato.compiler.streams.assign_streams import (
     streams_of,
 )
 from ostinato.compiler.streams.insert_fences import insert_fences
-from ostinato.devices import fake
+from support import fake_device as fake
 
 
 def lanes_of(case: Case, outside: np.ndarray, threads: int):

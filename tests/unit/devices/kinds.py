@@ -16,7 +16,7 @@ from ostinato.devices import device as discovery
 from ostinato.devices.array import DeviceArray, empty
 from ostinato.devices.cpu import CpuDevice
 from ostinato.devices.device import Device
-from ostinato.devices.fake import FakeDevice
+from support.fake_device import FakeDevice
 
 Token = _core.devices.Token
 WAIT = 60.0  # seconds, in which everything happens

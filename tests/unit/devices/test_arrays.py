@@ -18,9 +18,9 @@ from hypothesis.extra import numpy as hnp
 from devices.kinds import Kind
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray, empty
-from ostinato.devices.fake import FakeDevice, ForeignArray, install
 from ostinato.devices.registry import Reserved
 from ostinato.errors import DeviceError
+from support.fake_device import FakeDevice, ForeignArray, install
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

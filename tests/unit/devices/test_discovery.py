@@ -14,8 +14,8 @@ import pytest
 
 from ostinato.devices import device as discovery
 from ostinato.devices.array import empty
-from ostinato.devices.fake import FakeDevice
 from ostinato.errors import DeviceError
+from support.fake_device import FakeDevice
 
 
 @pytest.fixture

@@ -12,18 +12,19 @@ import time
 import weakref
 
 import numpy as np
+import ostinato_fake_device
 import pytest
 
 from devices.kinds import Kind, Notice, Token
 from ostinato import _core
 from ostinato.devices import device as discovery
-from ostinato.devices import fake
 from ostinato.devices.array import empty
-from ostinato.devices.fake import FakeDevice
 from ostinato.devices.transfers import pattern, planned
 from ostinato.errors import DeviceError
+from support import fake_device as fake
+from support.fake_device import FakeDevice
 
-Core = _core.devices.FakeDevice
+Core = ostinato_fake_device.FakeDevice
 
 
 @pytest.fixture
@@ -367,11 +368,12 @@ def test_launch_refuses_other_streams_and_other_memory() -> None:
 
 def test_the_interpreter_ends_with_work_in_flight() -> None:
     script = """
+import ostinato_fake_device
 from ostinato import _core
-core = _core.devices.FakeDevice()
+core = ostinato_fake_device.FakeDevice()
 core.call(core.open(), lambda: print("done", flush=True), delay=0.05)
 core.call_native(core.open(), 0, delay=1e6)
-by_hand = _core.devices.FakeDevice(manual=True)
+by_hand = ostinato_fake_device.FakeDevice(manual=True)
 token = _core.devices.Token()
 stream = by_hand.open()
 by_hand.call(stream, print)

@@ -8,8 +8,8 @@ import pytest
 from ostinato import _core
 from ostinato.devices import transfers
 from ostinato.devices.array import DeviceArray, empty
-from ostinato.devices.fake import FakeDevice
 from ostinato.devices.transfers import joined, move, pattern, planned
+from support.fake_device import FakeDevice
 
 Row = list[int]
 

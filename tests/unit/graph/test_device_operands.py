@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.errors import DeviceError
 from ostinato.graph.arrays import as_ndarray, memory_of
+from support import fake_device as fake
 
 
 @ost.task

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.devices.array import DeviceArray, empty
 from ostinato.devices.registry import allocation_of
 from ostinato.errors import DeviceError, TaskError
+from support import fake_device as fake
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.errors import GraphError, TracerError
 from ostinato.graph.capture import record_function
+from support import fake_device as fake
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ostinato as ost
-from ostinato.devices import fake
+from support import fake_device as fake
 
 
 @ost.task

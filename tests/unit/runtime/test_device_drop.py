@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.devices.array import empty
 from runtime.device_tasks import add, fail, raise_at_issue
+from support import fake_device as fake
 
 
 def until(condition):

@@ -11,7 +11,7 @@ import pytest
 
 from hand_built import DEVICE, EXTERNAL, NOTHING, PYTHON, call, plan, schedule
 from ostinato import _core
-from ostinato.devices.fake import FakeDevice
+from support.fake_device import FakeDevice
 
 PROCESSOR = 5
 """What records say of who ran an operation of the device."""

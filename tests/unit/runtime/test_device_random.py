@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.devices.array import DeviceArray, empty
 from runtime.device_tasks import host_scale, scale
+from support import fake_device as fake
 
 SIZE = 6
 RING = 3

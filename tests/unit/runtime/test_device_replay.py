@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.devices.array import empty
 from runtime.device_tasks import add, host_add, host_put, host_scale, put, scale
+from support import fake_device as fake
 
 DEADLINE = 60
 

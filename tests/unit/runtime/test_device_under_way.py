@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.devices.array import empty
 from runtime.device_tasks import host_add
+from support import fake_device as fake
 
 SLOW = 0.003  # seconds that a piece of work takes
 STEPS = 3

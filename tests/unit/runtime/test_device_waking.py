@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.devices.array import empty
+from support import fake_device as fake
 
 THREADS = Path("/proc/self/task")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.view.trace import Trace
+from support import fake_device as fake
 
 BUFFERS, STEPS, DEADLINE = 3, 9, 60
 

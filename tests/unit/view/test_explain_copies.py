@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import ostinato as ost
-from ostinato.devices import fake
+from support import fake_device as fake
 
 
 @ost.task

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.devices import fake
 from ostinato.devices.array import empty
 from ostinato.runtime import calibrate
 from ostinato.runtime import trace as traces
@@ -19,6 +18,7 @@ from ostinato.tune.graphs import cost_store, tune_graph
 from ostinato.tune.leases.lock_file import holders
 from ostinato.tune.progress import Progress
 from ostinato.tune.worker.timers import Preemption
+from support import fake_device as fake
 
 QUICK = ost.Policy(max_seconds=0.02, min_samples=2, rel_ci=0.5)
 SLOW, FAST = 3e-3, 100e-6  # so far apart that no load of the machine turns them round

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <vector>
 
-#include "devices/fake/device.h"
+#include "device.h"
 
 namespace ostinato {
 

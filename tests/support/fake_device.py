@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import ostinato_fake_device
 
-from ostinato import _core
 from ostinato.devices import device as discovery
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
@@ -34,6 +34,7 @@ class ForeignArray:
     """An array of a fake device as another library would hold it: `FakeDevice.adopt` knows it."""
 
     __slots__ = ("array",)
+    ostinato_device_kind = "fake"
 
     def __init__(self, array: DeviceArray) -> None:
         self.array = array
@@ -54,7 +55,7 @@ class FakeDevice:
     Attributes
     ----------
     core
-        With the controls: see ``_core.devices.FakeDevice``.
+        With the controls: see ``ostinato_fake_device.FakeDevice``.
     """
 
     kind = "fake"
@@ -64,7 +65,7 @@ class FakeDevice:
 
     def __init__(self, number: int = 0, manual: bool = False, capacity: int | None = None) -> None:
         self.name = self.identity = f"fake:{number}"
-        self.core = _core.devices.FakeDevice(manual)
+        self.core = ostinato_fake_device.FakeDevice(manual)
         if capacity is not None:
             self.core.set_capacity(capacity)
         self._pinned: dict[int, tuple[int, int]] = {}  # by request
@@ -119,7 +120,7 @@ class _Memory:
 
     __slots__ = ("_base", "_core")
 
-    def __init__(self, core: _core.devices.FakeDevice, base: int) -> None:
+    def __init__(self, core: ostinato_fake_device.FakeDevice, base: int) -> None:
         self._core = core
         self._base = base
 
@@ -142,34 +143,35 @@ class _Pinned:
 def launch(stream: Stream, function: Callable[..., object], *arguments: object, delay: float = 0.0) -> None:
     """Enqueue a function on a stream of a fake device: a kernel in Python.
 
-    Parameters
-    ----------
-    stream
-        What a task's `Stream` parameter received.
-    function
-        Called by the device. What it raises is a failure of the device.
-    *arguments
-        What it is called with. Arrays of the device, and proxies of such, reach it as ndarrays of the device's memory.
-    delay
-        How many seconds of the device it takes.
+        Parameters
+        ----------
+        stream
+            What a task's `Stream` parameter received.
+        function
+            Called by the device. What it raises is a failure of the device.
+        *arguments
+            What it is called with. Arrays of the device, and their proxies, reach it as ndarrays of its memory.
+        delay
+            How many seconds of the device it takes.
 
-    Raises
-    ------
-    DeviceError
-        It cannot be enqueued.
+        Raises
+        ------
+        DeviceError
+            It cannot be enqueued.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ostinato.devices import fake
-    >>> from ostinato.devices.array import empty
-    >>> with fake.install() as (device,):
-    ...     array = empty(device, 3)
-    ...     stream = device.stream(device.core.open())
-    ...     fake.launch(stream, np.copyto, array, 7.0, delay=0.001)
-    ...     device.finish()
-    ...     print(array.get())
-    [7. 7. 7.]
+        Examples
+        --------
+        >>> import numpy as np
+    import ostinato_fake_device
+        >>> from support import fake_device as fake
+        >>> from ostinato.devices.array import empty
+        >>> with fake.install() as (device,):
+        ...     array = empty(device, 3)
+        ...     stream = device.stream(device.core.open())
+        ...     fake.launch(stream, np.copyto, array, 7.0, delay=0.001)
+        ...     device.finish()
+        ...     print(array.get())
+        [7. 7. 7.]
     """
     if not isinstance(stream, FakeStream):
         raise TypeError(f"stream must be a stream of a fake device, got {stream!r}")
@@ -197,8 +199,9 @@ def install(
 
     Examples
     --------
-    >>> from ostinato.devices import device as discovery, fake
-    >>> with fake.install(count=2):
+    >>> from ostinato.devices import device as discovery
+    >>> from support import fake_device
+    >>> with fake_device.install(count=2):
     ...     [device.name for device in discovery.usable()]
     ['fake:0', 'fake:1']
     """

@@ -5,7 +5,7 @@
 #include <system_error>
 #include <tuple>
 
-#include "devices/fake/device.h"
+#include "device.h"
 #include "park/threads.h"
 
 namespace ostinato {

@@ -6,12 +6,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <pthread.h>
 
-#include "devices/fake/device.h"
+#include "device.h"
+#include "park/threads.h"
 
 namespace nb = nanobind;
 
-namespace ostinato {
+using namespace ostinato;
 
 namespace {
 
@@ -75,8 +77,10 @@ using Log = std::vector<std::tuple<std::string, StreamHandle, std::int32_t>>;
 
 }  // namespace
 
-void bind_fake_device(nb::module_& devices) {
-    nb::class_<FakeHandle, DeviceHandle> fake(devices, "FakeDevice", "A device that is none, for tests.");
+NB_MODULE(ostinato_fake_device, module) {
+    nb::module_::import_("ostinato._core");  // the interface of devices
+    nb::set_leak_warnings(false);
+    nb::class_<FakeHandle, DeviceHandle> fake(module, "FakeDevice", "A device that is none, for tests.");
     fake.def(
         "__init__", [](FakeHandle* self, bool manual) { new (self) FakeHandle{{FakeDevice::make(manual)}}; },
         nb::arg("manual") = false, "Manual: its work is done by step, run and finish alone.");
@@ -205,8 +209,11 @@ void bind_fake_device(nb::module_& devices) {
             nb::call_guard<nb::gil_scoped_release>(), "Bytes allocated.");
 
     // Imported after what ends the machines, and so called before: their programs wait for devices.
-    nb::module_::import_("atexit").attr("register")(
-        nb::cpp_function([] { FakeDevice::lose_all(); }, nb::call_guard<nb::gil_scoped_release>()));
+    nb::module_::import_("atexit").attr("register")(nb::cpp_function(
+        [] {
+            FakeDevice::lose_all();
+            wait_for_threads();
+        },
+        nb::call_guard<nb::gil_scoped_release>()));
+    pthread_atfork(nullptr, nullptr, forget_threads);
 }
-
-}  // namespace ostinato

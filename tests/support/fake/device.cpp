@@ -1,4 +1,4 @@
-#include "devices/fake/device.h"
+#include "device.h"
 
 #include <algorithm>
 #include <iterator>
