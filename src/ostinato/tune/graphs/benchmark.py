@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
+from ostinato.compiler.costs import given
 from ostinato.compiler.flatten import with_values
 from ostinato.compiler.ir import Node
 from ostinato.compiler.lower.lowerings import kinds_of
@@ -26,6 +27,7 @@ from ostinato.graph.graph import Graph
 from ostinato.graph.op import Op
 from ostinato.graph.param import REQUIRED, Param, as_scalar
 from ostinato.graph.variant import CPU
+from ostinato.runtime.compile import compile_graph
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.outcome import outcome
 from ostinato.runtime.trace import untraced
@@ -375,10 +377,9 @@ class DeviceBenchmark(Benchmark):
             graph.add_op(lambda _: (body, uses), op.name, on=self._device.name)
         try:
             with untraced():
-                program: Program = graph.compile(self._machine, lanes=1, costs={})
+                return compile_graph(graph, self._machine, lanes=1, costing=given({}))
         except GraphError as error:
             raise Failure(str(error)) from None
-        return program
 
     def _replay(self, program: Program, steps: int) -> None:
         try:
