@@ -227,7 +227,7 @@ SCRIPT = """
     import sys
     sys.path.insert(0, {tests!r})
     import numpy as np, ostinato as ost
-    from measured.test_tune_graph import additions
+    from tune.graphs.test_tune_graph import additions
     reports = additions().tune(store={path!r}, everything=True, progress=False)
     print(*(report.best.candidate.config["variant"] for report in reports.values()))
 """
