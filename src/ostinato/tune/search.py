@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from ostinato.tune.queue import Queue, Tasks
 from ostinato.tune.racing.race import EntryKey, Race
 from ostinato.tune.result import Result, Span
 from ostinato.tune.results import Known, Results
-from ostinato.tune.trial import Task, Trial
+from ostinato.tune.trial import Event, State, Task, Trial, Trials
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.scratch import NoRoomError, Scratch, says_full
 from ostinato.tune.workers.slot import LeasedWorker, Slot
@@ -222,13 +221,8 @@ class Search:
         self._end = math.inf if seconds is None else self._begin + seconds
         self._stopped = ""  # why no more is measured
         self._left = Status.CANCELLED  # how those end that are left then
-        self._unbuilt: deque[Trial] = deque()
-        self._ready: deque[Trial] = deque()
-        self._unchecked: deque[tuple[Trial, Outcome, str]] = deque()
-        self._checking: dict[str, tuple[Outcome, str]] = {}
-        self._contended: dict[str, Trial] = {}  # to be measured once more, when the others are through
-        self._twice: set[str] = set()
-        self._running = 0
+        self._trials = Trials()
+        self._running = 0  # tasks that a builder or a device has
         self._reference = reference
         self._next_lease = 0.0
         self._warned = False
@@ -253,21 +247,25 @@ class Search:
             self._stop_if_due()
             self._pull()
             self._dispatch()
-            if self._running or self._unbuilt or self._unchecked or self._ready:
+            waiting = (State.UNBUILT, State.UNCHECKED, State.READY)
+            if self._running or any(map(self._trials.count, waiting)):
                 self._turn()
             elif not self._queue.open and not self._once_more():
                 return
 
     def build(self, trials: Sequence[Trial]) -> None:
         """Build what is needed to measure these once more, as those that the store answered."""
-        for trial in trials:
+        for trial in dict.fromkeys(trials):  # of a candidate with several ops, each may be a finalist
             self._take_up(trial)
-        self._ready.clear()
-        while self._unbuilt or self._running:
+        self._drop_ready()
+        while self._trials.count(State.UNBUILT) or self._running:
             self._stop_if_due()
             self._dispatch()
             self._turn()
-            self._ready.clear()
+            self._drop_ready()
+
+    def _drop_ready(self) -> None:
+        self._trials.move_all(self._trials.waiting(State.READY), Event.DROP)
 
     def final(self, trial: Trial, worker: LeasedWorker) -> None:
         """Begin a turn of the final."""
@@ -309,17 +307,18 @@ class Search:
         verdict = None if self._stopped or self.measured else self._known.verdict(self._race.default)
         if self._stopped or self._results.ties(verdict) is not None:
             return False
-        trials = [*self._contended.values(), *self._results.revived()]
-        again = [trial for trial in trials if trial.candidate.id not in self._twice]
-        self._twice.update(trial.candidate.id for trial in again)
+        trials = [*self._trials.waiting(State.DISTURBED), *self._results.revived()]
+        again = [trial for trial in trials if not trial.again]
         for trial in again:
+            trial.again = True
             self._take_up(trial)
         return bool(again)
 
     def _pull(self) -> None:
         for _ in range(_PULLS):
-            waiting = len(self._ready) + len(self._unbuilt)
-            if waiting >= _AHEAD * len(self._workers) or len(self._unbuilt) >= 2 * len(self._builders):
+            unbuilt = self._trials.count(State.UNBUILT)
+            waiting = self._trials.count(State.READY) + unbuilt
+            if waiting >= _AHEAD * len(self._workers) or unbuilt >= 2 * len(self._builders):
                 return
             if self._queue.open and self._queue.full:
                 self._stop("the budget of candidates was spent", running=False)
@@ -329,10 +328,10 @@ class Search:
             try:
                 stored = self._known.find(trial)
             except OSError as error:  # a file that it stands for cannot be read
-                self._enter(trial, Outcome(Status.INVALID, (), str(error)), None)
+                self._end_trial(trial, Outcome(Status.INVALID, (), str(error)), None)
                 continue
             if stored is not None:
-                self._enter(trial, stored[1], stored[0], cached=True)
+                self._end_trial(trial, stored[1], stored[0], cached=True)
                 continue
             self.measured += 1
             self._take_up(trial)
@@ -340,51 +339,51 @@ class Search:
     def _take_up(self, trial: Trial) -> None:
         candidate = trial.candidate
         if trial.scratch is not None or (isinstance(candidate, Call) and candidate.prepare is None):
-            self._ready.append(trial)
+            self._trials.move(trial, Event.ADMIT)
             return
         try:
             trial.scratch = self._scratch.directory(candidate.id)
         except NoRoomError as error:
-            self._enter(trial, Outcome(Status.CANCELLED, (), str(error)), None)
+            self._end_trial(trial, Outcome(Status.CANCELLED, (), str(error)), None)
             return
-        if isinstance(candidate, Call) or (isinstance(candidate, Command) and candidate.build is not None):
-            self._unbuilt.append(trial)
-        else:
-            self._ready.append(trial)
+        needs_build = isinstance(candidate, Call) or (isinstance(candidate, Command) and candidate.build is not None)
+        self._trials.move(trial, Event.NEED_BUILD if needs_build else Event.ADMIT)
 
     def _dispatch(self) -> None:
         for builder in self._builders:
             if builder.busy or builder.lost:
                 continue
-            if self._unchecked:
-                trial, outcome, device = self._unchecked.popleft()
-                self._checking[trial.candidate.id] = outcome, device
-                self._start(builder, self._tasks.check(trial, outcome.stdout))
             # What is built and not measured yet is bounded: it takes room on the disk.
-            elif self._unbuilt and len(self._ready) < 2 * len(self._workers) + len(self._builders):
-                self._start(builder, self._tasks.build(self._unbuilt.popleft()))
-        if not self._ready:
+            most = 2 * len(self._workers) + len(self._builders)
+            if self._trials.count(State.UNCHECKED):
+                trial = self._trials.start(State.UNCHECKED)
+                assert trial.measured is not None
+                self._start(builder, self._tasks.check(trial, trial.measured[0].stdout))
+            elif self._trials.count(State.UNBUILT) and self._trials.count(State.READY) < most:
+                self._start(builder, self._tasks.build(self._trials.start(State.UNBUILT)))
+        if not self._trials.count(State.READY):
             return
         self._lease()
         roomy = [worker for worker in self._workers if worker.leased]
-        while roomy and self._ready:
-            share = len(self._ready) // len(roomy) + 1  # nobody is sent so much ahead that others have nothing to do
+        while roomy and (ready := self._trials.count(State.READY)):
+            share = ready // len(roomy) + 1  # nobody is sent so much ahead that others have nothing to do
             roomy = [worker for worker in roomy if self._feed(worker, share)]
 
     def _feed(self, worker: LeasedWorker, share: int) -> bool:
         """Give a device something to do; return whether it took it."""
-        if not self._ready:
+        if not self._trials.count(State.READY):
             return False
         reference = self._reference.due(worker.name)
         # The reference may be a command where the next is a call, which could be sent ahead.
-        if not worker.room(isinstance((reference or self._ready[0]).candidate, Call), share):
+        following = reference or self._trials.first(State.READY)
+        if not worker.room(isinstance(following.candidate, Call), share):
             return False
         self._reference.began(worker.name, reference=reference is not None)
         if reference is not None:
             self._start(worker, self._tasks.measure(reference, worker, None, "anchor"))
         else:
             bound = self._race.bound(worker.name)
-            self._start(worker, self._tasks.measure(self._ready.popleft(), worker, bound, "measure"))
+            self._start(worker, self._tasks.measure(self._trials.start(State.READY), worker, bound, "measure"))
         return True
 
     def _start(self, slot: Slot, task: Task) -> None:
@@ -413,7 +412,9 @@ class Search:
         """Wait for the next thing that happens, and see to limits of time."""
         now = self._loop.now()
         moment = self._end if not self._stopped else math.inf
-        if self._next_lease and (self._ready or leasing):  # also if that moment has passed since the last try
+        if self._next_lease and (
+            self._trials.count(State.READY) or leasing
+        ):  # also if that moment has passed since the last try
             moment = min(moment, self._next_lease)
         if self._known.pending:
             if now >= self._next_commit:
@@ -441,29 +442,32 @@ class Search:
         elif task.what == "anchor":
             self._reference.measured(slot.name, outcome)
         elif self._stopped and (task.what == "build" or outcome.status is not Status.OK):
-            self._checking.pop(trial.candidate.id, None)
             self._cancel(trial)
         elif task.what == "build":
             if outcome.status is Status.OK:
                 trial.built()
-                self._ready.append(trial)
+                self._trials.move(trial, Event.BUILD)
             else:
                 self._keep(trial, Outcome(status, (), outcome.message), None)
         elif task.what == "check":
-            measured, device = self._checking.pop(trial.candidate.id)
+            assert trial.measured is not None
+            measured, device = trial.measured
             self._keep(trial, measured if outcome.status is Status.OK else _wrong(measured, outcome), device)
         else:
             self._measured(trial, outcome, slot.name)
 
     def _measured(self, trial: Trial, outcome: Outcome, device: str) -> None:
         status = outcome.status
-        if status is Status.CONTENDED and trial.candidate.id not in self._contended and not self._stopped:
-            self._contended[trial.candidate.id] = trial
+        if status is Status.CONTENDED and not trial.again:
+            self._trials.move(trial, Event.DISTURB)
+        elif status is Status.CONTENDED and self._results.knows(trial):
+            self._trials.move(trial, Event.CANCEL)  # what was found before stands
         elif self._checked and isinstance(trial.candidate, Command) and status is Status.OK:
             if self._stopped:  # nobody checks it any more
                 self._cancel(trial)
             else:
-                self._unchecked.append((trial, outcome, device))
+                trial.measured = outcome, device
+                self._trials.move(trial, Event.NEED_CHECK)
         else:
             self._keep(trial, outcome, device)
 
@@ -475,7 +479,6 @@ class Search:
             trial = task.trial
             if task.what in ("final", "anchor"):
                 continue
-            checking = self._checking.pop(trial.candidate.id, None)
             if self._stopped:
                 self._cancel(trial)
             elif trial.tries > _TRIES:
@@ -483,12 +486,8 @@ class Search:
                 self._keep(
                     trial, Outcome(Status.CRASH, (), "its worker died before it could begin, again and again"), device
                 )
-            elif task.what == "build":
-                self._unbuilt.appendleft(trial)
-            elif checking is not None:
-                self._unchecked.appendleft((trial, *checking))
             else:
-                self._ready.appendleft(trial)
+                self._trials.move(trial, Event.RETURN)
 
     def _turned(self, trial: Trial, outcome: Outcome, device: str) -> None:
         """Tell the race about a turn of the final."""
@@ -506,33 +505,43 @@ class Search:
         failed = outcome.status not in (Status.OK, Status.RACED)
         if not (failed and (says_full(outcome.message) or self._scratch.full)):  # which may be another's doing
             self._known.add(trial, outcome, device)
-        self._enter(trial, outcome, device)
+        self._end_trial(trial, outcome, device)
         if trial.scratch is not None and outcome.status is not Status.OK:
             self._scratch.empty(trial.scratch)
             trial.scratch = trial.prepared = None
 
-    def _enter(self, trial: Trial, outcome: Outcome, device: str | None, *, cached: bool = False) -> None:
+    def _end_trial(
+        self,
+        trial: Trial,
+        outcome: Outcome,
+        device: str | None,
+        *,
+        cached: bool = False,
+        event: Event = Event.END,
+    ) -> None:
+        """Enter what a trial came to, and tell the strategy."""
+        trial.measured = None
+        self._trials.move(trial, event)
         for result in self._results.record(trial, outcome, device, cached=cached):
             self._queue.tell(result)
         if outcome.status is Status.OK and device is not None and not cached:
             self._reference.offer(trial, device, outcome)
 
     def _cancel(self, trial: Trial) -> None:
-        if not self._results.knows(trial):  # what was found before stands
-            self._enter(trial, Outcome(self._left, (), self._stopped), None)
+        if self._results.knows(trial):  # what was found before stands
+            self._trials.move(trial, Event.CANCEL)
+        else:
+            self._end_trial(trial, Outcome(self._left, (), self._stopped), None, event=Event.CANCEL)
 
     def _stop(self, why: str, status: Status = Status.CANCELLED, *, running: bool = True) -> None:
         """Take in no more candidates, and end what runs; what is left ends with this status."""
         for trial in self._queue.rest():
-            self._enter(trial, Outcome(status, (), why), None)
+            self._end_trial(trial, Outcome(status, (), why), None, event=Event.CANCEL)
         if not running:
             return
         self._stopped, self._left = why, status
-        waiting = [*self._unbuilt, *self._ready, *(trial for trial, _, _ in self._unchecked)]
-        for trial in (*waiting, *(trial for name, trial in self._contended.items() if name not in self._twice)):
+        for trial in self._trials.waiting(State.UNBUILT, State.READY, State.UNCHECKED, State.DISTURBED):
             self._cancel(trial)
-        for queue in (self._unbuilt, self._ready, self._unchecked, self._contended):
-            queue.clear()
         for slot in (*self._workers, *self._builders):
             slot.cancel()
 

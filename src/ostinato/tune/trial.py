@@ -1,14 +1,106 @@
-"""One candidate on its way through a search."""
+"""One candidate on its way through a search: a table of states, events, and the state that follows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from ostinato.tune.candidate import Call, Candidate
+from ostinato.tune.outcome import Outcome
 
-__all__ = ["Task", "Trial"]
+__all__ = ["TRANSITIONS", "Event", "IllegalTransition", "State", "Task", "Trial", "Trials"]
+
+
+class State(Enum):
+    """What a trial waits for."""
+
+    OFFERED = auto()
+    """The strategy has offered it; the store has not been asked yet."""
+    UNBUILT = auto()
+    """It waits for a builder."""
+    BUILDING = auto()
+    """A builder builds or prepares it."""
+    READY = auto()
+    """It waits for a device."""
+    MEASURING = auto()
+    """A device measures it, or its worker has it ahead."""
+    UNCHECKED = auto()
+    """It was measured, and waits for a builder to check what it printed and wrote; `Trial.measured` is its outcome."""
+    CHECKING = auto()
+    """A builder checks it."""
+    DISTURBED = auto()
+    """Something else computed on its device. It is measured again when no others are left."""
+    DONE = auto()
+    """It has a result. A final, or what a rival came to, may begin its life again."""
+
+
+class Event(Enum):
+    """What happens to a trial."""
+
+    NEED_BUILD = auto()
+    """It must be measured, and built before that."""
+    ADMIT = auto()
+    """It must be measured, and nothing is to be built."""
+    START = auto()
+    """A builder or a device has taken it."""
+    RETURN = auto()
+    """Its worker or device went away before the task began."""
+    BUILD = auto()
+    """It is built."""
+    DISTURB = auto()
+    """Its samples were disturbed."""
+    NEED_CHECK = auto()
+    """It was measured, and what it left must be checked."""
+    END = auto()
+    """It came to a result: measured, failed, or known to the store."""
+    CANCEL = auto()
+    """The search ends before it came to one."""
+    DROP = auto()
+    """It was built for the final, which measures it in turns of its own."""
+
+
+_S, _E = State, Event
+
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (_S.OFFERED, _E.NEED_BUILD): _S.UNBUILT,
+    (_S.OFFERED, _E.ADMIT): _S.READY,
+    (_S.OFFERED, _E.END): _S.DONE,
+    (_S.OFFERED, _E.CANCEL): _S.DONE,
+    (_S.UNBUILT, _E.START): _S.BUILDING,
+    (_S.UNBUILT, _E.CANCEL): _S.DONE,
+    (_S.BUILDING, _E.BUILD): _S.READY,
+    (_S.BUILDING, _E.RETURN): _S.UNBUILT,
+    (_S.BUILDING, _E.END): _S.DONE,
+    (_S.BUILDING, _E.CANCEL): _S.DONE,
+    (_S.READY, _E.START): _S.MEASURING,
+    (_S.READY, _E.CANCEL): _S.DONE,
+    (_S.READY, _E.DROP): _S.DONE,
+    (_S.MEASURING, _E.RETURN): _S.READY,
+    (_S.MEASURING, _E.DISTURB): _S.DISTURBED,
+    (_S.MEASURING, _E.NEED_CHECK): _S.UNCHECKED,
+    (_S.MEASURING, _E.END): _S.DONE,
+    (_S.MEASURING, _E.CANCEL): _S.DONE,
+    (_S.UNCHECKED, _E.START): _S.CHECKING,
+    (_S.UNCHECKED, _E.CANCEL): _S.DONE,
+    (_S.CHECKING, _E.RETURN): _S.UNCHECKED,
+    (_S.CHECKING, _E.END): _S.DONE,
+    (_S.CHECKING, _E.CANCEL): _S.DONE,
+    (_S.DISTURBED, _E.NEED_BUILD): _S.UNBUILT,
+    (_S.DISTURBED, _E.ADMIT): _S.READY,
+    (_S.DISTURBED, _E.END): _S.DONE,
+    (_S.DISTURBED, _E.CANCEL): _S.DONE,
+    (_S.DONE, _E.NEED_BUILD): _S.UNBUILT,
+    (_S.DONE, _E.ADMIT): _S.READY,
+    (_S.DONE, _E.END): _S.DONE,  # a finalist fails in its turn
+}
+"""The state that follows a state and an event. Every other pair is a defect of the search, and raises."""
+
+
+class IllegalTransition(RuntimeError):
+    """A trial cannot be told this event in its state."""
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +111,12 @@ class Trial:
     ----------
     candidate
         The candidate.
+    state
+        What it waits for; only `Trials.move` changes it.
+    measured
+        What it came to and on which device, while that is checked.
+    again
+        Whether it was given another chance: a trial gets one.
     source
         Digest of the code that it stands for.
     modules
@@ -34,6 +132,9 @@ class Trial:
     """
 
     candidate: Candidate
+    state: State = State.OFFERED
+    measured: tuple[Outcome, str] | None = None
+    again: bool = False
     source: str = ""
     modules: Mapping[str, str] = field(default_factory=dict)
     prepared: str | None = None
@@ -51,6 +152,67 @@ class Trial:
         """Where what `prepare` returns is saved."""
         assert self.scratch is not None
         return os.path.join(self.scratch, "prepared.pickle")
+
+
+class Trials:
+    """The trials of one search, by what they wait for: each moves as `TRANSITIONS` says.
+
+    Examples
+    --------
+    >>> trials, trial = Trials(), Trial(Candidate.command(["true"]))
+    >>> trials.move(trial, Event.ADMIT)
+    >>> trials.start(State.READY) is trial, trial.state
+    (True, <State.MEASURING: 5>)
+    >>> trials.move(trial, Event.BUILD)
+    Traceback (most recent call last):
+    ostinato.tune.trial.IllegalTransition: a trial that is measuring must not get the event BUILD
+    """
+
+    def __init__(self) -> None:
+        waiting = (State.UNBUILT, State.READY, State.UNCHECKED, State.DISTURBED)
+        self._waiting: dict[State, OrderedDict[Trial, None]] = {state: OrderedDict() for state in waiting}
+
+    def count(self, state: State) -> int:
+        """Return how many trials wait in a state."""
+        return len(self._waiting[state])
+
+    def first(self, state: State) -> Trial:
+        """Return the trial that `start` would take."""
+        return next(iter(self._waiting[state]))
+
+    def waiting(self, *states: State) -> list[Trial]:
+        """Return the trials that wait in some states, in the order in which they would be taken."""
+        return [trial for state in states for trial in self._waiting[state]]
+
+    def start(self, state: State) -> Trial:
+        """Take the trial that has waited longest in a state, and return it."""
+        trial = self.first(state)
+        self.move(trial, Event.START)
+        return trial
+
+    def move(self, trial: Trial, event: Event) -> None:
+        """Tell a trial an event; one that returns is the next to be taken.
+
+        Raises
+        ------
+        IllegalTransition
+            The event cannot happen in the trial's state.
+        """
+        following = TRANSITIONS.get((trial.state, event))
+        if following is None:
+            raise IllegalTransition(f"a trial that is {trial.state.name.lower()} must not get the event {event.name}")
+        if trial.state in self._waiting:
+            del self._waiting[trial.state][trial]
+        trial.state = following
+        if following in self._waiting:
+            self._waiting[following][trial] = None
+            if event is Event.RETURN:
+                self._waiting[following].move_to_end(trial, last=False)
+
+    def move_all(self, trials: Iterable[Trial], event: Event) -> None:
+        """Tell several trials an event."""
+        for trial in trials:
+            self.move(trial, event)
 
 
 @dataclass(slots=True, eq=False)
