@@ -13,7 +13,7 @@ import ostinato as ost
 from benchmarks.context import Context
 from benchmarks.measure import Row
 from benchmarks.peers import Absent
-from ostinato.tune.job import Job, load
+from ostinato.tune.searching.job import Job, load
 
 BENCHMARK, UNIT = "devices", "candidates a second"
 SCREENED, WHOLE = "until all were measured", "the final included"

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from ostinato.tune.policy import Budget, Policy
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
+    from ostinato.tune.searching.tuner import Tuner
     from ostinato.tune.space import Space
-    from ostinato.tune.tuner import Tuner
 
 __version__ = "0.1.0"
 
@@ -150,7 +150,7 @@ _HOMES = {
     "ostinato.tune.result": ["Result"],
     "ostinato.tune.space": ["Space"],
     "ostinato.tune.outcome": ["Status"],
-    "ostinato.tune.tuner": ["Tuner"],
+    "ostinato.tune.searching.tuner": ["Tuner"],
 }
 import_module("ostinato.process").refuse_others()
 

@@ -94,14 +94,14 @@ def tune(
 ) -> None:
     """Find the fastest candidate of a TOML file.
 
-    What may be in FILE is shown by: python -m pydoc ostinato.tune.job
+    What may be in FILE is shown by: python -m pydoc ostinato.tune.searching.job
 
     The exit status is 0 if there is a winner, 1 if no candidate is ok, 2 if the search could not begin, and 130 after
     Ctrl-C.
     """
     from ostinato.errors import OstinatoError
-    from ostinato.tune.job import load, run
     from ostinato.tune.report.report import writer
+    from ostinato.tune.searching.job import load, run
 
     if anew and resume:
         raise click.UsageError("--anew and --resume contradict each other: leave one out")

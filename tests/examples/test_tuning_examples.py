@@ -12,7 +12,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.profiler_runner import extract_profile_result
-from ostinato.tune.job import load
+from ostinato.tune.searching.job import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -13,7 +13,7 @@ from statistics import median
 
 import ostinato as ost
 from ostinato.tune.racing.race import EntryKey, Race, Verdict
-from ostinato.tune.racing.stopping import Stopping, interval
+from ostinato.tune.stopping import Stopping, interval
 
 RECORDED = Path(__file__).parents[1] / "unit" / "tune" / "recorded"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,7 +16,6 @@ from ostinato.text import counted, duration, one_line, settings
 
 if TYPE_CHECKING:
     from ostinato.tune.candidate import Candidate
-    from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
 __all__ = ["Display", "Progress", "listener"]
@@ -58,8 +57,11 @@ class Progress:
     def note(self, text: str) -> None:
         """Something that whoever watches should know, such as a store that cannot be written."""
 
-    def end(self, report: Report | None) -> None:
-        """The search is over; `report` is None if it ended with an exception. Called once for each `begin`."""
+    def end(self, report: Any) -> None:
+        """The search is over: called once for each `begin`.
+
+        `report` is its `ostinato.Report`, or None if the search ended with an exception.
+        """
 
 
 def listener(progress: Progress | bool | None) -> Progress:
@@ -79,8 +81,6 @@ def listener(progress: Progress | bool | None) -> Progress:
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return Progress()
     if progress is None or progress is True:
-        from ostinato.tune.progress import Display
-
         return Display()
     if missing := [name for name in vars(Progress) if name[0] != "_" and not callable(getattr(progress, name, None))]:
         raise TypeError(f"progress lacks {', '.join(missing)}: derive it from ostinato.tune.progress.Progress")
@@ -133,7 +133,7 @@ class Display(Progress):
     def note(self, text: str) -> None:
         self._console.print(Text(one_line(text)))
 
-    def end(self, report: Report | None) -> None:
+    def end(self, report: Any) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None

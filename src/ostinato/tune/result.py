@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ostinato.text import duration, one_line
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.outcome import OpOutcome, Status
-from ostinato.tune.racing.stopping import interval, median
+from ostinato.tune.stopping import interval, median
 
 __all__ = ["Result", "Span", "outcome_of", "result_of"]
 

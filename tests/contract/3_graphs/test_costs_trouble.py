@@ -86,7 +86,7 @@ def test_a_full_disk(tasks, user, tmp_path):
     full = """
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-import ostinato.tune.store.store, ostinato.tune.tuner
+import ostinato.tune.store.store, ostinato.tune.searching.tuner
 LIMIT = 4096 * 8
 """
     source = USER.replace("module =", full + "\nmodule =", 1).replace(

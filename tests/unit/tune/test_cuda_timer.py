@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.tune.racing.stopping import Stopping
+from ostinato.tune.stopping import Stopping
 from ostinato.tune.worker import cuda
 from ostinato.tune.worker.cuda import CudaError, CudaTimer
 from ostinato.tune.worker.sampling import sampled

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from ostinato.tune.job import JobError, load, run
+from ostinato.tune.searching.job import JobError, load, run
 
 QUICK = ost.Policy(rel_ci=0.5, min_samples=2, max_seconds=0.05)
 SEEN = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from ostinato.tune.job import JobError, constraint, load
+from ostinato.tune.searching.job import JobError, constraint, load
 from ostinato.tune.strategies import Exhaustive, Random
 
 COMMAND = """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import ostinato as ost
-from ostinato.tune.queue import Queue, offers
+from ostinato.tune.searching.queue import Queue, offers
 
 
 def candidates(*numbers: int) -> list[ost.Candidate]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato.tune.racing.race import ROUNDS, Race, Verdict
-from ostinato.tune.racing.stopping import cut, lower_rank
+from ostinato.tune.stopping import cut, lower_rank
 from racing import entry, finished, screened
 
 A, B, C, D = (entry(index) for index in range(4))

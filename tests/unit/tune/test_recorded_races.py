@@ -10,7 +10,7 @@ from statistics import mean
 
 import pytest
 
-from ostinato.tune.racing.stopping import hopeless
+from ostinato.tune.stopping import hopeless
 from racing import Space, recorded
 
 SPACES = {space.name: space for space in recorded()}

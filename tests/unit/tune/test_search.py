@@ -17,7 +17,7 @@ from ostinato.tune.outcome import OpOutcome, Outcome
 from ostinato.tune.progress import Progress
 from ostinato.tune.racing.race import Race
 from ostinato.tune.result import Result, Span
-from ostinato.tune.results import Results
+from ostinato.tune.searching.results import Results
 from ostinato.tune.store.store import Search, StoreError
 from ostinato.tune.trial import Trial
 from ostinato.tune.workers.loop import Loop
@@ -355,7 +355,7 @@ def test_a_store_that_can_be_read_no_more_costs_what_it_knows(
 def test_times_that_a_candidate_forged_make_no_sense(
     times: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ostinato.tune.queue._number", itertools.count(1).__next__)
+    monkeypatch.setattr("ostinato.tune.searching.queue._number", itertools.count(1).__next__)
     candidate = ost.Candidate.call("tune.candidates:forging", {"times": times})
     with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
         (result,) = tuner.tune("op", [candidate]).results

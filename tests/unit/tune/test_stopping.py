@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.tune.racing.stopping import MOST_SAMPLES, Stopping, cut, interval, lower_rank, median, rank, upper
+from ostinato.tune.stopping import MOST_SAMPLES, Stopping, cut, interval, lower_rank, median, rank, upper
 
 samples = st.lists(st.floats(0.1, 1e9), min_size=1, max_size=60)
 

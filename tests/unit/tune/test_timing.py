@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ostinato.tune.racing.stopping import Stopping
+from ostinato.tune.stopping import Stopping
 from ostinato.tune.worker import simulated
 from ostinato.tune.worker.sampling import Samples, sampled
 from ostinato.tune.worker.simulated import SimulatedTimer

@@ -24,7 +24,7 @@ from ostinato.tune.leases.opencl import opencl_device
 from ostinato.tune.outcome import Status
 from ostinato.tune.policy import Budget, Policy
 from ostinato.tune.progress import Progress, listener
-from ostinato.tune.tuner import Tuner
+from ostinato.tune.searching.tuner import Tuner
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice

@@ -15,10 +15,10 @@ from ostinato.tune.graphs.workload import Unmeasurable, Workload
 from ostinato.tune.leases.lease import Lease
 from ostinato.tune.outcome import OpOutcome, Outcome, Status
 from ostinato.tune.racing.race import Race
-from ostinato.tune.racing.stopping import Stopping
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import Span
-from ostinato.tune.results import Results
+from ostinato.tune.searching.results import Results
+from ostinato.tune.stopping import Stopping
 from ostinato.tune.store.key import environment
 from ostinato.tune.trial import Trial
 from ostinato.tune.worker.channel import measure_here

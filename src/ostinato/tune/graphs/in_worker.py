@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ostinato.tune.graphs.executor import Request
     from ostinato.tune.report.report import Report
-    from ostinato.tune.tuner import Tuner
+    from ostinato.tune.searching.tuner import Tuner
 
 __all__ = ["InWorker", "Inputs", "benchmark", "check", "setup", "write_passed"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ostinato.tune.policy import Policy
-from ostinato.tune.racing.stopping import cut, hopeless, interval, median, upper
+from ostinato.tune.stopping import cut, hopeless, interval, median, upper
 
 __all__ = ["ROUNDS", "UNEVEN", "Bounds", "EntryKey", "Final", "Place", "Race", "Speeds", "Verdict"]
 

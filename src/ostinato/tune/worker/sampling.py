@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from ostinato.tune.racing.stopping import Stopping
+    from ostinato.tune.stopping import Stopping
 
     class Timer(Protocol):
         """What takes samples: of a processor, an accelerator, or a simulated device."""

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from ostinato.tune.racing.stopping import Stopping
+from ostinato.tune.stopping import Stopping
 from ostinato.tune.worker.channel import end_if_forked, moved, quoted
 from ostinato.tune.worker.functions import described, found
 from ostinato.tune.worker.sampling import sampled

@@ -10,10 +10,10 @@ from dataclasses import replace
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.outcome import OpOutcome, Outcome, Status
 from ostinato.tune.progress import Progress
-from ostinato.tune.queue import Queue, Tasks
 from ostinato.tune.racing.race import EntryKey, Race
 from ostinato.tune.result import Result, Span
-from ostinato.tune.results import Known, Results
+from ostinato.tune.searching.queue import Queue, Tasks
+from ostinato.tune.searching.results import Known, Results
 from ostinato.tune.trial import Event, State, Task, Trial, Trials
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.scratch import NoRoomError, Scratch, says_full

@@ -66,12 +66,12 @@ from ostinato.errors import TuningError
 from ostinato.tune.candidate import Candidate, importable_name, plain
 from ostinato.tune.policy import Budget, Policy, allowed_names, positive
 from ostinato.tune.progress import Progress, listener
-from ostinato.tune.queue import Strategy
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import Result
+from ostinato.tune.searching.queue import Strategy
+from ostinato.tune.searching.tuner import Tuner
 from ostinato.tune.space import Space
 from ostinato.tune.strategies import Exhaustive, Optuna, Random
-from ostinato.tune.tuner import Tuner
 
 __all__ = ["Job", "JobError", "constraint", "load", "run"]
 

@@ -16,11 +16,11 @@ from ostinato.tune.leases.device import Device
 from ostinato.tune.leases.devices import devices as devices_named
 from ostinato.tune.policy import Budget, Policy, allowed_names, positive
 from ostinato.tune.progress import Progress, listener
-from ostinato.tune.queue import Queue, Strategy, Tasks, offers
 from ostinato.tune.racing.race import Race
 from ostinato.tune.report.report import Report
-from ostinato.tune.results import Known, Results
-from ostinato.tune.search import ReferenceCandidate, Search, confirm
+from ostinato.tune.searching.queue import Queue, Strategy, Tasks, offers
+from ostinato.tune.searching.results import Known, Results
+from ostinato.tune.searching.search import ReferenceCandidate, Search, confirm
 from ostinato.tune.store.key import Sources, environment
 from ostinato.tune.store.store import Store, StoreError
 from ostinato.tune.workers.loop import Loop

@@ -1,0 +1,1 @@
+"""A search, from its candidates to its report."""
