@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from native import load
-from ostinato.api import wire
 from ostinato.compiler.costs import Costed, estimate, estimated
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Target
@@ -25,8 +24,6 @@ from ostinato.graph.variant import default_variant, variants_of
 from ostinato.runtime.program import Program
 from ostinato.runtime.rebind import detach
 from ostinato.runtime.sequential import run_sequentially
-
-wire()  # programs that are made without Graph.compile are verified, too
 
 try:
     import numba
