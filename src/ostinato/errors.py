@@ -23,7 +23,7 @@ __all__ = [
     "TaskError",
     "TracerError",
     "TuningError",
-    "told",
+    "describe_error",
 ]
 
 
@@ -92,7 +92,7 @@ class TuningError(OstinatoError):
     """Tuning could not be carried out."""
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the type and the message of an exception that a user's code raised: `str` of it may raise in turn."""
     name = type(error).__name__
     try:

@@ -36,7 +36,7 @@ from itertools import count, islice
 from queue import Queue
 from typing import Any, Protocol, TypeVar
 
-from ostinato.errors import TuningError, told
+from ostinato.errors import TuningError, describe_error
 from ostinato.tune.legacy.profile import Backlog, Command, ProfileResult, extract_profile_result, words
 from ostinato.tune.workers.command import SHORTAGES
 
@@ -184,7 +184,7 @@ class ProfilerRunner:
             try:
                 callback(result, self._delegate)
             except BaseException as error:
-                self._failures.append((command, f"its callback raised {told(error)}"))
+                self._failures.append((command, f"its callback raised {describe_error(error)}"))
                 if not isinstance(error, Exception):
                     raise
                 self._cause = self._cause or error

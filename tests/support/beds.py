@@ -245,7 +245,7 @@ def made(kind: str, cpus: int = 1, launch_only: bool = False, **options: Any) ->
             yield _with_tasks(FakeBed(machine), launch_only)
         return
     if not discovery.usable("opencl"):
-        pytest.skip(f"there is no OpenCL device{discovery.told_reasons()}")
+        pytest.skip(f"there is no OpenCL device{discovery.format_reasons()}")
     with discovery.using(discovery.usable("opencl")), ost.Machine(cpus=cpus) as machine:
         yield _with_tasks(OpenCLBed(machine), launch_only)
 

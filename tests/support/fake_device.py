@@ -14,7 +14,7 @@ import ostinato_fake_device
 from ostinato.devices import device as discovery
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
-from ostinato.devices.device import Stream, failure, failures_told
+from ostinato.devices.device import Stream, failure, translate_failures
 from ostinato.devices.registry import bytes_at, view_of
 
 __all__ = ["FakeDevice", "FakeStream", "ForeignArray", "install", "launch"]
@@ -79,7 +79,7 @@ class FakeDevice:
     def allocate(self, nbytes: int) -> Allocation:
         """Return new memory. `DeviceError`: there is not so much."""
         try:
-            with failures_told(self, f"{nbytes} bytes cannot be allocated: "):
+            with translate_failures(self, f"{nbytes} bytes cannot be allocated: "):
                 base = self.core.allocate(nbytes)
         except MemoryError as error:
             raise failure(self, f"{nbytes} bytes cannot be allocated: {error}", usable=True) from error
@@ -178,7 +178,7 @@ def launch(stream: Stream, function: Callable[..., object], *arguments: object, 
     device = stream.device
     on_device = [_on_device(device, argument) for argument in arguments]
     name = getattr(function, "__name__", "function")
-    with failures_told(device):
+    with translate_failures(device):
         device.core.call(stream.handle, lambda: function(*on_device), delay, name)
 
 

@@ -19,8 +19,8 @@ from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.arrays import READ, WRITE, Array, Operand
 from ostinato.graph.body import Copy, NativeCall, PythonCall
-from ostinato.graph.eager import noted_writes
-from ostinato.graph.op import Op, shown
+from ostinato.graph.eager import note_writes
+from ostinato.graph.op import Op, format_op
 from ostinato.runtime.memory import Bytes, assign, at_address, contents, extent_of, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
@@ -193,7 +193,7 @@ class CheckedRun(_Checked):
         digest = self._digests[place] = zlib.crc32(value_bytes(array).tobytes())
         if self._before is not None and self._before._digests.get(place, digest) != digest:
             raise ContractError(
-                f"{shown(op)} wrote other values to {argument(op, place[2])} when it ran again with the same "
+                f"{format_op(op)} wrote other values to {argument(op, place[2])} when it ran again with the same "
                 f"arguments, in step {place[0]}: it reads an array that it did not declare, or the old values of one "
                 f"declared ost.Write, or something else that changes. Called at {op.call_site}"
             )
@@ -242,7 +242,7 @@ class CheckedDeviceRun(_Checked):
         if self._before is None and len(arrays) == len(op.operands) and _is_to_be_as_recorded(op):
             places = [place for place in arrays if op.operands[place].mode & WRITE]
             wanted = _of_task_itself(op, step, replacements, params, {place: arrays[place] for place in places})
-        with noted_writes() as noted:
+        with note_writes() as noted:
             last = run_op(op, step, replacements, params)
         for place, array in arrays.items():
             if any(array is other or np.shares_memory(array, other) for other in noted):
@@ -301,7 +301,7 @@ def _of_task_itself(
 
 def _undeclared(op: Op, name: str, how: str = "") -> ContractError:
     return ContractError(
-        f"{shown(op)} wrote to {name}, which it did not declare as written{how}. Pass what a task writes as an "
+        f"{format_op(op)} wrote to {name}, which it did not declare as written{how}. Pass what a task writes as an "
         f"argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
     )
 
@@ -317,7 +317,7 @@ def check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
     if difference:
         within = f" within rtol={op.rtol:g}" if op.rtol else ""
         raise ContractError(
-            f"{shown(op)} does not give what the task itself gives{within}, in {argument(op, place[2])}, in step "
+            f"{format_op(op)} does not give what the task itself gives{within}, in {argument(op, place[2])}, in step "
             f"{place[0]}: {difference}. It was right for the arrays that it was measured with; correct it, or leave it "
             f"out. Called at {op.call_site}"
         )
@@ -416,7 +416,7 @@ def _shared(array: Array, other: Array) -> npt.NDArray[np.bool_]:
 def _left_unwritten(op: Op, place: Place, unwritten: npt.NDArray[np.bool_]) -> ContractError:
     """Return the error of an op that left elements of an array unwritten which it declared `Write`."""
     return ContractError(
-        f"{shown(op)} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "
+        f"{format_op(op)} left part of {argument(op, place[2])} unwritten, in step {place[0]}: "
         f"{np.count_nonzero(unwritten)} of {unwritten.size} elements, the first at index "
         f"{first_index(unwritten)}. ost.Write promises to overwrite all of an array; declare it "
         f"ost.ReadWrite, or pass the part that is written. Called at {op.call_site}"

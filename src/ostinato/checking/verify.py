@@ -15,7 +15,7 @@ from ostinato.checking.left_out import LeftOut, left_out
 from ostinato.compiler.lower.lower import lower
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
-from ostinato.graph.op import Op, shown
+from ostinato.graph.op import Op, format_op
 from ostinato.graph.task import name_of
 from ostinato.runtime.memory import Bytes, assign, contents, root_of, value_bytes, writable
 from ostinato.runtime.outcome import deliver, outcome, wait_for_all
@@ -136,7 +136,7 @@ def _compare(
                 continue
             index = first_index((value_bytes(wanted) != value_bytes(got)).any(-1))
             raise ContractError(
-                f"the replay differs from sequential execution in {argument(op, place)} of {shown(op)}: at index "
+                f"the replay differs from sequential execution in {argument(op, place)} of {format_op(op)}: at index "
                 f"{index} it gives {got[index]!r} instead of {wanted[index]!r}. {writers(ops, captured)}. Something "
                 "that these use, or that what they depend on uses, is not declared, or changes from run to run"
             )

@@ -22,11 +22,11 @@ from ostinato.graph.body import Body, Nested
 from ostinato.graph.capture import StepFunction
 from ostinato.graph.context import Recording, recording
 from ostinato.graph.graph import Graph
-from ostinato.graph.op import Op, Source, shown
+from ostinato.graph.op import Op, Source, format_op
 from ostinato.graph.param import Param
 from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.task import name_of
-from ostinato.graph.tracer import path_name, rebuilt
+from ostinato.graph.tracer import path_name, rebuild
 from ostinato.runtime.memory import assign, contents, value_bytes, writable
 from ostinato.runtime.sequential import AsCaptured, run_op, run_sequentially
 from ostinato.text import counted
@@ -128,7 +128,7 @@ def _real(value: Any, step: int) -> Any:
             return _in_step(part, step)
         return part.view(_Array) if isinstance(part, np.ndarray) else part
 
-    return rebuilt(value, (), leaf, {})
+    return rebuild(value, (), leaf, {})
 
 
 def _in_step(element: RingElement, step: int) -> Any:
@@ -243,8 +243,8 @@ def _compare(title: str, ops: Sequence[Op], wanted_in: MemoryCopy, got_in: Memor
                 wanted, got = contents(wanted_in.at(captured)), contents(got_in.at(captured))
                 raise ContractError(
                     f"the program does not do what {title}() does when it is called in every step: they differ in "
-                    f"{argument(op, place)} of {shown(op)}: at index {index} the function gives {wanted[index]!r}, the "
-                    f"program {got[index]!r}. {writers(ops, captured)}. {_CAUSES}"
+                    f"{argument(op, place)} of {format_op(op)}: at index {index} the function gives {wanted[index]!r}, "
+                    f"the program {got[index]!r}. {writers(ops, captured)}. {_CAUSES}"
                 )
 
 
@@ -290,7 +290,7 @@ def _arguments(step_function: StepFunction) -> list[ClosedOver]:
         return value
 
     for name, value in (*zip(step_function.names, step_function.args, strict=True), *step_function.kwargs.items()):
-        rebuilt(value, (name,), note, {})
+        rebuild(value, (name,), note, {})
     return list(found.values())
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from ostinato.compiler.ir import IntArray, Step, Target
 from ostinato.compiler.memories import HOST, Homes
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.device import told_reasons
+from ostinato.devices.device import format_reasons
 from ostinato.devices.registry import any_allocations
-from ostinato.devices.transfers import overlapping
+from ostinato.devices.transfers import overlap
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import HOST as HOST_NAME
 from ostinato.graph.arrays import Array, memory_of
@@ -96,7 +96,7 @@ def _overlap(body: Copy) -> bool:
     first, second = (0 if each.ring is None else each.ring.offset for each in (source, target))
     for phase in range(lcm(len(source.arrays), len(target.arrays))):
         one, other = source.arrays, target.arrays
-        if overlapping(one[(phase + first) % len(one)], other[(phase + second) % len(other)]):
+        if overlap(one[(phase + first) % len(one)], other[(phase + second) % len(other)]):
             return True
     return False
 
@@ -207,7 +207,7 @@ class _Assigning:
 
     def _there(self) -> str:
         names = [*(f"{CPU}:{i}" for i in range(self._cpus)), *(device.name for device in self._devices)]
-        return ", ".join(names) + told_reasons()
+        return ", ".join(names) + format_reasons()
 
     def _home(self, operand: Operand, op: Op) -> int:
         return next((home for array in operand.arrays if (home := self._home_of_array(array, op)) != HOST), HOST)

@@ -15,7 +15,7 @@ from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.device import check_here, failure
 from ostinato.devices.registry import Reserved, bytes_at, view_of
-from ostinato.devices.transfers import move, planned
+from ostinato.devices.transfers import move, plan
 from ostinato.devices.views import Taken, Viewed, view_index
 from ostinato.errors import ContractError
 
@@ -220,7 +220,7 @@ class DeviceArray(Viewed):
         """
         self._check_settled("get")
         copy = np.empty(self.shape, self.dtype)
-        move(self.device, planned(self.proxy, copy), self, copy)
+        move(self.device, plan(self.proxy, copy), self, copy)
         return copy
 
     def set(self, values: npt.ArrayLike) -> None:
@@ -241,7 +241,7 @@ class DeviceArray(Viewed):
             raise ValueError("this array is read-only")
         source = np.empty(self.shape, self.dtype)
         source[...] = values
-        move(self.device, planned(source, self.proxy), self, source)
+        move(self.device, plan(source, self.proxy), self, source)
 
     def _check_settled(self, method: str) -> None:
         """Refuse to look at what streams of the program are at work on: what is there depends on how fast they are."""

@@ -15,7 +15,7 @@ import numpy as np
 from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
-from ostinato.devices.device import Stream, failures_told
+from ostinato.devices.device import Stream, translate_failures
 from ostinato.devices.registry import Memory, view_of
 from ostinato.errors import DeviceError
 
@@ -160,7 +160,7 @@ class CudaDevice:
 
     def allocate(self, nbytes: int) -> Allocation:
         """Return new memory. `DeviceError`: there is not so much."""
-        with failures_told(self, f"{nbytes} bytes cannot be allocated: "):
+        with translate_failures(self, f"{nbytes} bytes cannot be allocated: "):
             memory = self.core.allocate(max(nbytes, 1))
         return Allocation(self, memory.address, nbytes, memory, address=memory.address)
 
@@ -173,7 +173,7 @@ class CudaDevice:
         if foreign is None:
             return None
         extent = _extent(foreign)
-        with failures_told(self):
+        with translate_failures(self):
             if foreign.ordinal not in (None, self.core.ordinal):
                 return None
             low, nbytes = foreign.address, 0
@@ -219,7 +219,7 @@ class CudaDevice:
 
     def finish(self) -> None:
         """Wait for all work of the device, without the GIL."""
-        with failures_told(self):
+        with translate_failures(self):
             self.core.finish()
 
     def _wait_for(self, stream: int | None) -> None:

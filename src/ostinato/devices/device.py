@@ -24,11 +24,11 @@ __all__ = [
     "check_here",
     "check_usable",
     "failure",
-    "failures_told",
+    "format_reasons",
     "is_usable",
     "lose",
     "reasons",
-    "told_reasons",
+    "translate_failures",
     "usable",
     "using",
 ]
@@ -170,7 +170,7 @@ def reasons() -> dict[str, str]:
     return dict(_why_not) if _given is None else {}
 
 
-def told_reasons() -> str:
+def format_reasons() -> str:
     """Return them as what may end a message that misses a device."""
     return "".join(f"; {kind}: {why}" for kind, why in reasons().items())
 
@@ -274,7 +274,7 @@ def failure(device: Device, message: str, usable: bool) -> DeviceError:
 
 
 @contextmanager
-def failures_told(device: Device, doing: str = "") -> Iterator[None]:
+def translate_failures(device: Device, doing: str = "") -> Iterator[None]:
     """Within this, failures that the driver reports at once are raised as `DeviceError`.
 
     Parameters

@@ -16,7 +16,7 @@ import pyopencl as cl
 from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
-from ostinato.devices.device import Stream, failure, failures_told
+from ostinato.devices.device import Stream, failure, translate_failures
 from ostinato.devices.registry import bytes_at
 from ostinato.errors import DeviceError
 
@@ -264,7 +264,7 @@ class OpenCLDevice:
 
     def finish(self) -> None:
         """Wait for all work of its streams, without the GIL."""
-        with failures_told(self):
+        with translate_failures(self):
             self.core.finish()
 
     def _failure(self, doing: str, error: cl.Error) -> DeviceError:

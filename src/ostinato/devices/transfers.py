@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ostinato import _core
-from ostinato.devices.device import check_here, failure, failures_told
+from ostinato.devices.device import check_here, failure, translate_failures
 from ostinato.devices.registry import address_of, allocation_under
 from ostinato.errors import DeviceError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
 
-__all__ = ["AnyArray", "finish", "joined", "move", "overlapping", "pattern", "planned", "wait_for"]
+__all__ = ["AnyArray", "finish", "move", "overlap", "plan", "plan_fill", "plan_together", "wait_for"]
 
 AnyArray: TypeAlias = "np.ndarray[Any, Any] | DeviceArray"
 
@@ -34,7 +34,7 @@ class _Axis(NamedTuple):
     target: int
 
 
-def planned(source: AnyArray, target: AnyArray) -> _core.devices.Transfer:
+def plan(source: AnyArray, target: AnyArray) -> _core.devices.Transfer:
     """Plan a copy between arrays of one shape and dtype, of which at least one lies on a device.
 
     Parameters
@@ -52,7 +52,7 @@ def planned(source: AnyArray, target: AnyArray) -> _core.devices.Transfer:
     return _transfer(source, target)
 
 
-def joined(pairs: Sequence[tuple[AnyArray, AnyArray]]) -> _core.devices.Transfer:
+def plan_together(pairs: Sequence[tuple[AnyArray, AnyArray]]) -> _core.devices.Transfer:
     """Plan several copies, of pairs of source and target, as one: all sources in one memory, and all targets.
 
     Arrays of the host count as one memory; those of devices are to be of one allocation.
@@ -73,7 +73,7 @@ def joined(pairs: Sequence[tuple[AnyArray, AnyArray]]) -> _core.devices.Transfer
     return _core.devices.Transfer(from_base, to_base, rows)
 
 
-def overlapping(source: AnyArray, target: AnyArray) -> bool:
+def overlap(source: AnyArray, target: AnyArray) -> bool:
     """Whether some byte of one array is one of the other's; where that is hard to tell, whether it may be."""
     source, target = _memory(source), _memory(target)
     try:
@@ -82,7 +82,7 @@ def overlapping(source: AnyArray, target: AnyArray) -> bool:
         return True
 
 
-def pattern(target: AnyArray, value: Any) -> _core.devices.Pattern | None:
+def plan_fill(target: AnyArray, value: Any) -> _core.devices.Pattern | None:
     """Plan a fill of an array with what ``target[...] = value`` would assign; None where no device can fill so.
 
     The pattern is the shortest one whose repetition makes an element: one byte for zeros of any dtype.
@@ -109,11 +109,11 @@ def move(device: Device, transfer: _core.devices.Transfer, *kept: object) -> Non
     """
     check_here(device)
     core = device.core
-    with failures_told(device):
+    with translate_failures(device):
         stream = core.open()
     try:
         try:
-            with failures_told(device):
+            with translate_failures(device):
                 core.copy(stream, transfer)
         except DeviceError:
             finish(device, stream, transfer, *kept)  # a part of it may be under way
@@ -134,7 +134,7 @@ def wait_for(device: Device, stream: int, *kept: object) -> None:
     core = device.core
     token = _core.devices.Token()
     try:
-        with failures_told(device):
+        with translate_failures(device):
             core.record(stream, token)
     except DeviceError:
         finish(device, stream, *kept)
@@ -250,7 +250,7 @@ def _check(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], apart: bo
             f"source and target must have one shape and dtype, "
             f"got {source.shape} {source.dtype} and {target.shape} {target.dtype}"
         )
-    if not apart and overlapping(source, target):
+    if not apart and overlap(source, target):
         raise ValueError("the source and the target of this copy overlap")
 
 

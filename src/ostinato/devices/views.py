@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["NotBasicError", "Taken", "Viewed", "view_index", "written"]
+__all__ = ["NotBasicError", "Taken", "Viewed", "format_view", "view_index"]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -118,7 +118,7 @@ def _is_basic(entry: object) -> bool:
     return True
 
 
-def written(taken: Taken) -> str:
+def format_view(taken: Taken) -> str:
     """Return how a view was taken as Python would write it, after the array's name."""
     name, arguments = taken
     if name == "[]":
@@ -130,7 +130,7 @@ def written(taken: Taken) -> str:
 
 
 def _written(taken: Taken) -> str:
-    return written(taken).removeprefix(".")
+    return format_view(taken).removeprefix(".")
 
 
 def _entry(entry: object) -> str:

@@ -12,16 +12,16 @@ from functools import partial
 from typing import Any, Protocol, Self, TypeAlias
 
 from ostinato import _core
-from ostinato.errors import PoisonError, told
+from ostinato.errors import PoisonError, describe_error
 
-__all__ = ["Event", "Happening", "UserEvent", "awaited", "cause_of", "event_of", "limit", "merge"]
+__all__ = ["Event", "Happening", "UserEvent", "cause_of", "event_of", "limit", "make_future", "merge"]
 
 
 _LOOK = 0.02
 """A task that may block looks so often, in seconds, whether its run was cancelled."""
 
 
-def awaited() -> tuple[asyncio.Future[None], Callable[[], None]]:
+def make_future() -> tuple[asyncio.Future[None], Callable[[], None]]:
     """Return a future of the running loop, and the function that ends it, from any thread.
 
     Inside a task that may block, the future raises `concurrent.futures.CancelledError` when the run of the task is
@@ -150,7 +150,7 @@ class Event:
     def __await__(self) -> Generator[Any, None, None]:
         self._core.check_wait()
         if not self._core.done:
-            happened, wake = awaited()
+            happened, wake = make_future()
             if self._core.call_back(wake):
                 try:
                     yield from happened
@@ -166,7 +166,7 @@ class Event:
         if self._error is None and self._core.poisoned:
             self._core.retrieve()
             cause = cause_of(self._core)
-            why = "" if cause is None else f", because of {told(cause)}"
+            why = "" if cause is None else f", because of {describe_error(cause)}"
             self._error = PoisonError(f"the event is poisoned: what it stands for will never happen{why}")
             self._error.__cause__ = cause
         return self._error

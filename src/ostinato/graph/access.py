@@ -26,7 +26,7 @@ __all__ = [
     "Write",
     "annotated_mode",
     "declared_modes",
-    "filled_in",
+    "fill_in",
     "find_stream",
     "is_stream",
     "make_formals",
@@ -67,7 +67,7 @@ def plain(parameters: Iterable[Parameter]) -> tuple[tuple[str, Any], ...]:
     return tuple((each.name, each.default) for each in found)
 
 
-def filled_in(
+def fill_in(
     parameters: Sequence[tuple[str, Any]], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, ...] | None:
     """Return all values of a call, in the order of `plain` parameters; None where something is wrong with it.

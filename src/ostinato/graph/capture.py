@@ -36,7 +36,7 @@ __all__ = [
     "copy",
     "current_graph",
     "fill",
-    "named_arrays",
+    "find_named_arrays",
     "param",
     "record_function",
     "until",
@@ -83,7 +83,7 @@ class Earlier:
         return None
 
 
-def named_arrays(frame: FrameType) -> Iterator[tuple[str, Array]]:
+def find_named_arrays(frame: FrameType) -> Iterator[tuple[str, Array]]:
     """Yield the arrays, and those of rings, that variables of a frame name."""
     variables = _locals(frame)
     if frame.f_code.co_flags & _HAS_LOCALS:
@@ -150,7 +150,7 @@ class Capture:
         self._collecting = gc.isenabled()
         gc.disable()
         if self._function is None:
-            self._earlier = Earlier(named_arrays(sys._getframe(1)))
+            self._earlier = Earlier(find_named_arrays(sys._getframe(1)))
         graph, guard = Graph(), Guard()
         graph.start_recording(guard, self._function is not None)
         self.recording = Recording(graph, guard)

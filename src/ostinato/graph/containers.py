@@ -34,13 +34,13 @@ __all__ = [
     "is_constant",
     "is_container",
     "is_value",
-    "mapped",
+    "map_leaves",
     "opaque",
     "opaque_refusal",
     "pack",
     "parts_of",
     "refusal_of",
-    "taken_apart",
+    "take_apart",
     "token",
     "walk",
 ]
@@ -104,7 +104,7 @@ class Container:
         """Whether a container that was made with these parts still has them, and no others."""
         if self.kind is tuple:
             return True
-        now = taken_apart(made)
+        now = take_apart(made)
         return (
             now is not None
             and len(now.parts) == len(parts)
@@ -140,7 +140,7 @@ def is_container(value: object) -> bool:
     return _base(type(value)) is not None and not isinstance(value, enum.Enum)
 
 
-def taken_apart(value: Any) -> Container | None:
+def take_apart(value: Any) -> Container | None:
     """Return what a container is made of, its parts as they are; None for what is no container."""
     kind = type(value)
     if kind is list or kind is tuple:
@@ -174,7 +174,7 @@ def parts_of(value: Any) -> Sequence[object]:
         return value  # type: ignore[no-any-return]
     if kind is dict:
         return tuple(value.values())
-    found = taken_apart(value)
+    found = take_apart(value)
     if found is not None:
         return found.parts
     return opaque(value)
@@ -191,7 +191,7 @@ def opaque(value: Any) -> Sequence[object]:
     return ()
 
 
-def mapped(value: object, label: str, enter: Enter, leaf: Leaf) -> object:
+def map_leaves(value: object, label: str, enter: Enter, leaf: Leaf) -> object:
     """Return a container as a `Container` with something else in place of its parts.
 
     Parameters
@@ -220,7 +220,7 @@ def mapped(value: object, label: str, enter: Enter, leaf: Leaf) -> object:
             raise ValueError(f"{label}{format_path(path)} is a container that contains itself; pass the arrays in it")
         if len(outside) == _DEEPEST:
             raise ValueError(f"{label} is nested more than {_DEEPEST} deep; pass the arrays in it as a list")
-        found = taken_apart(value)
+        found = take_apart(value)
         assert found is not None
         if not can_be_made(found.kind):
             raise TypeError(

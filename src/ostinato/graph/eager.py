@@ -12,7 +12,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.device import check_here, failures_told, reasons, usable
+from ostinato.devices.device import check_here, reasons, translate_failures, usable
 from ostinato.devices.registry import address_of, allocation_at, bytes_at, device_array, view_of
 from ostinato.devices.transfers import wait_for
 from ostinato.errors import DeviceError
@@ -24,7 +24,7 @@ from ostinato.graph.context import recording
 if TYPE_CHECKING:
     from ostinato.devices.device import Device, Stream
 
-__all__ = ["KernelCalls", "Use", "call_c", "call_kernel", "call_python", "call_task", "noted_writes"]
+__all__ = ["KernelCalls", "Use", "call_c", "call_kernel", "call_python", "call_task", "note_writes"]
 
 
 _core.prepare_calls(recording, np.ndarray, tuple(PLAIN))
@@ -119,7 +119,7 @@ def call_c(task: str, address: int, user: int, args: Sequence[object], step: int
 
 
 @contextmanager
-def bound_to(device: Device) -> Iterator[None]:
+def bind_to(device: Device) -> Iterator[None]:
     """Within this, calls that take a stream run on a device."""
     token = _bound.set(device)
     try:
@@ -129,7 +129,7 @@ def bound_to(device: Device) -> Iterator[None]:
 
 
 @contextmanager
-def noted_writes() -> Iterator[list[Array]]:
+def note_writes() -> Iterator[list[Array]]:
     """Within this, calls look whether they wrote to copies of arrays that they were only to read; list these."""
     found: list[Array] = []
     token = _noted.set(found)
@@ -243,7 +243,7 @@ def _stream_of(device: Device, kept: object) -> Iterator[Stream]:
     try:
         handle = free.pop()
     except IndexError:
-        with failures_told(device):
+        with translate_failures(device):
             handle = device.core.open()
     try:
         yield device.stream(handle)
@@ -283,7 +283,7 @@ def _device_of(array: Array) -> Device | None:
 
 def _for_c(array: Array | DeviceArray) -> Array:
     """Return an array as C code is told of it: where, and how large."""
-    face = _face(array)
+    face = _array_behind(array)
     if not isinstance(face, DeviceArray):
         return face
     if face.pointer == address_of(face.proxy):
@@ -301,7 +301,7 @@ def _bounds(array: Array) -> tuple[int, int]:
 
 def _assign(to: Array | DeviceArray, source: Array | DeviceArray) -> None:
     """Copy all elements, of whichever memory, to an array of the same shape and dtype."""
-    to, source = _face(to), _face(source)
+    to, source = _array_behind(to), _array_behind(source)
     values: Any = source.get() if isinstance(source, DeviceArray) else source
     if isinstance(to, DeviceArray):
         to.set(values)
@@ -309,6 +309,6 @@ def _assign(to: Array | DeviceArray, source: Array | DeviceArray) -> None:
         to[...] = values
 
 
-def _face(array: Array | DeviceArray) -> Array | DeviceArray:
+def _array_behind(array: Array | DeviceArray) -> Array | DeviceArray:
     """Return the array that a proxy stands for; any other as it is."""
     return array if isinstance(array, DeviceArray) or _device_of(array) is None else device_array(array)

@@ -33,7 +33,7 @@ from ostinato.graph.param import REQUIRED, Combine, Param
 from ostinato.graph.recorder import Recordable, Recorder
 from ostinato.graph.ring import Ring, ring
 from ostinato.graph.task import PythonTask, modes_of, name_of
-from ostinato.graph.tracer import untraced, untraced_all
+from ostinato.graph.tracer import untrace, untrace_all
 from ostinato.text import brief, counted
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Graph:
             such as None, for a scalar or a plain object. An entry `Stream` stands for no argument: there the callable
             gets the stream of the device.
         """
-        args = tuple(map(untraced, args))
+        args = tuple(map(untrace, args))
         if isinstance(fn, MethodType):  # a task that is a method
             function, instance = cast(object, fn.__func__), fn.__self__
             if isinstance(function, Recordable):
@@ -272,7 +272,7 @@ class Graph:
         >>> longest.tolist()
         ['ab', 'abc']
         """
-        src, dst, indices, scatter = map(untraced, (src, dst, indices, scatter))
+        src, dst, indices, scatter = map(untrace, (src, dst, indices, scatter))
         make = partial(copy_body, source=src, target=dst, reduce=reduce, indices=indices, scatter=scatter)
         return self.add_op(make, name or "copy", after, on, priority)
 
@@ -296,7 +296,7 @@ class Graph:
         after, on, priority, name
             As for `task`.
         """
-        body, operands = fill_body(self._recorder, untraced(dst), untraced(value))
+        body, operands = fill_body(self._recorder, untrace(dst), untrace(value))
         return self._add(body, operands, user_frame(), name or "fill", sources_of(self, after), on, priority)
 
     def until(self, flag: Any, every: int = 1) -> Op:
@@ -308,7 +308,7 @@ class Graph:
         stop = stop_in(self)
         if stop is not None:
             raise GraphError(f"the graph has an until() already, at {stop.call_site}; it can have one")
-        operand = self._recorder.array_operand(untraced(flag), READ, _until_label, 0)
+        operand = self._recorder.array_operand(untrace(flag), READ, _until_label, 0)
         array = operand.arrays[0]
         if array.size != 1:
             raise GraphError(f"the flag of until() must be an array of one element, got shape {array.shape}")
@@ -482,8 +482,8 @@ class Graph:
     ) -> Op:
         """Add a call of a task, made in `frame`; what tasks do when they are called inside a capture."""
         if self._traced:
-            args = untraced_all(args)
-            kwargs = {key: untraced(value) for key, value in kwargs.items()} if kwargs else kwargs
+            args = untrace_all(args)
+            kwargs = {key: untrace(value) for key, value in kwargs.items()} if kwargs else kwargs
         body, operands = task.bind(self._recorder, args, kwargs)
         sources = sources_of(self, after) if after != () else ()
         return self._add(body, operands, frame, name or task.name, sources, on, priority)

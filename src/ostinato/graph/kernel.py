@@ -21,7 +21,7 @@ from ostinato.graph.access import (
     ReadWrite,
     Write,
     annotated_mode,
-    filled_in,
+    fill_in,
     is_stream,
     plain,
     signature_of,
@@ -326,7 +326,7 @@ class Kernel(Recordable):
 
     def _complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         if kwargs or len(args) != len(self._modes):
-            values = filled_in(self._plain, args, kwargs) if self._plain else None
+            values = fill_in(self._plain, args, kwargs) if self._plain else None
             if values is not None:
                 return values
             try:

@@ -26,8 +26,8 @@ __all__ = [
     "check_own",
     "check_reaches_back",
     "check_target",
+    "format_op",
     "previous",
-    "shown",
     "source_of",
     "sources_of",
 ]
@@ -177,7 +177,7 @@ def previous(op: Op | Port | Previous) -> Previous:
     return Previous(op, 1)
 
 
-def shown(op: Op) -> str:
+def format_op(op: Op) -> str:
     """Return the name of an op for messages, with the variant that it runs."""
     return repr(op.name) if op.variant is None else f"{op.name!r} (variant {op.variant.label})"
 

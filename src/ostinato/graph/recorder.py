@@ -21,7 +21,7 @@ from ostinato.graph.containers import (
     holding,
     is_constant,
     is_container,
-    mapped,
+    map_leaves,
     opaque,
     opaque_refusal,
     refusal_of,
@@ -209,7 +209,7 @@ class Recorder:
                 return self.own_param(part, labelled, index)
             return self.argument(part, mode, labelled, index)
 
-        found = mapped(value, label(index), enter, leaf)
+        found = map_leaves(value, label(index), enter, leaf)
         if not any(isinstance(part, Operand) for part in walk(found)):
             raise TypeError(f"{label(index)} must hold an array, got a {type(value).__name__} of parameters only")
         return cast("Container", found)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ostinato.devices.views import NotBasicError, Taken, Viewed, view_index, written
+from ostinato.devices.views import NotBasicError, Taken, Viewed, format_view, view_index
 from ostinato.errors import TracerError
 from ostinato.graph.arrays import Array, as_ndarray, memory_of
 from ostinato.graph.context import CallSite, statement_frame, writable_view
@@ -104,7 +104,7 @@ class AbstractArray(Viewed, NoValue):
         raise AttributeError(f"{self!r} has no attribute {name!r}")
 
     def _would_copy(self, taken: Taken) -> NoReturn:
-        raise self._error(f"{written(taken)} would need a copy of", _WHOLE)
+        raise self._error(f"{format_view(taken)} would need a copy of", _WHOLE)
 
     def _error(self, what: str, way_out: str) -> TracerError:
         site = CallSite(statement_frame())

@@ -19,7 +19,7 @@ from ostinato.graph.access import (
     StreamParameter,
     annotated_mode,
     declared_modes,
-    filled_in,
+    fill_in,
     is_stream,
     make_formals,
     plain,
@@ -37,7 +37,7 @@ from ostinato.graph.containers import (
     is_constant,
     is_container,
     is_value,
-    mapped,
+    map_leaves,
     opaque_refusal,
     pack,
     refusal_of,
@@ -288,7 +288,7 @@ class Task(PythonTask, Generic[P, R]):
     def complete(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[int, ...]]:
-        values = filled_in(self._plain, args, kwargs) if self._plain else None
+        values = fill_in(self._plain, args, kwargs) if self._plain else None
         if values is not None:
             return values, (), self._without_defaults(values, (), self.modes)
         if self.stream is not None:
@@ -426,7 +426,7 @@ class Task(PythonTask, Generic[P, R]):
             changed |= passed is not part
             return passed
 
-        found = mapped(value, self.label(index), lambda part, path: id(part) in taken, leaf)
+        found = map_leaves(value, self.label(index), lambda part, path: id(part) in taken, leaf)
         return found if changed else value
 
     def _extra_mode(self) -> int:

@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.views import NotBasicError, Taken, view_index, written
+from ostinato.devices.views import NotBasicError, Taken, format_view, view_index
 from ostinato.graph.arrays import Array, as_ndarray, is_array
-from ostinato.graph.containers import PLAIN, Container, can_be_made, is_container, taken_apart
+from ostinato.graph.containers import PLAIN, Container, can_be_made, is_container, take_apart
 from ostinato.graph.context import Recording
 from ostinato.graph.param import NoValue
 from ostinato.graph.ring import AbstractArray, Ring, RingElement
 
-__all__ = ["Attribute", "Origin", "Traced", "TracedRing", "Tracer", "path_name", "rebuilt", "untraced", "untraced_all"]
+__all__ = ["Attribute", "Origin", "Traced", "TracedRing", "Tracer", "path_name", "rebuild", "untrace", "untrace_all"]
 
 
 class Origin:
@@ -137,7 +137,7 @@ class Tracer(AbstractArray):
             found = take(value)
         else:
             raise self._error(
-                f"{written(taken)} is no view that Ostinato can take of",
+                f"{format_view(taken)} is no view that Ostinato can take of",
                 f"Pass an ndarray of its memory, as numpy.asarray or numpy.from_dlpack give, in place of this "
                 f"{type(value).__name__}",
             )
@@ -155,7 +155,7 @@ class Tracer(AbstractArray):
         while link is not None and link._taken is not None:
             steps.append(link._taken)
             link = link._parent
-        return self.origin.name + "".join(map(written, reversed(steps)))
+        return self.origin.name + "".join(map(format_view, reversed(steps)))
 
     def _of_another_library(self, value: Any, index: Any) -> object:
         """Index an array that is no ndarray, and make sure that the result is a view."""
@@ -242,7 +242,7 @@ class Traced:
 
     def value(self, value: Any, name: str) -> Any:
         """Return an argument, with tracers in place of the arrays in it."""
-        return rebuilt(value, (name,), self._leaf, self._made)
+        return rebuild(value, (name,), self._leaf, self._made)
 
     def changed(self) -> type | None:
         """Return the class of a container that the function changed; None if it changed none of those with tracers.
@@ -250,7 +250,7 @@ class Traced:
         The function gets a copy of such a container, once. A change, such as a swap of two arrays, would be lost.
         """
         for given, copied in self._made.values():
-            container = None if copied is given or not is_container(copied) else taken_apart(given)
+            container = None if copied is given or not is_container(copied) else take_apart(given)
             if container is None:
                 continue
             parts = [self._made.get(id(part), (part, part))[1] for part in container.parts]
@@ -275,25 +275,25 @@ class Traced:
         return Tracer(value, origin)
 
 
-def untraced_all(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def untrace_all(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments of a call with arrays in place of tracers."""
     found = []
     for value in values:  # written out, since this is most of what tracers add to recording
         if type(value) is Tracer and not value.origin.recording.ended:
             found.append(value.value)
         else:
-            found.append(value if type(value) in _DONE else untraced(value))
+            found.append(value if type(value) in _DONE else untrace(value))
     return tuple(found)
 
 
-def untraced(value: Any) -> Any:
+def untrace(value: Any) -> Any:
     """Return what is passed to a task with arrays in place of tracers, in containers too."""
     kind = type(value)
     if kind is Tracer:
         return value.real()
     if kind in _DONE:
         return value
-    return rebuilt(value, (), _untraced_leaf, {})
+    return rebuild(value, (), _untraced_leaf, {})
 
 
 def _untraced_leaf(value: Any, _: Path) -> Any:
@@ -309,14 +309,14 @@ def _is_array(value: object) -> bool:
     return False
 
 
-def rebuilt(value: Any, path: Path, leaf: Leaf, made: dict[int, tuple[object, object]]) -> Any:
+def rebuild(value: Any, path: Path, leaf: Leaf, made: dict[int, tuple[object, object]]) -> Any:
     """Return a container of what `leaf` says of its parts; where these all stay, the container itself."""
     if type(value) in PLAIN:
         return value
     known = made.get(id(value))
     if known is not None:
         return known[1]
-    container = None if type(value) is np.ndarray else taken_apart(value)
+    container = None if type(value) is np.ndarray else take_apart(value)
     if container is None:
         found = leaf(value, path)
     else:
@@ -334,7 +334,7 @@ def _with_leaves(
         return value
     steps = container.keys if container.keys is not None else range(len(parts) - len(container.names))
     names = [Attribute(f".{name}") for name in container.names]
-    new = [rebuilt(part, (*path, step), leaf, made) for step, part in zip((*steps, *names), parts, strict=True)]
+    new = [rebuild(part, (*path, step), leaf, made) for step, part in zip((*steps, *names), parts, strict=True)]
     if all(map(is_, new, parts)):
         return value
     if any(part is value for part in parts):

@@ -19,7 +19,7 @@ import ostinato
 from ostinato import _core
 from ostinato.compiler.target import DeviceModel, MachineModel
 from ostinato.devices.array import empty
-from ostinato.devices.transfers import move, planned
+from ostinato.devices.transfers import move, plan
 from ostinato.environment import default_store, usable_cores
 from ostinato.graph.graph import Graph
 from ostinato.graph.native import native
@@ -276,7 +276,7 @@ def _measure_device(device: Device) -> DeviceModel:
     there = empty(device, LARGE, np.uint8)
 
     def copy(source: Array, target: Array) -> None:
-        move(device, planned(source, target))
+        move(device, plan(source, target))
 
     pinned = [device.pin(array.ctypes.data, array.ctypes.data + array.nbytes) for array in (small, large)]
     latency = _least_seconds(lambda: copy(small, there[:SMALL].proxy))

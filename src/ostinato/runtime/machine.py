@@ -86,10 +86,10 @@ class Machine:
         for processor in self.workers.cpus if str(name).startswith("cpu:") else self.processors:
             if processor.name == name:
                 return processor
-        from ostinato.devices.device import told_reasons
+        from ostinato.devices.device import format_reasons
 
         names = ", ".join(processor.name for processor in self.processors)
-        raise ValueError(f"this machine has no processor {name!r}; it has {names}{told_reasons()}")
+        raise ValueError(f"this machine has no processor {name!r}; it has {names}{format_reasons()}")
 
     def spawn(
         self,

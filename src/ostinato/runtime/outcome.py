@@ -8,10 +8,10 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
 from ostinato.devices.device import lose
-from ostinato.errors import DeviceError, PoisonError, TaskError, told
+from ostinato.errors import DeviceError, PoisonError, TaskError, describe_error
 from ostinato.events import cause_of
 from ostinato.graph.body import Arrive, Release
-from ostinato.graph.op import shown
+from ostinato.graph.op import format_op
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -78,7 +78,7 @@ def _poison_error(run: _core.Run, ops: Sequence[Op]) -> PoisonError:
     source = run if run.poisoned_by is not None else run.skipped_for
     if source is not None and source.poisoned_by is not None:
         cause = cause_of(source.poisoned_by)
-        why = "" if cause is None else f": {told(cause)}"
+        why = "" if cause is None else f": {describe_error(cause)}"
         error = PoisonError(f"operations of this run were skipped, because a precondition is poisoned{why}")
         error.__cause__ = cause
         return error
@@ -117,8 +117,8 @@ def _reason(op: Op, reason: object) -> object:
 
 def failure_message(op: Op, step: int, reason: object) -> str:
     """Say that an op failed, `reason` being what it raised or returned."""
-    how = f"raised {told(reason)}" if isinstance(reason, BaseException) else f"returned {reason}"
-    return f"{shown(op)} {how}, in step {step}; called at {op.call_site}"
+    how = f"raised {describe_error(reason)}" if isinstance(reason, BaseException) else f"returned {reason}"
+    return f"{format_op(op)} {how}, in step {step}; called at {op.call_site}"
 
 
 _MOST_TOLD = 8
@@ -156,7 +156,7 @@ def _issued_with(executable: Executable, index: int) -> list[Op]:
 def log_failure(error: BaseException) -> None:
     """Log the failure of a run that nobody has retrieved, and nobody can retrieve any more."""
     if _is_failure(error):
-        _log.error("a run failed, and nobody retrieved its exception: %s", told(error), exc_info=error)
+        _log.error("a run failed, and nobody retrieved its exception: %s", describe_error(error), exc_info=error)
 
 
 def raise_failures(errors: Iterable[BaseException], left_by: BaseException | None) -> None:
@@ -171,7 +171,7 @@ def raise_failures(errors: Iterable[BaseException], left_by: BaseException | Non
         return
     if ranked:
         for error in ranked[1:]:
-            ranked[0].add_note(f"another run failed, too: {told(error)}")
+            ranked[0].add_note(f"another run failed, too: {describe_error(error)}")
         raise ranked[0]
 
 

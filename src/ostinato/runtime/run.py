@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from ostinato.events import Event
-from ostinato.events.event import awaited, limit
+from ostinato.events.event import limit, make_future
 from ostinato.graph.body import Precondition
 from ostinato.runtime.outcome import log_failure
 from ostinato.runtime.profile import Profile, make_profile
@@ -153,7 +153,7 @@ class Run:
         self._call(fn)
 
     def __await__(self) -> Generator[Any, None, int]:
-        ended, wake = awaited()
+        ended, wake = make_future()
         self.add_done_callback(lambda _: wake())
         try:
             yield from ended

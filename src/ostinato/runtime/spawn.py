@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
-from ostinato.errors import PoisonError, TaskError, told
+from ostinato.errors import PoisonError, TaskError, describe_error
 from ostinato.events import Event, cause_of, event_of
 from ostinato.events.event import limit
 from ostinato.graph.context import CallSite
-from ostinato.graph.eager import bound_to
+from ostinato.graph.eager import bind_to
 from ostinato.graph.recorder import Recordable, refuse_placeholder
 from ostinato.graph.task import PythonTask, Task
 from ostinato.runtime.outcome import log_failure
@@ -229,7 +229,7 @@ class _OnDevice:
         self._device = device
 
     def __call__(self, *args: Any) -> Any:
-        with bound_to(self._device):
+        with bind_to(self._device):
             found = self._task(*args)
         if getattr(self._task, "stream", None) is None:
             self._device.finish()
@@ -250,12 +250,12 @@ def error_of(core: _core.Spawned, op: SpawnedOp) -> BaseException | None:
     if core.cancelled:
         return CancelledError()
     if raised is not None:
-        error = TaskError(f"{op.name!r} raised {told(raised)}; spawned at {op.call_site}", op, 0)
+        error = TaskError(f"{op.name!r} raised {describe_error(raised)}; spawned at {op.call_site}", op, 0)
         error.__cause__ = raised
         return error
     if core.poisoned_by is not None:
         cause = cause_of(core.poisoned_by)
-        why = "" if cause is None else f" ({told(cause)})"
+        why = "" if cause is None else f" ({describe_error(cause)})"
         poison = PoisonError(
             f"{op.name!r} has not run, because the event it was to come after is poisoned{why}; "
             f"spawned at {op.call_site}"

@@ -240,12 +240,12 @@ def devices_of(count: int) -> tuple[Device, ...]:
     """
     if count == 0:
         return ()
-    from ostinato.devices.device import told_reasons, usable
+    from ostinato.devices.device import format_reasons, usable
 
     found = usable()
     if len(found) < count:
         names = ", ".join(device.name for device in found) or "none"
-        raise DeviceError(f"gpus={count} was asked for; the devices that can be used here: {names}{told_reasons()}")
+        raise DeviceError(f"gpus={count} was asked for; the devices that can be used here: {names}{format_reasons()}")
     return found[:count]
 
 

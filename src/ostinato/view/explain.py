@@ -15,36 +15,36 @@ from ostinato.compiler.ir import Activity, Edges, Executable, Step, WriteBack
 from ostinato.compiler.memories import HOST
 from ostinato.compiler.wording import duration, size
 from ostinato.graph.body import PythonCall, Until
-from ostinato.graph.op import Op, shown
+from ostinato.graph.op import Op, format_op
 from ostinato.graph.param import STEP
 from ostinato.text import counted, one_line
 
 if TYPE_CHECKING:
     from ostinato import _core
 
-__all__ = ["Segment", "captures", "copies", "explain", "listed", "more", "segments_of"]
+__all__ = ["Segment", "captures", "copies", "explain", "format_names", "format_rest", "segments_of"]
 
 
 _MOST_NAMES = 6
 
 
-def more(number: int, what: str) -> Sequence[str]:
+def format_rest(number: int, what: str) -> Sequence[str]:
     """Return the line that says how many were left out, if any were."""
     return [f"  and {counted(number, what)} more"] if number > 0 else []
 
 
-def listed(names: Iterable[str]) -> str:
+def format_names(names: Iterable[str]) -> str:
     """Return names, each once with its number, the most frequent first.
 
     Examples
     --------
-    >>> listed(["add", "scale", "add"])
+    >>> format_names(["add", "scale", "add"])
     '2 x add, scale'
     """
     counts = Counter(names)
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
     shown = [f"{counts[name]} x {name}" if counts[name] > 1 else name for name in ranked[:_MOST_NAMES]]
-    return ", ".join([*shown, *(line.strip() for line in more(len(ranked) - _MOST_NAMES, "name"))]) or "nothing"
+    return ", ".join([*shown, *(line.strip() for line in format_rest(len(ranked) - _MOST_NAMES, "name"))]) or "nothing"
 
 
 _MOST = 32
@@ -111,7 +111,7 @@ def captures(ops: Sequence[Op], segments: Iterable[Segment]) -> list[str]:
         lines.append(f"not captured yet, since bodies are called once before: {_listed(waiting, ops)}")
     if not lines:
         return []
-    return ["Captures", *(f"  {line}" for line in lines[:_MOST]), *more(len(lines) - _MOST, "line")]
+    return ["Captures", *(f"  {line}" for line in lines[:_MOST]), *format_rest(len(lines) - _MOST, "line")]
 
 
 def _issued(segment: Segment, ops: Sequence[Op]) -> str:
@@ -134,11 +134,11 @@ def _called(segment: Segment, ops: Sequence[Op]) -> Iterator[str]:
 
 
 def _shown(op: Op) -> str:
-    return f"{shown(op)} at {op.call_site}"
+    return f"{format_op(op)} at {op.call_site}"
 
 
 def _listed(numbers: Iterable[int], ops: Sequence[Op]) -> str:
-    return listed(ops[index].name for index in numbers)
+    return format_names(ops[index].name for index in numbers)
 
 
 def _takes_step(op: Op) -> bool:
@@ -263,9 +263,9 @@ def _lanes(executable: Executable) -> list[str]:
             f"  lane {lane} (cpu:{executable.step.placement.affinity[lane]}{pinned}{_device(executable, ops)}): "
             f"{counted(len(ops), 'op')}, "
             f"{counted(int(waits[slots].sum()), 'wait')}, {counted(_publishes(executable, slots), 'publish')}, "
-            f"{duration(executable.step.costs.seconds[ops].sum())} a step: {listed(names)}"
+            f"{duration(executable.step.costs.seconds[ops].sum())} a step: {format_names(names)}"
         )
-    return [*lines, *more(len(executable.lane_ops) - _MOST_LANES, "lane")]
+    return [*lines, *format_rest(len(executable.lane_ops) - _MOST_LANES, "lane")]
 
 
 def _device(executable: Executable, ops: npt.NDArray[np.int32]) -> str:
@@ -303,7 +303,7 @@ def _costs(executable: Executable) -> list[str]:
     for key in ranked[:_MOST_LANES]:
         name, known = key
         lines.append(f"  {duration(total[key])} in {counted(count[key], 'op')} {name!r}, {known}")
-    lines += more(len(ranked) - _MOST_LANES, "name")
+    lines += format_rest(len(ranked) - _MOST_LANES, "name")
     lines += [f"  {note}" for note in costs.notes]
     work = float(costs.seconds.sum())
     span = executable.step.placement.step_seconds
@@ -366,7 +366,7 @@ def _serialised(executable: Executable, processors: int) -> Iterator[str]:
     bound = [ops[index].name for index in np.flatnonzero(held)]
     if len(bound) > 1:
         yield (
-            f"{counted(len(bound), 'Python op')} hold the GIL and take turns on one lane: {listed(bound)}. "
+            f"{counted(len(bound), 'Python op')} hold the GIL and take turns on one lane: {format_names(bound)}. "
             "releases_gil=True says that a task spends its time without it"
         )
     if executable.step.serial:

@@ -553,7 +553,7 @@ def script(text):
 @pytest.mark.parametrize("kind", ["fake", "opencl"])
 def test_the_interpreter_ends_with_work_in_flight(kind):
     if kind == "opencl" and not discovery.usable("opencl"):
-        pytest.skip(f"there is no OpenCL device{discovery.told_reasons()}")
+        pytest.skip(f"there is no OpenCL device{discovery.format_reasons()}")
     ended = script(f"""
     context = made({kind!r}, 2)
     bed = context.__enter__()
@@ -571,7 +571,7 @@ def test_the_interpreter_ends_with_work_in_flight(kind):
 @pytest.mark.parametrize("kind", ["fake", "opencl"])
 def test_after_a_fork_every_handle_raises(kind):
     if kind == "opencl" and not discovery.usable("opencl"):
-        pytest.skip(f"there is no OpenCL device{discovery.told_reasons()}")
+        pytest.skip(f"there is no OpenCL device{discovery.format_reasons()}")
     ended = script(f"""
     import warnings
     warnings.simplefilter("ignore")

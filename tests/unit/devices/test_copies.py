@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from devices.kinds import Kind
 from ostinato.devices.array import empty
-from ostinato.devices.transfers import move, overlapping, pattern, planned
+from ostinato.devices.transfers import move, overlap, plan, plan_fill
 
 kinds_differ = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -69,9 +69,9 @@ def test_copies_are_those_of_numpy(
     before_b, before_c = random_bytes(shape_b, dtype, seed + 2), random_bytes(shape_c, dtype, seed + 3)
     b, c = kind.array(before_b), kind.array(before_c)
     view_b, view_c = view(b.proxy, how_b), view(c.proxy, how_c)
-    move(kind.device, planned(view(host_a, how_a), view_b))
-    move(kind.device, planned(view_b, view_c))
-    move(kind.device, planned(view_c, view(host_d, how_d)))
+    move(kind.device, plan(view(host_a, how_a), view_b))
+    move(kind.device, plan(view_b, view_c))
+    move(kind.device, plan(view_c, view(host_d, how_d)))
     wanted = random_bytes(shape_d, dtype, seed + 1)
     view(before_b, how_b)[...] = view(host_a, how_a)
     view(before_c, how_c)[...] = view(before_b, how_b)
@@ -98,7 +98,7 @@ def test_fills_are_those_of_numpy(
     array = kind.array(before)
     target = view(array.proxy, how)
     stream = kind.core.open()
-    fill = pattern(target, value)
+    fill = plan_fill(target, value)
     assert fill is not None
     kind.core.fill(stream, fill)
     assert kind.ended(stream).wait() == 0
@@ -117,18 +117,18 @@ def test_copies_within_an_array_are_planned_unless_they_overlap(kind: Kind, data
     values = np.arange(float(size))
     array = kind.array(values)
     pair = array.proxy[source], array.proxy[target][::turn]
-    if overlapping(*pair):
+    if overlap(*pair):
         with pytest.raises(ValueError, match="overlap"):
-            planned(*pair)
+            plan(*pair)
         return
-    move(kind.device, planned(*pair))
+    move(kind.device, plan(*pair))
     values[target][::turn] = values[source]
     np.testing.assert_array_equal(array.get(), values)
 
 
 def test_interleaved_views_do_not_overlap(kind: Kind) -> None:
     array = kind.array(np.arange(10.0))
-    move(kind.device, planned(array[::2], array[1::2]))
+    move(kind.device, plan(array[::2], array[1::2]))
     assert array.get().tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8]
 
 

@@ -71,7 +71,7 @@ def test_an_extra_that_is_not_installed_is_told_to_who_misses_a_device(
     monkeypatch.setattr(discovery, "_KINDS", {"third": ("ostinato_test_first", "a_package_that_is_not_there")})
     assert discovery.usable() == ()
     assert (
-        discovery.told_reasons()
+        discovery.format_reasons()
         == "; third: a_package_that_is_not_there is not installed (pip install 'ostinato[third]')"
     )
 
@@ -83,7 +83,7 @@ def test_who_misses_a_device_is_told_where_a_driver_comes_from(
     kinds["first"].devices = list
     kinds["second"].devices = list
     assert discovery.usable() == ()
-    assert discovery.told_reasons() == "; second: buy one"
+    assert discovery.format_reasons() == "; second: buy one"
 
 
 @pytest.mark.forks

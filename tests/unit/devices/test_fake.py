@@ -19,7 +19,7 @@ from devices.kinds import Kind, Notice, Token
 from ostinato import _core
 from ostinato.devices import device as discovery
 from ostinato.devices.array import empty
-from ostinato.devices.transfers import pattern, planned
+from ostinato.devices.transfers import plan, plan_fill
 from ostinato.errors import DeviceError
 from support import fake_device as fake
 from support.fake_device import FakeDevice
@@ -119,8 +119,8 @@ def test_calls_fail_at_once(manual: Kind, method: str) -> None:
     token = manual.recorded(stream)
     sequence = core.capture(stream, lambda recording: core.call_native(recording, 0))
     calls = {
-        "copy": lambda: core.copy(stream, planned(host, array)),
-        "fill": lambda: core.fill(stream, pattern(array, 0.0)),
+        "copy": lambda: core.copy(stream, plan(host, array)),
+        "fill": lambda: core.fill(stream, plan_fill(array, 0.0)),
         "call": lambda: core.call_native(stream, 0),
         "record": lambda: core.record(stream, token),
         "wait": lambda: core.wait(stream, token),
@@ -144,7 +144,7 @@ def test_any_work_may_fail_at_once(manual: Kind) -> None:
     stream = core.open()
     core.fail("work", nth=2)
     array = empty(manual.device, 4)
-    core.fill(stream, pattern(array, 0.0))
+    core.fill(stream, plan_fill(array, 0.0))
     with pytest.raises(RuntimeError, match="the device failed"):
         core.call_native(stream, 0)
 
@@ -161,7 +161,7 @@ def test_pieces_fail_when_they_end(manual: Kind) -> None:
     core.fail_piece(nth=2, code=55)
     notices = []
     for value in (2.0, 3.0, 4.0):
-        core.fill(stream, pattern(array, value))
+        core.fill(stream, plan_fill(array, value))
         notices.append(manual.ended(stream))
     core.step()
     core.step()
@@ -222,7 +222,7 @@ def test_bytes_outside_an_allocation_are_refused(manual: Kind) -> None:
     core = manual.core
     stream = core.open()
     array, host = empty(manual.device, 4), np.zeros(4)
-    good = planned(host, array)
+    good = plan(host, array)
     base = array.handle
     core.copy(stream, good)
     for offset, rows, target in ((8, 1, base), (-8, 1, base), (0, 2, base), (0, 1, base + 100)):
@@ -240,7 +240,7 @@ def test_bytes_outside_an_allocation_are_refused(manual: Kind) -> None:
 def test_what_is_given_back_is_unknown(manual: Kind) -> None:
     stream = manual.core.open()
     host = np.zeros(4)
-    transfer = planned(host, empty(manual.device, 4))
+    transfer = plan(host, empty(manual.device, 4))
     gc.collect()
     with pytest.raises(RuntimeError, match="unknown stream or allocation"):
         manual.core.copy(stream, transfer)
@@ -251,10 +251,10 @@ def test_what_it_did_is_counted(manual: Kind) -> None:
     stream = core.open()
     a, b, host = empty(manual.device, 4), empty(manual.device, 4), np.zeros(4)
     core.clear_log()
-    core.copy(stream, planned(host, a))
-    core.copy(stream, planned(a[:2], b[2:]))
-    core.copy(stream, planned(b[:3], host[:3]))
-    core.fill(stream, pattern(a, 1.0))
+    core.copy(stream, plan(host, a))
+    core.copy(stream, plan(a[:2], b[2:]))
+    core.copy(stream, plan(b[:3], host[:3]))
+    core.fill(stream, plan_fill(a, 1.0))
     core.run()
     counters = core.counters
     assert (counters["to_device"], counters["within"], counters["to_host"]) == (32, 16, 24)

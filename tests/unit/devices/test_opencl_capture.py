@@ -123,10 +123,10 @@ def test_copies_and_fills_between_buffers_and_with_the_host(on: Capturing) -> No
 
 
 def test_plans_of_ours_are_captured(on: Capturing) -> None:
-    from ostinato.devices.transfers import pattern, planned
+    from ostinato.devices.transfers import plan, plan_fill
 
     x, y = on.kind.array(np.arange(24.0).reshape(4, 6)), on.kind.array(np.zeros((4, 6)))
-    copy, fill = planned(x[::-1, ::2], y[:, 1::2]), pattern(y[1:3, ::3], 9.0)
+    copy, fill = plan(x[::-1, ::2], y[:, 1::2]), plan_fill(y[1:3, ::3], 9.0)
     assert fill is not None
 
     def body(handle: int) -> None:

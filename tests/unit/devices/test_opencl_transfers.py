@@ -9,7 +9,7 @@ import pytest
 
 from devices.kinds import Kind, opencl
 from ostinato.devices.array import empty
-from ostinato.devices.transfers import move, pattern, planned, wait_for
+from ostinato.devices.transfers import move, plan, plan_fill, wait_for
 
 pytest.importorskip("pyopencl")
 
@@ -42,7 +42,7 @@ def copied(kind: Kind, source: np.ndarray[Any, Any], places: str, way: Any) -> A
     there: Any = kind.array(source) if from_device else source
     begin = way(there.proxy if from_device else there)
     here: Any = empty(kind.device, begin.shape, begin.dtype) if to_device else np.zeros(begin.shape, begin.dtype)
-    move(kind.device, planned(begin, here), there, here)
+    move(kind.device, plan(begin, here), there, here)
     return here.get() if to_device else here
 
 
@@ -64,7 +64,7 @@ def test_targets_of_every_shape(kind: Kind, way: str, places: str) -> None:
     take(expected)[...] = values
     target: Any = kind.array(np.zeros((40, 50))) if to_device else np.zeros((40, 50))
     source: Any = kind.array(values) if from_device else values
-    move(kind.device, planned(source, take(target.proxy if to_device else target)), source, target)
+    move(kind.device, plan(source, take(target.proxy if to_device else target)), source, target)
     assert np.array_equal(target.get() if to_device else target, expected)
 
 
@@ -73,7 +73,7 @@ def test_they_are_captured_with_the_memory_that_they_pass_through(kind: Kind, pl
     from_device, to_device = places.startswith("device"), places.endswith("device")
     source: Any = kind.array(np.zeros(1000)) if from_device else np.zeros(1000)
     target: Any = kind.array(np.zeros(1000)) if to_device else np.zeros(1000)
-    transfer = planned((source.proxy if from_device else source)[::-1], target)
+    transfer = plan((source.proxy if from_device else source)[::-1], target)
     stream = kind.core.open()
     sequence = kind.core.capture(stream, lambda recording: kind.core.copy(recording, transfer))
     for value in range(3):
@@ -92,7 +92,7 @@ def test_fills_of_every_shape(kind: Kind) -> None:
     for way in WAYS.values():
         array, expected = kind.array(np.zeros((40, 50))), np.zeros((40, 50))
         way(expected)[...] = 3.5
-        fill = pattern(way(array.proxy), 3.5)
+        fill = plan_fill(way(array.proxy), 3.5)
         assert fill is not None
         stream = kind.core.open()
         kind.core.fill(stream, fill)

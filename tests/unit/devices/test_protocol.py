@@ -14,7 +14,7 @@ import pytest
 import ostinato as ost
 from devices.kinds import Kind, Token, has_driver_of_cuda
 from ostinato.devices.array import empty
-from ostinato.devices.transfers import pattern, planned
+from ostinato.devices.transfers import plan, plan_fill
 from ostinato.errors import DeviceError
 
 LONG = 0.15  # seconds; only what is certain to happen within is expected to
@@ -29,8 +29,8 @@ def test_cuda_is_among_the_kinds() -> None:
 def test_what_is_copied_to_a_device_comes_back(kind: Kind, streams: tuple[int, int]) -> None:
     source, target = np.arange(1000.0), np.zeros(1000)
     array = empty(kind.device, 1000)
-    kind.core.copy(streams[0], planned(source, array))
-    kind.core.copy(streams[0], planned(array, target))
+    kind.core.copy(streams[0], plan(source, array))
+    kind.core.copy(streams[0], plan(array, target))
     assert kind.ended(streams[0]).wait() == 0
     np.testing.assert_array_equal(target, source)
 
@@ -40,10 +40,10 @@ def test_work_of_a_stream_is_done_in_order(kind: Kind, streams: tuple[int, int])
     first, second = kind.array(np.zeros(5)), kind.array(np.zeros(5))
     target = np.zeros(5)
     kind.work(stream, 0.02)
-    kind.core.fill(stream, pattern(first, 3.0))
-    kind.core.copy(stream, planned(first, second))
-    kind.core.fill(stream, pattern(first, 4.0))
-    kind.core.copy(stream, planned(second, target))
+    kind.core.fill(stream, plan_fill(first, 3.0))
+    kind.core.copy(stream, plan(first, second))
+    kind.core.fill(stream, plan_fill(first, 4.0))
+    kind.core.copy(stream, plan(second, target))
     assert kind.ended(stream).wait() == 0
     assert target.tolist() == [3.0] * 5
     assert first.get().tolist() == [4.0] * 5
@@ -54,7 +54,7 @@ def test_streams_go_on_side_by_side(later: Kind, streams: tuple[int, int]) -> No
     array = empty(later.device, 8)
     later.work(busy, LONG)
     slow = later.ended(busy)
-    later.core.fill(free, pattern(array, 1.0))
+    later.core.fill(free, plan_fill(array, 1.0))
     quick = later.ended(free)
     quick.wait()
     assert not slow.told
@@ -64,7 +64,7 @@ def test_streams_go_on_side_by_side(later: Kind, streams: tuple[int, int]) -> No
 def test_finishing_a_stream_waits_for_its_work(kind: Kind, streams: tuple[int, int]) -> None:
     array, host = kind.array([1.0] * 4), np.zeros(4)
     kind.work(streams[0], 0.05)
-    kind.core.copy(streams[0], planned(array, host))
+    kind.core.copy(streams[0], plan(array, host))
     kind.core.finish_stream(streams[0])
     assert host.tolist() == [1.0] * 4
 
@@ -76,11 +76,11 @@ def test_no_other_method_waits_for_the_device(later: Kind, streams: tuple[int, i
     token = Token()
     later.work(stream, LONG)
     slow = later.ended(stream)
-    later.core.fill(stream, pattern(array, 2.0))
-    later.core.copy(stream, planned(array, host))
+    later.core.fill(stream, plan_fill(array, 2.0))
+    later.core.copy(stream, plan(array, host))
     later.core.record(stream, token)
     later.core.wait(other, token)
-    later.core.copy(other, planned(host, array[:]))
+    later.core.copy(other, plan(host, array[:]))
     end = later.ended(other)
     opened = later.core.open()
     later.core.close(opened)
@@ -93,9 +93,9 @@ def test_a_token_orders_two_streams(kind: Kind, streams: tuple[int, int]) -> Non
     first, second = streams
     array, host = kind.array([1.0] * 4), np.zeros(4)
     kind.work(first, 0.05)
-    kind.core.fill(first, pattern(array, 7.0))
+    kind.core.fill(first, plan_fill(array, 7.0))
     kind.core.wait(second, kind.recorded(first))
-    kind.core.copy(second, planned(array, host))
+    kind.core.copy(second, plan(array, host))
     assert kind.ended(second).wait() == 0
     assert host.tolist() == [7.0] * 4
 
@@ -106,7 +106,7 @@ def test_who_waits_for_a_token_waits_for_what_it_stood_for_then(later: Kind, str
     token = Token()
     later.core.record(first, token)
     later.core.wait(second, token)
-    later.core.fill(second, pattern(array, 5.0))
+    later.core.fill(second, plan_fill(array, 5.0))
     quick = later.ended(second)
     later.work(first, LONG)
     later.core.record(first, token)
@@ -121,8 +121,8 @@ def test_tokens_are_used_ten_thousand_times(kind: Kind, streams: tuple[int, int]
     first, second = streams
     here, there = kind.array([0.0]), kind.array([0.0])
     host, result = np.zeros(1), np.zeros(1)
-    to_here, from_here = planned(host, here), planned(here, there)
-    to_result = planned(there, result)
+    to_here, from_here = plan(host, here), plan(here, there)
+    to_result = plan(there, result)
     there_read, here_written = Token(), Token()
     kind.core.record(second, there_read)
     for turn in range(10_000):
@@ -152,8 +152,8 @@ def test_word_comes_later_and_not_before(later: Kind, streams: tuple[int, int]) 
     array = later.array([0.0])
     result = later.host(1)
     later.work(streams[0], LONG)
-    later.core.fill(streams[0], pattern(array, 9.0))
-    later.core.copy(streams[0], planned(array, result))
+    later.core.fill(streams[0], plan_fill(array, 9.0))
+    later.core.copy(streams[0], plan(array, result))
     notice = later.ended(streams[0])
     assert not notice.told
     assert notice.wait() == 0
@@ -184,8 +184,8 @@ def test_what_is_captured_is_launched_again_and_again(kind: Kind, streams: tuple
     core = kind.core
     source, middle, result = np.zeros(3), kind.array([-1.0] * 3), np.zeros(3)
     flag = kind.array([0.0])
-    copies = planned(source, middle), planned(middle, result)
-    one = pattern(flag, 1.0)
+    copies = plan(source, middle), plan(middle, result)
+    one = plan_fill(flag, 1.0)
 
     def enqueue(recording: int) -> None:
         for transfer in copies:
@@ -213,20 +213,20 @@ def test_what_is_captured_is_launched_again_and_again(kind: Kind, streams: tuple
 def test_what_is_captured_keeps_its_place_in_the_stream(later: Kind, streams: tuple[int, int]) -> None:
     stream = streams[0]
     array, result = later.array([0.0]), np.zeros(1)
-    copy = planned(array, result)
+    copy = plan(array, result)
     sequence = later.core.capture(stream, lambda recording: later.core.copy(recording, copy))
     later.work(stream, 0.05)
-    later.core.fill(stream, pattern(array, 2.0))
+    later.core.fill(stream, plan_fill(array, 2.0))
     later.core.launch(stream, sequence)
-    later.core.fill(stream, pattern(array, 3.0))
+    later.core.fill(stream, plan_fill(array, 3.0))
     assert later.ended(stream).wait() == 0
     assert result[0] == 2.0
 
 
 def test_parts_that_are_captured_keep_the_order_that_they_need(kind: Kind, streams: tuple[int, int]) -> None:
     source, middle, result = np.zeros(4), kind.array([-1.0] * 4), np.zeros(4)
-    whole, back = planned(source, middle), planned(middle, result)
-    first, second = pattern(middle[:1], 5.0), pattern(middle[1:2], 6.0)
+    whole, back = plan(source, middle), plan(middle, result)
+    first, second = plan_fill(middle[:1], 5.0), plan_fill(middle[1:2], 6.0)
 
     def enqueue(recording: int, part: int) -> None:
         if part in (0, 3):
@@ -247,7 +247,7 @@ def test_an_exception_while_capturing_is_raised(later: Kind, streams: tuple[int,
     array = later.array([1.0])
 
     def enqueue(recording: int) -> None:
-        later.core.fill(recording, pattern(array, 2.0))
+        later.core.fill(recording, plan_fill(array, 2.0))
         raise KeyError("no such kernel")
 
     with pytest.raises(KeyError, match="no such kernel"):
@@ -268,7 +268,7 @@ def test_a_stream_may_be_closed_with_work_in_flight(kind: Kind) -> None:
     array, result = kind.array([1.0]), np.zeros(1)
     stream = kind.core.open()
     kind.work(stream, 0.05)
-    kind.core.copy(stream, planned(array, result))
+    kind.core.copy(stream, plan(array, result))
     notice = kind.ended(stream)
     kind.core.close(stream)
     assert notice.wait() == 0
@@ -280,7 +280,7 @@ def test_there_may_be_many_streams(kind: Kind) -> None:
     results = np.zeros(48)
     opened = [kind.core.open() for _ in arrays]
     for number, stream in enumerate(opened):
-        kind.core.copy(stream, planned(arrays[number], results[number : number + 1]))
+        kind.core.copy(stream, plan(arrays[number], results[number : number + 1]))
     for notice in [kind.ended(stream) for stream in opened]:
         assert notice.wait() == 0
     for stream in opened:
@@ -296,8 +296,8 @@ def test_streams_may_be_used_by_many_threads(kind: Kind) -> None:
             stream = kind.core.open()
             array, result = kind.array([0.0] * 16), np.zeros(16)
             for turn in range(50):
-                kind.core.fill(stream, pattern(array, float(turn)))
-                kind.core.copy(stream, planned(array, result))
+                kind.core.fill(stream, plan_fill(array, float(turn)))
+                kind.core.copy(stream, plan(array, result))
                 assert kind.ended(stream).wait() == 0
                 assert result.tolist() == [turn] * 16
             kind.core.close(stream)
@@ -352,7 +352,7 @@ def test_arrays_are_given_back_while_work_uses_them(later: Kind, streams: tuple[
     result = np.zeros(4)
     array = later.array([3.0] * 4)
     later.work(streams[0], 0.05)
-    later.core.copy(streams[0], planned(array, result))
+    later.core.copy(streams[0], plan(array, result))
     notice = later.ended(streams[0])
     del array
     assert notice.wait() == 0
@@ -391,7 +391,7 @@ def test_host_memory_may_be_pinned(kind: Kind, streams: tuple[int, int]) -> None
     held = kind.device.pin(host.ctypes.data, host.ctypes.data + host.nbytes)
     again = kind.device.pin(host.ctypes.data + 80, host.ctypes.data + 160)  # what two programs do
     array = empty(kind.device, 5000)
-    kind.core.copy(streams[0], planned(host, array))
+    kind.core.copy(streams[0], plan(host, array))
     assert kind.ended(streams[0]).wait() == 0
     del held, again
     np.testing.assert_array_equal(array.get(), host)
@@ -407,12 +407,12 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 from devices.kinds import KINDS
 from ostinato.devices.array import empty
-from ostinato.devices.transfers import planned, wait_for
+from ostinato.devices.transfers import plan, wait_for
 kind = KINDS[sys.argv[2]]()
 stream, other = kind.core.open(), kind.core.open()
 array, host = empty(kind.device, 1000), np.zeros(1000)
 kind.work(stream, 0.1)
-kind.core.copy(stream, planned(array, host))
+kind.core.copy(stream, plan(array, host))
 notice = kind.ended(stream)
 if sys.argv[3] == "by_a_thread":
     def wait():

@@ -15,9 +15,9 @@ from ostinato.compiler.inserted import InstanceCopy, Note
 from ostinato.compiler.ir import OUT, Edges, IntArray, Step
 from ostinato.compiler.lower.tables import Lowered, Outside, Substitution, Tables
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.device import failures_told
+from ostinato.devices.device import translate_failures
 from ostinato.devices.registry import address_of, allocation_at, allocation_under, bytes_at, view_of
-from ostinato.devices.transfers import joined, pattern
+from ostinato.devices.transfers import plan_fill, plan_together
 from ostinato.errors import DeviceError, GraphError
 from ostinato.graph.access import STREAM
 from ostinato.graph.arrays import READ, Array, Operand
@@ -80,7 +80,7 @@ def _open_streams(step: Step, processors: int) -> list[_core.devices.Stream]:
     streams = []
     for number in step.streams.device.tolist():
         device = step.devices[number]
-        with failures_told(device):
+        with translate_failures(device):
             streams.append(_core.devices.Stream(device.core, device.name, processors + number))
     return streams
 
@@ -254,7 +254,7 @@ class _DeviceTables(Tables):
         value = np.asarray(body.value).reshape(-1)[0]
         targets = [self._at(body.target, phase) for phase in self._phases_of(op)]
         self._worked_on.update(filter(None, map(allocation_under, targets)))
-        patterns = [pattern(target, value) for target in targets]
+        patterns = [plan_fill(target, value) for target in targets]
         assert all(each is not None for each in patterns)
         return "fill", patterns
 
@@ -275,7 +275,7 @@ class _DeviceTables(Tables):
         self._worked_on.update(filter(None, (allocation_under(array) for pair in pairs[:1] for array in pair)))
         self._arrays.pin(pairs, device)
         self._arrays.kept.append(pairs)
-        return joined(pairs)
+        return plan_together(pairs)
 
     def _at(self, operand: Operand, phase: int) -> Array:
         """The array of an operand in steps of a phase."""

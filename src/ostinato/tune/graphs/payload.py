@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 
 from ostinato.checking.copies import Allocation, allocations
-from ostinato.errors import told
+from ostinato.errors import describe_error
 from ostinato.graph.arrays import Operand
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.kernel import Kernel
@@ -92,7 +92,7 @@ class Payload:
             except Unsendable:
                 raise
             except Exception as error:  # pickling runs code of the user's
-                raise Unsendable(f"an argument cannot be pickled: {told(error)}") from None
+                raise Unsendable(f"an argument cannot be pickled: {describe_error(error)}") from None
 
 
 def receive(directory: str) -> Received:

@@ -18,7 +18,7 @@ from devices.cuda.faked import Controls, fake_devices, library
 from ostinato.devices import device as discovery
 from ostinato.devices.array import empty
 from ostinato.devices.cuda import CudaArray, CudaDevice
-from ostinato.devices.transfers import pattern, wait_for
+from ostinato.devices.transfers import plan_fill, wait_for
 
 MOST = 16  # streams of one capture
 
@@ -152,7 +152,7 @@ def test_a_part_that_fails_ends_the_capture(device: CudaDevice, stream: int, con
     def enqueue(recording: int, part: int) -> None:
         if part == 2:
             raise LookupError("mine")
-        device.core.fill(recording, pattern((x, y)[part], 1.0 + part))
+        device.core.fill(recording, plan_fill((x, y)[part], 1.0 + part))
 
     with pytest.raises(LookupError, match="mine"):
         device.core.capture(stream, enqueue, [[], [], [0]])

@@ -15,7 +15,7 @@ from devices.kinds import Kind, Notice
 from ostinato import _core
 from ostinato.devices.array import empty
 from ostinato.devices.cuda import CudaDevice
-from ostinato.devices.transfers import pattern, planned, wait_for
+from ostinato.devices.transfers import plan, plan_fill, wait_for
 from ostinato.errors import DeviceError
 
 PAGE = 4096
@@ -88,7 +88,7 @@ def test_fills_of_every_size_and_shape(
     array.set(expected)
     value = np.array(1.5 - 2.25j if dtype == "c16" else 3.75).astype(dtype)
     view(expected)[...] = value  # type: ignore[index]
-    device.core.fill(stream, pattern(view(array), value))
+    device.core.fill(stream, plan_fill(view(array), value))
     wait_for(device, stream)
     np.testing.assert_array_equal(array.get(), expected)
 
@@ -97,7 +97,7 @@ def test_fills_of_memory_that_is_not_aligned(device: CudaDevice, stream: int) ->
     memory = empty(device, 41, np.uint8)
     memory.set(0)
     odd = memory.allocation.array(5, "<i8", offset=1)
-    device.core.fill(stream, pattern(odd, 0x0102030405060708))
+    device.core.fill(stream, plan_fill(odd, 0x0102030405060708))
     wait_for(device, stream)
     assert memory.get()[1:].view("<i8").tolist() == [0x0102030405060708] * 5
     assert memory.get()[0] == 0
@@ -111,12 +111,12 @@ def test_copies_of_boxes(device: CudaDevice, stream: int, shape: tuple[int, int,
     target.set(0.0)
     expected = np.zeros(shape)
     for index in (np.s_[1:3, 2:5, 1:4], np.s_[::2, ::2, ::2], np.s_[::-1, 1:3, :], np.s_[:, 1, ::-1]):
-        device.core.copy(stream, planned(source[index], target[index]))
+        device.core.copy(stream, plan(source[index], target[index]))
         expected[index] = values[index]
     wait_for(device, stream)
     np.testing.assert_array_equal(target.get(), expected)
     host = np.zeros(shape)
-    device.core.copy(stream, planned(target[1:4, ::2], host[1:4, ::2]))
+    device.core.copy(stream, plan(target[1:4, ::2], host[1:4, ::2]))
     wait_for(device, stream)
     np.testing.assert_array_equal(host[1:4, ::2], expected[1:4, ::2])
 
@@ -128,7 +128,7 @@ def test_page_locked_memory_is_copied_without_waiting(device: CudaDevice, cuda: 
     assert pinned is not None
     flag, target = host[PAGE:].view(np.int32)[:1], host[:PAGE]
     cuda.hold(stream, flag)
-    device.core.copy(stream, planned(array, target))
+    device.core.copy(stream, plan(array, target))
     assert target[0] == 0
     flag[0] = 1
     wait_for(device, stream)
@@ -158,11 +158,11 @@ def test_memory_of_which_others_have_locked_pages_is_copied(device: CudaDevice, 
     mine = host[PAGE + 200 : 5 * PAGE + 77]  # begins in a page that is locked, and ends in one that is not
     mine[:] = np.arange(mine.size) % 251
     array = empty(device, mine.shape, np.uint8)
-    device.core.copy(stream, planned(mine, array))
+    device.core.copy(stream, plan(mine, array))
     wait_for(device, stream)
     np.testing.assert_array_equal(array.get(), mine)
     back = np.s_[PAGE + 300 : 5 * PAGE + 177]
-    device.core.copy(stream, planned(array, host[back]))
+    device.core.copy(stream, plan(array, host[back]))
     wait_for(device, stream)
     np.testing.assert_array_equal(host[back], array.get())
 
@@ -184,8 +184,8 @@ def test_a_capture_is_launched_again_and_again(device: CudaDevice, cuda: Kernels
     def enqueue(recording: int) -> None:
         assert recording != stream
         cuda.axpb(recording, x, 2.0, 1.0)
-        device.core.copy(recording, planned(x, y))
-        device.core.fill(recording, pattern(y[:50], 0.0))
+        device.core.copy(recording, plan(x, y))
+        device.core.fill(recording, plan_fill(y[:50], 0.0))
 
     sequence = device.core.capture(stream, enqueue)
     assert sequence is not None
@@ -232,7 +232,7 @@ def test_what_cuda_cannot_capture_is_not_captured(device: CudaDevice, stream: in
     array = empty(device, 10)
 
     def copy(recording: int) -> None:
-        device.core.fill(recording, pattern(array, 1.0))
+        device.core.fill(recording, plan_fill(array, 1.0))
 
     controls.fail("cuStreamEndCapture=901")
     with pytest.raises(RuntimeError, match="CAPTURE_INVALIDATED"):
@@ -321,8 +321,8 @@ def test_what_can_be_tried_again_leaves_the_device_usable(device: CudaDevice, st
     array = empty(device, 3)
     controls.fail("cuMemsetD8Async=2")
     with pytest.raises(RuntimeError, match=r"CUDA_ERROR_OUT_OF_MEMORY \(2\): out of memory"):
-        device.core.fill(stream, pattern(array, 0.0))
-    device.core.fill(stream, pattern(array, 0.0))
+        device.core.fill(stream, plan_fill(array, 0.0))
+    device.core.fill(stream, plan_fill(array, 0.0))
     wait_for(device, stream)
     assert array.get().tolist() == [0.0] * 3
 
@@ -334,7 +334,7 @@ def test_where_the_driver_cannot_say_whether_work_has_ended_it_is_waited_for(
     array, host = empty(device, 3), np.zeros(3)
     array.set(1.0)
     cuda.stall(stream, 0.02)
-    device.core.copy(stream, planned(array, host))
+    device.core.copy(stream, plan(array, host))
     controls.fail(f"cuEventQuery@{nth}=2")
     assert told(device, stream).wait() == 0
     assert host.tolist() == [1.0] * 3
@@ -355,7 +355,7 @@ def test_tokens_are_used_again_ten_thousand_times(device: CudaDevice, stream: in
     for _ in range(10_000):
         device.core.record(stream, token)
         device.core.wait(second, token)
-    device.core.fill(second, pattern(array, 2.0))
+    device.core.fill(second, plan_fill(array, 2.0))
     assert told(device, second).wait() == 0
     assert array.get().tolist() == [2.0]
     device.core.close(second)
