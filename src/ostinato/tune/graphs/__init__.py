@@ -32,7 +32,7 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
             if named:
                 raise TuningError(f"costs= names the store {path}, but there is no such file; graph.tune makes one")
             return estimated(ops)
-        if not named and not _may_have_costs(path):
+        if not named and not _remembered(path) and not _may_have_costs(path):
             return estimated(ops)
         from ostinato.tune.graphs.stored_costs import stored_costs
 
