@@ -7,14 +7,13 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
 from ostinato.text import counted, duration, one_line, settings
 
 if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
     from ostinato.tune.candidate import Candidate
     from ostinato.tune.result import Result
 
@@ -94,14 +93,19 @@ _REDRAWS = 4  # per second: drawing takes a core a millisecond or two, and candi
 class Display(Progress):
     """Shows what runs where, what is waited for, and what is best so far.
 
-    It is drawn by a thread of its own; what is told only replaces values here.
+    It is drawn by a thread of its own; what is told only replaces values here. rich takes 0.1 s to import, so that
+    only a search with a display does.
     """
 
     def __init__(self, console: Console | None = None) -> None:
+        from rich.console import Console
+
         self._console = console or Console(stderr=True)
         self._live: Live | None = None
 
     def begin(self, op: str, total: int | None) -> None:
+        from rich.live import Live
+
         self._op, self._total = one_line(op), total
         self._began = time.monotonic()
         self._tried: set[str] = set()
@@ -131,6 +135,8 @@ class Display(Progress):
         self._best = best
 
     def note(self, text: str) -> None:
+        from rich.text import Text
+
         self._console.print(Text(one_line(text)))
 
     def end(self, report: Any) -> None:
@@ -139,6 +145,10 @@ class Display(Progress):
             self._live = None
 
     def _drawn(self) -> Group:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
         lines = [self._summary(), self._lead()]
         table = Table.grid(padding=(0, 2))
         for _ in range(3):
@@ -153,12 +163,16 @@ class Display(Progress):
         return Group(*lines, table)
 
     def _summary(self) -> Text:
+        from rich.text import Text
+
         of_all = counted(len(self._tried), "candidate") if self._total is None else f"{len(self._tried)}/{self._total}"
         statuses = ", ".join(f"{number} {status}" for status, number in list(self._statuses.items()))
         seconds = time.monotonic() - self._began
         return Text(f"{self._op}: {of_all}  {statuses}  {seconds:.0f} s", no_wrap=True, overflow="ellipsis")
 
     def _lead(self) -> Text:
+        from rich.text import Text
+
         best = self._best
         if best is None or best.time_ns is None:
             return Text("nothing ok so far", "dim")

@@ -1,6 +1,7 @@
 """Progress: what a search tells, and the display of it on a terminal."""
 
 import io
+import subprocess
 import sys
 import threading
 
@@ -9,8 +10,8 @@ from rich.console import Console
 
 import ostinato as ost
 from ostinato.tune.progress import Display, Progress, listener
-from ostinato.tune.report.report import SoFar
 from ostinato.tune.result import Result
+from ostinato.tune.searching.job import SoFar
 
 
 class Terminal(io.StringIO):
@@ -147,3 +148,8 @@ def test_what_is_so_far_found_is_kept_and_everything_is_told_on():
     assert report.results == (results[0], results[2])
     assert (report.op, report.key, report.best, report.default) == ("matmul", {"n": 1}, results[0], results[0])
     assert report.ties == (results[0],)
+
+
+def test_a_tuner_without_a_display_does_not_import_rich():
+    code = "import sys, ostinato; ostinato.Tuner; from ostinato.tune.progress import listener; listener(False); "
+    subprocess.run([sys.executable, "-c", code + "assert 'rich' not in sys.modules"], check=True, timeout=60)
