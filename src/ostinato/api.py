@@ -340,7 +340,7 @@ def costing_of(costs: CostsArgument) -> Costing:
     """
     if isinstance(costs, Mapping):
         from ostinato.compiler.costs import given
-        from ostinato.runtime.compile import InStore
+        from ostinato.runtime.results import InStore
 
         if isinstance(costs, InStore):
             raise TypeError(
@@ -371,7 +371,7 @@ def _compile(
     costs: CostsArgument,
     step_function: StepFunction | None = None,
 ) -> Program:
-    from ostinato.runtime.compile import compile_graph
+    from ostinato.runtime.program import compile_graph
 
     wire()
     costing = costing_of(costs)

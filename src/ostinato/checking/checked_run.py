@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ostinato.checking.closures import ClosedOver
-from ostinato.checking.comparison import array_difference
+from ostinato.checking.comparison import array_difference, first_index
 from ostinato.checking.copies import Allocation, MemoryCopy, Replacements
 from ostinato.checking.left_out import LeftOut
 from ostinato.compiler.variants import as_recorded
@@ -32,7 +32,7 @@ __all__ = [
     "CheckedRun",
     "argument",
     "check_as_recorded",
-    "first_index",
+    "operands_of",
     "writers",
 ]
 
@@ -346,6 +346,14 @@ def argument(op: Op, place: int) -> str:
     return f"argument {position + 1}{_parameter(body, position)}{path and f', at {path},'} {kind}"
 
 
+def operands_of(ops: Sequence[Op]) -> Iterator[tuple[Op, int, Array]]:
+    """Yield each array that an op names: the first op that does, the operand's index, and the array as captured."""
+    operands = {id(operand): (op, index) for op in reversed(ops) for index, operand in enumerate(op.operands)}
+    for op, index in reversed(operands.values()):
+        for captured in op.operands[index].arrays:
+            yield op, index, captured
+
+
 def writers(ops: Sequence[Op], array: Array) -> str:
     """Say which ops write memory of an array."""
     found = [
@@ -360,11 +368,6 @@ def writers(ops: Sequence[Op], array: Array) -> str:
         return "No op writes it"
     more = f" and {len(found) - _MOST_WRITERS} more" if len(found) > _MOST_WRITERS else ""
     return f"It is written by {', '.join(found[:_MOST_WRITERS])}{more}"
-
-
-def first_index(mask: npt.NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return the index of the first true element."""
-    return tuple(int(i) for i in np.argwhere(mask)[0])
 
 
 def _parameter(body: PythonCall, position: int) -> str:

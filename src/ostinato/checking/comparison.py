@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.graph.arrays import Array
-from ostinato.runtime.memory import value_bytes
+from ostinato.runtime.memory import contents, value_bytes
 
-__all__ = ["array_difference", "same_value"]
+__all__ = ["array_difference", "first_difference", "first_index", "same_value"]
 
 _PIECE = 1 << 18
 """Elements that are compared at a time: what comparing takes beside the arrays is bounded."""
@@ -20,6 +20,26 @@ _PIECE = 1 << 18
 _SHOWN = 80
 
 _Mask = npt.NDArray[np.bool_]
+
+
+def first_difference(wanted: Array, got: Array) -> tuple[int, ...] | None:
+    """Return the index of the first element of which a bit differs, padding aside; None where there is none.
+
+    Both may lie in the memory of devices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> first_difference(np.array([1.0, 0.0]), np.array([1.0, -0.0]))
+    (1,)
+    """
+    one, other = value_bytes(contents(wanted)), value_bytes(contents(got))
+    return None if np.array_equal(one, other) else first_index((one != other).any(-1))
+
+
+def first_index(mask: _Mask) -> tuple[int, ...]:
+    """Return the index of the first true element."""
+    return tuple(int(i) for i in np.argwhere(mask)[0])
 
 
 def array_difference(wanted: Array, got: Array, rtol: float = 0.0, unwritten: Array | None = None) -> str:
@@ -46,7 +66,7 @@ def array_difference(wanted: Array, got: Array, rtol: float = 0.0, unwritten: Ar
             if left.any():
                 unlike |= left & ~(value_bytes(some) == value_bytes(unwritten)).all(-1)
         if unlike.any():
-            place = tuple(int(i) for i in np.argwhere(unlike)[0])
+            place = first_index(unlike)
             index = (place[0] + first, *place[1:]) if place else ()
             return f"at index {index} it gives {_shown(others[place])} instead of {_shown(some[place])}"
     return ""

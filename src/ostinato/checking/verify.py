@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
-from ostinato.checking.checked_run import CheckedDeviceRun, CheckedRun, argument, first_index, writers
+from ostinato.checking.checked_run import CheckedDeviceRun, CheckedRun, argument, operands_of, writers
 from ostinato.checking.closures import ClosedOver, closed_over_by_tasks
+from ostinato.checking.comparison import first_difference
 from ostinato.checking.copies import Allocation, MemoryCopy, Replacements, allocations
 from ostinato.checking.left_out import LeftOut, left_out
 from ostinato.compiler.lower.lower import lower
@@ -17,7 +18,7 @@ from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, format_op
 from ostinato.graph.task import name_of
-from ostinato.runtime.memory import Bytes, assign, contents, root_of, value_bytes, writable
+from ostinato.runtime.memory import Bytes, assign, contents, root_of, writable
 from ostinato.runtime.outcome import deliver, outcome, wait_for_all
 from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured
@@ -126,17 +127,14 @@ def _compare(
     omitted: LeftOut,
 ) -> None:
     """Raise if a replay did not give what sequential execution gave."""
-    operands = {id(operand): (op, place) for op in reversed(ops) for place, operand in enumerate(op.operands)}
-    for op, place in reversed(operands.values()):
-        for captured in op.operands[place].arrays:
-            if omitted.writes(captured):
-                continue
-            wanted, got = contents(wanted_of(captured)), contents(replacements.substitute(captured))
-            if captured.dtype.hasobject or np.array_equal(value_bytes(wanted), value_bytes(got)):
-                continue
-            index = first_index((value_bytes(wanted) != value_bytes(got)).any(-1))
+    for op, operand, captured in operands_of(ops):
+        if captured.dtype.hasobject or omitted.writes(captured):
+            continue
+        wanted, got = contents(wanted_of(captured)), contents(replacements.substitute(captured))
+        index = first_difference(wanted, got)
+        if index is not None:
             raise ContractError(
-                f"the replay differs from sequential execution in {argument(op, place)} of {format_op(op)}: at index "
+                f"the replay differs from sequential execution in {argument(op, operand)} of {format_op(op)}: at index "
                 f"{index} it gives {got[index]!r} instead of {wanted[index]!r}. {writers(ops, captured)}. Something "
                 "that these use, or that what they depend on uses, is not declared, or changes from run to run"
             )

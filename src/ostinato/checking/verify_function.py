@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostinato.checking.checked_run import argument, first_index, writers
+from ostinato.checking.checked_run import argument, operands_of, writers
 from ostinato.checking.closures import ClosedOver, closed_over, is_comparable, parts_within
+from ostinato.checking.comparison import first_difference
 from ostinato.checking.copies import Allocation, MemoryCopy, allocations
 from ostinato.checking.left_out import LeftOut
 from ostinato.compiler.flatten import flatten
 from ostinato.errors import ContractError, TaskError
-from ostinato.graph.arrays import Array, Operand, as_ndarray
+from ostinato.graph.arrays import Operand, as_ndarray
 from ostinato.graph.body import Body, Nested
 from ostinato.graph.capture import StepFunction
 from ostinato.graph.context import Recording, recording
@@ -27,7 +28,7 @@ from ostinato.graph.param import Param
 from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.task import name_of
 from ostinato.graph.tracer import path_name, rebuild
-from ostinato.runtime.memory import assign, contents, value_bytes, writable
+from ostinato.runtime.memory import assign, contents, writable
 from ostinato.runtime.sequential import AsCaptured, run_op, run_sequentially
 from ostinato.text import counted
 
@@ -233,25 +234,23 @@ def _but(omitted: LeftOut) -> Any:
 
 def _compare(title: str, ops: Sequence[Op], wanted_in: MemoryCopy, got_in: MemoryCopy, omitted: LeftOut) -> None:
     """Raise if an array that an operation names differs."""
-    operands = {id(operand): (op, place) for op in reversed(ops) for place, operand in enumerate(op.operands)}
-    for op, place in reversed(operands.values()):
-        for captured in op.operands[place].arrays:
-            if captured.dtype.hasobject or omitted.writes(captured):
-                continue
-            index = _difference(wanted_in.at(captured), got_in.at(captured))
-            if index is not None:
-                wanted, got = contents(wanted_in.at(captured)), contents(got_in.at(captured))
-                raise ContractError(
-                    f"the program does not do what {title}() does when it is called in every step: they differ in "
-                    f"{argument(op, place)} of {format_op(op)}: at index {index} the function gives {wanted[index]!r}, "
-                    f"the program {got[index]!r}. {writers(ops, captured)}. {_CAUSES}"
-                )
+    for op, operand, captured in operands_of(ops):
+        if captured.dtype.hasobject or omitted.writes(captured):
+            continue
+        wanted, got = contents(wanted_in.at(captured)), contents(got_in.at(captured))
+        index = first_difference(wanted, got)
+        if index is not None:
+            raise ContractError(
+                f"the program does not do what {title}() does when it is called in every step: they differ in "
+                f"{argument(op, operand)} of {format_op(op)}: at index {index} the function gives {wanted[index]!r}, "
+                f"the program {got[index]!r}. {writers(ops, captured)}. {_CAUSES}"
+            )
 
 
 def _check_kept(title: str, each: ClosedOver, before: MemoryCopy, by_function: MemoryCopy, by_ops: MemoryCopy) -> None:
     """Raise if the function changes an array otherwise than the operations do."""
     was, wanted, got = (contents(memory.at(each.array)) for memory in (before, by_function, by_ops))
-    index = _difference(wanted, got)
+    index = first_difference(wanted, got)
     if index is not None:
         raise ContractError(
             f"{title}() changes {each.label}, otherwise than the program: at index {index}, from {was[index]!r}, the "
@@ -263,14 +262,6 @@ _CAUSES = (
     "Only tasks, copies and fills are done in every step. A statement beside them, a function without @ostinato.task, "
     "or a value that was read while recording, counts once only: make it a task, or a parameter (ostinato.param)"
 )
-
-
-def _difference(wanted: Array, got: Array) -> tuple[int, ...] | None:
-    """Return the index of the first element that differs."""
-    wanted, got = contents(wanted), contents(got)
-    if np.array_equal(value_bytes(wanted), value_bytes(got)):
-        return None
-    return first_index((value_bytes(wanted) != value_bytes(got)).any(-1))
 
 
 def _arguments(step_function: StepFunction) -> list[ClosedOver]:

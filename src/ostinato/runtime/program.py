@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
@@ -13,9 +14,20 @@ from ostinato.compiler.target import MachineModel
 from ostinato.errors import ContractError
 from ostinato.events.event import limit
 from ostinato.graph.ring import Ring
-from ostinato.runtime.arguments import MOST_STEPS, NO_PARAMS, After, count, merge_params, resolve_conditions, stops
+from ostinato.runtime.arguments import (
+    MOST_STEPS,
+    NO_PARAMS,
+    After,
+    check_runs,
+    count,
+    count_threads,
+    merge_params,
+    resolve_conditions,
+    stops,
+)
 from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.engine import Engine
+from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.outcome import raise_failures
 from ostinato.runtime.run import Run, watch
 from ostinato.runtime.sequential import replay_eagerly
@@ -26,12 +38,11 @@ if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing
     from ostinato.graph.capture import StepFunction
     from ostinato.graph.graph import Graph
-    from ostinato.runtime.machine import Machine
     from ostinato.runtime.results import ProgramStatistics, Verified
     from ostinato.runtime.retune import Retuning
     from ostinato.view.trace import Trace
 
-__all__ = ["Program"]
+__all__ = ["Program", "compile_graph"]
 
 
 class Program:
@@ -522,3 +533,29 @@ def _not_bound(*_: object) -> NoReturn:
 
 Verify: TypeAlias = "Callable[[Engine, StepFunction | None, int, Mapping[str, Any]], Verified]"
 _verify: Verify = _not_bound
+
+
+def compile_graph(
+    graph: Graph,
+    machine: Machine | None = None,
+    *,
+    runs: Runs = "pipelined",
+    lanes: int | None = None,
+    costing: Costing,
+    step_function: StepFunction | None = None,
+) -> Program:
+    """Compile a graph with the costs and variants that a costing knows; see `Graph.compile`."""
+    if machine is None:
+        machine = default_machine()
+    if not isinstance(machine, Machine):
+        raise TypeError(f"machine must be an ostinato.Machine, got {brief(machine)}")
+    machine.workers.check_open()
+    threads = count_threads(machine.workers.cpus, lanes)
+    # As in captures: nearly all that is made stays, so Python's cycle collector would look through it in vain.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return Program(graph, machine, threads, costing, check_runs(runs), step_function)
+    finally:
+        if collecting:
+            gc.enable()

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ostinato.text import counted
+
 if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.compiler.lower.tables import Lowered
     from ostinato.graph.op import Op
 
-__all__ = ["DeviceStatistics", "ProgramStatistics", "Verified", "counters"]
+__all__ = ["DeviceStatistics", "InStore", "ProgramStatistics", "Verified", "counters"]
 
 
 class DeviceStatistics(NamedTuple):
@@ -100,7 +102,7 @@ class Verified:
         return True
 
     def __str__(self) -> str:
-        lines = [f"compared: {_counted(self.operations, 'operation')} in {_counted(self.steps, 'step')}"]
+        lines = [f"compared: {counted(self.operations, 'operation')} in {counted(self.steps, 'step')}"]
         if self.function is not None:
             lines.append(f"compared with {self.function}(), called in every step")
         if self.closed_over:
@@ -112,9 +114,9 @@ class Verified:
         return "\n".join(lines)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
 def _named(ops: Sequence[Op]) -> str:
     return ", ".join(f"{op.name!r} at {op.call_site}" for op in ops)
+
+
+class InStore:
+    """A mapping of what the store has: compile finds it there, and not in the mapping."""

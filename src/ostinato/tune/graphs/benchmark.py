@@ -27,9 +27,9 @@ from ostinato.graph.graph import Graph
 from ostinato.graph.op import Op
 from ostinato.graph.param import REQUIRED, Param, as_scalar
 from ostinato.graph.variant import CPU
-from ostinato.runtime.compile import compile_graph
 from ostinato.runtime.memory import extent_of
 from ostinato.runtime.outcome import outcome
+from ostinato.runtime.program import compile_graph
 from ostinato.runtime.trace import untraced
 from ostinato.tune.graphs.workload import Unmeasurable, Workload, copy_object
 from ostinato.tune.worker.channel import end_if_forked

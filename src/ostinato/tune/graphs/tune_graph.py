@@ -17,7 +17,7 @@ from ostinato.devices.device import usable
 from ostinato.environment import usable_cores
 from ostinato.errors import ContractError, DeviceError
 from ostinato.graph.variant import CPU
-from ostinato.runtime.compile import InStore
+from ostinato.runtime.results import InStore
 from ostinato.text import brief, duration, one_line
 from ostinato.tune import worker
 from ostinato.tune.graphs.cost_store import (
