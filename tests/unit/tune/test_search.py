@@ -409,3 +409,12 @@ def test_no_time_is_stored_for_a_model_that_it_was_not_measured_on(alike: bool) 
     results.turned(trial.candidate.id, OpOutcome("one", ost.Status.OK, (3.0,)), "sim:a")
     confirmed = [(each.device, each.first, [op.samples for op in each.outcome.ops]) for each in results.confirmed()]
     assert confirmed == ([("sim:a", "sim:b", [(1.0, 3.0), (2.0,)])] if alike else [])
+
+
+def test_a_finalist_with_two_ops_that_the_store_answered_is_prepared_once(tmp_path: Path) -> None:
+    two = shell("echo OP:one,TIME:1,WS:0; echo OP:two,TIME:1,WS:0", n=0)
+    with ost.Tuner(noisy("a"), store=tmp_path / "db", progress=False) as tuner:
+        tuner.tune("op", [two])
+        report = tuner.tune("op", [two, shell("echo OP:op,TIME:1,WS:0", n=1)])
+    assert [result.status for result in report.results] == ["ok"] * 3
+    assert {span.candidate.id for span in finals(report) if span.candidate is not None} >= {two.id}
