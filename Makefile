@@ -32,8 +32,8 @@ demo: .venv/installed-demo
 test: .venv/installed-test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
-test-all: .venv/installed-test
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+test-all: test
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow
 
 # Tests that wait for processes, devices and interrupts, while six busy loops take the cores.
 test-loaded: .venv/installed-test

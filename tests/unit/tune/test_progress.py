@@ -6,10 +6,10 @@ import sys
 import threading
 
 import pytest
+from ostinato.tune.job import SoFar
 from rich.console import Console
 
 import ostinato as ost
-from ostinato.tune.job import SoFar
 from ostinato.tune.progress import Display, Progress, listener
 from ostinato.tune.result import Result
 from ostinato.tune.searching.job import SoFar
