@@ -6,7 +6,6 @@ import sys
 import threading
 
 import pytest
-from ostinato.tune.job import SoFar
 from rich.console import Console
 
 import ostinato as ost
