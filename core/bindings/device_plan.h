@@ -19,7 +19,7 @@ std::unique_ptr<DevicePlan> build_device(const Schedule& schedule, const OpIndic
 // none).
 nanobind::list segments_of(const Plan& plan);
 
-// What a completion of the device operation number `op` waits for.
+// What a fence of the device operation number `op` waits for.
 std::uint32_t device_op_of(const DevicePlan& devices, std::uint32_t op);
 
 }  // namespace ostinato

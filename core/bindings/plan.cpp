@@ -15,7 +15,7 @@
 #include "bindings/bindings.h"
 #include "bindings/device_plan.h"
 #include "bindings/op_indices.h"
-#include "devices/completions.h"
+#include "devices/fences.h"
 #include "lanes/builtin_tasks.h"
 #include "outside/barrier_ops.h"
 #include "outside/conditions.h"
@@ -184,7 +184,7 @@ std::shared_ptr<const ExternalOp> fence(Plan& plan, std::uint32_t lane, const Sc
         throw nb::value_error("a fence of an operation that is not recorded");
     if (lazy)
         plan.device->lazy[lane].push_back(schedule.external_of.at(id));
-    return std::make_shared<CompletionOp>(number, lazy);
+    return std::make_shared<FenceOp>(number, lazy);
 }
 
 PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& function, const Flat<std::uint64_t>& user,

@@ -194,8 +194,8 @@ nb::list stuck(const RunHandle& handle) {
                         static_cast<std::int64_t>(run.user_step((until - 1) / ops.size())));
                 }
             }
-            for (std::size_t i = 0; i < program.tails.size(); ++i) {
-                if (on != &program.tails[i]->timeline)
+            for (std::size_t i = 0; i < program.in_flight_queues.size(); ++i) {
+                if (on != &program.in_flight_queues[i]->timeline)
                     continue;
                 std::string text = "the device to finish";
                 {

@@ -118,7 +118,7 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
     const Schedule& schedule = *program.schedule;
     const std::shared_ptr<Plan> plan = program.plan();
     if (plan == nullptr) {
-        if (program.superseded())
+        if (program.passive())
             return nullptr;
         throw std::runtime_error("the program is closed");
     }
@@ -318,12 +318,13 @@ void bind_runtime(nb::module_& module) {
         .def("submit", &submit, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
              "given"_a.none(), "traced"_a, "The run; None where another program has taken over.")
         .def(
-            "stand_by", [](ProgramHandle& self) { self.program->stand_by(); }, "Take no runs until it takes over.")
+            "make_passive", [](ProgramHandle& self) { self.program->make_passive(); },
+            "Take no runs until it takes over.")
         .def(
-            "take_over",
+            "switch_from",
             [](ProgramHandle& self, ProgramHandle& other) {
                 refuse_after_fork(*self.program->machine);
-                return self.program->take_over(*other.program);
+                return self.program->switch_from(*other.program);
             },
             "other"_a, "Go on where another program of the same operations stands, if both are idle.")
         .def_prop_ro("takes_runs", [](const ProgramHandle& self) { return self.program->takes_runs(); })

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "devices/completions.h"
+#include "devices/fences.h"
 #include "program/program.h"
 #include "python/device.h"
 #include "python/ops.h"
@@ -54,7 +54,7 @@ Told wait_for_tokens(const DevicePlan& devices, const Lane& lane, const DeviceOp
         if (mark == nullptr)
             continue;  // nothing was issued so long ago, or it was waited for
         if (const std::int32_t code = op.device->wait(op.handle, *mark->token); code != 0)
-            told.add(wait_here(*devices.streams[other.stream], *lane.program->tails[other.stream], code));
+            told.add(wait_here(*devices.streams[other.stream], *lane.program->in_flight_queues[other.stream], code));
     }
     return told;
 }
@@ -62,13 +62,13 @@ Told wait_for_tokens(const DevicePlan& devices, const Lane& lane, const DeviceOp
 // `sequence`: what was launched last.
 Told record_token(const Lane& lane, DeviceOp& op, Sequence* sequence = nullptr) {
     DeviceOp::Mark& mark = op.marks[lane.step & (op.marks.size() - 1)];
-    Tail& tail = *lane.program->tails[op.stream];
+    InFlightQueue& in_flight_queue = *lane.program->in_flight_queues[op.stream];
     if (sequence == nullptr || !sequence->end(mark.token)) {
         if (const std::int32_t code = op.device->record(op.handle, mark.token); code != 0)
-            return wait_here(*lane.run->plan->device->streams[op.stream], tail, code);
+            return wait_here(*lane.run->plan->device->streams[op.stream], in_flight_queue, code);
     }
     mark.step = lane.step;
-    mark.notices = tail.armed;
+    mark.notices = in_flight_queue.armed;
     return {};
 }
 
@@ -96,7 +96,7 @@ void trace(Lane& lane, const DeviceOp& op, std::int64_t issued, Status status) {
     notice->step = lane.step;
     notice->traced = true;
     devices.traced[op.stream].push_back({std::move(notice), at});
-    devices.traced[op.stream].back().notice->arm(*op.device, lane.program->tails[op.stream]);
+    devices.traced[op.stream].back().notice->arm(*op.device, lane.program->in_flight_queues[op.stream]);
 }
 
 // The records are complete, now that the device has said all ends.
@@ -200,30 +200,31 @@ std::uint32_t launch(Worker& worker, Lane& lane, const Segment& segment, Sequenc
 
 }  // namespace
 
-Told wait_here(Stream& stream, Tail& tail, std::int32_t code) {
+Told wait_here(Stream& stream, InFlightQueue& in_flight_queue, std::int32_t code) {
     const std::int32_t ended = stream.device->finish(stream.handle);
     if (ended == 0)
         return {code};
-    tail.device_failed->store(true, std::memory_order_relaxed);
+    in_flight_queue.device_failed->store(true, std::memory_order_relaxed);
     return {code, !stream.device->diagnose(ended).usable};  // a device that is lost does no more work
 }
 
 void Notice::called(void* with, std::int32_t code) {
     Notice& notice = *static_cast<Notice*>(with);
-    const std::shared_ptr<Tail> tail = std::move(notice.tail);
+    const std::shared_ptr<InFlightQueue> in_flight_queue = std::move(notice.in_flight_queue);
     notice.code = code;
     notice.at = monotonic_ns();
     if (code != 0)
-        tail->device_failed->store(true, std::memory_order_relaxed);
-    const std::lock_guard<std::mutex> lock(tail->mutex);
+        in_flight_queue->device_failed->store(true, std::memory_order_relaxed);
+    const std::lock_guard<std::mutex> lock(in_flight_queue->mutex);
     if (code != 0 && notice.traced)
-        tail->failed.push_back({notice.number, notice.step, notice.op, code});
-    publish(tail->timeline, tail->timeline.value.load(std::memory_order_relaxed) + 1);  // the notice may be gone now
+        in_flight_queue->failed.push_back({notice.number, notice.step, notice.op, code});
+    publish(in_flight_queue->timeline,
+            in_flight_queue->timeline.value.load(std::memory_order_relaxed) + 1);  // the notice may be gone now
 }
 
-void Notice::arm(Device& device, const std::shared_ptr<Tail>& its_tail) {
-    tail = its_tail;
-    number = ++tail->armed;
+void Notice::arm(Device& device, const std::shared_ptr<InFlightQueue>& its_queue) {
+    in_flight_queue = its_queue;
+    number = ++in_flight_queue->armed;
     device.notify(*token, called, this);
 }
 
@@ -309,14 +310,14 @@ bool device_settled(Worker& worker, Lane& lane) {
     Run& run = *lane.run;
     DevicePlan& devices = *run.plan->device;
     worker.python.release();
-    if (lane.step != run.first.load(std::memory_order_relaxed) && !completions_settled(worker, lane))
+    if (lane.step != run.first.load(std::memory_order_relaxed) && !fences_settled(worker, lane))
         return false;
     const std::int32_t stream = devices.stream_of_lane[lane.index];
     if (stream < 0 || devices.traced[static_cast<std::size_t>(stream)].empty())
         return true;
-    Signal& tail = *program.tails[static_cast<std::size_t>(stream)];
-    if (!tail.timeline.reached(tail.armed)) {
-        lane.block(tail.timeline, tail.armed);
+    Signal& in_flight_queue = *program.in_flight_queues[static_cast<std::size_t>(stream)];
+    if (!in_flight_queue.timeline.reached(in_flight_queue.armed)) {
+        lane.block(in_flight_queue.timeline, in_flight_queue.armed);
         return false;
     }
     complete_records(lane, devices.traced[static_cast<std::size_t>(stream)]);

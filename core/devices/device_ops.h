@@ -1,5 +1,5 @@
 // Device operations: bodies that enqueue work on a stream and return. The lane's timeline means issued; that the work
-// is done is said by completions (completions.h). Protocol: core/DESIGN.md, "Devices".
+// is done is said by fences (fences.h). Protocol: core/DESIGN.md, "Devices".
 //
 // Operations of other streams come after one by its token, a mark in its stream. Each operation that others come after
 // has a ring of them, one for every step that lanes can be apart, used again for ever.
@@ -115,10 +115,10 @@ struct Told {
 };
 
 // What is waited for at the end of a run: a signal whose timeline goes on by one for each notice of a stream.
-struct Tail : Signal {
-    // Whether the device has told a failure, until a run starts clean; shared by the tails of its streams. Drivers tell
-    // whom they like, and whom they have told one word is told success about what came of it: from now on nothing that
-    // the device has done is trusted. Set before the failure reaches anybody.
+struct InFlightQueue : Signal {
+    // Whether the device has told a failure, until a run starts clean; shared by the in_flight_queues of its streams.
+    // Drivers tell whom they like, and whom they have told one word is told success about what came of it: from now on
+    // nothing that the device has done is trusted. Set before the failure reaches anybody.
     std::shared_ptr<std::atomic<bool>> device_failed;
     struct Failed {
         std::uint64_t notice;  // its number
@@ -132,22 +132,22 @@ struct Tail : Signal {
 
 // What a device is to call back. Whoever waits for it keeps it.
 struct Notice {
-    std::shared_ptr<Tail> tail;  // let go of before its timeline goes on
-    std::int32_t code = 0;       // these two are there when it has
+    std::shared_ptr<InFlightQueue> in_flight_queue;  // let go of before its timeline goes on
+    std::int32_t code = 0;                           // these two are there when it has
     std::int64_t at = 0;
     std::unique_ptr<Token> token;
     std::uint64_t number = 0, step = 0;
     std::uint32_t op = 0;  // it is about
-    bool traced = false;   // its failure is kept for completions
+    bool traced = false;   // its failure is kept for fences
 
     static void called(void* with, std::int32_t code);
     // Has the device call, when it is done with what the token stands for.
-    void arm(Device& device, const std::shared_ptr<Tail>& its_tail);
+    void arm(Device& device, const std::shared_ptr<InFlightQueue>& its_queue);
 };
 
 // A call for a token of the stream has failed with `code`: waits here for all that was enqueued on the stream, which
 // nobody else can do any more, so that its lane may go on as if it had been waited for.
-Told wait_here(Stream& stream, Tail& tail, std::int32_t code);
+Told wait_here(Stream& stream, InFlightQueue& in_flight_queue, std::int32_t code);
 
 struct DevicePlan {
     ~DevicePlan();  // without the GIL, held or not; implemented in python/device.cpp
@@ -166,7 +166,7 @@ struct DevicePlan {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> memory;
     // What was written on a device and not copied back: by flag, one more than the number of the operation.
     std::vector<std::atomic<std::uint32_t>> dirty;
-    // By lane: its stream (-1: none), and completions that wait at the end of a run at last, by external number.
+    // By lane: its stream (-1: none), and fences that wait at the end of a run at last, by external number.
     std::vector<std::int32_t> stream_of_lane;
     std::vector<std::vector<std::uint32_t>> lazy;
     // What is waited for at the end of a run; the holder's of the lane that leaves it.
@@ -188,7 +188,7 @@ bool issue(Worker& worker, Lane& lane, std::uint32_t position, bool runs);
 // Before a lane leaves its run: whether all that it must wait for on its stream is done. If not, the lane is blocked.
 bool device_settled(Worker& worker, Lane& lane);
 
-// Of a traced run that all lanes have left: tells what failed and no completion has asked for.
+// Of a traced run that all lanes have left: tells what failed and no fence has asked for.
 void tell_untold(Worker& worker, Lane& lane);
 
 // What was written on devices and not copied back is on its way, of a run that all lanes have left; false: nothing is.

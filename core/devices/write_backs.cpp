@@ -41,25 +41,25 @@ bool write_back(Worker& worker, Lane& lane) {
         auto notice = std::make_unique<Notice>();
         notice->op = last[i] - 1;
         if (const std::int32_t code = stream.device->record(stream.handle, notice->token); code != 0) {
-            fail(worker, lane, notice->op, i, wait_here(stream, *lane.program->tails[i], code));
+            fail(worker, lane, notice->op, i, wait_here(stream, *lane.program->in_flight_queues[i], code));
             continue;
         }
         devices.writing_back.emplace_back(i, std::move(notice));
-        devices.writing_back.back().second->arm(*stream.device, lane.program->tails[i]);
+        devices.writing_back.back().second->arm(*stream.device, lane.program->in_flight_queues[i]);
     }
     return !devices.writing_back.empty();
 }
 
 void tell_untold(Worker& worker, Lane& lane) {
-    for (std::uint32_t i = 0; i < lane.program->tails.size(); ++i) {
-        Tail& tail = *lane.program->tails[i];
-        std::vector<Tail::Failed> failed;
+    for (std::uint32_t i = 0; i < lane.program->in_flight_queues.size(); ++i) {
+        InFlightQueue& in_flight_queue = *lane.program->in_flight_queues[i];
+        std::vector<InFlightQueue::Failed> failed;
         {
-            const std::lock_guard<std::mutex> lock(tail.mutex);
-            failed.swap(tail.failed);
+            const std::lock_guard<std::mutex> lock(in_flight_queue.mutex);
+            failed.swap(in_flight_queue.failed);
         }
         const Stream& on = *lane.run->plan->device->streams[i];
-        for (const Tail::Failed& entry : failed) {
+        for (const InFlightQueue::Failed& entry : failed) {
             if (!entry.told)
                 lane.program->fail(*lane.run, entry.op, entry.step, 0, device_error(worker, on, {entry.code}));
         }
@@ -70,9 +70,9 @@ bool written_back(Worker& worker, Lane& lane) {
     DevicePlan& devices = *lane.run->plan->device;
     worker.python.release();
     for (const auto& [stream, notice] : devices.writing_back) {
-        Signal& tail = *lane.program->tails[stream];
-        if (!tail.timeline.reached(tail.armed)) {
-            lane.block(tail.timeline, tail.armed);
+        Signal& in_flight_queue = *lane.program->in_flight_queues[stream];
+        if (!in_flight_queue.timeline.reached(in_flight_queue.armed)) {
+            lane.block(in_flight_queue.timeline, in_flight_queue.armed);
             return false;
         }
     }

@@ -33,11 +33,11 @@ struct Signal : std::enable_shared_from_this<Signal> {
     std::int64_t since = 0;          // when it began to, where that is recorded
     ExceptionHandle failure;         // of a task that may block; written before `pending` happens, as the next
     bool left = false;               // it ended before its time, since the run was aborted
-    // --- of a completion that is armed: its device's, until the timeline is reached ---
+    // --- of a fence that is armed: its device's, until the timeline is reached ---
     std::shared_ptr<Signal> held;         // itself: the device may be slow to leave it, and the program gone then
     std::int32_t code = 0;                // how the work ended
-    std::atomic<bool>* failed = nullptr;  // its device's, see Tail
-    // --- the holder's of the lane, of a completion ---
+    std::atomic<bool>* failed = nullptr;  // its device's, see InFlightQueue
+    // --- the holder's of the lane, of a fence ---
     std::int64_t blocked_since = 0;  // 0: it is not
     bool takes_long = false;         // its last wait was longer than polling is worth while
 

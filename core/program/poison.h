@@ -1,5 +1,5 @@
 // The poison history: for each operation, one bit a step for the last `window` steps, set when it failed or was
-// skipped. Written by the operation's lane, and by that of its completion, which may learn later that it has failed;
+// skipped. Written by the operation's lane, and by that of its fence, which may learn later that it has failed;
 // read by lanes whose operations come after it. A bit is ordered before its reader by the timeline wait between the two
 // operations, so the words themselves are relaxed.
 #pragma once

@@ -22,13 +22,14 @@ Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Sch
         signals.back()->firm = op->firm();
     }
     for (std::size_t i = 0; plan_->device && i < plan_->device->streams.size(); ++i) {
-        tails.push_back(std::make_shared<Tail>());
+        in_flight_queues.push_back(std::make_shared<InFlightQueue>());
         const auto& streams = plan_->device->streams;
         const auto same = std::find_if(streams.begin(), streams.begin() + static_cast<std::ptrdiff_t>(i),
                                        [&](const auto& other) { return other->device == streams[i]->device; });
-        tails[i]->device_failed = tails[static_cast<std::size_t>(same - streams.begin())]->device_failed;
-        if (!tails[i]->device_failed)
-            tails[i]->device_failed = std::make_shared<std::atomic<bool>>(false);
+        in_flight_queues[i]->device_failed =
+            in_flight_queues[static_cast<std::size_t>(same - streams.begin())]->device_failed;
+        if (!in_flight_queues[i]->device_failed)
+            in_flight_queues[i]->device_failed = std::make_shared<std::atomic<bool>>(false);
     }
     for (std::uint32_t i = 0; i < schedule->lanes.size(); ++i) {
         auto lane = std::make_unique<Lane>();
@@ -68,8 +69,8 @@ Program::~Program() {
     }
     for (const auto& signal : signals)
         forget_waiters(signal->timeline);
-    for (const auto& tail : tails)
-        forget_waiters(tail->timeline);
+    for (const auto& in_flight_queue : in_flight_queues)
+        forget_waiters(in_flight_queue->timeline);
 }
 
 void Program::attend_barriers(Run& run) const {
@@ -112,7 +113,7 @@ bool Program::submit(const std::shared_ptr<Run>& run) {
     const bool waits = runs_ == Runs::kSerial && after && !after->done();
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        if (superseded_)
+        if (passive_)
             return false;
         if (!plan_)
             throw std::runtime_error("the program is closed");
@@ -167,23 +168,23 @@ bool Program::number_from(std::uint64_t step) {
 
 bool Program::takes_runs() {
     const std::lock_guard<std::mutex> lock(mutex);
-    return plan_ && !superseded_;
+    return plan_ && !passive_;
 }
 
-bool Program::superseded() {
+bool Program::passive() {
     const std::lock_guard<std::mutex> lock(mutex);
-    return superseded_;
+    return passive_;
 }
 
-void Program::stand_by() {
+void Program::make_passive() {
     const std::lock_guard<std::mutex> lock(mutex);
-    superseded_ = true;
+    passive_ = true;
 }
 
-bool Program::take_over(Program& other) {
+bool Program::switch_from(Program& other) {
     {
         const std::scoped_lock lock(mutex, other.mutex);
-        if (!plan_ || !other.plan_ || other.superseded_ || !idle() || !other.idle() || !undelivered_.empty() ||
+        if (!plan_ || !other.plan_ || other.passive_ || !idle() || !other.idle() || !undelivered_.empty() ||
             !other.undelivered_.empty())
             return false;
         step_offset += steps_run_locked() - other.steps_run_locked();  // its lanes go on counting from where they stood
@@ -191,8 +192,8 @@ bool Program::take_over(Program& other) {
             holdings[i].held = other.holdings[i].held.exchange(0);
             holdings[i].skipped = other.holdings[i].skipped.exchange(0);
         }
-        superseded_ = false;
-        other.superseded_ = true;
+        passive_ = false;
+        other.passive_ = true;
     }
     if (other.active.load(std::memory_order_relaxed))
         machine->retire(other);  // workers need not look at its lanes any more
@@ -279,7 +280,7 @@ bool Program::hold_waiting_lanes() {
 }
 
 void Program::rebind(std::shared_ptr<Plan> plan) {
-    if (plan->device && plan->device->streams.size() != tails.size())
+    if (plan->device && plan->device->streams.size() != in_flight_queues.size())
         throw std::invalid_argument("a plan with other streams");
     const std::lock_guard<std::mutex> lock(mutex);
     plan_.swap(plan);

@@ -18,7 +18,7 @@
 namespace ostinato {
 
 class Machine;
-struct Tail;
+struct InFlightQueue;
 
 // A run keeps at most so many failures, those that come first in what is told of it; the others are counted.
 constexpr std::size_t kMostFailures = 100;
@@ -53,18 +53,18 @@ public:
     bool submit(const std::shared_ptr<Run>& run);
 
     // Takes no runs until it takes over from another one.
-    void stand_by();
+    void make_passive();
     // Goes on where `other` stands, a program of the same operations on the same arrays: with the number of its next
     // step and with what it holds of reservations. From then on `other` takes no runs, unless it takes over in turn.
     // False, and nothing is done: one of them has runs that are not done, or failures that nobody has been told of, or
     // is closed, or `other` takes no runs.
-    bool take_over(Program& other);
+    bool switch_from(Program& other);
     // How many steps it and those whose place it took have run; exact while nothing is in flight.
     std::uint64_t steps_run();
     // Gives the next step the number `step`, as the user counts. False, and nothing is done: runs are in flight.
     bool number_from(std::uint64_t step);
     bool takes_runs();
-    bool superseded();
+    bool passive();
 
     // Runs submitted from now on use `plan`; the first of them does not overlap earlier ones.
     void rebind(std::shared_ptr<Plan> plan);
@@ -133,9 +133,9 @@ public:
     Timeline completed;                            // runs done
     Timeline started;                              // runs up to which all have started that had an event to wait for
     std::vector<std::shared_ptr<Signal>> signals;  // of external operations, by number
-    std::vector<std::shared_ptr<Tail>> tails;      // of streams, by number
-    std::vector<Holding> holdings;                 // of reservations, by number
-    std::atomic<std::uint32_t> unqueued{0};        // serial runs that may not start yet
+    std::vector<std::shared_ptr<InFlightQueue>> in_flight_queues;  // of streams, by number
+    std::vector<Holding> holdings;                                 // of reservations, by number
+    std::atomic<std::uint32_t> unqueued{0};                        // serial runs that may not start yet
     std::uint64_t step_offset;      // of its steps from those the user counts; changes only while nothing is in flight
     std::atomic<bool> slow{false};  // a failure or an abort: lanes take the slow path
     History history;                // which operations of which steps failed or were skipped; valid while `slow`
@@ -182,7 +182,7 @@ private:
     std::shared_ptr<Plan> plan_;
     std::int32_t last_priority_ = 0;  // of that run
     bool fence_next_ = false;
-    bool superseded_ = false;                   // another has taken over, or it has not yet
+    bool passive_ = false;                      // another has taken over, or it has not yet
     std::deque<std::shared_ptr<Run>> pending_;  // those not done, in order
     std::deque<std::shared_ptr<Run>> tainted_;  // the last of those with failures, or with poisoned preconditions
     PoisonReach reach_;

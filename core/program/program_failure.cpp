@@ -103,7 +103,7 @@ void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t 
             return std::tuple(known.op, known.step) == std::tuple(failure.op, failure.step);
         };
         if (failed != UINT32_MAX && std::any_of(run.failures.begin(), run.failures.end(), same)) {
-            // Several completions learn of it.
+            // Several fences learn of it.
         } else if (run.failures.size() < kMostFailures) {
             run.failures.push_back(std::move(failure));
         } else {
@@ -193,8 +193,8 @@ void Program::forget(Run& run) {
 }
 
 void Program::trust_devices_locked() {
-    for (const std::shared_ptr<Tail>& tail : tails)
-        tail->device_failed->store(false, std::memory_order_relaxed);
+    for (const std::shared_ptr<InFlightQueue>& in_flight_queue : in_flight_queues)
+        in_flight_queue->device_failed->store(false, std::memory_order_relaxed);
 }
 
 bool Program::starts_clean(Run& run) {

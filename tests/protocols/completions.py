@@ -1,5 +1,5 @@
 """A device calls back while the lane that waits for it goes on, its run is aborted, and the program ends. Mirrors
-`CompletionOp::wait`, `completed` and `completions_settled` (completions.cpp), `record_token` (device_ops.cpp), and the
+`FenceOp::wait`, `completed` and `fences_settled` (fences.cpp), `record_token` (device_ops.cpp), and the
 part of `Program::abort` that looks at signals. The issue lane enqueues one piece of work a step, and records it in a
 notify of two tokens; the completion's lane is lazy where told so: it waits in every second step, and before it ends.
 

@@ -1,5 +1,5 @@
 """Threads submit runs to a program while another one of the same operations takes its place. Mirrors
-`Program::submit`, `Program::take_over` and `enter_next_run`, and in Python `Program._catch_up` and `Forms.enter`.
+`Program::submit`, `Program::switch_from` and `enter_next_run`, and in Python `Program._catch_up` and `Forms.enter`.
 Two programs of one lane each, whose workers find that each run has the number of the step that the arrays are at.
 """
 
@@ -25,12 +25,12 @@ def submitter(p: Protocol, tries: int = 4) -> Thread:
     for _ in range(tries):
         name = yield load("present")  # as the program has it, which may be late
         yield lock(name + " mutex")
-        superseded = yield load(name + " superseded")
-        if superseded and p.submit_looks:
+        passive = yield load(name + " passive")
+        if passive and p.submit_looks:
             yield unlock(name + " mutex")
             yield lock("forms")  # catches up: which takes runs is the core's knowledge
-            superseded = yield load(FIRST + " superseded")
-            yield store("present", SECOND if superseded else FIRST)
+            passive = yield load(FIRST + " passive")
+            yield store("present", SECOND if passive else FIRST)
             yield unlock("forms")
             continue
         frontier = yield load(name + " frontier")
@@ -57,16 +57,16 @@ def retuner(p: Protocol, turns: tuple[tuple[str, str], ...]) -> Thread:
         serving = yield load("present")
         yield lock(FIRST + " mutex")  # of both, in one order
         yield lock(SECOND + " mutex")
-        superseded = yield load(old + " superseded")
+        passive = yield load(old + " passive")
         frontier = yield load(old + " frontier")
         completed = yield load(old + " completed")
-        if serving == old and not superseded and (completed == frontier or not p.idle_only):
+        if serving == old and not passive and (completed == frontier or not p.idle_only):
             offset = yield load(old + " offset")
             steps = completed - offset if p.hands_on_its_steps else 0
             own = yield load(new + " completed")
             yield store(new + " offset", (own if p.own_steps_are_taken_off else 0) - steps)
-            yield store(new + " superseded", 0)
-            yield store(old + " superseded", 1)
+            yield store(new + " passive", 0)
+            yield store(old + " passive", 1)
             serving = new
         yield unlock(SECOND + " mutex")
         yield unlock(FIRST + " mutex")
@@ -77,8 +77,8 @@ def retuner(p: Protocol, turns: tuple[tuple[str, str], ...]) -> Thread:
 def check(p: Protocol, submitters: int = 2, turns: int = 2) -> int:
     words: dict[str, Hashable] = {"present": FIRST, "forms": 0, "step": 0}
     for name in (FIRST, SECOND):
-        words |= {f"{name} {word}": 0 for word in ("mutex", "superseded", "frontier", "completed", "offset")}
-    words[SECOND + " superseded"] = 1  # it stands by
+        words |= {f"{name} {word}": 0 for word in ("mutex", "passive", "frontier", "completed", "offset")}
+    words[SECOND + " passive"] = 1  # it stands by
     order = ((SECOND, FIRST), (FIRST, SECOND))[:turns]
     threads = {f"submitter {i}": lambda: submitter(p) for i in range(submitters)}
     threads |= {name: lambda name=name: worker(name, submitters) for name in (FIRST, SECOND)}

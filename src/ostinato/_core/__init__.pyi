@@ -295,10 +295,10 @@ class Program:
     def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> Run | None:
         """The run; None where another program has taken over."""
 
-    def stand_by(self) -> None:
+    def make_passive(self) -> None:
         """Take no runs until it takes over."""
 
-    def take_over(self, other: Program) -> bool:
+    def switch_from(self, other: Program) -> bool:
         """
         Go on where another program of the same operations stands, if both are idle.
         """

@@ -183,7 +183,7 @@ class LoadedExecutable:
         kind = "serial" if runs == "serial" else "pipelined"
         self.core: _core.Program = _core.Program(workers.core, executable.core, self.lowered.plan, kind)
         if other is not None:
-            self.core.stand_by()
+            self.core.make_passive()
 
     def rebind(self, detached: Executable, binding: Rebinding) -> None:
         """Run on other arrays from the next run on; the nodes of `detached` need not hold the old arrays."""
@@ -515,7 +515,7 @@ class Engine:
 
     def _switch(self, loaded: LoadedExecutable) -> bool:
         active = self._find_active()
-        if active is not loaded and not loaded.core.take_over(active.core):
+        if active is not loaded and not loaded.core.switch_from(active.core):
             return False
         self._use(loaded)
         return True

@@ -1,4 +1,4 @@
-#include "devices/completions.h"
+#include "devices/fences.h"
 
 #include <optional>
 #include <utility>
@@ -27,9 +27,9 @@ void completed(void* with, std::int32_t code) {
 
 // In traced runs each operation has a notice of its own, and that may be all that is told of a failure: the first one
 // of the step that came before `mark`.
-std::optional<Tail::Failed> failed_before(Tail& tail, const DeviceOp::Mark& mark) {
-    const std::lock_guard<std::mutex> lock(tail.mutex);
-    for (Tail::Failed& entry : tail.failed) {
+std::optional<InFlightQueue::Failed> failed_before(InFlightQueue& in_flight_queue, const DeviceOp::Mark& mark) {
+    const std::lock_guard<std::mutex> lock(in_flight_queue.mutex);
+    for (InFlightQueue::Failed& entry : in_flight_queue.failed) {
         if (entry.step == mark.step && entry.notice <= mark.notices) {
             entry.told = true;
             return entry;
@@ -40,7 +40,7 @@ std::optional<Tail::Failed> failed_before(Tail& tail, const DeviceOp::Mark& mark
 
 }  // namespace
 
-ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
+ExternalOp::Outcome FenceOp::wait(Place place, std::uint64_t step) const {
     const DevicePlan& devices = *place.run.plan->device;
     const DeviceOp& op = devices.ops[device_op_];
     Signal& signal = place.signal;
@@ -51,7 +51,7 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
     if (signal.armed != value) {
         signal.armed = value;  // firm: an abort does not look at it
         signal.held = signal.shared_from_this();
-        signal.failed = place.lane.program->tails[op.stream]->device_failed.get();
+        signal.failed = place.lane.program->in_flight_queues[op.stream]->device_failed.get();
         op.device->notify(*mark->token, completed, &signal);
     }
     if (!signal.timeline.reached(value)) {
@@ -62,15 +62,15 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
     }
     if (signal.blocked_since != 0)
         signal.takes_long = monotonic_ns() - std::exchange(signal.blocked_since, 0) > kLongWaitNs;
-    Tail& tail = *place.lane.program->tails[op.stream];
-    if (place.run.trace && !tail.timeline.reached(mark->notices)) {
-        place.lane.block(tail.timeline, mark->notices);
+    InFlightQueue& in_flight_queue = *place.lane.program->in_flight_queues[op.stream];
+    if (place.run.trace && !in_flight_queue.timeline.reached(mark->notices)) {
+        place.lane.block(in_flight_queue.timeline, mark->notices);
         return {Result::kBlocked};
     }
     std::int32_t code = std::exchange(signal.code, 0);
     std::uint32_t failed = op.op;
     if (place.run.trace) {
-        if (const auto found = failed_before(tail, *mark)) {
+        if (const auto found = failed_before(in_flight_queue, *mark)) {
             code = found->code;
             failed = found->op;
         }
@@ -79,10 +79,10 @@ ExternalOp::Outcome CompletionOp::wait(Place place, std::uint64_t step) const {
         return {.result = Result::kFailed,
                 .exception = device_error(place.worker, *devices.streams[op.stream], {code}),
                 .failed = failed};
-    return {tail.device_failed->load(std::memory_order_relaxed) ? Result::kPoisoned : Result::kDone};
+    return {in_flight_queue.device_failed->load(std::memory_order_relaxed) ? Result::kPoisoned : Result::kDone};
 }
 
-ExternalOp::Outcome CompletionOp::advance(Place place) const {
+ExternalOp::Outcome FenceOp::advance(Place place) const {
     if (lazy_) {
         const std::uint64_t every = place.lane.program->schedule->window_period / 2;
         if ((place.lane.step + 1) % every != 0)
@@ -91,17 +91,17 @@ ExternalOp::Outcome CompletionOp::advance(Place place) const {
     return wait(place, place.lane.step);
 }
 
-std::string CompletionOp::waits_for(const Run& run, std::uint64_t) const {
+std::string FenceOp::waits_for(const Run& run, std::uint64_t) const {
     const DevicePlan& devices = *run.plan->device;
     return devices.streams[devices.ops[device_op_].stream]->name + " to finish";
 }
 
-bool completions_settled(Worker& worker, Lane& lane) {
+bool fences_settled(Worker& worker, Lane& lane) {
     Program& program = *lane.program;
     Run& run = *lane.run;
     for (const std::uint32_t number : run.plan->device->lazy[lane.index]) {
-        const auto& completion = static_cast<const CompletionOp&>(*run.plan->external[number]);
-        ExternalOp::Outcome outcome = completion.wait({worker, lane, run, *program.signals[number]}, lane.step - 1);
+        const auto& fence = static_cast<const FenceOp&>(*run.plan->external[number]);
+        ExternalOp::Outcome outcome = fence.wait({worker, lane, run, *program.signals[number]}, lane.step - 1);
         if (outcome.result == ExternalOp::Result::kBlocked)
             return false;
         if (outcome.result == ExternalOp::Result::kFailed)

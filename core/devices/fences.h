@@ -1,15 +1,15 @@
-// Completions: external operations that are done when the device has done what an operation issued in that step.
+// Fences: external operations that are done when the device has done what an operation issued in that step.
 #pragma once
 
 #include "outside/external.h"
 
 namespace ostinato {
 
-class CompletionOp final : public ExternalOp {
+class FenceOp final : public ExternalOp {
 public:
     // `lazy`: nobody in the step comes after it. It waits in some steps only, so that not too much is in flight, and
     // before its lane leaves a run.
-    CompletionOp(std::uint32_t device_op, bool lazy) : device_op_(device_op), lazy_(lazy) {}
+    FenceOp(std::uint32_t device_op, bool lazy) : device_op_(device_op), lazy_(lazy) {}
     Outcome advance(Place place) const override;
     bool firm() const override { return true; }
     std::string waits_for(const Run& run, std::uint64_t step) const override;
@@ -22,7 +22,7 @@ private:
     bool lazy_;
 };
 
-// Before `lane` leaves its run: whether its lazy completions of the last step are done. If not, the lane is blocked.
-bool completions_settled(Worker& worker, Lane& lane);
+// Before `lane` leaves its run: whether its lazy fences of the last step are done. If not, the lane is blocked.
+bool fences_settled(Worker& worker, Lane& lane);
 
 }  // namespace ostinato
