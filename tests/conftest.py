@@ -2,7 +2,6 @@
 
 import gc
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -28,15 +27,6 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # What a shell starts in the background ignores Ctrl-C, and so do its children; tests of Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Processes that share the tests must call them the same: without the addresses that `repr` puts into names."""
-    seen: dict[str, int] = {}
-    for item in items:
-        name = re.sub(r" at 0x[0-9a-f]+", "", item.nodeid)
-        seen[name] = seen.get(name, -1) + 1
-        item._nodeid = f"{name}-{seen[name]}" if seen[name] else name
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from costed import apart, costs_of, explained, lines_with, many, scale, two_ops
+from naming import stable_repr
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -39,7 +40,7 @@ def test_what_is_not_given_is_estimated(machine):
 
 
 @pytest.mark.parametrize(
-    "costs", [{}, MappingProxyType({scale: 1e-3}), {scale: 0}, {scale: np.float64(1e-3)}], ids=repr
+    "costs", [{}, MappingProxyType({scale: 1e-3}), {scale: 0}, {scale: np.float64(1e-3)}], ids=stable_repr
 )
 def test_any_mapping_and_any_number(machine, costs):
     explained(two_ops(), machine, costs)
@@ -75,13 +76,13 @@ def test_a_task_of_a_nested_graph_and_an_op_of_it(machine):
     assert lines_with(explained(outer, machine, {inner.ops[0]: 2e-3}), "given")
 
 
-@pytest.mark.parametrize("cost", [-1e-9, float("nan"), float("inf"), -float("inf")], ids=repr)
+@pytest.mark.parametrize("cost", [-1e-9, float("nan"), float("inf"), -float("inf")], ids=stable_repr)
 def test_costs_are_finite_and_not_negative(machine, cost):
     with pytest.raises(ValueError, match="scale"):
         two_ops().compile(machine, costs={scale: cost})
 
 
-@pytest.mark.parametrize("cost", ["x", None, [1], 1j, object()], ids=repr)
+@pytest.mark.parametrize("cost", ["x", None, [1], 1j, object()], ids=stable_repr)
 def test_costs_are_numbers(machine, cost):
     with pytest.raises((TypeError, ValueError)):
         two_ops().compile(machine, costs={scale: cost})
@@ -97,7 +98,7 @@ def test_what_the_graph_does_not_have_is_refused(machine):
             two_ops().compile(machine, costs={key: 1e-3})
 
 
-@pytest.mark.parametrize("costs", [3, 1.5, [1, 2], object(), b"path", True], ids=repr)
+@pytest.mark.parametrize("costs", [3, 1.5, [1, 2], object(), b"path", True], ids=stable_repr)
 def test_other_costs_are_refused(machine, costs):
     with pytest.raises((TypeError, ValueError), match="costs"):
         two_ops().compile(machine, costs=costs)

@@ -29,6 +29,7 @@ from measuring import (
     tune,
     variant,
 )
+from naming import stable_repr, stable_str
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -380,13 +381,13 @@ def test_a_file_that_is_no_store(here, machine, tmp_path):
         tune(graph, machine, store=path / "store.db")
 
 
-@pytest.mark.parametrize("store", [3, b"x", object()], ids=str)
+@pytest.mark.parametrize("store", [3, b"x", object()], ids=stable_str)
 def test_wrong_stores(here, machine, store):
     with pytest.raises((TypeError, ValueError), match="store"):
         tune(graph_of(here(RIGHT).relax)[0], machine, store=store)
 
 
-@pytest.mark.parametrize("machine", ["cpu:0", 3, object()], ids=repr)
+@pytest.mark.parametrize("machine", ["cpu:0", 3, object()], ids=stable_repr)
 def test_wrong_machines(here, machine):
     with pytest.raises(TypeError, match=r"[Mm]achine"):
         tune(graph_of(here(RIGHT).relax)[0], machine)
@@ -412,13 +413,13 @@ def test_everything_but_the_machine_is_a_keyword(here, machine):
         graph.tune(machine, unknown=1)
 
 
-@pytest.mark.parametrize("budget", [-1, 0, "x", float("nan"), [1], True], ids=repr)
+@pytest.mark.parametrize("budget", [-1, 0, "x", float("nan"), [1], True], ids=stable_repr)
 def test_wrong_budgets(here, machine, budget):
     with pytest.raises((TypeError, ValueError), match=r"budget|seconds"):
         tune(graph_of(here(RIGHT).relax)[0], machine, budget=budget)
 
 
-@pytest.mark.parametrize("budget", [60, 60.0, ost.Budget(seconds=60)], ids=repr)
+@pytest.mark.parametrize("budget", [60, 60.0, ost.Budget(seconds=60)], ids=stable_repr)
 def test_a_budget_that_is_enough(here, machine, budget):
     assert variant(tune(graph_of(here(RIGHT).relax)[0], machine, budget=budget)["relax"].best) == "quick"
 
@@ -604,7 +605,7 @@ def test_progress_is_told_to_who_asks(here, machine):
     assert any("relax" in str(what) for _, what in listener.told)
 
 
-@pytest.mark.parametrize("progress", ["yes", 3, object()], ids=repr)
+@pytest.mark.parametrize("progress", ["yes", 3, object()], ids=stable_repr)
 def test_wrong_progress(here, machine, progress):
     with pytest.raises((TypeError, ValueError), match="progress"):
         tune(graph_of(here(RIGHT).relax)[0], machine, progress=progress)

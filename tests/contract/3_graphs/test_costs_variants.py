@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from naming import stable_repr
 from native import load
 
 
@@ -319,13 +320,13 @@ def test_an_extra_parameter_with_a_default_is_fine():
     assert names(relax) == ["tiled"]
 
 
-@pytest.mark.parametrize("on", ["cpu:0", "cpus", "gpu", "", 3, ["cpu"], b"cpu"], ids=repr)
+@pytest.mark.parametrize("on", ["cpu:0", "cpus", "gpu", "", 3, ["cpu"], b"cpu"], ids=stable_repr)
 def test_wrong_kinds(on):
     with pytest.raises((TypeError, ValueError), match=r"on|kind"):
         fresh().variant(on=on)(lambda: None)
 
 
-@pytest.mark.parametrize("name", [3, "", b"fast", ["fast"]], ids=repr)
+@pytest.mark.parametrize("name", [3, "", b"fast", ["fast"]], ids=stable_repr)
 def test_wrong_names(name):
     def fine(src: ost.Read, dst: ost.Write, omega):
         """Does nothing."""
@@ -337,7 +338,7 @@ def test_wrong_names(name):
 @pytest.mark.parametrize(
     "config",
     [3, "block", [("block", 8)], {3: 8}, {"block": object()}, {"block": float("nan")}, {"block": np.zeros(3)}],
-    ids=repr,
+    ids=stable_repr,
 )
 def test_wrong_configurations(config):
     def fine(src: ost.Read, dst: ost.Write, omega, block=8):
@@ -393,7 +394,7 @@ def test_the_name_of_the_task_itself_is_taken():
             np.multiply(src, omega, out=dst)
 
 
-@pytest.mark.parametrize("what", [3, None, "fast", object()], ids=repr)
+@pytest.mark.parametrize("what", [3, None, "fast", object()], ids=stable_repr)
 def test_what_is_no_implementation(what):
     relax = fresh()
     with pytest.raises(TypeError):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from naming import stable_repr
 from support import fake_device as fake
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -264,7 +265,7 @@ def test_a_model_of_this_machine(machine):
         {"cores": 2, "unknown": 1},
         {},
     ],
-    ids=repr,
+    ids=stable_repr,
 )
 def test_wrong_models(arguments):
     with pytest.raises((TypeError, ValueError)):
@@ -280,13 +281,13 @@ def test_a_model_is_a_value():
         model.cores = 5
 
 
-@pytest.mark.parametrize("model", [3, "64 cores", object(), {"cores": 2}], ids=repr)
+@pytest.mark.parametrize("model", [3, "64 cores", object(), {"cores": 2}], ids=stable_repr)
 def test_what_is_no_model(pair, model):
     with chains(2).compile(pair) as program, pytest.raises(TypeError, match="MachineModel"):
         program.simulate(model)
 
 
-@pytest.mark.parametrize("copies", [0, -1, 1.5, "2", True, None], ids=repr)
+@pytest.mark.parametrize("copies", [0, -1, 1.5, "2", True, None], ids=stable_repr)
 def test_wrong_numbers_of_copies(pair, copies):
     with chains(2).compile(pair) as program, pytest.raises((TypeError, ValueError), match="copies"):
         program.simulate(ost.MachineModel(cores=2), copies=copies)

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import ostinato as ost
+from naming import stable_str
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -122,7 +123,7 @@ def test_without_progress_nothing_is_printed(tuner, capfd):
         {"policy": {"cache": "cold"}},
         {"workers": 3},
     ],
-    ids=str,
+    ids=stable_str,
 )
 def test_wrong_tuners(arguments):
     with pytest.raises((TypeError, ValueError)):
@@ -170,7 +171,7 @@ def test_all_but_the_devices_are_given_by_name(tmp_path):
         ("op", [echo(1)], {"budget": {"seconds": 1}}),
         ("op", [echo(1)], {"strategy": "random"}),
     ],
-    ids=str,
+    ids=stable_str,
 )
 def test_wrong_searches(tuner, op, candidates, arguments):
     session = tuner()
@@ -226,7 +227,7 @@ def test_a_budget_of_candidates(tuner):
     assert report.best.candidate.config == {"n": 4}
 
 
-@pytest.mark.parametrize("budget", [0.6, ost.Budget(seconds=0.6), ost.Budget(0.6, 1000)], ids=str)
+@pytest.mark.parametrize("budget", [0.6, ost.Budget(seconds=0.6), ost.Budget(0.6, 1000)], ids=stable_str)
 def test_a_budget_of_seconds(tuner, script, budget):
     prog = script("sleep 0.1; echo OP:op,TIME:$1,WS:0\n")
     begin = time.monotonic()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
+from naming import stable_str
 
 pytestmark = pytest.mark.usefixtures("places")
 
@@ -446,7 +447,7 @@ def test_a_folder_is_no_store(tuner, prog, tmp_path):
         session.tune("op", [command([prog, "1"])])
 
 
-@pytest.mark.parametrize("store", [3, b"x", object()], ids=str)
+@pytest.mark.parametrize("store", [3, b"x", object()], ids=stable_str)
 def test_wrong_stores(store):
     with pytest.raises((TypeError, ValueError)):
         ost.Tuner(["sim:a"], store=store)

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ostinato as ost
+from naming import stable_str
 
 NAMES = st.text("abcdefgh_", min_size=1, max_size=5)
 PLAIN = st.recursive(
@@ -99,7 +100,7 @@ def test_equal_policies_look_equal():
         {"max_seconds": None},
         {"max_minutes": 1},
     ],
-    ids=str,
+    ids=stable_str,
 )
 def test_wrong_policies(wrong):
     with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
@@ -127,7 +128,7 @@ def test_budget():
         {"candidates": True},
         {"minutes": 1},
     ],
-    ids=str,
+    ids=stable_str,
 )
 def test_wrong_budgets(wrong):
     with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
@@ -225,7 +226,7 @@ def test_what_a_constraint_raises_reaches_who_iterates():
         ({"n": [1]}, 3),
         ({"n": [1]}, [3]),
     ],
-    ids=str,
+    ids=stable_str,
 )
 def test_wrong_spaces(parameters, where):
     with pytest.raises((TypeError, ValueError)):
@@ -364,7 +365,7 @@ def test_members_of_enumerations_are_what_they_stand_for():
         (["prog"], {"build": []}),
         (["prog"], {"build": ["make", "{tile}"]}),
     ],
-    ids=str,
+    ids=stable_str,
 )
 def test_wrong_commands(argv, arguments):
     with pytest.raises((TypeError, ValueError)):
@@ -442,7 +443,7 @@ class Methods:
         ("__main__:factory", {}),
         ("json:dumps", {"prepare": "__main__:prepare"}),
     ],
-    ids=str,
+    ids=stable_str,
 )
 def test_wrong_calls(factory, arguments):
     with pytest.raises((TypeError, ValueError)):

@@ -6,6 +6,7 @@ import ctypes
 import numpy as np
 import pytest
 
+from naming import stable_repr
 from ostinato.errors import DeviceError
 from ostinato.graph.arrays import as_ndarray
 
@@ -71,7 +72,9 @@ def test_read_only_stays_read_only():
         assert not as_ndarray(Dlpack(values)).flags.writeable
 
 
-@pytest.mark.parametrize("token", [None, 1, 2.0, "text", [1, 2], {}, object(), np.float64(3), open, len], ids=repr)
+@pytest.mark.parametrize(
+    "token", [None, 1, 2.0, "text", [1, 2], {}, object(), np.float64(3), open, len], ids=stable_repr
+)
 def test_other_objects_are_no_arrays(token):
     assert as_ndarray(token) is None
 
