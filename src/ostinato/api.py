@@ -169,7 +169,7 @@ def compile(
 
 
 def compile_recorded(
-    graph: _Graph,
+    self: _Graph,
     machine: Machine | None = None,
     *,
     runs: Runs = "pipelined",
@@ -200,13 +200,13 @@ def compile_recorded(
     TuningError
         There is no store at the path, or it cannot be read.
     """
-    if graph.is_recording:
+    if self.is_recording:
         raise GraphError("this graph is still being captured; compile it after the block")
-    return _compile(graph, machine, runs, lanes, costs)
+    return _compile(self, machine, runs, lanes, costs)
 
 
 def tune_recorded(
-    graph: _Graph,
+    self: _Graph,
     machine: Machine | None = None,
     *,
     store: str | os.PathLike[str] | None = None,
@@ -285,12 +285,12 @@ def tune_recorded(
     >>> "variant double_at_once" in program.explain()
     True
     """
-    if graph.is_recording:
+    if self.is_recording:
         raise GraphError("this graph is still being captured; tune it after the block")
     from ostinato.tune.graphs.tune_graph import tune_graph
 
     wire()
-    return tune_graph(graph, machine, store=store, budget=budget, rtol=rtol, everything=everything, progress=progress)
+    return tune_graph(self, machine, store=store, budget=budget, rtol=rtol, everything=everything, progress=progress)
 
 
 def edges_of(graph: _Graph) -> list[tuple[Op, Op, int]]:

@@ -29,6 +29,7 @@ from ostinato.graph.body import (
 from ostinato.graph.op import Op
 from ostinato.graph.operations import check_given, fill_value
 from ostinato.graph.param import REQUIRED, Param, as_scalar
+from ostinato.text import counted
 
 if TYPE_CHECKING:
     from ostinato.graph.body import Body
@@ -88,7 +89,7 @@ class Flat:
             f"{op.index}  {op.name}  {type(op.body).__name__}  after {' '.join(earlier) or 'nothing'}  {op.call_site}"
             for op, earlier in zip(self.ops, before, strict=True)
         )
-        return "\n".join([f"{len(self.ops)} ops{', serial' * self.serial}; edges that were given:", *lines])
+        return "\n".join([f"{counted(len(self.ops), 'op')}{', serial' * self.serial}; edges that were given:", *lines])
 
 
 def flatten(graph: Graph) -> Flat:

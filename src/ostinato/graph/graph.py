@@ -41,7 +41,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph"]
 
-_OF_RECORDING = {"discard", "has", "is_recording", "nested", "record", "start_recording", "stop", "stop_recording"}
+_OF_RECORDING = {
+    "add_op",
+    "discard",
+    "has",
+    "is_recording",
+    "nested",
+    "record",
+    "start_recording",
+    "stop",
+    "stop_recording",
+}
 _OF_RECORDING |= {"explicit_edges", "given_edges", "port_edges", "postconditions", "preconditions"}
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed

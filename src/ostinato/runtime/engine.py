@@ -72,7 +72,7 @@ class Instances:
     def take(self, waits: bool) -> _core.Program:
         """Return the instance for one more run, which is submitted next; `waits`: it may wait for something outside."""
         if self._closed:
-            raise RuntimeError("this program is closed")
+            raise RuntimeError(_CLOSED)
         self._forget_one()
         for _ in range(min(len(self._all), _LOOKED_AT)):  # those used longest ago
             instance = self._all[0]
@@ -204,6 +204,9 @@ class LoadedExecutable:
         self.lowered, self.values = cast("Lowered", None), cast(Values, None)
 
 
+_CLOSED = "this program is closed"
+
+
 class Engine:
     """Gives runs of one program to the core, and knows what became of them.
 
@@ -286,7 +289,7 @@ class Engine:
     def check_open(self) -> None:
         """Raise if no run can be submitted."""
         if self.closed:
-            raise RuntimeError("this program is closed")
+            raise RuntimeError(_CLOSED)
         self.workers.check_open()
 
     def in_flight(self) -> list[_core.Run]:
@@ -299,7 +302,10 @@ class Engine:
             self.check_open()
         if not (params or self.executable.step.params):
             return None, None
-        return self._active.values.of(params)
+        values: Values | None = self._active.values
+        if values is None:  # another thread has closed the program meanwhile
+            raise RuntimeError(_CLOSED)
+        return values.of(params)
 
     def submit(
         self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
@@ -553,17 +559,24 @@ class Engine:
             return None
         return (
             *resolve_conditions(self.executable.preconditions, after),
-            resolve_barriers(self.lowered, params),
+            self._barriers(params),
             -1,
             None,
         )
+
+    def _barriers(self, params: Mapping[str, Any]) -> tuple[_core.Barrier, ...]:
+        """Return the barriers among a run's parameters; another thread may have closed the program meanwhile."""
+        lowered: Lowered | None = self.lowered
+        if lowered is None:
+            raise RuntimeError(_CLOSED)
+        return resolve_barriers(lowered, params)
 
     def _submit_in_turn(
         self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
     ) -> tuple[_core.Program, _core.Run | None]:
         """Submit a run, and return the program of the core that it is a run of, too."""
         values, objects = self.values(params)
-        barriers = resolve_barriers(self.lowered, params)
+        barriers = self._barriers(params)
         start = resolve_conditions(self.executable.preconditions, after)
         with self._submitting:
             self._check_once()
