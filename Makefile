@@ -38,9 +38,9 @@ test-all: test
 # Tests that wait for processes, devices and interrupts, while six busy loops take the cores.
 test-loaded: .venv/installed-test
 	for i in 1 2 3 4 5 6; do timeout 600 sh -c 'while :; do :; done' & done; trap 'kill $$(jobs -p)' EXIT; \
-		$(BIN)/python -m pytest -q -m "not slow" $(LOADED_TESTS)
-LOADED_TESTS ?= tests/unit/tune/test_faults.py tests/unit/tune/test_interrupts.py tests/unit/tune/test_reaper_deaths.py \
-	tests/unit/runtime/test_device_failure.py tests/contract/5_programs/test_interrupts.py
+		$(BIN)/python -m pytest -q $(LOADED_TESTS)
+LOADED_TESTS ?= tests/unit/runtime/test_device_failure.py tests/unit/tune/test_reaper_deaths.py \
+	tests/unit/tune/test_interrupts.py tests/contract/5_programs/test_interrupts.py tests/contract/6_events
 
 # The stress and the random programs, for long.
 soak: .venv/installed-test

@@ -52,6 +52,7 @@ def test_the_cut_into_strips_does_not_change_a_bit(noisy, method):
     assert np.array_equal(denoised(method, noisy, 1, 30), denoised(method, noisy, 5, 30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(37, 52), (5, 3), (2, 1)])
 @pytest.mark.parametrize("method", EXACT[1:], ids=lambda method: method.name)
 def test_all_variants_but_one_give_the_same_bits(noisy, method, size):

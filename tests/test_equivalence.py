@@ -38,6 +38,7 @@ def test_programs_equal_sequential_execution(machines, recipe):
     compare(recipe, machines[recipe.cpus])
 
 
+@pytest.mark.slow
 @examples(150)
 @given(recipe=programs.recipes(most_ops=40))
 def test_large_programs_equal_sequential_execution(machines, recipe):

@@ -56,6 +56,7 @@ def test_heat_2d_takes_another_rate(heat):
         assert (replay.run(20, 0.1) != replay.run(20, 0.2)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments", "ways"),
     [

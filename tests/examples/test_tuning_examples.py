@@ -36,6 +36,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_matmul_is_tuned_and_every_product_is_right(example, tmp_path, capsys):
     page = tmp_path / "matmul.html"
     assert example("tune_matmul").main(["--quick", "--report", str(page)]) == 0
@@ -70,6 +71,7 @@ def test_the_job_file_of_matmul_describes_what_its_program_does(example):
     assert (job.op, job.key, job.verify) == ("matmul", {"n": 384}, "matmul_check:product")
 
 
+@pytest.mark.slow
 def test_stencil_is_tuned_and_every_plate_is_right(example, capsys):
     pytest.importorskip("numba", reason="needs the extra numba")
     assert example("tune_stencil").main(["--quick"]) == 0

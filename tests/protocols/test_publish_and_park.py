@@ -6,6 +6,7 @@ from protocols.explorer import ProtocolError
 from protocols.publish_and_park import Protocol, check
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asymmetric", [True, False])
 @pytest.mark.parametrize("targets", [(1,), (2,), (1, 2)])
 def test_every_sleeper_wakes(asymmetric, targets):

@@ -6,6 +6,7 @@ from protocols.explorer import ProtocolError
 from protocols.suspending import Protocol, check
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal", [False, True])
 def test_what_a_suspended_program_waits_for_lists_it_again(signal):
     assert check(Protocol(), signal) > 10

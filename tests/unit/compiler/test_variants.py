@@ -177,6 +177,7 @@ def start(arrays):
         array[:] = np.arange(8.0) % 5 + number
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_any_variants_give_what_the_defaults_give(tasks, machine, data, seed):

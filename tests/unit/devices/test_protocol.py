@@ -397,6 +397,7 @@ def test_host_memory_may_be_pinned(kind: Kind, streams: tuple[int, int]) -> None
     np.testing.assert_array_equal(array.get(), host)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["closed", "open", "by_a_thread"])
 def test_the_interpreter_ends_with_work_in_flight(later: Kind, how: str) -> None:
     if later.device.name.startswith("cuda") and not has_driver_of_cuda():

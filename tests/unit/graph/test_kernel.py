@@ -48,6 +48,7 @@ LAYOUTS = {
 TOGETHER = [(name, *(([*LAYOUTS] * 2)[k + 1 : k + 3])) for k, name in enumerate(LAYOUTS)]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     layouts=st.sampled_from(TOGETHER),

@@ -180,6 +180,7 @@ def test_a_program_among_urgent_calls(machine):
         stop.set()
 
 
+@pytest.mark.slow
 def test_a_call_among_urgent_calls(machine):
     stop = endless(machine, len(machine.processors) + 2, priority=10)
     try:
@@ -358,6 +359,7 @@ def test_at_most_so_many_threads_are_in_tasks(machine):
 # --- hand-offs ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cpus", [1, 2, 4])
 def test_no_call_is_left_lying_or_run_twice(cpus):
     """R17: the hand-off from spawners to servers, while programs come and go and threads replay."""

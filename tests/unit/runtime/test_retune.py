@@ -92,6 +92,7 @@ def in_turns(budget, entrants, draw):
     return budget.done
 
 
+@pytest.mark.slow
 @settings(max_examples=250 * MORE, derandomize=MORE == 1)
 @given(recipe=programs.recipes(most_ops=10), seed=st.integers(0, 2**16))
 def test_programs_that_change_their_form_equal_sequential_execution(machines, recipe, seed):
@@ -651,6 +652,7 @@ def test_it_never_makes_a_program_worse(noise):
                 assert len(entries) == 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["drift", "every other", "every other turn", "heavy tails"])
 def test_it_finds_what_is_better(noise):
     with ost.Machine(cpus=2) as machine:

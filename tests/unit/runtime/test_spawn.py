@@ -289,6 +289,7 @@ def test_poison_by_hand_is_told(machine):
     assert not run.cancel()
 
 
+@pytest.mark.slow
 def test_a_long_chain_takes_no_stack(single, gate):
     holder = single.spawn(gate.task)
     run = holder
@@ -787,6 +788,7 @@ def resident_kib():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="sanitizers keep what was freed")
 def test_memory_is_flat_over_100_000_spawns(machine):
     def spawn(n):

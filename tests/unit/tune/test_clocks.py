@@ -45,6 +45,7 @@ def test_only_dates_are_taken_from_the_clock_of_the_day() -> None:
     assert [path.name for path in files if cpp.search(path.read_text())] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jumps", [1e9, -1e9, 0.0])
 def test_a_search_does_not_notice_that_the_clock_is_set(monkeypatch: pytest.MonkeyPatch, jumps: float) -> None:
     """Forwards or backwards at each look at it, or it stands still; here and in the worker."""

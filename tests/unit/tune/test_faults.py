@@ -114,6 +114,7 @@ def said(process):
 # Callables
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "ending"),
     [
@@ -186,6 +187,7 @@ def test_memory_that_others_left_is_nobodys_fault():
         assert endings(session.tune("op", [call("hoards", n) for n in range(1, 11)])) == ["ok"] * 10
 
 
+@pytest.mark.slow
 def test_damage_that_others_left_is_nobodys_fault():
     with tuner() as session:
         candidates = [call("leaves_a_bomb"), *(call("sleeps", n) for n in range(8))]
@@ -209,6 +211,7 @@ def test_who_kills_the_reaper_costs_nobody_else(devices):
 LOOP = "while :; do kill -STOP {pid}; done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "ending"),
     [
@@ -262,6 +265,7 @@ def test_a_callable_that_prints_without_end():
 # Commands
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -281,6 +285,7 @@ def test_floods(code):
     assert len(report.results[1].message) < 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "ending"),
     [
@@ -448,6 +453,7 @@ def test_a_forked_child_keeps_nothing_alive(tmp_path):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_search_that_is_stopped_for_a_while_blames_nobody():
     """Its time limits end while it is stopped, but what runs does so in time."""
     process = user(

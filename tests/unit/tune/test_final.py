@@ -233,6 +233,7 @@ def missed(places, suits, finals=120):
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", [2, 6, 16])
 def test_several_devices_miss_the_fastest_no_more_often_than_one(places):
     assert missed(places, 0.0) <= missed(1, 0.0) + 3 * math.sqrt(0.08 * 120)

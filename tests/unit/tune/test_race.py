@@ -189,6 +189,7 @@ def wrong_cuts(noise, others, slower, races=300, seed=1):
     return wrong / races
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("others", [1, 30])
 def test_one_that_is_as_fast_as_all_others_is_cut_as_seldom_as_stated(noise, others):
@@ -196,6 +197,7 @@ def test_one_that_is_as_fast_as_all_others_is_cut_as_seldom_as_stated(noise, oth
     assert wrong_cuts(NOISES[noise], others, 0.0) <= stated + 3 * math.sqrt(stated * (1 - stated) / 300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gauss", "skewed", "unlike"])
 def test_one_that_is_faster_by_a_tenth_is_hardly_ever_cut(noise):
     assert wrong_cuts(NOISES[noise], 30, 0.1) <= 0.01

@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ostinato.environment import usable_cores
 from ostinato.tune.store.store import Store
 
@@ -217,6 +219,7 @@ class Round:
                         )
 
 
+@pytest.mark.slow
 def test_searches_that_share_a_store_lose_nothing_and_mix_nothing_up(tmp_path: Path) -> None:
     end = time.monotonic() + SECONDS
     rounds = 0

@@ -406,6 +406,7 @@ def in_project(folder: Path, inside: str = "here", **changed: str) -> dict[str, 
     return dict(zip(NAMES, found, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "old", "new", "users"),
     [

@@ -92,6 +92,7 @@ def test_every_variant_has_a_result_in_its_place(session: Session) -> None:
     assert b.tolist() == [0.0] * 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "status", "message"),
     [

@@ -233,6 +233,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_two_processes_tune_one_graph_at_once(path: Path) -> None:
     script = textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parents[2]), path=str(path)))
     running = [
