@@ -208,12 +208,13 @@ NB_MODULE(ostinato_fake_device, module) {
             "allocated", [](const FakeHandle& self) { return self.fake().allocated(); },
             nb::call_guard<nb::gil_scoped_release>(), "Bytes allocated.");
 
-    // Imported after what ends the machines, and so called before: their programs wait for devices.
-    nb::module_::import_("atexit").attr("register")(nb::cpp_function(
-        [] {
-            FakeDevice::lose_all();
-            wait_for_threads();
-        },
-        nb::call_guard<nb::gil_scoped_release>()));
+    // Called last registered first: devices are lost, machines end, whose programs wait for devices, and then the
+    // devices' threads have nothing to tell any more.
+    const nb::module_ atexit = nb::module_::import_("atexit");
+    const nb::object end_machines = nb::module_::import_("ostinato.process").attr("_end");
+    atexit.attr("unregister")(end_machines);
+    atexit.attr("register")(nb::cpp_function(&wait_for_threads, nb::call_guard<nb::gil_scoped_release>()));
+    atexit.attr("register")(end_machines);
+    atexit.attr("register")(nb::cpp_function(&FakeDevice::lose_all, nb::call_guard<nb::gil_scoped_release>()));
     pthread_atfork(nullptr, nullptr, forget_threads);
 }
