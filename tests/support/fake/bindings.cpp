@@ -8,6 +8,11 @@
 #include <nanobind/stl/vector.h>
 #include <pthread.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
 #include "device.h"
 #include "park/threads.h"
 
@@ -71,6 +76,37 @@ nb::dict counters_of(const FakeHandle& self) {
     result["within"] = counters.within;
     result["largest_in_flight"] = counters.largest_in_flight;
     return result;
+}
+
+// Loses all devices if the machines have not ended a second after the interpreter began to.
+struct Loser {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool ended = false;
+    std::thread thread;
+};
+Loser* loser = nullptr;
+
+void start_loser() {
+    loser = new Loser;
+    loser->thread = std::thread([] {
+        std::unique_lock lock(loser->mutex);
+        if (!loser->changed.wait_for(lock, std::chrono::seconds(1), [] { return loser->ended; })) {
+            lock.unlock();
+            FakeDevice::lose_all();
+        }
+    });
+}
+
+void end_loser() {
+    if (loser == nullptr)
+        return;
+    {
+        const std::lock_guard lock(loser->mutex);
+        loser->ended = true;
+    }
+    loser->changed.notify_all();
+    loser->thread.join();
 }
 
 using Log = std::vector<std::tuple<std::string, StreamHandle, std::int32_t>>;
@@ -208,13 +244,18 @@ NB_MODULE(ostinato_fake_device, module) {
             "allocated", [](const FakeHandle& self) { return self.fake().allocated(); },
             nb::call_guard<nb::gil_scoped_release>(), "Bytes allocated.");
 
-    // Called last registered first: devices are lost, machines end, whose programs wait for devices, and then the
-    // devices' threads have nothing to tell any more.
+    // Called last registered first: machines end, whose programs wait for devices; a device that is held would keep
+    // them for ever, so devices are lost after a while; then the devices' threads have nothing to tell any more.
     const nb::module_ atexit = nb::module_::import_("atexit");
     const nb::object end_machines = nb::module_::import_("ostinato.process").attr("_end");
     atexit.attr("unregister")(end_machines);
-    atexit.attr("register")(nb::cpp_function(&wait_for_threads, nb::call_guard<nb::gil_scoped_release>()));
+    atexit.attr("register")(nb::cpp_function(
+        [] {
+            end_loser();
+            wait_for_threads();
+        },
+        nb::call_guard<nb::gil_scoped_release>()));
     atexit.attr("register")(end_machines);
-    atexit.attr("register")(nb::cpp_function(&FakeDevice::lose_all, nb::call_guard<nb::gil_scoped_release>()));
+    atexit.attr("register")(nb::cpp_function(&start_loser));
     pthread_atfork(nullptr, nullptr, forget_threads);
 }
