@@ -252,6 +252,7 @@ _LONGEST_MESSAGE = 4096
 # The kernel passes at most 253 descriptors with one message.
 _MOST_DESCRIPTORS = 250
 _LOOK_SECONDS = 0.1
+_EXIT_SECONDS = 0.5
 _RESCUE_SECONDS = 1.0
 _RESCUE_PAUSE = 0.01
 
@@ -512,8 +513,12 @@ class Reaper:
 
     def _end(self) -> Lost:
         self._lost = True
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)  # unless it has ended: it may only have been cut off
+        # It has closed its end because it is about to exit; or it was only cut off, and stays.
+        exited = select.poll()
+        exited.register(self._pidfd, select.POLLIN)
+        if not exited.poll(_EXIT_SECONDS * 1000):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._wait()
         if self._running and self._command >= 0:
             # The kernel has killed the command; what it had started in its group has nobody else to do it.
