@@ -37,7 +37,8 @@ test-all: test
 
 # Tests that wait for processes, devices and interrupts, while six busy loops take the cores.
 test-loaded: .venv/installed-test
-	for i in 1 2 3 4 5 6; do timeout 600 sh -c 'while :; do :; done' & done; trap 'kill $$(jobs -p)' EXIT; \
+	loops=; for i in 1 2 3 4 5 6; do timeout 600 sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \
+		trap 'kill $$loops' EXIT; \
 		$(BIN)/python -m pytest -q $(LOADED_TESTS)
 LOADED_TESTS ?= tests/unit/runtime/test_device_failure.py tests/unit/tune/test_reaper_deaths.py \
 	tests/unit/tune/test_interrupts.py tests/contract/5_programs/test_interrupts.py tests/contract/6_events
