@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocols.explorer import ProtocolError, add, commit_wait, explore, fence, load, lock, membarrier, store, unlock
+from explorer import ProtocolError, add, commit_wait, explore, fence, load, lock, membarrier, store, unlock
 
 
 def announce(mine, other, barrier=None):

@@ -1,9 +1,45 @@
-"""The history is long enough for every reader."""
+"""The history is long enough for every reader.
+
+Lanes look at each other every `period` steps, and the poison history is a ring of some steps. Mirrors the window in
+`window_open` (lane_loop.cpp), `build_schedule` and `History`. In place of a bit, the entry of the history holds the
+step that wrote it: a reader must find the step that it asks for, neither an older nor a newer one.
+"""
+
+from __future__ import annotations
 
 import pytest
 
-from protocols.explorer import ProtocolError
-from protocols.window import check
+from explorer import ProtocolError, Thread, explore, load, store
+
+
+def lane(name: str, other: str, period: int, history: int, distance: int | None, last: int) -> Thread:
+    """`distance`: how many steps before its own are those whose entries the lane reads; None: it writes them."""
+    step = period
+    while step < last:
+        if step % period == 0:
+            ended = yield load(f"ended {other}")
+            while ended < step - period:
+                ended = yield load(f"ended {other}")
+        if distance is None:
+            yield store(f"entry {step % history}", step)
+        else:
+            ended = yield load(f"ended {other}")
+            while ended < step - distance + 1:
+                ended = yield load(f"ended {other}")
+            found = yield load(f"entry {(step - distance) % history}")
+            assert found == step - distance or step - distance < period, f"step {step} finds {found}"
+        step += 1
+        yield store(f"ended {name}", step)
+
+
+def check(period: int, history: int, distance: int, steps: int) -> int:
+    words = {"ended writer": period, "ended reader": period} | {f"entry {i}": -1 for i in range(history)}
+    threads = {
+        "writer": lambda: lane("writer", "reader", period, history, None, period + steps),
+        "reader": lambda: lane("reader", "writer", period, history, distance, period + steps),
+    }
+    return explore(words, threads, lambda memory: memory["ended reader"] == period + steps)
+
 
 PERIOD = 2
 
