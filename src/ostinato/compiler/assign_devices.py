@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostinato.compiler.ir import IntArray, Step, Target
-from ostinato.compiler.memories import HOST, Homes
+from ostinato.compiler.ir import HOST, IntArray, Step, Target
+from ostinato.compiler.memories import Homes
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.device import format_reasons
 from ostinato.devices.registry import any_allocations
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.arrays import Operand
     from ostinato.graph.op import Op
-
-__all__ = ["assign_devices", "find_devices", "is_plain", "uses_devices"]
 
 
 def uses_devices(ops: Sequence[Op]) -> bool:
@@ -101,8 +99,7 @@ def _overlap(body: Copy) -> bool:
     return False
 
 
-_LONGEST_PATTERN = 16
-"""Bytes; no device repeats more."""
+_LONGEST_PATTERN = 16  # Bytes; no device repeats more.
 
 
 def _repeats(value: Array) -> bool:

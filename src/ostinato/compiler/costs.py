@@ -21,31 +21,15 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.variant import Variant
 
-__all__ = [
-    "ESTIMATED",
-    "Costed",
-    "Costing",
-    "Costs",
-    "DeviceCosts",
-    "estimate",
-    "estimated",
-    "given",
-    "median_and_spread",
-]
-
 PYTHON_CALL = 0.3e-6
 NATIVE_CALL = 5e-9
-BYTE = 1 / 10e9
-"""Seconds; the last for each byte of an op's arrays."""
+BYTE = 1 / 10e9  # Seconds; the last for each byte of an op's arrays.
 
-VARIED = 2.0
-"""How many times longer than the median the longest op must take for costs to count as varied."""
+VARIED = 2.0  # How many times longer than the median the longest op must take for costs to count as varied.
 
-UNSTEADY = 0.5
-"""The spread of an op's time, relative to it, from which on costs count as varied."""
+UNSTEADY = 0.5  # The spread of an op's time, relative to it, from which on costs count as varied.
 
-STEADY = 0.2
-"""The spread of an op's time, relative to it, up to which costs count as steady."""
+STEADY = 0.2  # The spread of an op's time, relative to it, up to which costs count as steady.
 
 ESTIMATED = "estimated"
 
@@ -62,16 +46,12 @@ def median_and_spread(times: Sequence[float] | npt.NDArray[np.int64]) -> tuple[f
 class Costs(NamedTuple):
     """What ops take, and how that is known."""
 
-    seconds: FloatArray
-    """By op."""
+    seconds: FloatArray  # By op.
     spread: FloatArray
     """By op: half the distance from the 5th to the 95th percentile of its time, relative to the median; 0: unknown."""
-    source: IntArray
-    """By op: which of `sources`."""
-    sources: tuple[str, ...] = (ESTIMATED,)
-    """How costs are known; the first one is `ESTIMATED`."""
-    notes: tuple[str, ...] = ()
-    """What else is to be said of them, such as why the store had no answer."""
+    source: IntArray  # By op: which of `sources`.
+    sources: tuple[str, ...] = (ESTIMATED,)  # How costs are known; the first one is `ESTIMATED`.
+    notes: tuple[str, ...] = ()  # What else is to be said of them, such as why the store had no answer.
 
     @classmethod
     def unknown(cls, ops: int) -> Costs:
@@ -117,20 +97,14 @@ class Costs(NamedTuple):
 class DeviceCosts(NamedTuple):
     """What ops take on a device, arguments being there already, and by which variants of their tasks."""
 
-    seconds: FloatArray
-    """By op; NaN where that is not known."""
-    spread: FloatArray
-    """By op, as of `Costs`."""
-    variants: Mapping[int, Variant]
-    """By op, where its own task is not for the device, or slower there."""
+    seconds: FloatArray  # By op; NaN where that is not known.
+    spread: FloatArray  # By op, as of `Costs`.
+    variants: Mapping[int, Variant]  # By op, where its own task is not for the device, or slower there.
     rtol: Mapping[int, float]
     """By op, by what part the results of the variant may differ from those of the task itself."""
-    source: Mapping[int, str]
-    """By op, how that is known."""
-    model: DeviceModel
-    """What copies there and back take."""
-    notes: tuple[str, ...]
-    """Why no more is known."""
+    source: Mapping[int, str]  # By op, how that is known.
+    model: DeviceModel  # What copies there and back take.
+    notes: tuple[str, ...]  # Why no more is known.
     out: Mapping[int, Mapping[Variant, str]] = MappingProxyType({})
     """By op, variants that were measured there and must not run, and why."""
 
@@ -138,15 +112,13 @@ class DeviceCosts(NamedTuple):
 class Costed(NamedTuple):
     """Ops with what they take."""
 
-    ops: tuple[Op, ...]
-    """The ops, with the bodies of the variants that were chosen."""
+    ops: tuple[Op, ...]  # The ops, with the bodies of the variants that were chosen.
     costs: Costs
     device_costs: Callable[[Device], DeviceCosts] | None = None
     """Says what ops take on a device; None where none is for one. Asked only then, since devices take long to find."""
 
 
-Costing: TypeAlias = Callable[[tuple[Op, ...]], Costed]
-"""Says what ops take, and chooses variants by that."""
+Costing: TypeAlias = Callable[[tuple[Op, ...]], Costed]  # Says what ops take, and chooses variants by that.
 
 
 def estimate(ops: tuple[Op, ...]) -> Costs:

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
 
-__all__ = [
-    "Accesses",
-    "accesses",
-    "dependences",
-    "holding_order",
-    "infer_dependences",
-    "inferred",
-    "order_steps_and_holders",
-    "outer_edges",
-    "step_barrier",
-]
-
 
 _ALL = np.empty(0, np.int32)
 _NONE = Edges(_ALL, _ALL, _ALL)
@@ -199,14 +187,10 @@ class Accesses(NamedTuple):
     phase: IntArray
     alias: IntArray
     """The ring, if this row repeats a ring's access in the group of an allocation that others use, too; else -1."""
-    box: IntArray
-    """Row of `lo` and `hi`."""
-    lo: npt.NDArray[np.int64]
-    """Where each distinct box begins along each dimension of its group."""
-    hi: npt.NDArray[np.int64]
-    """Where it ends."""
-    groups: int
-    """Number of groups."""
+    box: IntArray  # Row of `lo` and `hi`.
+    lo: npt.NDArray[np.int64]  # Where each distinct box begins along each dimension of its group.
+    hi: npt.NDArray[np.int64]  # Where it ends.
+    groups: int  # Number of groups.
 
 
 def accesses(ops: Sequence[Op]) -> Accesses:

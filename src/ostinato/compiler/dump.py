@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-__all__ = ["Stages"]
-
 _Given = ParamSpec("_Given")
 _Stage = TypeVar("_Stage")
 

@@ -20,14 +20,11 @@ from ostinato.compiler.ir import IntArray
 from ostinato.devices.registry import address_of, bytes_at, view_of
 from ostinato.graph.arrays import Array
 
-__all__ = ["Box", "EquivalenceSet", "EquivalenceSets", "elements", "elements_within", "find_equivalence_sets"]
-
 MOST_CELLS = 4096
 """If the boxes of views cut an allocation into more cells, each view counts as all bytes from its first to its last. If
 there are still more cells, the allocation is one equivalence set."""
 
-MOST_PAIRS = 2048
-"""Up to so many boxes are compared in pairs."""
+MOST_PAIRS = 2048  # Up to so many boxes are compared in pairs.
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """The least index along each axis of an index space, and one more than the largest."""
@@ -39,24 +36,18 @@ class EquivalenceSet(NamedTuple):
     """Part of an allocation: each view touches all of it or nothing of it."""
 
     allocation: int
-    boxes: tuple[Box, ...]
-    """The part, in the allocation's index space."""
+    boxes: tuple[Box, ...]  # The part, in the allocation's index space.
 
 
 class EquivalenceSets(NamedTuple):
     """The equivalence sets that views touch."""
 
     all: tuple[EquivalenceSet, ...]
-    touched: tuple[tuple[int, ...], ...]
-    """By view, the sets that it touches."""
-    covered: npt.NDArray[np.bool_]
-    """By view, whether it touches all bytes of these."""
-    allocation: IntArray
-    """By view; -1 for one without elements."""
-    low: tuple[int, ...]
-    """By allocation, the address of index 0 of its index space."""
-    strides: tuple[tuple[int, ...], ...]
-    """By allocation, bytes from one index of its index space to the next."""
+    touched: tuple[tuple[int, ...], ...]  # By view, the sets that it touches.
+    covered: npt.NDArray[np.bool_]  # By view, whether it touches all bytes of these.
+    allocation: IntArray  # By view; -1 for one without elements.
+    low: tuple[int, ...]  # By allocation, the address of index 0 of its index space.
+    strides: tuple[tuple[int, ...], ...]  # By allocation, bytes from one index of its index space to the next.
 
     def arrays(self, boxes: Sequence[Box], allocation: int) -> list[Array]:
         """Return boxes of an allocation as arrays of bytes; adjacent boxes become one array."""

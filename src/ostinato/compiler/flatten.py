@@ -37,32 +37,16 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op, Source
     from ostinato.graph.param import Param
 
-__all__ = [
-    "Combined",
-    "Flat",
-    "Inference",
-    "flatten",
-    "given_values",
-    "is_serial",
-    "ports_in",
-    "splice",
-    "tell_cycle",
-    "with_values",
-]
 
-
-Triple: TypeAlias = tuple[int, int, int]
-"""Index of the earlier op, of the later one, distance in steps."""
+Triple: TypeAlias = tuple[int, int, int]  # Index of the earlier op, of the later one, distance in steps.
 
 
 class Inference(NamedTuple):
     """Ops among which dependences follow from accesses."""
 
     low: int
-    high: int
-    """The ops are those from `low` on, without `high`."""
-    apart: tuple[tuple[int, int], ...]
-    """Ranges within; of two ops of the same one, neither follows from the other."""
+    high: int  # The ops are those from `low` on, without `high`.
+    apart: tuple[tuple[int, int], ...]  # Ranges within; of two ops of the same one, neither follows from the other.
 
 
 @dataclass(frozen=True)
@@ -71,10 +55,8 @@ class Flat:
 
     ops: tuple[Op, ...]
     explicit_edges: Sequence[Triple]
-    params: Mapping[str, Param]
-    """Those of the outermost graph."""
-    serial: bool
-    """Whether each step begins when the one before has ended."""
+    params: Mapping[str, Param]  # Those of the outermost graph.
+    serial: bool  # Whether each step begins when the one before has ended.
     inferences: tuple[Inference, ...]
     step_order: Sequence[Triple] = ()
     """Edges that keep steps of nested graphs apart; they order ops, but make none depend on another."""

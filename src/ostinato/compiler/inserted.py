@@ -12,8 +12,6 @@ from ostinato.devices.registry import Reserved, address_of, bytes_at, view_of
 from ostinato.graph.arrays import Array
 from ostinato.graph.body import Inserted
 
-__all__ = ["Fence", "Instance", "InstanceCopy", "Note"]
-
 
 @dataclass(frozen=True, eq=False)
 class Instance:
@@ -22,18 +20,12 @@ class Instance:
     Its addresses are made up: each plan allocates memory of its own for it.
     """
 
-    memory: int
-    """Where it is: `HOST`, or the index of a device."""
-    home: int
-    """Where the allocation is."""
-    low: int
-    """The first byte that is used of the allocation."""
-    high: int
-    """One more than the last."""
-    reservation: Reserved = field(repr=False)
-    """The made-up addresses of all instances of a program."""
-    offset: int
-    """Where its own begin among these."""
+    memory: int  # Where it is: `HOST`, or the index of a device.
+    home: int  # Where the allocation is.
+    low: int  # The first byte that is used of the allocation.
+    high: int  # One more than the last.
+    reservation: Reserved = field(repr=False)  # The made-up addresses of all instances of a program.
+    offset: int  # Where its own begin among these.
 
     @property
     def base(self) -> int:

@@ -42,43 +42,15 @@ if TYPE_CHECKING:
     from ostinato.graph.param import Param
     from ostinato.graph.variant import Variant
 
-__all__ = [
-    "COMMON",
-    "HOST",
-    "INTO",
-    "OUT",
-    "WORK",
-    "Activity",
-    "Coherence",
-    "Edges",
-    "Executable",
-    "FloatArray",
-    "IntArray",
-    "Kind",
-    "Mask",
-    "Node",
-    "Operations",
-    "Phases",
-    "Placement",
-    "Step",
-    "Streams",
-    "Target",
-    "Waits",
-    "WriteBack",
-    "edges_of",
-]
-
 IntArray: TypeAlias = npt.NDArray[np.int32]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _NO_INTS, _NO_FLAGS = np.zeros(0, np.int32), np.zeros(0, np.bool_)
 
-HOST = -1
-"""The memory of the host; that of a device is called by the device's index."""
+HOST = -1  # The memory of the host; that of a device is called by the device's index.
 
-COMMON = MachineModel(cores=1)
-"""What is assumed of a machine that was not measured."""
+COMMON = MachineModel(cores=1)  # What is assumed of a machine that was not measured.
 
 
 class Edges(NamedTuple):
@@ -222,37 +194,25 @@ class Target:
 class Placement(NamedTuple):
     """Lanes of ops, and threads of lanes."""
 
-    lane: IntArray = _NO_INTS
-    """Of every op."""
-    affinity: IntArray = _NO_INTS
-    """The thread that serves each lane first."""
-    pinned: Mask = _NO_FLAGS
-    """Lanes that no other thread may serve."""
-    step_seconds: float = 0.0
-    """What a step takes, by the model that the placements were compared with."""
+    lane: IntArray = _NO_INTS  # By op.
+    affinity: IntArray = _NO_INTS  # The thread that serves each lane first.
+    pinned: Mask = _NO_FLAGS  # Lanes that no other thread may serve.
+    step_seconds: float = 0.0  # What a step takes, by the model that the placements were compared with.
 
 
 class Operations(NamedTuple):
     """What the core is to run: the nodes; and last, where steps are serial, the barrier between them."""
 
-    ordering: Edges = Edges(_NO_INTS, _NO_INTS, _NO_INTS)
-    """All that orders them."""
-    kinds: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
-    """How the core runs each."""
-    seconds: FloatArray = np.zeros(0)
-    """What each takes of a thread's time."""
+    ordering: Edges = Edges(_NO_INTS, _NO_INTS, _NO_INTS)  # All that orders them.
+    kinds: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)  # How the core runs each.
+    seconds: FloatArray = np.zeros(0)  # What each takes of a thread's time.
     gil_bound: Mask = _NO_FLAGS
-    thread_of: IntArray = _NO_INTS
-    """The thread that each is bound to, or -1."""
+    thread_of: IntArray = _NO_INTS  # The thread that each is bound to, or -1.
     priority: IntArray = _NO_INTS
-    outside: Mask = _NO_FLAGS
-    """Which wait for something outside."""
-    idle: Mask = _NO_FLAGS
-    """Which of these do nothing else."""
-    tells: Mask = _NO_FLAGS
-    """Which tell somebody outside that others are done."""
-    serial: bool = False
-    """Whether each step begins when the one before has ended."""
+    outside: Mask = _NO_FLAGS  # Which wait for something outside.
+    idle: Mask = _NO_FLAGS  # Which of these do nothing else.
+    tells: Mask = _NO_FLAGS  # Which tell somebody outside that others are done.
+    serial: bool = False  # Whether each step begins when the one before has ended.
 
 
 class Waits(NamedTuple):
@@ -260,10 +220,8 @@ class Waits(NamedTuple):
 
     start: npt.NDArray[np.int64] = np.zeros(1, np.int64)
     op: IntArray = _NO_INTS
-    distance: IntArray = _NO_INTS
-    """How many steps before."""
-    published: Mask = _NO_FLAGS
-    """Ops that others wait for."""
+    distance: IntArray = _NO_INTS  # How many steps before.
+    published: Mask = _NO_FLAGS  # Ops that others wait for.
 
 
 Phases: TypeAlias = tuple[tuple[int, ...], ...]
@@ -280,28 +238,21 @@ class WriteBack(NamedTuple):
     """What is copied home at the end of a run if its flag is set."""
 
     flag: int
-    device: int
-    """The device that copies."""
-    source: int
-    """The memory that it was written in."""
-    target: int
-    """Its home."""
-    pairs: tuple[tuple[Array, Array], ...]
-    """As of `InstanceCopy`."""
-    usual: bool
-    """Whether there is ever something to copy unless an op fails, or a run is cancelled."""
+    device: int  # The device that copies.
+    source: int  # The memory that it was written in.
+    target: int  # Its home.
+    pairs: tuple[tuple[Array, Array], ...]  # As of `InstanceCopy`.
+    usual: bool  # Whether there is ever something to copy unless an op fails, or a run is cancelled.
 
 
 class Coherence(NamedTuple):
     """What keeps memories coherent beside the nodes that were inserted."""
 
     instances: tuple[Instance, ...] = ()
-    activity: Mapping[int, Activity] = MappingProxyType({})
-    """By node, for copies that are not made in every step."""
+    activity: Mapping[int, Activity] = MappingProxyType({})  # By node, for copies that are not made in every step.
     sets: Mapping[int, Phases] = MappingProxyType({})
     """By node, by step modulo its period: flags to set once it has run without failure."""
-    clears: Mapping[int, Phases] = MappingProxyType({})
-    """By node, by step modulo its period: flags to clear then."""
+    clears: Mapping[int, Phases] = MappingProxyType({})  # By node, by step modulo its period: flags to clear then.
     write_backs: tuple[WriteBack, ...] = ()
     """By flag: a flag says that the home of some data is out of date, since it was written in another memory."""
 
@@ -313,14 +264,10 @@ WORK, INTO, OUT = range(3)
 class Streams(NamedTuple):
     """Streams, and which nodes are in their order."""
 
-    of: IntArray = _NO_INTS
-    """By node, its stream, or -1; for a fence, the stream that it waits for."""
-    device: IntArray = _NO_INTS
-    """By stream, its device: an index into those of the machine."""
-    purpose: IntArray = _NO_INTS
-    """By stream, what it is for: `WORK`, `INTO` or `OUT`."""
-    fences: Sequence[tuple[int, Fence]] = ()
-    """The fences among the nodes, each with its index."""
+    of: IntArray = _NO_INTS  # By node, its stream, or -1; for a fence, the stream that it waits for.
+    device: IntArray = _NO_INTS  # By stream, its device: an index into those of the machine.
+    purpose: IntArray = _NO_INTS  # By stream, what it is for: `WORK`, `INTO` or `OUT`.
+    fences: Sequence[tuple[int, Fence]] = ()  # The fences among the nodes, each with its index.
 
     @property
     def issued(self) -> Mask:
@@ -343,18 +290,14 @@ class Step:
     """The nodes of one step with all that passes know of them."""
 
     nodes: tuple[Op, ...]
-    edges: Edges
-    """Dependences: along these goes poison."""
-    ordering: Edges
-    """All that orders nodes: dependences, and edges that carry no poison."""
+    edges: Edges  # Dependences: along these goes poison.
+    ordering: Edges  # All that orders nodes: dependences, and edges that carry no poison.
     costs: Costs
-    serial: bool = False
-    """Whether each step begins when the one before has ended, by a barrier between them."""
+    serial: bool = False  # Whether each step begins when the one before has ended, by a barrier between them.
     params: Mapping[str, Param] = field(default_factory=dict)
     before_devices: Step | None = None
     """This step before copies and fences were inserted; None where it uses no devices."""
-    devices: tuple[Device, ...] = ()
-    """The devices of the machine, if nodes use any."""
+    devices: tuple[Device, ...] = ()  # The devices of the machine, if nodes use any.
     device: IntArray = field(default_factory=lambda: _NO_INTS)
     """By node, the device that it runs on: an index into `devices`; `HOST` for the CPU, and for fences."""
     coherence: Coherence = _NO_COHERENCE

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ostinato.compiler.equivalence_sets import find_equivalence_sets
-from ostinato.compiler.ir import Edges, FloatArray, IntArray
-from ostinato.compiler.memories import HOST, Homes
+from ostinato.compiler.ir import HOST, Edges, FloatArray, IntArray
+from ostinato.compiler.memories import Homes
 from ostinato.graph.arrays import READ, WRITE
 from ostinato.graph.body import PythonCall
 
@@ -20,19 +20,14 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
 
-__all__ = ["MappingEstimate", "MappingEstimator"]
-
-_ROUNDS = 2
-"""Steps: the second begins with arrays where the first left them, as all later ones do."""
+_ROUNDS = 2  # Steps: the second begins with arrays where the first left them, as all later ones do.
 
 
 class MappingEstimate(NamedTuple):
     """A step."""
 
-    device: IntArray
-    """By op, where it runs: `HOST`, or the index of a device."""
-    seconds: float
-    """What the step takes, copies included."""
+    device: IntArray  # By op, where it runs: `HOST`, or the index of a device.
+    seconds: float  # What the step takes, copies included.
     copies: FloatArray
     """By op, seconds of the copies that it takes: of what it reads there, and of what the host reads of its results."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
 
-__all__ = ["HOST", "Homes", "Instances"]
-
 
 class Homes:
     """Says in which memory the user's arrays are.

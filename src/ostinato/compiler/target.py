@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.text import counted
 
-__all__ = ["DeviceModel", "MachineModel"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MachineModel:

@@ -9,9 +9,8 @@ import numpy as np
 
 from ostinato.compiler.assign_devices import find_devices, uses_devices
 from ostinato.compiler.costs import Costed, DeviceCosts
-from ostinato.compiler.ir import Node
+from ostinato.compiler.ir import HOST, Node
 from ostinato.compiler.mapping_estimate import MappingEstimate, MappingEstimator
-from ostinato.compiler.memories import HOST
 from ostinato.compiler.target import DeviceModel
 from ostinato.compiler.wording import duration
 from ostinato.errors import GraphError
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
     from ostinato.graph.variant import Variant
-
-__all__ = ["as_recorded", "chosen", "with_variants"]
 
 
 def with_variants(
@@ -61,11 +58,9 @@ def _with_variant(op: Op, variant: Variant, rtol: float, known: dict[object, Any
     return Node(op, body=body).running(None if body is op.recorded else variant, rtol)
 
 
-_GAIN = 0.98
-"""What is not done in less than so much of the time without devices stays on the CPUs."""
+_GAIN = 0.98  # What is not done in less than so much of the time without devices stays on the CPUs.
 
-_MOST_VISITS = 50_000
-"""So many ops are looked at in steps that are tried besides the first few."""
+_MOST_VISITS = 50_000  # So many ops are looked at in steps that are tried besides the first few.
 
 
 def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -> Costed:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["duration", "size"]
-
 
 def duration(seconds: float) -> str:
     """Return a time with its unit.

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.compiler.inserted import Fence, InstanceCopy
-from ostinato.compiler.ir import Activity, Edges, Executable, Step, WriteBack
-from ostinato.compiler.memories import HOST
+from ostinato.compiler.ir import HOST, Activity, Edges, Executable, Step, WriteBack
 from ostinato.compiler.wording import duration, size
 from ostinato.graph.body import PythonCall, Until
 from ostinato.graph.op import Op, format_op

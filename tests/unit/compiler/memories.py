@@ -16,8 +16,8 @@ from ostinato.compiler.costs import estimate
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.inserted import InstanceCopy, Note
-from ostinato.compiler.ir import Edges, Target
-from ostinato.compiler.memories import HOST, Homes
+from ostinato.compiler.ir import HOST, Edges, Target
+from ostinato.compiler.memories import Homes
 from ostinato.graph.arrays import READ, WRITE, Operand
 from ostinato.graph.body import Copy, Fill, PythonCall
 from ostinato.graph.graph import Graph

@@ -10,7 +10,8 @@ import pytest
 
 from compiler.memories import DEVICES, bounds
 from ostinato.compiler.assign_devices import find_devices
-from ostinato.compiler.memories import HOST, Homes
+from ostinato.compiler.ir import HOST
+from ostinato.compiler.memories import Homes
 from ostinato.compiler.variants import with_variants
 from ostinato.devices.device import Stream
 from ostinato.errors import GraphError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from compiler import memories
 from compiler.memories import DEVICES, Bench, Call, Interpreter, least_bytes, run_plainly
-from ostinato.compiler.memories import HOST
+from ostinato.compiler.ir import HOST
 from ostinato.graph.access import Read, ReadWrite, Stream, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.ring import RingElement, ring

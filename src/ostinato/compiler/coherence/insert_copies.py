@@ -22,21 +22,17 @@ import numpy.typing as npt
 from ostinato.compiler.coherence.uses import Uses, topological_order
 from ostinato.compiler.coherence.validity import CopyKey, Followed, NoteKey, OfSet, follow_all
 from ostinato.compiler.inserted import InstanceCopy, Note
-from ostinato.compiler.ir import Activity, Coherence, Edges, Node, Phases, Step, Target, WriteBack, edges_of
-from ostinato.compiler.memories import HOST, Homes, Instances
+from ostinato.compiler.ir import HOST, Activity, Coherence, Edges, Node, Phases, Step, Target, WriteBack, edges_of
+from ostinato.compiler.memories import Homes, Instances
 from ostinato.graph.arrays import HOST as HOST_NAME
 from ostinato.graph.arrays import Array
 
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
-__all__ = ["insert_copies"]
+LATENCY = 10e-6  # Seconds that a copy between memories takes beside its bytes, as a rule of thumb.
 
-LATENCY = 10e-6
-"""Seconds that a copy between memories takes beside its bytes, as a rule of thumb."""
-
-BYTE = 1 / 10e9
-"""Seconds for each of these."""
+BYTE = 1 / 10e9  # Seconds for each of these.
 
 
 def insert_copies(step: Step, target: Target, homes: Homes | None = None) -> Step:
@@ -59,14 +55,10 @@ class _CopyGroup(NamedTuple):
     op: int
     source: int
     target: int
-    after: bool
-    """Whether they come after the op, not before it."""
-    members: tuple[tuple[int, ...], ...]
-    """The equivalence sets, by step modulo the period."""
-    first: frozenset[int]
-    """In which of a run's first steps they are made; of so many as the period has."""
-    later: bool
-    """Whether in those that follow."""
+    after: bool  # Whether they come after the op, not before it.
+    members: tuple[tuple[int, ...], ...]  # The equivalence sets, by step modulo the period.
+    first: frozenset[int]  # In which of a run's first steps they are made; of so many as the period has.
+    later: bool  # Whether in those that follow.
 
     @property
     def period(self) -> int:

@@ -18,16 +18,14 @@ from ostinato.compiler.equivalence_sets import (
     elements_within,
     find_equivalence_sets,
 )
-from ostinato.compiler.ir import Edges, IntArray
-from ostinato.compiler.memories import HOST, Homes
+from ostinato.compiler.ir import HOST, Edges, IntArray
+from ostinato.compiler.memories import Homes
 from ostinato.graph.arrays import READ, WRITE, Array
 from ostinato.graph.body import Copy, Fill
 
 if TYPE_CHECKING:
     from ostinato.graph.arrays import Operand
     from ostinato.graph.op import Op
-
-__all__ = ["Uses", "topological_order"]
 
 
 class Uses:

@@ -8,29 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ostinato.compiler.memories import HOST
-
-__all__ = ["CopyKey", "Event", "Followed", "Need", "NoteKey", "OfSet", "Written", "follow", "follow_all"]
+from ostinato.compiler.ir import HOST
 
 
 class Event(NamedTuple):
     """An access of an op to a set, in steps that are `phase` modulo `period`."""
 
     op: int
-    operand: int
-    """Which of the op's."""
+    operand: int  # Which of the op's.
     phase: int
     period: int
-    memory: int
-    """Where it looks for the set."""
-    needs: bool
-    """Whether the set must be valid there before."""
-    writes: bool
-    """Whether it is valid nowhere else afterwards."""
-    covers: bool
-    """Whether all of the set is written."""
-    in_stream: bool
-    """Whether the op is in the order of a stream, and so sets flags itself when it has written."""
+    memory: int  # Where it looks for the set.
+    needs: bool  # Whether the set must be valid there before.
+    writes: bool  # Whether it is valid nowhere else afterwards.
+    covers: bool  # Whether all of the set is written.
+    in_stream: bool  # Whether the op is in the order of a stream, and so sets flags itself when it has written.
 
 
 class CopyKey(NamedTuple):
@@ -41,8 +33,7 @@ class CopyKey(NamedTuple):
     source: int
     target: int
     phase: int
-    after: bool = False
-    """Whether it comes after the op: data that one device has written for the memory of another."""
+    after: bool = False  # Whether it comes after the op: data that one device has written for the memory of another.
 
 
 class NoteKey(NamedTuple):
@@ -57,19 +48,15 @@ class Need:
 
     first: set[int] = field(default_factory=set)
     """In which steps of a run, counted from its first, of those in which the set is used for the first time."""
-    later: bool = False
-    """Whether in the steps after these."""
-    readers: set[int] = field(default_factory=set)
-    """The ops that rely on it."""
-    initial: bool = True
-    """Whether it always copies what the home had when the run began."""
+    later: bool = False  # Whether in the steps after these.
+    readers: set[int] = field(default_factory=set)  # The ops that rely on it.
+    initial: bool = True  # Whether it always copies what the home had when the run began.
 
 
 class Written(NamedTuple):
     """A write of the set, by an op or by a copy that comes after one, in steps that are `phase` modulo the period."""
 
-    by: int
-    """A number of `Followed.nodes`."""
+    by: int  # A number of `Followed.nodes`.
     phase: int
     memory: int
 
@@ -78,28 +65,21 @@ class Written(NamedTuple):
 class Followed:
     """What sets need that are used alike. Each set has numbers of its own for ops."""
 
-    period: int
-    """After how many steps all repeats."""
-    nodes: list[int | CopyKey | NoteKey]
-    """The ops by number, then the copies and notes that are inserted."""
-    copies: dict[int, Need] = field(default_factory=dict)
-    """By number of a node."""
+    period: int  # After how many steps all repeats.
+    nodes: list[int | CopyKey | NoteKey]  # The ops by number, then the copies and notes that are inserted.
+    copies: dict[int, Need] = field(default_factory=dict)  # By number of a node.
     edges: set[tuple[int, int, int, bool]] = field(default_factory=set)
     """Source, destination, distance in steps, and whether the edge carries poison; nodes by number."""
-    written: set[Written] = field(default_factory=set)
-    """Writes that set or clear flags."""
-    noted: set[int] = field(default_factory=set)
-    """Ops in no stream that are followed by a note."""
-    stale: bool = False
-    """Whether the home can be out of date at the end of a step."""
+    written: set[Written] = field(default_factory=set)  # Writes that set or clear flags.
+    noted: set[int] = field(default_factory=set)  # Ops in no stream that are followed by a note.
+    stale: bool = False  # Whether the home can be out of date at the end of a step.
 
 
 class OfSet(NamedTuple):
     """What one equivalence set needs."""
 
     found: Followed
-    ops: tuple[int, ...]
-    """By the number that an op has in `found`, the op."""
+    ops: tuple[int, ...]  # By the number that an op has in `found`, the op.
 
     def copies(self) -> Iterator[tuple[int, CopyKey, Need]]:
         """Yield the copies that it needs, each with the number of its node."""
@@ -172,8 +152,7 @@ def follow(home: int, events: Sequence[Event], ops: int) -> Followed:
     return out
 
 
-_ROUNDS = 3
-"""The first, one like all that follow, and one more for edges that reach from one to the next."""
+_ROUNDS = 3  # The first, one like all that follow, and one more for edges that reach from one to the next.
 
 
 class _Since:

@@ -13,8 +13,6 @@ from ostinato.graph.arrays import READ, Operand
 from ostinato.graph.body import Copy, Fill
 from ostinato.graph.operations import Reduction
 
-__all__ = ["HostTransfer", "host_transfer", "words"]
-
 
 @dataclass(frozen=True)
 class HostTransfer:

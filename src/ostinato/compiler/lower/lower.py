@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.compiler.ir import Executable
 
-__all__ = ["lower"]
-
 
 def lower(
     executable: Executable,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
-from ostinato.compiler.ir import Kind
+from ostinato._core import Kind
 from ostinato.compiler.lower.host_transfers import host_transfer, words
 from ostinato.graph.arrays import Operand, used_bytes
 from ostinato.graph.body import (
@@ -34,14 +34,11 @@ if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Tables
     from ostinato.graph.op import Op
 
-__all__ = ["Lowering", "kinds_of", "lowering", "lowering_of"]
-
 
 class Lowering:
     """How the core runs a body on the host; this one for bodies that say it themselves, by `Body.perform`."""
 
-    kind_of_all = Kind.PYTHON
-    """The kind, where it is one for all bodies of a class."""
+    kind_of_all = Kind.PYTHON  # The kind, where it is one for all bodies of a class.
 
     def kind(self, body: Any) -> Kind:
         """Return how lanes run an op with this body."""

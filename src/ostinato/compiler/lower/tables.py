@@ -23,8 +23,6 @@ from ostinato.graph.param import STEP, Param
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
 
-__all__ = ["Lowered", "Outside", "Substitution", "Tables", "lower_nodes", "periods_of"]
-
 
 class Substitution(Protocol):
     """What stands for the captured arrays."""

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato import _core
+from ostinato._core import Kind
 from ostinato.compiler.dependences import accesses, step_barrier
-from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Kind, Placement, edges_of
+from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Placement, edges_of
 from ostinato.compiler.pipeline.compile import schedule_again
 from ostinato.compiler.schedule.place import find_order, find_placement
 from ostinato.compiler.target import MachineModel
@@ -21,11 +22,8 @@ from ostinato.graph.body import Until
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
-__all__ = ["GIL", "Arrangement", "arranged", "as_compiled", "communication_volume", "copied"]
 
-
-THREAD, GIL, AWAY = range(3)
-"""How ops are run, as in src/ostinato/compiler/native/replay/replay_model.h."""
+THREAD, GIL, AWAY = range(3)  # How ops are run, as in src/ostinato/compiler/native/replay/replay_model.h.
 
 MOST_LANES = 512
 """Of more lanes, each runs its ops in program order: to compare orders takes as many looks at as many lanes."""
@@ -47,15 +45,13 @@ class Arrangement:
     wait_begin: Int64Array
     wait_op: IntArray
     wait_distance: IntArray
-    wait_delay: FloatArray
-    """From the end of what is waited for until it is seen elsewhere: a transfer, or a message."""
+    wait_delay: FloatArray  # From the end of what is waited for until it is seen elsewhere: a transfer, or a message.
     until_op: int
     until_every: int
     window_period: int
     threads: int
     threads_a_node: int
-    number: IntArray
-    """By lane, its number in the schedule that this came from, or in its order here."""
+    number: IntArray  # By lane, its number in the schedule that this came from, or in its order here.
 
     @property
     def ops(self) -> int:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato import _core
+from ostinato._core import Kind
 from ostinato.compiler.assign_devices import assign_devices, uses_devices
 from ostinato.compiler.coherence.insert_copies import insert_copies
 from ostinato.compiler.costs import Costing, Costs, estimated
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.dump import Stages
 from ostinato.compiler.flatten import flatten
-from ostinato.compiler.ir import Executable, Kind, Step, Target
+from ostinato.compiler.ir import Executable, Step, Target
 from ostinato.compiler.lower.tables import periods_of
 from ostinato.compiler.schedule.lanes import settle, split
 from ostinato.compiler.schedule.operations import list_operations
@@ -33,8 +34,6 @@ from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, U
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
-
-__all__ = ["compile", "schedule_again"]
 
 
 def compile(graph: Graph, target: Target, costing: Costing = estimated) -> Executable:

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.compiler.ir import Edges, IntArray, Placement
 
-__all__ = ["IterationDistances", "iteration_distances_of", "settle", "split"]
-
 
 def settle(
     edges: Edges,
@@ -233,8 +231,7 @@ Row: TypeAlias = tuple[IntArray, IntArray]
 class IterationDistances(NamedTuple):
     """By op, which waits it depends on, and how many steps back at least: most ops depend on few of many waits."""
 
-    rows: list[Row]
-    """The waits, ascending; and as many iteration distances."""
+    rows: list[Row]  # The waits, ascending; and as many iteration distances.
 
     def kinds(self) -> list[int]:
         """Return a number for each op: the same for those with the same iteration distances."""

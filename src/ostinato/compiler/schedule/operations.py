@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostinato._core import Kind
 from ostinato.compiler.dependences import step_barrier
-from ostinato.compiler.ir import Kind, Operations, Step, Target
+from ostinato.compiler.ir import Operations, Step, Target
 from ostinato.compiler.lower.lowerings import kinds_of, lowering_of
 from ostinato.errors import GraphError
 
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
-
-__all__ = ["list_operations"]
 
 _MOST_URGENT = 2**31 - 1  # whoever waits for a postcondition shall hear of it at once
 

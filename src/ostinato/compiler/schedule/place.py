@@ -9,14 +9,9 @@ from ostinato import _core
 from ostinato.compiler.ir import COMMON, Edges, FloatArray, IntArray, Placement, Waits
 from ostinato.compiler.target import MachineModel
 
-__all__ = ["check", "find_order", "find_placement", "find_waits"]
+LONG = 1e-6  # Seconds; where ops take longer on average, threads get several lanes each.
 
-
-LONG = 1e-6
-"""Seconds; where ops take longer on average, threads get several lanes each."""
-
-SHORTEST = 1e-9
-"""Seconds; nothing takes less."""
+SHORTEST = 1e-9  # Seconds; nothing takes less.
 
 
 def find_placement(
