@@ -81,12 +81,15 @@ class Outcome:
         What went wrong.
     stdout
         What a command printed, as far as it is kept.
+    whole
+        False if the budget cut it short: it counts for this search, but is not stored.
     """
 
     status: Status
     ops: tuple[OpOutcome, ...]
     message: str = ""
     stdout: str = field(default="", repr=False)
+    whole: bool = True
 
 
 def death(status: int) -> str:

@@ -15,8 +15,6 @@ from ostinato.environment import default_store
 from ostinato.errors import TuningError
 from ostinato.graph.op import Op
 
-__all__ = ["costing"]
-
 
 def costing(store: str | os.PathLike[str] | None) -> Costing:
     """Return the costing that knows what a store knows; `store` is its file, None for the default one.

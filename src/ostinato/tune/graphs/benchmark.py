@@ -47,17 +47,6 @@ if TYPE_CHECKING:
     from ostinato.runtime.program import Program
     from ostinato.tune.graphs.signature import Signature
 
-__all__ = [
-    "Benchmark",
-    "Comparison",
-    "DeviceBenchmark",
-    "Failure",
-    "Incomparable",
-    "MemoryFailure",
-    "benchmark_of",
-    "failure_of",
-    "variants_in",
-]
 
 _now = time.perf_counter
 

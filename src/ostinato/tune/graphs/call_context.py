@@ -26,8 +26,6 @@ from ostinato.graph.op import Op
 from ostinato.graph.param import Param, Step
 from ostinato.tune.candidate import hashed
 
-__all__ = ["CallContext", "CallContexts", "Checked", "probe", "representatives"]
-
 _ENOUGH_SCALARS = 32
 """A variant that is right for so many different scalars is taken to be right for others."""
 _MOST_LAYOUTS = 16

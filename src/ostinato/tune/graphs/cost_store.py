@@ -34,26 +34,6 @@ from ostinato.tune.store.key import Context, Sources, contexts, differing, envir
 from ostinato.tune.store.store import Search, Store, StoreError
 from ostinato.tune.trial import Trial
 
-__all__ = [
-    "DEVICE",
-    "POLICY",
-    "CostStore",
-    "Found",
-    "Keeping",
-    "Kept",
-    "Lookup",
-    "VariantCandidate",
-    "candidate_of",
-    "checked_of",
-    "knows",
-    "make_record",
-    "operation_of_variants",
-    "recall",
-    "remember",
-    "report_of",
-    "tuner_device",
-]
-
 _Digests = tuple[str, ...]
 
 

@@ -14,8 +14,8 @@ from ostinato import _core
 from ostinato.errors import ContractError
 from ostinato.tune.candidate import Candidate
 from ostinato.tune.graphs.cost_store import tuner_device
-from ostinato.tune.graphs.in_process import InProcess
-from ostinato.tune.graphs.in_worker import InWorker
+from ostinato.tune.graphs.in_process import measure_in_process
+from ostinato.tune.graphs.in_worker import measure_in_worker
 from ostinato.tune.graphs.payload import Unsendable
 from ostinato.tune.leases.device import Device
 from ostinato.tune.leases.devices import devices as devices_named
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ostinato.tune.graphs.signature import Signature
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
-
-__all__ = ["Executor", "Request", "Session", "add_processor", "spare_memory"]
 
 _OF_SPARE_MEMORY = 0.75
 """That a variant may take: one that takes more ends in its worker, and not whatever the kernel would choose to end."""
@@ -116,12 +114,15 @@ class Session:
         """
         if _core.serving():
             raise ContractError("a task cannot measure others: it would be in their way")
-        signature, in_worker = request.signature, InWorker(self._worker)
+        signature = request.signature
         try:
             self._check_sendable(signature)
-            report, where = in_worker.measure(request), "measured in a worker process"
+            report, where = measure_in_worker(request, self._worker), "measured in a worker process"
         except Unsendable as why:
-            report, where = self._in_process(signature).measure(request), f"measured in this process: {why}"
+            on = self._accelerators.get(signature.kind)
+            device = self.device if on is None else add_processor(on, self.device)
+            report = measure_in_process(request, device, self._policy, self._progress, on)
+            where = f"measured in this process: {why}"
         for result in report.results:
             if result.device is not None:
                 result.message = f"{result.message} ({where})" if result.message else where
@@ -139,11 +140,6 @@ class Session:
             raise Unsendable("the machine has an init function")
         if not signature.variants:
             raise Unsendable("it is no task")
-
-    def _in_process(self, signature: Signature) -> Executor:
-        on = self._accelerators.get(signature.kind)
-        device = self.device if on is None else add_processor(on, self.device)
-        return InProcess(device, self._policy, self._progress, on)
 
     def _worker(self) -> Tuner:
         """Return the tuner whose worker measures; made when it is first asked for."""

@@ -27,20 +27,6 @@ from ostinato.tune.store.key import Sources
 if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
 
-__all__ = [
-    "Unknown",
-    "attributes",
-    "content_of",
-    "describe",
-    "find_library",
-    "global_names",
-    "importable",
-    "imports",
-    "source_of",
-    "task_name",
-    "written",
-]
-
 
 def task_name(task: Recordable) -> str:
     """Return what a task is called in the store: ``"package.module:function"``, or ``"native:name"``."""

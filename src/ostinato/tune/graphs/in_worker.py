@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
     from ostinato.tune.searching.tuner import Tuner
 
-__all__ = ["InWorker", "Inputs", "benchmark", "check", "setup", "write_passed"]
-
 _WORKER = "ostinato.tune.graphs.in_worker"
 _SAID = {
     AssertionError.__name__: Status.WRONG_RESULT,
@@ -37,52 +35,46 @@ _SAID = {
 """What becomes of variants by what is raised for them."""
 
 
-class InWorker:
-    """Measures in a worker process of a tuner, where a crash costs no more than the result: an `Executor`.
+def measure_in_worker(request: Request, make_tuner: Callable[[], Tuner]) -> Report:
+    """Measure the variants in a worker process of a tuner, where a crash costs no more than the result.
 
-    `tuner` gives the tuner; it is called only if the signature can be sent.
+    Raise `Unsendable` if another process could not make the same of the signature; else the tuner is made.
     """
-
-    def __init__(self, tuner: Callable[[], Tuner]) -> None:
-        self._tuner = tuner
-
-    def measure(self, request: Request) -> Report:
-        """Measure the variants; raise `Unsendable` if another process could not make the same of the signature."""
-        signature = request.signature
-        try:
-            calls = [
-                Candidate.call(f"{_WORKER}:benchmark", candidate.config, setup=f"{_WORKER}:setup")
-                for candidate in request.candidates
-            ]
-        except ValueError as error:
-            raise Unsendable(str(error)) from None
-        payload = Payload(signature, request.rtol)
-        scratch = Scratch()
-        try:
-            directory = scratch.directory("signature")
-            payload.write(directory)
-            default, verify = calls[0], f"{_WORKER}:check" if len(calls) > 1 else None
-            tuner = self._tuner()
-            kept = None
-            if request.keeping is not None:
-                seconds, memory = tuner.limits
-                kept = request.keeping(default=default.id, said=_SAID, verify=verify, seconds=seconds, memory=memory)
-                if kept.find(Trial(default)) is not None:
-                    write_passed(directory)
-            report = tuner.tune(
-                signature.label,
-                calls,
-                key=signature.key,
-                default=default,
-                verify=verify,
-                budget=request.budget,
-                data=directory,
-                known=kept,
-            )
-        finally:
-            scratch.remove()
-        _translate(report)
-        return report
+    signature = request.signature
+    try:
+        calls = [
+            Candidate.call(f"{_WORKER}:benchmark", candidate.config, setup=f"{_WORKER}:setup")
+            for candidate in request.candidates
+        ]
+    except ValueError as error:
+        raise Unsendable(str(error)) from None
+    payload = Payload(signature, request.rtol)
+    scratch = Scratch()
+    try:
+        directory = scratch.directory("signature")
+        payload.write(directory)
+        default, verify = calls[0], f"{_WORKER}:check" if len(calls) > 1 else None
+        tuner = make_tuner()
+        kept = None
+        if request.keeping is not None:
+            seconds, memory = tuner.limits
+            kept = request.keeping(default=default.id, said=_SAID, verify=verify, seconds=seconds, memory=memory)
+            if kept.find(Trial(default)) is not None:
+                write_passed(directory)
+        report = tuner.tune(
+            signature.label,
+            calls,
+            key=signature.key,
+            default=default,
+            verify=verify,
+            budget=request.budget,
+            data=directory,
+            known=kept,
+        )
+    finally:
+        scratch.remove()
+    _translate(report)
+    return report
 
 
 def _translate(report: Report) -> None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
-__all__ = ["plot"]
-
 
 BAND = "#f4f5f7"
 FAINT = "#8a8f99"

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ostinato.graph.context import CallSite
     from ostinato.tune.graphs.signature import Signature
 
-__all__ = ["Payload", "Received", "Stale", "Unsendable", "receive"]
 
 _MOST_BYTES = 1 << 30
 _PAGE = 4096

@@ -22,8 +22,6 @@ from ostinato.tune.store.attempt import attempt, is_sound, text
 from ostinato.tune.store.database import Damaged, Row, StoreError, name_damaged
 from ostinato.tune.store.key import Context
 
-__all__ = ["Entry", "Record", "Snapshot", "Stored", "operation_of", "snapshot_of"]
-
 _SHARED = {"kind": "case"}
 _DESCRIPTION = canonical(_SHARED)
 

@@ -25,8 +25,6 @@ from ostinato.graph.variant import CPU, Variant, default_variant, variants_of
 from ostinato.tune.graphs.call_context import CallContexts, probe, representatives
 from ostinato.tune.graphs.identity import task_name
 
-__all__ = ["Groups", "Signature", "for_kind", "group", "key_of", "kind_of", "kinds_for", "signatures_of"]
-
 _MODES = ("", "r", "w", "rw")
 
 

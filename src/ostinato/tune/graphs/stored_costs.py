@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.tune.outcome import OpOutcome
 
-__all__ = ["stored_costs"]
-
 
 class _Cost(NamedTuple):
     """What one variant of a signature takes."""

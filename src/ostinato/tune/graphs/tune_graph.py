@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from ostinato.runtime.machine import Machine
     from ostinato.tune.graphs.executor import Executor
 
-__all__ = ["Reports", "tune_graph"]
 
 _LONGEST = 60
 

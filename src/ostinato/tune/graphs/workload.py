@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ostinato.devices.array import Allocation
     from ostinato.graph.op import Op
 
-__all__ = ["Unmeasurable", "Workload", "at_step_0", "copy_object", "copy_to_host", "fill_with_pattern", "pattern_of"]
 
 _GUARD = 4096
 _AS_CAPTURED = AsCaptured()

@@ -18,9 +18,6 @@ from ostinato.tune.workers.command import PAUSES, SHORTAGES, CommandRun, Reading
 from ostinato.tune.workers.loop import Loop, Timer
 from ostinato.tune.workers.reaper import Exited, Lost, Reaper, Stuck
 
-__all__ = ["CommandQueue", "Job"]
-
-
 T = TypeVar("T")
 
 _FIRST_POLL = 0.02

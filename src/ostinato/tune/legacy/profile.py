@@ -25,19 +25,6 @@ from ostinato.tune.legacy.command_queue import CommandQueue, Job
 from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.workers.protocol import BadLine, OldLine, OldLines, Reading, nameless, read_lines
 
-__all__ = [
-    "Backlog",
-    "Command",
-    "Found",
-    "Profile",
-    "ProfileResult",
-    "extract_profile_result",
-    "left_out",
-    "mask",
-    "words",
-]
-
-
 _logger = logging.getLogger("ostinato.profiler_runner")
 _MOST_LINES = 200_000  # so that who prints them without end takes no memory without end
 

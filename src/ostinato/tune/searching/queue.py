@@ -215,6 +215,17 @@ class Queue:
         """Whether there may be another."""
 
     @property
+    def default(self) -> str | None:
+        """The id of the default candidate."""
+        return None if self._default is None else self._default.id
+
+    @property
+    def total(self) -> int | None:
+        """The number of candidates; None if nobody knows."""
+        total: int | None = getattr(self._strategy, "total", None)
+        return total
+
+    @property
     def full(self) -> bool:
         """Whether as many as may be taken were."""
         return self._most is not None and len(self._taken) >= self._most

@@ -229,7 +229,7 @@ class Search:
         self._next_commit = 0.0
         self._scratch = Scratch()
         for slot in (*workers, *builders):
-            slot.serve(self._finished, self._returned)
+            slot.serve(self._finished, self._returned, self.stop)
 
     @property
     def seconds(self) -> float:
@@ -296,11 +296,13 @@ class Search:
     def _stop_if_due(self) -> None:
         if self._stopped:
             return
-        lost = next((slots for slots in (self._workers, self._builders) if all(slot.lost for slot in slots)), None)
+        lost = next(
+            (slots for slots in (self._workers, self._builders) if slots and all(slot.lost for slot in slots)), None
+        )
         if self.spent:
-            self._stop("the budget of time was spent")
+            self.stop("the budget of time was spent")
         elif lost:
-            self._stop(f"nothing is left to run on: {lost[0].lost}", Status.DEVICE_LOST)
+            self.stop(f"nothing is left to run on: {lost[0].lost}", Status.DEVICE_LOST)
 
     def _once_more(self) -> bool:
         """Have those measured again whose first result cannot stand; return whether there are any."""
@@ -318,10 +320,10 @@ class Search:
         for _ in range(_PULLS):
             unbuilt = self._trials.count(State.UNBUILT)
             waiting = self._trials.count(State.READY) + unbuilt
-            if waiting >= _AHEAD * len(self._workers) or unbuilt >= 2 * len(self._builders):
+            if waiting >= _AHEAD * len(self._workers) or 0 < 2 * len(self._builders) <= unbuilt:
                 return
             if self._queue.open and self._queue.full:
-                self._stop("the budget of candidates was spent", running=False)
+                self.stop("the budget of candidates was spent", running=False)
             trial = self._queue.next()
             if trial is None:
                 return
@@ -503,7 +505,9 @@ class Search:
     def _keep(self, trial: Trial, outcome: Outcome, device: str | None) -> None:
         """Remember and enter what a trial came to."""
         failed = outcome.status not in (Status.OK, Status.RACED)
-        if not (failed and (says_full(outcome.message) or self._scratch.full)):  # which may be another's doing
+        if outcome.whole and not (
+            failed and (says_full(outcome.message) or self._scratch.full)
+        ):  # which may be another's doing
             self._known.add(trial, outcome, device)
         self._end_trial(trial, outcome, device)
         if trial.scratch is not None and outcome.status is not Status.OK:
@@ -533,7 +537,7 @@ class Search:
         else:
             self._end_trial(trial, Outcome(self._left, (), self._stopped), None, event=Event.CANCEL)
 
-    def _stop(self, why: str, status: Status = Status.CANCELLED, *, running: bool = True) -> None:
+    def stop(self, why: str, status: Status = Status.CANCELLED, *, running: bool = True) -> None:
         """Take in no more candidates, and end what runs; what is left ends with this status."""
         for trial in self._queue.rest():
             self._end_trial(trial, Outcome(status, (), why), None, event=Event.CANCEL)

@@ -26,7 +26,7 @@ from ostinato.tune.store.store import Store, StoreError
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.slot import LeasedWorker, Slot
 
-__all__ = ["Tuner"]
+__all__ = ["Tuner", "run_search"]
 
 
 class Tuner:
@@ -221,12 +221,10 @@ class Tuner:
     ) -> Report:
         if not self._clean:  # an interrupt came while the last search was being ended
             self._clear()
-        default_id = None if default is None else default.id
-        race = Race(default=None, policy=self._policy)
-        there = environment(self._devices)
         if known is None:
             stored = None
             if self._store is not None:
+                there = environment(self._devices)
                 stored = self._store.search(op, key, there, dataclasses.asdict(self._policy))
             known = Known(
                 op,
@@ -237,55 +235,26 @@ class Tuner:
                 memory=self._memory,
                 note=self._progress.note,
             )
-        alike = len({(device.model, device.driver, device.simulation) for device in self._devices}) == 1
-        results = Results(op, default_id, alike, race, self._progress)
-        queue = Queue(strategy, default, budget.candidates)
-        search = Search(
+        race = Race(default=None, policy=self._policy)
+        tasks = Tasks(op, key, verify, self._policy, race.turn, seconds=self._timeout, memory=self._memory, data=data)
+        self._clean = False
+        report = run_search(
+            op,
+            key,
+            Queue(strategy, default, budget.candidates),
+            race=race,
             loop=self._loop,
             workers=self._workers,
             builders=self._builders,
-            queue=queue,
-            tasks=Tasks(
-                op, key, verify, self._policy, race.turn, seconds=self._timeout, memory=self._memory, data=data
-            ),
+            tasks=tasks,
             known=known,
-            results=results,
-            race=race,
             checked=verify is not None,
-            reference=ReferenceCandidate(default_id, [worker.name for worker in self._workers], alike, race),
             seconds=budget.seconds,
             progress=self._progress,
+            clear=self._clear,
         )
-        report = None
-        self._clean = False
-        self._progress.begin(op, getattr(strategy, "total", None))
-        try:
-            search.run()
-            best, ties = confirm(search, race, results, known)
-            report = Report(
-                op=op,
-                key=key,
-                policy=self._policy,
-                best=best,
-                ties=ties,
-                results=results.in_order(queue.order),
-                default=results.default(),
-                seconds=search.seconds,
-                spans=tuple(search.spans),
-                environment=there,
-            )
-            for worker in self._workers:
-                worker.release()
-            self._clean = True
-            return report
-        except BaseException:
-            self._clear()
-            raise
-        finally:
-            with ExitStack() as last:  # each of them, whatever becomes of those before it
-                last.callback(self._progress.end, report)
-                last.callback(search.close)
-                last.callback(known.commit, last=True)
+        self._clean = True
+        return report
 
     def _clear(self) -> None:
         """End whatever runs, and wait for nothing any more."""
@@ -324,6 +293,71 @@ class Tuner:
     def __repr__(self) -> str:
         names = ", ".join(device.name for device in self._devices)
         return f"<Tuner on {names or 'no device'}{', closed' if self._closed else ''}>"
+
+
+def run_search(
+    op: str,
+    key: dict[str, Any],
+    queue: Queue,
+    *,
+    race: Race,
+    loop: Loop,
+    workers: Sequence[LeasedWorker],
+    builders: Sequence[Slot],
+    tasks: Tasks,
+    known: Known,
+    checked: bool,
+    seconds: float | None,
+    progress: Progress,
+    clear: Callable[[], None],
+) -> Report:
+    """Measure the candidates of a queue on `workers`; `clear` ends whatever runs if that raises."""
+    default, devices = queue.default, [worker.device for worker in workers]
+    there = environment(devices)
+    alike = len({(device.model, device.driver, device.simulation) for device in devices}) == 1
+    results = Results(op, default, alike, race, progress)
+    search = Search(
+        loop=loop,
+        workers=workers,
+        builders=builders,
+        queue=queue,
+        tasks=tasks,
+        known=known,
+        results=results,
+        race=race,
+        checked=checked,
+        reference=ReferenceCandidate(default, [device.name for device in devices], alike, race),
+        seconds=seconds,
+        progress=progress,
+    )
+    report = None
+    progress.begin(op, queue.total)
+    try:
+        search.run()
+        best, ties = confirm(search, race, results, known)
+        report = Report(
+            op=op,
+            key=key,
+            policy=race.policy,
+            best=best,
+            ties=ties,
+            results=results.in_order(queue.order),
+            default=results.default(),
+            seconds=search.seconds,
+            spans=tuple(search.spans),
+            environment=there,
+        )
+        for worker in workers:
+            worker.release()
+        return report
+    except BaseException:
+        clear()
+        raise
+    finally:
+        with ExitStack() as last:  # each of them, whatever becomes of those before it
+            last.callback(progress.end, report)
+            last.callback(search.close)
+            last.callback(known.commit, last=True)
 
 
 def _store(path: str | os.PathLike[str] | None) -> Store | None:

@@ -65,9 +65,9 @@ class Slot:
         self._reapers: dict[str, Reaper] = {}
         self._surroundings: object = None  # of the worker
 
-    def serve(self, finished: Finished, returned: Returned) -> None:
+    def serve(self, finished: Finished, returned: Returned, stop: Callable[[str, Status], None]) -> None:
         """Serve a search: it is told outcomes and when each began, and gets back tasks that never
-        began, with whether the first of them may be why."""
+        began, with whether the first of them may be why. `stop` ends it where nothing can be measured."""
         if self.lost:
             self.close()
         elif self._calls is not None and self._surroundings != _surroundings():
@@ -77,6 +77,7 @@ class Slot:
         self.lost = ""  # whatever still runs since then holds the lease
         self._finished = finished
         self._returned = returned
+        self._stop = stop
 
     @property
     def busy(self) -> bool:

@@ -296,7 +296,7 @@ def test_a_budget_of_candidates(session: Session) -> None:
     report = measure(doubling(right=right), session=session, budget=ost.Budget(candidates=1))
     assert statuses(report) == {"double": "ok", "right": "cancelled"}
     assert report.best is report.default
-    assert messages(report)["right"] == "the budget was spent"
+    assert messages(report)["right"] == "the budget of candidates was spent"
 
 
 def test_a_budget_of_time_ends_the_waiting_for_a_lease(session: Session) -> None:

@@ -136,7 +136,7 @@ def test_who_wins_is_faster_than_the_default_ever_was(
 ) -> None:
     (signature,) = signatures(lambda: tasks.relax(np.zeros(4), np.zeros(4)))
 
-    def told(executor: object, request: Request) -> ost.Report:
+    def told(request: Request, make_tuner: object) -> ost.Report:
         default, best, *_ = results = [
             ost.Result(
                 candidate=candidate,
@@ -151,7 +151,7 @@ def test_who_wins_is_faster_than_the_default_ever_was(
             op=signature.label, key={}, policy=QUICK, best=best, ties=(best,), results=tuple(results), default=default
         )
 
-    monkeypatch.setattr("ostinato.tune.graphs.in_worker.InWorker.measure", told)
+    monkeypatch.setattr("ostinato.tune.graphs.executor.measure_in_worker", told)
     report = measure(signature, session=session)
     assert (report.best is report.results[1], len(report.ties)) == (stays, stays)
 
