@@ -53,7 +53,7 @@ def dependences(flat: Flat) -> Edges:
         return found  # every edge within a step goes along program order
     given = np.array(flat.explicit_edges, np.int32).T
     edges = edges_of(len(ops), *(np.concatenate(pair) for pair in zip(found, given, strict=True)))
-    cycle = _core.passes.find_cycle(len(ops), *edges)
+    cycle = _core.passes.find_cycle(len(ops), edges)
     if len(cycle):
         raise GraphError(tell_cycle(ops[index] for index in cycle.tolist()))
     return edges
@@ -76,7 +76,7 @@ def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
     if not any(len(more.src) for more in found[1:]):
         return edges
     joined = edges_of(len(ops), *map(np.concatenate, zip(*found, strict=True)))
-    cycle = _core.passes.find_cycle(len(ops), *joined)
+    cycle = _core.passes.find_cycle(len(ops), joined)
     if len(cycle):
         raise GraphError(
             tell_cycle(ops[index] for index in cycle.tolist())
@@ -117,24 +117,7 @@ def inferred(ops: int, found: Accesses, apart: IntArray = _ALL, given: Edges = _
     from each step to all later ones. Those of ops with the same number in `apart` do not, unless it is negative: then,
     what the `given` edges, within a step and between such ops, imply is left out.
     """
-    return Edges(
-        *_core.passes.inferred(
-            ops,
-            found.op,
-            found.mode,
-            found.group,
-            found.period,
-            found.phase,
-            found.alias,
-            found.box,
-            found.lo.ravel(),
-            found.hi.ravel(),
-            found.lo.shape[1],
-            found.groups,
-            apart,
-            *given,
-        )
-    )
+    return Edges(*_core.passes.inferred(ops, found, apart, given))
 
 
 def step_barrier(edges: Edges, n: int) -> Edges:

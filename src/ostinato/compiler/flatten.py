@@ -306,7 +306,7 @@ class _Flattening:
 
     def _raise_cycle(self) -> None:
         edges = np.array(self._edges, np.int32).T
-        cycle = _core.passes.find_cycle(len(self._bodies), *(np.ascontiguousarray(row) for row in edges))
+        cycle = _core.passes.find_cycle(len(self._bodies), tuple(np.ascontiguousarray(edges)))
         raise GraphError(tell_cycle(self._originals[node] for node in cycle.tolist()))
 
     def _inferences(self, places: list[int]) -> Iterator[Inference]:

@@ -73,8 +73,12 @@ class Edges(NamedTuple):
 
 def edges_of(ops: int, src: npt.ArrayLike, dst: npt.ArrayLike, distance: npt.ArrayLike) -> Edges:
     """Return the edges between `ops` ops, sorted and without duplicates."""
-    arrays = [np.ascontiguousarray(values, np.int32) for values in (src, dst, distance)]
-    return Edges(*_core.passes.sorted_unique(ops, *arrays))
+    arrays = (
+        np.ascontiguousarray(src, np.int32),
+        np.ascontiguousarray(dst, np.int32),
+        np.ascontiguousarray(distance, np.int32),
+    )
+    return Edges(*_core.passes.sorted_unique(ops, arrays))
 
 
 class Node(Op):

@@ -1,96 +1,92 @@
+#include "bindings/bindings.h"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
 #include <tuple>
 
 #include "bindings/arrays.h"
+#include "bindings/machine.h"
 #include "dependences/dependences.h"
-#include "dependences/edges.h"
-#include "dependences/iteration_distances.h"
-#include "schedule/order.h"
-#include "schedule/placement.h"
-#include "schedule/waits.h"
+#include "replay/machine_costs.h"
+#include "replay/replay_model.h"
+#include "schedule/schedule.h"
 
 namespace nb = nanobind;
 
-void bind_extent(nb::module_& m);
-void bind_passes(nb::module_& m);
 void bind_regions(nb::module_& m);
-void bind_replay_model(nb::module_& m);
 
 namespace ostinato::passes {
 
 namespace {
 
-using OutEdges = std::tuple<Out<int32_t>, Out<int32_t>, Out<int32_t>>;
+using Ints = Flat<int32_t>;
+using Longs = Flat<int64_t>;
+using Bytes = Flat<uint8_t>;
+using Doubles = Flat<double>;
+using Rows = nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// Edges come as three arrays, and go as a tuple of three.
-EdgeSpan edges_of(const Flat<int32_t>& src, const Flat<int32_t>& dst, const Flat<int32_t>& distance) {
+// In the order of `ostinato.compiler.ir.Edges` and of `ostinato.compiler.dependences.Accesses`.
+using EdgeTuple = std::tuple<Ints, Ints, Ints>;
+using AccessTuple = std::tuple<Ints, Bytes, Ints, Ints, Ints, Ints, Ints, Rows, Rows, int32_t>;
+// transfer, poll, switch_, wake, notify
+using ModelTuple = std::tuple<double, double, double, double, double>;
+
+EdgeSpan edges_of(const EdgeTuple& edges) {
+    const auto& [src, dst, distance] = edges;
     return {flat(src), flat(dst), flat(distance)};
 }
 
-OutEdges give_edges(Edges&& e) { return {give(std::move(e.src)), give(std::move(e.dst)), give(std::move(e.distance))}; }
-
-// A model comes as a tuple of what it says: transfer, poll, switch_, wake, notify.
-using ModelTuple = std::tuple<double, double, double, double, double>;
-
-MachineModel model_of(const ModelTuple& model) {
-    const auto [transfer, poll, switch_, wake, notify] = model;
-    return {transfer, poll, switch_, wake, notify};
+template <class... T>
+std::tuple<Out<T>...> give_all(std::vector<T>&&... vectors) {
+    return {give(std::move(vectors))...};
 }
 
-OutEdges bind_inferred(int32_t ops, Flat<int32_t> op, Flat<uint8_t> mode, Flat<int32_t> group, Flat<int32_t> period,
-                       Flat<int32_t> phase, Flat<int32_t> alias, Flat<int32_t> box, Flat<int64_t> lo, Flat<int64_t> hi,
-                       int32_t dims, int32_t groups, Flat<int32_t> apart, Flat<int32_t> src, Flat<int32_t> dst,
-                       Flat<int32_t> distance) {
-    return give_edges(
-        inferred(ops, {flat(op), flat(mode), flat(group), flat(period), flat(phase), flat(alias), flat(box), flat(lo),
-                       flat(hi), dims, groups, flat(apart), edges_of(src, dst, distance)}));
+auto give_edges(Edges&& e) { return give_all(std::move(e.src), std::move(e.dst), std::move(e.distance)); }
+
+auto bind_inferred(int32_t ops, const AccessTuple& accesses, const Ints& apart, const EdgeTuple& given) {
+    const auto& [op, mode, group, period, phase, alias, box, lo, hi, groups] = accesses;
+    return give_edges(inferred(ops, {flat(op),
+                                     flat(mode),
+                                     flat(group),
+                                     flat(period),
+                                     flat(phase),
+                                     flat(alias),
+                                     flat(box),
+                                     {lo.data(), lo.size()},
+                                     {hi.data(), hi.size()},
+                                     static_cast<int32_t>(lo.shape(1)),
+                                     groups,
+                                     flat(apart),
+                                     edges_of(given)}));
 }
 
-OutEdges bind_sorted_unique(int32_t ops, Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance) {
-    return give_edges(sorted_unique(ops, edges_of(src, dst, distance)));
-}
-
-Out<int32_t> bind_find_cycle(int32_t ops, Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance) {
-    return give(find_cycle(ops, edges_of(src, dst, distance)));
-}
-
-std::tuple<Out<int32_t>, Out<int32_t>, Out<uint8_t>, double> bind_place(Flat<int32_t> src, Flat<int32_t> dst,
-                                                                        Flat<int32_t> distance, Flat<double> seconds,
-                                                                        int32_t threads, Flat<int32_t> thread_of,
-                                                                        Flat<uint8_t> gil_bound, bool spread,
-                                                                        bool known, bool steady, ModelTuple model) {
-    Placement p = place({edges_of(src, dst, distance), flat(seconds), flat(thread_of), flat(gil_bound), model_of(model),
-                         threads, spread, known, steady});
-    return {give(std::move(p.lane)), give(std::move(p.affinity)), give(std::move(p.pinned)), p.step_seconds};
-}
-
-Out<int32_t> bind_order(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance, Flat<double> seconds,
-                        Flat<int32_t> lane, Flat<int32_t> affinity, Flat<uint8_t> pinned, Flat<int32_t> priority,
-                        Flat<uint8_t> gil_bound, ModelTuple model) {
-    return give(
-        order({edges_of(src, dst, distance), flat(seconds), flat(lane), flat(affinity), flat(pinned), model_of(model)},
-              flat(priority), flat(gil_bound)));
-}
-
-std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>, Out<uint8_t>> bind_waits(Flat<int32_t> src, Flat<int32_t> dst,
-                                                                              Flat<int32_t> distance,
-                                                                              Flat<int32_t> lane, Flat<int32_t> order) {
-    Waits w = waits(edges_of(src, dst, distance), flat(lane), flat(order));
-    return {give(std::move(w.start)), give(std::move(w.op)), give(std::move(w.distance)), give(std::move(w.published))};
-}
-
-std::tuple<Out<int64_t>, Out<int32_t>, Out<int32_t>> bind_iteration_distances(int32_t ops, Flat<int32_t> src,
-                                                                              Flat<int32_t> dst, Flat<int32_t> distance,
-                                                                              Flat<int32_t> sources) {
-    IterationDistances found = iteration_distances(ops, edges_of(src, dst, distance), flat(sources));
-    return {give(std::move(found.start)), give(std::move(found.op)), give(std::move(found.steps_back))};
-}
-
-Out<int32_t> bind_stuck(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> distance, Flat<int32_t> lane,
-                        Flat<int32_t> order) {
-    return give(stuck(edges_of(src, dst, distance), flat(lane), flat(order)));
+nb::dict bind_replay(const Longs& lane_begin, const Ints& lane_ops, const Ints& affinity, const Bytes& pinned,
+                     const Doubles& seconds, const Doubles& spread, const Bytes& manner, const Longs& wait_begin,
+                     const Ints& wait_op, const Ints& wait_distance, const Doubles& wait_delay, int32_t until_op,
+                     int32_t until_every, int32_t window_period, int32_t threads, int32_t threads_a_node,
+                     const ModelTuple& model, double link_latency, int32_t steps, int32_t shown, uint64_t seed) {
+    const Replayed schedule{flat(lane_begin), flat(lane_ops),      flat(affinity),   flat(pinned),
+                            flat(seconds),    flat(spread),        flat(manner),     flat(wait_begin),
+                            flat(wait_op),    flat(wait_distance), flat(wait_delay), until_op,
+                            until_every,      window_period,       threads,          threads_a_node};
+    Answer answer;
+    {
+        const nb::gil_scoped_release others_run;
+        answer = replay(schedule, {std::make_from_tuple<MachineModel>(model), link_latency, steps, shown, seed});
+    }
+    const std::size_t ops = schedule.seconds.size();
+    nb::dict out;
+    out["step_seconds"] = answer.step_seconds;
+    out["span"] = answer.span;
+    out["lane_busy"] = give(std::move(answer.lane_busy));
+    out["lane_queued"] = give(std::move(answer.lane_queued));
+    out["thread_busy"] = give(std::move(answer.thread_busy));
+    out["start"] = give_rows(std::move(answer.start), ops);
+    out["end"] = give_rows(std::move(answer.end), ops);
+    out["thread"] = give_rows(std::move(answer.thread), ops);
+    out["chain"] = give(std::move(answer.chain));
+    return out;
 }
 
 }  // namespace
@@ -99,30 +95,89 @@ Out<int32_t> bind_stuck(Flat<int32_t> src, Flat<int32_t> dst, Flat<int32_t> dist
 
 void bind_passes(nb::module_& module) {
     using namespace ostinato::passes;
+    using namespace nb::literals;
+    using ostinato::flat, ostinato::give;
     nb::module_ m = module.def_submodule("passes", "The loops of the compile passes.");
-    bind_extent(m);
     bind_regions(m);
-    bind_replay_model(m);
-    m.def("inferred", &bind_inferred, nb::arg("ops"), nb::arg("op"), nb::arg("mode"), nb::arg("group"),
-          nb::arg("period"), nb::arg("phase"), nb::arg("alias"), nb::arg("box"), nb::arg("lo"), nb::arg("hi"),
-          nb::arg("dims"), nb::arg("groups"), nb::arg("apart"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),
+    m.def("inferred", &bind_inferred, "ops"_a, "accesses"_a, "apart"_a, "given"_a,
           "The edges that follow from accesses.");
-    m.def("sorted_unique", &bind_sorted_unique, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),
-          "The same edges sorted by (dst, distance, src), each once.");
-    m.def("find_cycle", &bind_find_cycle, nb::arg("ops"), nb::arg("src"), nb::arg("dst"), nb::arg("distance"),
-          "The ops of a cycle of distance 0; empty if there is none.");
-    m.def("place", &bind_place, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
-          nb::arg("threads"), nb::arg("thread_of"), nb::arg("gil_bound"), nb::arg("spread"), nb::arg("known"),
-          nb::arg("steady"), nb::arg("model"),
-          "Lane of every op, affinity thread and pinnedness of every lane, estimated seconds a step.");
-    m.def("order", &bind_order, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("seconds"),
-          nb::arg("lane"), nb::arg("affinity"), nb::arg("pinned"), nb::arg("priority"), nb::arg("gil_bound"),
-          nb::arg("model"), "The ops in the order of one linear extension.");
-    m.def("waits", &bind_waits, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
-          "Per op the ops of other lanes to wait for, as (start, op, distance, published).");
-    m.def("iteration_distances", &bind_iteration_distances, nb::arg("ops"), nb::arg("src"), nb::arg("dst"),
-          nb::arg("distance"), nb::arg("sources"),
-          "Per source, the ops that depend on it, and how many steps back at least, as (start, op, steps_back).");
-    m.def("stuck", &bind_stuck, nb::arg("src"), nb::arg("dst"), nb::arg("distance"), nb::arg("lane"), nb::arg("order"),
-          "The ops that could never run with these lane orders; empty if a step can run.");
+    m.def(
+        "sorted_unique", [](int32_t ops, EdgeTuple edges) { return give_edges(sorted_unique(ops, edges_of(edges))); },
+        "ops"_a, "edges"_a, "The same edges sorted by (dst, distance, src), each once.");
+    m.def(
+        "find_cycle", [](int32_t ops, EdgeTuple edges) { return give(find_cycle(ops, edges_of(edges))); }, "ops"_a,
+        "edges"_a, "The ops of a cycle of distance 0; empty if there is none.");
+    m.def(
+        "levels",
+        [](int32_t ops, EdgeTuple edges) {
+            const EdgeSpan all = edges_of(edges);
+            return give(levels(predecessors(ops, all), topological(ops, all)));
+        },
+        "ops"_a, "edges"_a, "For each op, how many ops lead to it within a step, one after the other.");
+    m.def(
+        "iteration_distances",
+        [](int32_t ops, EdgeTuple edges, Ints sources) {
+            IterationDistances found = iteration_distances(ops, edges_of(edges), flat(sources));
+            return give_all(std::move(found.start), std::move(found.op), std::move(found.steps_back));
+        },
+        "ops"_a, "edges"_a, "sources"_a,
+        "Per source, the ops that depend on it, and how many steps back at least, as (start, op, steps_back).");
+    m.def(
+        "place",
+        [](EdgeTuple edges, Doubles seconds, int32_t threads, Ints thread_of, Bytes gil_bound, bool spread, bool known,
+           bool steady, ModelTuple model) {
+            Placement p = place({edges_of(edges), flat(seconds), flat(thread_of), flat(gil_bound),
+                                 std::make_from_tuple<MachineModel>(model), threads, spread, known, steady});
+            return std::tuple_cat(give_all(std::move(p.lane), std::move(p.affinity), std::move(p.pinned)),
+                                  std::tuple(p.step_seconds));
+        },
+        "edges"_a, "seconds"_a, "threads"_a, "thread_of"_a, "gil_bound"_a, "spread"_a, "known"_a, "steady"_a, "model"_a,
+        "Lane of every op, affinity thread and pinnedness of every lane, estimated seconds a step.");
+    m.def(
+        "order",
+        [](EdgeTuple edges, Doubles seconds, Ints lane, Ints affinity, Bytes pinned, Ints priority, Bytes gil_bound,
+           ModelTuple model) {
+            return give(order({edges_of(edges),
+                               flat(seconds),
+                               {flat(lane), flat(affinity), flat(pinned)},
+                               std::make_from_tuple<MachineModel>(model)},
+                              flat(priority), flat(gil_bound)));
+        },
+        "edges"_a, "seconds"_a, "lane"_a, "affinity"_a, "pinned"_a, "priority"_a, "gil_bound"_a, "model"_a,
+        "The ops in the order of one linear extension.");
+    m.def(
+        "waits",
+        [](EdgeTuple edges, Ints lane, Ints order) {
+            Waits w = waits(edges_of(edges), flat(lane), flat(order));
+            return give_all(std::move(w.start), std::move(w.op), std::move(w.distance), std::move(w.published));
+        },
+        "edges"_a, "lane"_a, "order"_a,
+        "Per op the ops of other lanes to wait for, as (start, op, distance, published).");
+    m.def(
+        "stuck",
+        [](EdgeTuple edges, Ints lane, Ints order) { return give(stuck(edges_of(edges), flat(lane), flat(order))); },
+        "edges"_a, "lane"_a, "order"_a,
+        "The ops that could never run with these lane orders; empty if a step can run.");
+    m.def("replay", &bind_replay, "lane_begin"_a, "lane_ops"_a, "affinity"_a, "pinned"_a, "seconds"_a, "spread"_a,
+          "manner"_a, "wait_begin"_a, "wait_op"_a, "wait_distance"_a, "wait_delay"_a, "until_op"_a, "until_every"_a,
+          "window_period"_a, "threads"_a, "threads_a_node"_a, "model"_a, "link_latency"_a, "steps"_a, "shown"_a,
+          "seed"_a,
+          "How a schedule would run on a machine, as a dict: see src/ostinato/compiler/native/replay/replay_model.h.");
+}
+
+void bind_machine_costs(nb::module_& m) {
+    using namespace nb::literals;
+    m.def(
+        "measure_machine",
+        [](const ostinato::MachineHandle& handle, int first_core, int second_core) {
+            const nb::gil_scoped_release released;
+            const ostinato::MachineCosts c = ostinato::measure_machine(*handle.machine, first_core, second_core);
+            return std::tuple(c.transfer, c.poll, c.switch_, c.wake, c.notify);
+        },
+        "machine"_a, "first_core"_a, "second_core"_a,
+        "Seconds of a transfer, a look, taking up a lane, a wake and a ring; less than 0 where it could not be "
+        "measured.");
+    m.def(
+        "nothing_address", [] { return reinterpret_cast<std::uintptr_t>(&ostinato::nothing); },
+        "Address of a native task that does nothing.");
 }

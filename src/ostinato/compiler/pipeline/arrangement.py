@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ostinato._core import Kind
 from ostinato.compiler.dependences import accesses, step_barrier
 from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Placement, edges_of
 from ostinato.compiler.pipeline.compile import schedule_again
-from ostinato.compiler.schedule.place import find_order, find_placement
+from ostinato.compiler.schedule.place import find_order, find_placement, paid
 from ostinato.compiler.target import MachineModel
 from ostinato.graph.arrays import READ, WRITE
 from ostinato.graph.body import Until
@@ -79,32 +79,9 @@ class Arrangement:
 
     def replayed(self, model: MachineModel, steps: int, shown: int, seed: int) -> dict[str, Any]:
         """Return what the model of the core says: see src/ostinato/compiler/native/replay/replay_model.h."""
+        schedule = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "number"}
         return _core.passes.replay(
-            lane_begin=self.lane_begin,
-            lane_ops=self.lane_ops,
-            affinity=self.affinity,
-            pinned=self.pinned,
-            seconds=self.seconds,
-            spread=self.spread,
-            manner=self.manner,
-            wait_begin=self.wait_begin,
-            wait_op=self.wait_op,
-            wait_distance=self.wait_distance,
-            wait_delay=self.wait_delay,
-            until_op=self.until_op,
-            until_every=self.until_every,
-            window_period=self.window_period,
-            threads=self.threads,
-            threads_a_node=self.threads_a_node,
-            transfer=model.transfer,
-            poll=model.poll,
-            switch=model.switch,
-            wake=model.wake,
-            notify=model.notify,
-            link_latency=model.link_latency,
-            steps=steps,
-            shown=shown,
-            seed=seed,
+            **schedule, model=paid(model), link_latency=model.link_latency, steps=steps, shown=shown, seed=seed
         )
 
 
@@ -273,7 +250,7 @@ def _volumes(executable: Executable, edges: Edges, kept: npt.NDArray[np.bool_]) 
 
 def _dealt(edges: Edges, seconds: FloatArray, nodes: int) -> IntArray:
     """Return the node of each op."""
-    level = _core.passes.levels(len(seconds), *edges)
+    level = _core.passes.levels(len(seconds), edges)
     weight = seconds + max(float(seconds.mean()) * 1e-6, 1e-12)  # ops that take nothing are dealt, too
     in_levels = np.argsort(level, kind="stable")
     starts = np.searchsorted(level[in_levels], np.arange(level.max(initial=0) + 2))

@@ -271,7 +271,7 @@ class IterationDistances(NamedTuple):
 def iteration_distances_of(ops: int, edges: Edges, waits: npt.NDArray[np.bool_]) -> IterationDistances:
     """Return how many steps back, at least, each op depends on each wait along the edges."""
     sources = np.flatnonzero(waits).astype(np.int32)
-    start, op, back = _core.passes.iteration_distances(ops, *edges, sources)
+    start, op, back = _core.passes.iteration_distances(ops, edges, sources)
     by_op = np.argsort(op, kind="stable")
     ends = np.searchsorted(op[by_op], np.arange(ops), "right").tolist()
     wait, back = np.repeat(sources, np.diff(start))[by_op], back[by_op]

@@ -55,7 +55,7 @@ def find_placement(
     """
     spread = varied or (len(seconds) > 0 and float(seconds.mean()) > LONG)
     lane, affinity, pinned, step_seconds = _core.passes.place(
-        *edges,
+        edges,
         np.maximum(seconds, SHORTEST),
         threads,
         thread_of,
@@ -89,7 +89,7 @@ def find_order(
     also kept as a whole where nothing is gained.
     """
     return _core.passes.order(
-        *edges,
+        edges,
         np.maximum(seconds, SHORTEST),
         placement.lane,
         placement.affinity,
@@ -107,7 +107,7 @@ def find_waits(edges: Edges, lane: IntArray, order: IntArray) -> Waits:
     op has at most one wait for each other lane. With these waits, every edge holds however fast the lanes go, in the
     first steps too, provided that ops of steps before the first count as done.
     """
-    start, op, distance, published = _core.passes.waits(*edges, lane, order)
+    start, op, distance, published = _core.passes.waits(edges, lane, order)
     return Waits(start, op, distance, published.view(np.bool_))
 
 
@@ -118,6 +118,6 @@ def check(edges: Edges, lane: IntArray, order: IntArray) -> None:
     """
     if not np.array_equal(np.sort(order), np.arange(len(lane))):
         raise AssertionError("the order of a step leaves out ops or has some twice; this is a fault of Ostinato's")
-    stuck = _core.passes.stuck(*edges, lane, order)
+    stuck = _core.passes.stuck(edges, lane, order)
     if len(stuck):
         raise AssertionError(f"ops {stuck.tolist()} of this schedule would never run; this is a fault of Ostinato's")

@@ -1,6 +1,8 @@
 // Reads the operands of a graph's ops out of their Python objects.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 
+#include <utility>
 #include <vector>
 
 #include "bindings/arrays.h"
@@ -17,11 +19,11 @@ namespace {
 // Numbers for Python objects by identity. Open addressing, since this is asked for every operand of every op.
 class Identities {
 public:
-    // The place for an object's number; -1 in it if the object is new.
+    // An object's number, to be set where it is -1: then the object is new.
     int32_t& operator[](const void* object) {
         if (2 * count_ >= slots_.size())
             grow();
-        Slot& slot = slots_[place(object)];
+        Slot& slot = slots_[slot_of(object)];
         if (slot.object == nullptr) {
             slot.object = object;
             ++count_;
@@ -29,7 +31,7 @@ public:
         return slot.number;
     }
 
-    int32_t find(const void* object) const { return slots_.empty() ? -1 : slots_[place(object)].number; }
+    int32_t find(const void* object) const { return slots_.empty() ? -1 : slots_[slot_of(object)].number; }
 
 private:
     struct Slot {
@@ -37,7 +39,7 @@ private:
         int32_t number = -1;
     };
 
-    std::size_t place(const void* object) const {
+    std::size_t slot_of(const void* object) const {
         const std::size_t mask = slots_.size() - 1;
         std::size_t i = (reinterpret_cast<uintptr_t>(object) * 0x9e3779b97f4a7c15u) >> 20 & mask;
         while (slots_[i].object != nullptr && slots_[i].object != object)
@@ -50,24 +52,45 @@ private:
         old.swap(slots_);
         for (const Slot& slot : old)
             if (slot.object != nullptr)
-                slots_[place(slot.object)] = slot;
+                slots_[slot_of(slot.object)] = slot;
     }
 
     std::vector<Slot> slots_;
     std::size_t count_ = 0;
 };
 
+// Where an array is: the Python ways to ask take microseconds.
+struct Buffer : Py_buffer {
+    explicit Buffer(nb::handle array) {
+        if (PyObject_GetBuffer(array.ptr(), this, PyBUF_STRIDES) != 0)
+            throw nb::python_error();
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer() { PyBuffer_Release(this); }
+
+    uintptr_t address() const { return reinterpret_cast<uintptr_t>(buf); }
+};
+
 Layout read_layout(nb::handle array, Layouts& layouts) {
-    Py_buffer buffer;
-    if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_STRIDES) != 0)
-        throw nb::python_error();
     static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+    const Buffer buffer(array);
     const auto n = static_cast<std::size_t>(buffer.ndim);
-    Layout out = layouts.add(reinterpret_cast<uintptr_t>(buffer.buf), buffer.itemsize,
-                             {reinterpret_cast<const int64_t*>(buffer.shape), n},
-                             {reinterpret_cast<const int64_t*>(buffer.strides), n});
-    PyBuffer_Release(&buffer);
-    return out;
+    return layouts.add(buffer.address(), buffer.itemsize, {reinterpret_cast<const int64_t*>(buffer.shape), n},
+                       {reinterpret_cast<const int64_t*>(buffer.strides), n});
+}
+
+// The first byte of an array, and what is behind its last.
+std::pair<uintptr_t, uintptr_t> extent(nb::handle array) {
+    const Buffer buffer(array);
+    uintptr_t low = buffer.address(), high = low + static_cast<uintptr_t>(buffer.itemsize);
+    for (int axis = 0; axis < buffer.ndim; ++axis) {
+        if (buffer.shape[axis] == 0)
+            return {buffer.address(), buffer.address()};
+        const Py_ssize_t reach = buffer.strides[axis] * (buffer.shape[axis] - 1);
+        (reach < 0 ? low : high) += static_cast<uintptr_t>(reach);
+    }
+    return {low, high};
 }
 
 class Reader {
@@ -227,6 +250,11 @@ Out<int64_t> touched_bytes(nb::handle ops) {
 }  // namespace ostinato::passes
 
 void bind_regions(nb::module_& m) {
+    m.def(
+        "address", [](nb::handle array) { return ostinato::passes::Buffer(array).address(); }, nb::arg("array"),
+        "The address of the first element of an array.");
+    m.def("extent", &ostinato::passes::extent, nb::arg("array"),
+          "The address of the first byte of an array, and the one behind its last.");
     m.def("accesses", &ostinato::passes::accesses, nb::arg("ops"), nb::arg("ndarray"), nb::arg("tasks"),
           "What every op accesses, as a dict of flat arrays.");
     m.def("boxes", &ostinato::passes::boxes_of, nb::arg("arrays"), nb::arg("ndarray"),

@@ -1,9 +1,8 @@
 #include "dependences/dependences.h"
 
 #include <algorithm>
+#include <tuple>
 
-#include "at.h"
-#include "dependences/apart.h"
 #include "dependences/box_index.h"
 
 namespace ostinato::passes {
@@ -49,6 +48,31 @@ private:
     const Accesses& accesses_;
     std::vector<int32_t> local_;
 };
+
+// One access as its group sees it. Of a ring of n arrays we follow one array: in step t it is the element whose phase
+// is -t modulo n, so over n steps every access meets it exactly once, in step `turn`. All its arrays look alike, so
+// this one history says everything. A plain allocation is a ring of one.
+struct Touch {
+    int32_t op, box, turn;
+    int32_t apart;  // touches with the same number do not conflict, unless it is negative
+    bool write;
+};
+
+// Edges within a step that hold anyway, from each op and to it.
+struct GivenEdges {
+    Adjacency successors, predecessors;
+};
+
+// Adds the edge to an access at `time` from one at `earlier`. Times count accesses from 1 through two rounds.
+void add_edge(std::span<const Touch> touches, const Touch& t, int64_t time, int64_t earlier, int32_t period,
+              Edges& edges) {
+    const auto n = static_cast<int64_t>(touches.size());
+    const Touch& from = touches[at((earlier - 1) % n)];
+    const auto rounds = static_cast<int32_t>((time - 1) / n - (earlier - 1) / n);
+    const int32_t distance = t.turn - from.turn + rounds * period;
+    if (distance > 0 || from.op != t.op)
+        edges.add(from.op, t.op, distance);
+}
 
 // Goes through a group's accesses in the order in which they happen, twice: once to reach the steady state, once to
 // write down the edges. Per box it keeps the last write and the reads since. An access needs an edge from the last
@@ -116,11 +140,11 @@ private:
         const auto visit = [&](int32_t other) {
             const int64_t write = last_write_[at(other)];
             if (write > 0 && write >= since)
-                add(t, time, write);
+                add_edge(touches_, t, time, write, period_, edges_);
             if (t.write)
                 for (int64_t read = last_read_[at(other)]; read > std::max(since, write);
                      read = earlier_read_[at(read)])
-                    add(t, time, read);
+                    add_edge(touches_, t, time, read, period_, edges_);
             return true;
         };
         if (crowded_[at(t.box)]) {
@@ -129,15 +153,6 @@ private:
             for (int64_t i = start_[at(t.box)]; i < start_[at(t.box) + 1]; ++i)
                 visit(neighbours_[at(i)]);
         }
-    }
-
-    void add(const Touch& t, int64_t time, int64_t earlier) {
-        const auto n = static_cast<int64_t>(touches_.size());
-        const Touch& from = touches_[at((earlier - 1) % n)];
-        const auto rounds = static_cast<int32_t>((time - 1) / n - (earlier - 1) / n);
-        const int32_t distance = t.turn - from.turn + rounds * period_;
-        if (distance > 0 || from.op != t.op)
-            edges_.add(from.op, t.op, distance);
     }
 
     std::span<const Touch> touches_;
@@ -150,6 +165,156 @@ private:
     std::vector<int32_t> neighbours_;
     std::vector<bool> crowded_;
     bool any_crowded_ = false;
+};
+
+// The latest writes of a box, latest first, none with the same number as another: up to the latest that conflicts with
+// everything, since that comes after all before it; and no more than three, since of these one is neither of the same
+// number as an access nor as another one.
+class Writes {
+public:
+    struct Write {
+        int64_t time;
+        int32_t apart;
+    };
+
+    void add(Write write) {
+        if (write.apart < 0) {
+            count_ = 0;
+        } else {
+            const auto same = std::find_if(begin(), end(), [&](const Write& w) { return w.apart == write.apart; });
+            if (same != end()) {
+                std::copy(same + 1, end(), same);
+                --count_;
+            }
+        }
+        count_ = std::min(count_ + 1, kMost);
+        std::copy_backward(begin(), end() - 1, end());
+        writes_[0] = write;
+    }
+
+    // Whether an access that conflicts with the writes, at `time`, comes before one of them that comes before another
+    // access to the box; `apart` and `apart_of_other` are the numbers of the two.
+    bool between(int64_t time, int32_t apart, int32_t apart_of_other) const {
+        return std::any_of(begin(), end(), [&](const Write& w) {
+            return w.time > time && (w.apart < 0 || (w.apart != apart && w.apart != apart_of_other));
+        });
+    }
+
+    // The time before which every access comes before a write that comes before an access of number `apart`.
+    int64_t all_before(int32_t apart) const {
+        const Write* found = nullptr;
+        for (const Write& w : *this) {
+            if (w.apart < 0 || found != nullptr)
+                return w.time;
+            if (w.apart != apart)
+                found = &w;
+        }
+        return 0;
+    }
+
+    const Write* begin() const { return writes_; }
+    const Write* end() const { return writes_ + count_; }
+
+private:
+    static constexpr std::ptrdiff_t kMost = 3;
+
+    Write* begin() { return writes_; }
+    Write* end() { return writes_ + count_; }
+
+    Write writes_[kMost] = {};
+    std::ptrdiff_t count_ = 0;
+};
+
+// Which touches have another of the same number, by an edge that holds anyway before or after them, that conflicts with
+// whatever they conflict with. No other touch of the box lies between two of the same number.
+class Chains {
+public:
+    Chains(std::span<const Touch> touches, const GivenEdges& given) {
+        by_op_.reserve(touches.size());
+        for (const Touch& t : touches)
+            by_op_.push_back({t.op, t.box, t.turn, t.write});
+        std::sort(by_op_.begin(), by_op_.end());
+        for (const Touch& t : touches) {
+            followed_.push_back(t.apart >= 0 && any(t, given.successors));
+            preceded_.push_back(t.apart >= 0 && any(t, given.predecessors));
+        }
+    }
+
+    bool followed(std::size_t touch) const { return followed_[touch]; }
+    bool preceded(std::size_t touch) const { return preceded_[touch]; }
+
+private:
+    // Operation, box, turn, whether it writes.
+    using Key = std::tuple<int32_t, int32_t, int32_t, bool>;
+
+    bool any(const Touch& t, const Adjacency& beside) const {
+        return std::ranges::any_of(beside.of(t.op), [&](const Neighbour& each) {
+            const auto found = std::lower_bound(by_op_.begin(), by_op_.end(), Key{each.op, t.box, t.turn, t.write});
+            return found != by_op_.end() && *found <= Key{each.op, t.box, t.turn, true};
+        });
+    }
+
+    std::vector<Key> by_op_;
+    std::vector<bool> followed_, preceded_;
+};
+
+// As `Scan`, for touches of which some do not conflict although they overlap; those with the same number follow each
+// other. Slower: an access is left out only where a write lies between that conflicts with both.
+class ApartScan {
+public:
+    ApartScan(std::span<const Touch> touches, const GivenEdges& given, BoxIndex& index, int32_t period, Edges& edges)
+        : touches_(touches), chains_(touches, given), index_(index), period_(period), edges_(edges),
+          writes_(at(index.count())), last_(at(index.count()), 0), earlier_(2 * touches.size() + 1, 0) {}
+
+    void run() {
+        int64_t time = 0;
+        for (const Touch& t : touches_)
+            note(t, ++time);
+        for (std::size_t i = 0; i < touches_.size(); ++i) {
+            ++time;
+            if (!chains_.preceded(i))
+                look(touches_[i], time);
+            note(touches_[i], time);
+        }
+    }
+
+private:
+    void note(const Touch& t, int64_t time) {
+        if (t.write)
+            writes_[at(t.box)].add({time, t.apart});
+        earlier_[at(time)] = last_[at(t.box)];
+        last_[at(t.box)] = time;
+        index_.note(t.box, time, t.write);
+    }
+
+    void look(const Touch& t, int64_t time) {
+        const Writes& own = writes_[at(t.box)];
+        const auto n = static_cast<int64_t>(touches_.size());
+        // What happened more than a round ago happened again since, and comes after itself through this access.
+        const int64_t since = std::max({own.all_before(t.apart), time - n, int64_t{1}});
+        index_.search(t.box, since, !t.write, [&](int32_t box) {
+            const Writes& others = writes_[at(box)];
+            const int64_t from = std::max(since, others.all_before(t.apart));
+            for (int64_t earlier = last_[at(box)]; earlier >= from; earlier = earlier_[at(earlier)]) {
+                const std::size_t position = at((earlier - 1) % n);
+                const Touch& e = touches_[position];
+                const bool conflict = (e.write || t.write) && (e.apart < 0 || e.apart != t.apart);
+                if (conflict && !chains_.followed(position) && !own.between(earlier, e.apart, t.apart) &&
+                    !others.between(earlier, e.apart, t.apart))
+                    add_edge(touches_, t, time, earlier, period_, edges_);
+            }
+            return true;
+        });
+    }
+
+    std::span<const Touch> touches_;
+    Chains chains_;
+    BoxIndex& index_;
+    int32_t period_;
+    Edges& edges_;
+    // Times count accesses from 1 through both rounds; 0 is never.
+    std::vector<Writes> writes_;
+    std::vector<int64_t> last_, earlier_;
 };
 
 void scan_group(const Accesses& accesses, std::span<const int64_t> rows, const GivenEdges& given, LocalBoxes& local,
@@ -168,7 +333,7 @@ void scan_group(const Accesses& accesses, std::span<const int64_t> rows, const G
                          [](const Touch& a, const Touch& b) { return a.turn < b.turn; });
     BoxIndex index(boxes.lo.data(), boxes.hi.data(), accesses.dims, boxes.count);
     if (std::any_of(touches.begin(), touches.end(), [](const Touch& t) { return t.apart >= 0; }))
-        scan_apart(touches, given, index, period, edges);
+        ApartScan(touches, given, index, period, edges).run();
     else
         Scan(touches, index, period, edges).run();
 }
@@ -218,11 +383,7 @@ void mix_group(const Accesses& accesses, std::span<const int64_t> rows, LocalBox
 
 Edges inferred(int32_t ops, const Accesses& accesses) {
     const std::size_t rows = accesses.op.size();
-    std::vector<int64_t> start(at(accesses.groups) + 1, 0);
-    for (int32_t g : accesses.group)
-        ++start[at(g) + 1];
-    for (std::size_t g = 0; g < at(accesses.groups); ++g)
-        start[g + 1] += start[g];
+    const std::vector<int64_t> start = starts_of(accesses.groups, accesses.group);
     std::vector<int64_t> sorted(rows), next(start.begin(), start.end() - 1);
     for (std::size_t row = 0; row < rows; ++row)
         sorted[at(next[at(accesses.group[row])]++)] = static_cast<int64_t>(row);

@@ -20,7 +20,7 @@ struct Happening {
     }
 };
 
-// A heap of four children a node. What is pushed while the first one is dealt with takes its place, which is most often
+// A heap of four children a node. What is pushed while the first one is dealt with takes its slot, which is most often
 // near where it belongs: an op's end brings the next one's.
 class EventQueue {
 public:
@@ -83,7 +83,7 @@ private:
     }
 
     std::vector<Happening> heap_;
-    bool open_ = false;  // the first one was taken, and its place is free
+    bool open_ = false;  // the first one was taken, and its slot is free
 };
 
 }  // namespace ostinato::passes

@@ -23,6 +23,8 @@
 
 namespace ostinato {
 
+std::int32_t nothing(const ost_call*) { return 0; }
+
 namespace {
 
 // What one of the four may take, where threads do not run at the same time for long enough.
@@ -214,8 +216,6 @@ void measure_wake(int first_core, int second_core, MachineCosts& costs) {
     costs.wake = run_both(first_core, second_core, first, second);
     costs.notify = notifies.seconds();
 }
-
-std::int32_t nothing(const ost_call*) { return 0; }
 
 // Two operations that wait for each other, on two lanes of the machine's first slot.
 std::shared_ptr<Program> two_lanes(Machine& machine) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lanes/machine.h"
+#include "ostinato.h"
 
 namespace ostinato {
 
@@ -17,5 +18,8 @@ struct MachineCosts {
 // Measures on the first slot of `machine`, and with two threads of its own, pinned to the two cores where the system
 // allows that. Takes some milliseconds, and a limited time at most.
 MachineCosts measure_machine(Machine& machine, int first_core, int second_core);
+
+// A native task that does nothing.
+std::int32_t nothing(const ost_call*);
 
 }  // namespace ostinato

@@ -233,11 +233,11 @@ private:
             const double start = end;
             end += parts_.seconds(op, lane.step);
             if (shown) {
-                const std::size_t place = at(parts_.instance(row, op));
-                answer_.start[place] = start;
-                answer_.end[place] = end;
-                answer_.thread[place] = t;
-                cause_[place] = cause;
+                const std::size_t slot = at(parts_.instance(row, op));
+                answer_.start[slot] = start;
+                answer_.end[slot] = end;
+                answer_.thread[slot] = t;
+                cause_[slot] = cause;
             }
             cause = parts_.instance(lane.step, op);
         }

@@ -1,15 +1,16 @@
 // How a program would run on a machine: the replay core (core/DESIGN.md) as a simulation of events in time.
 //
-// simulate.h asks the same within the search for a placement, for some steps of a small model. This one keeps to the
-// core's rules more closely: threads stay with a lane until it waits, take turns, poll and sleep; lanes do not get far
-// ahead of each other; one thread holds the GIL; nodes are apart. And it says why a step takes what it takes.
+// schedule/simulate.cpp asks the same within the search for a placement, for some steps of a small model. This one
+// keeps to the core's rules more closely: threads stay with a lane until it waits, take turns, poll and sleep; lanes do
+// not get far ahead of each other; one thread holds the GIL; nodes are apart. And it says why a step takes what it
+// takes.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "schedule/machine_model.h"
+#include "schedule/schedule.h"
 
 namespace ostinato::passes {
 

@@ -97,11 +97,11 @@ void Parts::add_batches(int32_t l, std::span<const uint8_t> published) {
 }
 
 void Parts::add_waits(std::span<const int32_t> number) {
-    std::vector<int64_t> place(number.size());
+    std::vector<int64_t> position(number.size());
     std::vector<int32_t> pair(lanes_.size(), -1), paired_by(lanes_.size(), -1);
     for (std::size_t l = 0; l < lanes_.size(); ++l)
         for (int64_t i = in_.lane_begin[l]; i < in_.lane_begin[l + 1]; ++i)
-            place[at(in_.lane_ops[at(i)])] = i - in_.lane_begin[l] + 1;
+            position[at(in_.lane_ops[at(i)])] = i - in_.lane_begin[l] + 1;
     for (std::size_t l = 0; l < lanes_.size(); ++l) {
         for (int64_t s = lanes_[l].first; s < lanes_[l].end; ++s) {
             for (int64_t w = batches_[at(s)].wait_begin; w < batches_[at(s)].wait_end; ++w) {
@@ -112,7 +112,7 @@ void Parts::add_waits(std::span<const int32_t> number) {
                     pair[other] = static_cast<int32_t>(seen_.size());
                     seen_.push_back(0);
                 }
-                waits_[at(w)] = {number[at(op)], pair[other], place[at(op)]};
+                waits_[at(w)] = {number[at(op)], pair[other], position[at(op)]};
             }
         }
     }
@@ -186,7 +186,7 @@ double Parts::looks(const Lane& lane, int32_t thread, bool looked) {
         const int64_t step = lane.step - in_.wait_distance[at(w)];
         const int64_t length =
             in_.lane_begin[at(&other - lanes_.data()) + 1] - in_.lane_begin[at(&other - lanes_.data())];
-        const int64_t wanted = step * length + waits_[at(w)].place;
+        const int64_t wanted = step * length + waits_[at(w)].position;
         if (seen >= wanted)
             continue;
         // A message says of one op; what another node does meanwhile is not known here.

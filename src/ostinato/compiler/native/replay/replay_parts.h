@@ -102,8 +102,8 @@ private:
     std::vector<double> sigma_;  // by op
     struct Wait {
         int32_t publisher;
-        int32_t pair;   // of lanes: who waits for whom
-        int64_t place;  // of the op in its lane, from 1
+        int32_t pair;      // of lanes: who waits for whom
+        int64_t position;  // of the op in its lane, from 1
     };
     std::vector<Wait> waits_;
     std::vector<int64_t> seen_;     // by pair: how many ops of the one the other has seen done

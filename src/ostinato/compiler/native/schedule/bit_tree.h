@@ -1,4 +1,4 @@
-// A set of small numbers that finds the next one from a place on, whatever its size.
+// A set of small numbers that finds the next one from an index on, whatever its size.
 #pragma once
 
 #include <bit>

@@ -1,11 +1,10 @@
-#include "schedule/order.h"
-
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <queue>
+#include <tuple>
 
-#include "at.h"
+#include "schedule/schedule.h"
 
 namespace ostinato::passes {
 
@@ -18,11 +17,7 @@ struct Key {
 
     // Less means later: the most urgent first, then the head of the longest path, then program order.
     bool operator<(const Key& other) const {
-        if (priority != other.priority)
-            return priority < other.priority;
-        if (rank != other.rank)
-            return rank < other.rank;
-        return op > other.op;
+        return std::tie(priority, rank, other.op) < std::tie(other.priority, other.rank, op);
     }
 };
 
@@ -32,11 +27,8 @@ public:
     ListSchedule(const Placed& placed, const Adjacency& after, std::span<const int32_t> priority,
                  std::span<const uint8_t> gil_bound, std::vector<double> rank)
         : placed_(placed), after_(after), priority_(priority), gil_bound_(gil_bound), rank_(std::move(rank)),
-          missing_(placed.lane.size(), 0), ready_at_(placed.lane.size(), 0.0), lanes_(placed.affinity.size()) {
-        for (std::size_t e = 0; e < placed.edges.size(); ++e)
-            if (placed.edges.distance[e] == 0)
-                ++missing_[at(placed.edges.dst[e])];
-    }
+          missing_(count_sources(static_cast<int32_t>(rank_.size()), placed.edges)), ready_at_(rank_.size(), 0.0),
+          lanes_(placed.lanes.affinity.size()) {}
 
     std::vector<int32_t> run() {
         for (std::size_t op = 0; op < missing_.size(); ++op)
@@ -89,11 +81,10 @@ private:
     }
 
     void release(int32_t op, double end) {
-        for (int64_t e = after_.start[at(op)]; e < after_.start[at(op) + 1]; ++e) {
-            if (after_.distance[at(e)] != 0)
+        for (const auto [next, distance] : after_.of(op)) {
+            if (distance != 0)
                 continue;
-            const int32_t next = after_.op[at(e)];
-            const bool crosses = placed_.lane[at(next)] != placed_.lane[at(op)];
+            const bool crosses = placed_.lanes.lane[at(next)] != placed_.lanes.lane[at(op)];
             ready_at_[at(next)] = std::max(ready_at_[at(next)], end + (crosses ? placed_.model.transfer : 0.0));
             if (--missing_[at(next)] == 0)
                 make_ready(next);
@@ -101,7 +92,7 @@ private:
     }
 
     void make_ready(int32_t op) {
-        const int32_t lane = placed_.lane[at(op)];
+        const int32_t lane = placed_.lanes.lane[at(op)];
         lanes_[at(lane)].coming.push({ready_at_[at(op)], op});
         announce(lane);
     }
@@ -141,10 +132,9 @@ std::vector<int32_t> by_slack(const Adjacency& before, std::span<const int32_t> 
         start.swap(last);
         for (const int32_t op : topological) {
             double earliest = 0.0;
-            for (int64_t e = before.start[at(op)]; e < before.start[at(op) + 1]; ++e) {
-                const int32_t source = before.op[at(e)];
+            for (const auto [source, distance] : before.of(op)) {
                 const bool crosses = lane[at(source)] != lane[at(op)];
-                const double from = before.distance[at(e)] == 0 ? start[at(source)] : last[at(source)];
+                const double from = distance == 0 ? start[at(source)] : last[at(source)];
                 earliest = std::max(earliest, from + shortest + (crosses ? transfer : 0.0));
             }
             start[at(op)] = earliest;
@@ -163,11 +153,10 @@ std::vector<double> ranks(const Adjacency& after, std::span<const double> second
     for (std::size_t i = topological.size(); i-- > 0;) {
         const int32_t op = topological[i];
         double longest = 0.0;
-        for (int64_t e = after.start[at(op)]; e < after.start[at(op) + 1]; ++e) {
-            const int32_t next = after.op[at(e)];
+        for (const auto [next, distance] : after.of(op)) {
             const double transfer = lane.empty() || lane[at(next)] != lane[at(op)] ? model.transfer : 0.0;
             // Where only a later step waits, the result should still be there early.
-            longest = std::max(longest, transfer + (after.distance[at(e)] == 0 ? rank[at(next)] : 0.0));
+            longest = std::max(longest, transfer + (distance == 0 ? rank[at(next)] : 0.0));
         }
         rank[at(op)] = seconds[at(op)] + longest;
     }
@@ -176,28 +165,28 @@ std::vector<double> ranks(const Adjacency& after, std::span<const double> second
 
 std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priority,
                            std::span<const uint8_t> gil_bound) {
-    const auto ops = static_cast<int32_t>(placed.lane.size());
+    const Lanes& lanes = placed.lanes;
+    const auto ops = static_cast<int32_t>(lanes.lane.size());
     std::vector<int32_t> plain = topological(ops, placed.edges);
     const bool free_choice = all_equal(priority) && all_equal(gil_bound);
-    if (free_choice && placed.affinity.size() <= 1)
+    if (free_choice && lanes.affinity.size() <= 1)
         return plain;
     const Adjacency after = successors(ops, placed.edges);
     // On a single lane nobody waits for anybody: there program order is best, since memory was laid out by it.
     std::vector<double> rank(at(ops), 0.0);
-    if (placed.affinity.size() > 1)
-        rank = ranks(after, placed.seconds, placed.lane, plain, placed.model);
+    if (lanes.affinity.size() > 1)
+        rank = ranks(after, placed.seconds, lanes.lane, plain, placed.model);
     std::vector<int32_t> listed = ListSchedule(placed, after, priority, gil_bound, rank).run();
     if (!free_choice)
         return listed;
     const Adjacency before = predecessors(ops, placed.edges);
-    const Lanes lanes{placed.lane, placed.affinity, placed.pinned};
-    const int64_t steps = steps_for(ops, 1 + *std::max_element(placed.affinity.begin(), placed.affinity.end()));
+    const int64_t steps = steps_for(ops, 1 + *std::max_element(lanes.affinity.begin(), lanes.affinity.end()));
     const auto taken = [&](std::span<const int32_t> sequence) {
         return step_seconds(before, placed.seconds, lanes, sequence, placed.model, steps);
     };
     const double as_written = taken(plain), as_listed = taken(listed);
     // Costs are estimates, and may be too high: where they decide nothing, let transfers decide.
-    std::vector<int32_t> slack = by_slack(before, placed.lane, rank, plain, placed.model.transfer);
+    std::vector<int32_t> slack = by_slack(before, lanes.lane, rank, plain, placed.model.transfer);
     if (taken(slack) < 1.02 * std::min(as_written, as_listed))
         return slack;
     return as_listed < 0.98 * as_written ? listed : plain;

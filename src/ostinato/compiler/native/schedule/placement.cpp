@@ -1,16 +1,10 @@
-#include "schedule/placement.h"
-
 #include <algorithm>
-#include <array>
+#include <functional>
 #include <map>
 #include <numeric>
-#include <queue>
 #include <utility>
 
-#include "at.h"
-#include "schedule/local_search.h"
-#include "schedule/order.h"
-#include "schedule/simulate.h"
+#include "schedule/schedule.h"
 
 namespace ostinato::passes {
 
@@ -40,6 +34,64 @@ struct Shape {
     int32_t count() const { return threads * lanes; }
 };
 
+// What is less by less is noise of the model's steps.
+constexpr double kLess = 0.999;
+
+class Search {
+public:
+    Search(std::vector<int32_t> chosen, const std::function<double(const std::vector<int32_t>&)>& judge, int64_t tries)
+        : chosen_(std::move(chosen)), judge_(judge), tries_(tries - 1), best_(judge(chosen_)) {}
+
+    bool move(std::span<const int32_t> movable, int32_t choices) {
+        bool better = false;
+        for (const int32_t op : movable) {
+            for (int32_t choice = 0; choice < choices && tries_ > 0; ++choice) {
+                const int32_t before = chosen_[at(op)];
+                if (choice == before)
+                    continue;
+                chosen_[at(op)] = choice;
+                if (accept())
+                    better = true;
+                else
+                    chosen_[at(op)] = before;
+            }
+        }
+        return better;
+    }
+
+    bool swap(std::span<const int32_t> movable) {
+        for (std::size_t i = 1; i < movable.size(); ++i) {
+            for (std::size_t j = 0; j < i && tries_ > 0; ++j) {
+                int32_t &a = chosen_[at(movable[i])], &b = chosen_[at(movable[j])];
+                if (a == b)
+                    continue;
+                std::swap(a, b);
+                if (accept())
+                    return true;
+                std::swap(a, b);
+            }
+        }
+        return false;
+    }
+
+    std::vector<int32_t> take() { return std::move(chosen_); }
+
+private:
+    bool accept() {
+        --tries_;
+        const double value = judge_(chosen_);
+        if (value >= best_ * kLess)
+            return false;
+        best_ = value;
+        return true;
+    }
+
+    std::vector<int32_t> chosen_;
+    const std::function<double(const std::vector<int32_t>&)>& judge_;
+    int64_t tries_;
+    double best_;
+};
+
 class Placer {
 public:
     explicit Placer(const Work& work)
@@ -53,11 +105,16 @@ public:
             return {};
         if (small() || work_.threads > 1)
             critical_ = critical();
+        if (work_.threads > 1)
+            levels_ = levels(before_, topological_);
         Placement best = finish({1, 1}, std::vector<int32_t>(at(ops_), 0));
         if (free_ == 0)
             return best;
-        if (!pinned_threads_.empty())
-            consider(best, finish_joined(), kWorthAnother);
+        if (!pinned_threads_.empty()) {
+            Placement joined = finish_joined();
+            if (joined.step_seconds < best.step_seconds * kWorthAnother)
+                best = std::move(joined);
+        }
         if (work_.threads == 1)
             return best;
         Candidate rigid, several;  // one lane a thread, or some
@@ -102,7 +159,7 @@ private:
     }
 
     void try_shapes(Candidate& best, Shape shape) {
-        std::vector<std::vector<int32_t>> all{blocks(shape, levels()), by_finish(shape), blocks(shape, {})};
+        std::vector<std::vector<int32_t>> all{blocks(shape, levels_), by_finish(shape), blocks(shape, {})};
         if (small())
             all.push_back(by_load(shape));
         for (std::vector<int32_t>& chosen : all) {
@@ -145,7 +202,10 @@ private:
         std::vector<std::vector<int32_t>> starts{best.chosen, by_load(shape), by_finish(shape)};
         const int64_t tries = kSearchOps / (ops_ * kSearchSteps * static_cast<int64_t>(starts.size()));
         for (std::vector<int32_t>& start : starts) {
-            std::vector<int32_t> found = local_search(std::move(start), movable, shape.count(), judge, tries);
+            Search search(std::move(start), judge, tries);
+            while (search.move(movable, shape.count()) || search.swap(movable))
+                continue;
+            std::vector<int32_t> found = search.take();
             Placement placement = finish(shape, found);
             if (placement.step_seconds < best.placement.step_seconds * kWorthMoves)
                 best = {shape, std::move(found), std::move(placement)};
@@ -231,8 +291,8 @@ private:
         for (int32_t& l : lane)
             l = number[at(l)];
         out.lane = std::move(lane);
-        out.step_seconds =
-            out.affinity.size() == 1 ? total() : judge(out, work_.model, steps == 0 ? this->steps() : steps);
+        out.step_seconds = out.affinity.size() == 1 ? std::accumulate(work_.seconds.begin(), work_.seconds.end(), 0.0)
+                                                    : judge(out, work_.model, steps == 0 ? this->steps() : steps);
         return out;
     }
 
@@ -244,32 +304,6 @@ private:
                 load[at(fixed_[op])] += work_.seconds[op];
         const auto most = static_cast<int32_t>(std::max_element(load.begin(), load.end()) - load.begin());
         return finish({1, 1}, std::vector<int32_t>(at(ops_), 1 + most));
-    }
-
-    static bool consider(Placement& best, Placement&& other, double worth) {
-        if (other.step_seconds >= best.step_seconds * worth)
-            return false;
-        best = std::move(other);
-        return true;
-    }
-
-    double total() const {
-        double sum = 0.0;
-        for (double s : work_.seconds)
-            sum += s;
-        return sum;
-    }
-
-    // The length of the longest path of edges of distance 0 that leads to each op.
-    const std::vector<int32_t>& levels() {
-        if (!levels_.empty())
-            return levels_;
-        levels_.assign(at(ops_), 0);
-        for (int32_t op : topological_)
-            for (int64_t e = before_.start[at(op)]; e < before_.start[at(op) + 1]; ++e)
-                if (before_.distance[at(e)] == 0)
-                    levels_[at(op)] = std::max(levels_[at(op)], levels_[at(before_.op[at(e)])] + 1);
-        return levels_;
     }
 
     // Cuts each level, or without levels the whole step, into batches of equal cost in program order: what is written
@@ -303,28 +337,10 @@ private:
     std::vector<int32_t> critical() {
         const Adjacency after = successors(ops_, work_.edges);
         rank_ = ranks(after, work_.seconds, {}, topological_, work_.model);
-        const std::vector<double>& rank = rank_;
-        const auto later = [&](int32_t a, int32_t b) {
-            return rank[at(a)] != rank[at(b)] ? rank[at(a)] < rank[at(b)] : a > b;
+        const auto later = [this](int32_t a, int32_t b) {
+            return rank_[at(a)] != rank_[at(b)] ? rank_[at(a)] < rank_[at(b)] : a > b;
         };
-        std::priority_queue<int32_t, std::vector<int32_t>, decltype(later)> ready(later);
-        std::vector<int32_t> missing(at(ops_), 0), out;
-        for (std::size_t e = 0; e < work_.edges.size(); ++e)
-            if (work_.edges.distance[e] == 0)
-                ++missing[at(work_.edges.dst[e])];
-        for (int32_t op = 0; op < ops_; ++op)
-            if (missing[at(op)] == 0)
-                ready.push(op);
-        out.reserve(at(ops_));
-        while (!ready.empty()) {
-            const int32_t op = ready.top();
-            ready.pop();
-            out.push_back(op);
-            for (int64_t e = after.start[at(op)]; e < after.start[at(op) + 1]; ++e)
-                if (after.distance[at(e)] == 0 && --missing[at(after.op[at(e)])] == 0)
-                    ready.push(after.op[at(e)]);
-        }
-        return out;
+        return linear_extension(ops_, work_.edges, after, later);
     }
 
     // Earliest finish time, as HEFT has it (Topcuoglu, Hariri, Wu 2002): of the ops that are ready the one with the
@@ -345,12 +361,10 @@ private:
             double best = -1.0;
             for (int32_t t = first; t < last; ++t) {
                 double start = thread_free[at(t)];
-                for (int64_t e = before_.start[at(op)]; e < before_.start[at(op) + 1]; ++e) {
-                    const int32_t from = before_.op[at(e)];
-                    if (before_.distance[at(e)] == 0)
+                for (const auto [from, distance] : before_.of(op))
+                    if (distance == 0)
                         start =
                             std::max(start, finish[at(from)] + (thread[at(from)] == t ? 0.0 : work_.model.transfer));
-                }
                 if (best < 0.0 || start < best) {
                     best = start;
                     thread[at(op)] = t;
@@ -372,8 +386,8 @@ private:
             if (load[at(l)] < load[at(chosen)])
                 chosen = l;
         for (int32_t l = first; l < first + shape.lanes; ++l)
-            for (int64_t e = before_.start[at(op)]; e < before_.start[at(op) + 1]; ++e)
-                if (before_.distance[at(e)] == 0 && before_.op[at(e)] == tail[at(l)])
+            for (const auto [from, distance] : before_.of(op))
+                if (distance == 0 && from == tail[at(l)])
                     chosen = l;
         load[at(chosen)] += work_.seconds[at(op)];
         tail[at(chosen)] = op;

@@ -1,14 +1,11 @@
-#include "schedule/simulate.h"
-
 #include <algorithm>
 #include <functional>
 #include <numeric>
 #include <queue>
 #include <tuple>
 #include <utility>
-#include <vector>
 
-#include "at.h"
+#include "schedule/schedule.h"
 
 namespace ostinato::passes {
 
@@ -47,9 +44,8 @@ double step_seconds_alone(const Adjacency& before, std::span<const double> secon
             const double free = free_at[at(lane)];
             double ready = free;
             int32_t last = -1;  // the lane whose result comes last
-            for (int64_t e = before.start[at(op)]; e < before.start[at(op) + 1]; ++e) {
-                const int32_t from = before.op[at(e)];
-                const int64_t then = step - before.distance[at(e)];
+            for (const auto [from, distance] : before.of(op)) {
+                const int64_t then = step - distance;
                 const int32_t other = lanes.lane[at(from)];
                 if (other == lane || then < 0)
                     continue;
@@ -141,10 +137,9 @@ private:
         const int32_t op = sequence_[at(lane)][at(done_[at(lane)] % length)];
         double time = free_at_[at(lane)];
         int32_t last = -1;
-        for (int64_t e = before_.start[at(op)]; e < before_.start[at(op) + 1]; ++e) {
-            const int32_t from = before_.op[at(e)];
+        for (const auto [from, distance] : before_.of(op)) {
             const int32_t other = lanes_.lane[at(from)];
-            const int64_t then = step - before_.distance[at(e)];
+            const int64_t then = step - distance;
             if (other == lane || then < 0)
                 continue;
             if (done_[at(other)] <= then * static_cast<int64_t>(sequence_[at(other)].size()) + position_[at(from)]) {

@@ -1,9 +1,7 @@
-#include "schedule/waits.h"
-
 #include <algorithm>
 #include <limits>
 
-#include "at.h"
+#include "schedule/schedule.h"
 
 namespace ostinato::passes {
 
@@ -22,7 +20,7 @@ constexpr int32_t kMostLanes = 2048;
 
 struct Wait {
     int32_t op, distance, lane;
-    int64_t place;  // what the wait makes known of `lane`
+    int64_t position;  // what the wait makes known of `lane`
     bool kept = false;
 };
 
@@ -83,17 +81,15 @@ private:
         start_.push_back(0);
         for (int32_t op = 0; op < ops_; ++op) {
             const auto first = static_cast<std::ptrdiff_t>(waits_.size());
-            for (int64_t e = before.start[at(op)]; e < before.start[at(op) + 1]; ++e) {
-                const int32_t from = before.op[at(e)], distance = before.distance[at(e)];
+            for (const auto [from, distance] : before.of(op)) {
                 const int32_t lane = lane_[at(from)];
-                const int64_t place = position_[at(from)] - int64_t{distance} * length_[at(lane)];
-                if (lane == lane_[at(op)])
-                    continue;
-                waits_.push_back({from, distance, lane, place});
+                if (lane != lane_[at(op)])
+                    waits_.push_back(
+                        {from, distance, lane, position_[at(from)] - int64_t{distance} * length_[at(lane)]});
             }
             const auto begin = waits_.begin() + first;
             std::sort(begin, waits_.end(), [](const Wait& a, const Wait& b) {
-                return a.lane != b.lane ? a.lane < b.lane : a.place > b.place;
+                return a.lane != b.lane ? a.lane < b.lane : a.position > b.position;
             });
             waits_.erase(
                 std::unique(begin, waits_.end(), [](const Wait& a, const Wait& b) { return a.lane == b.lane; }),
@@ -112,7 +108,7 @@ private:
     // What `wait` implies of `lane`.
     int64_t implied(const Wait& wait, int32_t lane) const {
         if (lane == wait.lane)
-            return wait.place;
+            return wait.position;
         if (implied_.empty())
             return kNothing;
         const Known known = implied_[at(int64_t{publisher_[at(wait.op)]} * lanes_ + lane)];
@@ -122,10 +118,10 @@ private:
     }
 
     bool needed(const Wait& wait, std::span<const Wait> all, const Known* known) const {
-        if (known[wait.lane] >= wait.place)
+        if (known[wait.lane] >= wait.position)
             return false;
         return std::none_of(all.begin(), all.end(), [&](const Wait& other) {
-            return other.lane != wait.lane && implied(other, wait.lane) >= wait.place;
+            return other.lane != wait.lane && implied(other, wait.lane) >= wait.position;
         });
     }
 
