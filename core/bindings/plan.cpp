@@ -52,7 +52,7 @@ public:
     }
 
     // The plan's arrays: those of `table` in turn.
-    void place(std::span<const std::int32_t> table, Plan& plan) const {
+    void describe(std::span<const std::int32_t> table, Plan& plan) const {
         plan.dims = dims_;
         plan.arrays.reserve(table.size());
         for (const std::int32_t index : table) {
@@ -201,7 +201,7 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
     Views described;
     for (nb::handle view : views)
         described.add(view);
-    described.place(flat(table), *plan);
+    described.describe(flat(table), *plan);
     plan->arrays_owner.reset(new PythonObject{PythonReference(views.ptr())});
     plan->scalars.resize(scalars.shape(0));
     for (std::size_t i = 0; i < plan->scalars.size(); ++i)

@@ -166,7 +166,7 @@ nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Sub
     nb::object interrupt;
     bool taken = false;
     {
-        Caller caller(*program.machine);  // sits down first: then submitting need not wake its worker
+        Caller caller(*program.machine);  // takes the slot first: then submitting need not wake its worker
         taken = submit();
         int interrupts = 0;
         std::optional<EndingWaits> told;  // once: from then on this thread helps the run to end

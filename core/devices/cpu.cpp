@@ -6,10 +6,10 @@ namespace ostinato {
 
 namespace {
 
-class Happened final : public Token {};
+class Happened final : public DeviceEvent {};
 
 // The host's memory and "the device's" are the same.
-char* address(const Bytes& place) { return reinterpret_cast<char*>(place.base) + place.offset; }
+char* address(const Bytes& bytes) { return reinterpret_cast<char*>(bytes.base) + bytes.offset; }
 
 }  // namespace
 
@@ -30,15 +30,15 @@ std::int32_t CpuDevice::fill(StreamHandle, const Pattern& pattern) {
     return 0;
 }
 
-std::int32_t CpuDevice::record(StreamHandle, std::unique_ptr<Token>& token) {
-    if (!token)
-        token = std::make_unique<Happened>();
+std::int32_t CpuDevice::record(StreamHandle, std::unique_ptr<DeviceEvent>& event) {
+    if (!event)
+        event = std::make_unique<Happened>();
     return 0;
 }
 
-std::int32_t CpuDevice::wait(StreamHandle, const Token&) { return 0; }
+std::int32_t CpuDevice::wait(StreamHandle, const DeviceEvent&) { return 0; }
 std::int32_t CpuDevice::finish(StreamHandle) { return 0; }
-void CpuDevice::notify(const Token&, Done done, void* with) { done(with, 0); }
+void CpuDevice::notify(const DeviceEvent&, Done done, void* with) { done(with, 0); }
 
 std::unique_ptr<Sequence> CpuDevice::capture(StreamHandle, const Parts&, std::int32_t& code) {
     code = 0;

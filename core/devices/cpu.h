@@ -11,9 +11,9 @@ public:
     void close(StreamHandle stream) override;
     std::int32_t copy(StreamHandle stream, const Transfer& transfer) override;
     std::int32_t fill(StreamHandle stream, const Pattern& pattern) override;
-    std::int32_t record(StreamHandle stream, std::unique_ptr<Token>& token) override;
-    std::int32_t wait(StreamHandle stream, const Token& token) override;
-    void notify(const Token& token, Done done, void* with) override;
+    std::int32_t record(StreamHandle stream, std::unique_ptr<DeviceEvent>& event) override;
+    std::int32_t wait(StreamHandle stream, const DeviceEvent& event) override;
+    void notify(const DeviceEvent& event, Done done, void* with) override;
     std::int32_t finish(StreamHandle stream) override;
     std::unique_ptr<Sequence> capture(StreamHandle stream, const Parts& parts, std::int32_t& code) override;
     Diagnosis diagnose(std::int32_t code) const override;

@@ -1,4 +1,4 @@
-// What the core asks of a device: streams of its own, copies and fills on them, tokens to order streams by, word of
+// What the core asks of a device: streams of its own, copies and fills on them, events to order streams by, word of
 // when work is done, and ready-made sequences of work. CPU, OpenCL and CUDA stand behind it, and a fake device of the
 // tests. Whoever implements it loads its driver at run time; the core is linked with none.
 //
@@ -33,7 +33,7 @@ struct Block {
     std::int64_t target_offset = 0, target_row = 0, target_slice = 0;
 };
 
-// A copy between two places of one device, or between it and host memory: planned once, used in every step.
+// A copy between two addresses of one device, or between it and host memory: planned once, used in every step.
 struct Transfer {
     Bytes source, target;
     std::vector<Block> blocks;
@@ -48,9 +48,9 @@ struct Pattern {
 };
 
 // All that was enqueued on a stream when it was recorded. Used again for later steps.
-class Token {
+class DeviceEvent {
 public:
-    virtual ~Token() = default;
+    virtual ~DeviceEvent() = default;
 };
 
 // Work that was captured once, and is enqueued as one.
@@ -58,9 +58,9 @@ class Sequence {
 public:
     virtual ~Sequence() = default;
     virtual std::int32_t launch(StreamHandle stream) = 0;
-    // Makes `token`, null or one that was recorded before, stand for the end of what was launched last, as if it were
+    // Makes `event`, null or one that was recorded before, stand for the end of what was launched last, as if it were
     // recorded then, where the device tells of that anyway. False: it is to be recorded.
-    virtual bool end(std::unique_ptr<Token>&) { return false; }
+    virtual bool end(std::unique_ptr<DeviceEvent>&) { return false; }
 };
 
 class Device {
@@ -75,19 +75,19 @@ public:
     virtual std::int32_t copy(StreamHandle stream, const Transfer& transfer) = 0;
     virtual std::int32_t fill(StreamHandle stream, const Pattern& pattern) = 0;
 
-    // Makes `token`, null or one that was recorded before, stand for what is enqueued on the stream.
-    virtual std::int32_t record(StreamHandle stream, std::unique_ptr<Token>& token) = 0;
-    // What is enqueued on the stream from now on comes after the token.
-    virtual std::int32_t wait(StreamHandle stream, const Token& token) = 0;
+    // Makes `event`, null or one that was recorded before, stand for what is enqueued on the stream.
+    virtual std::int32_t record(StreamHandle stream, std::unique_ptr<DeviceEvent>& event) = 0;
+    // What is enqueued on the stream from now on comes after the event.
+    virtual std::int32_t wait(StreamHandle stream, const DeviceEvent& event) = 0;
 
-    // Calls `done(with, code)` once the work that the token stands for has ended, `code` telling of failures; from any
+    // Calls `done(with, code)` once the work that the event stands for has ended, `code` telling of failures; from any
     // thread, without the GIL, at once from here if it has ended already. `done` calls no device, and waits for
-    // nothing. The token is not recorded again before. Something that `wait`s for the device, or for other threads, in
+    // nothing. The event is not recorded again before. Something that `wait`s for the device, or for other threads, in
     // a callback of the driver would hold up its other work.
     using Done = void (*)(void* with, std::int32_t code);
-    virtual void notify(const Token& token, Done done, void* with) = 0;
+    virtual void notify(const DeviceEvent& event, Done done, void* with) = 0;
 
-    // Waits until all that was enqueued on the stream has ended: where no token can say so, because `record` has
+    // Waits until all that was enqueued on the stream has ended: where no event can say so, because `record` has
     // failed. With a code other than 0, work may be under way.
     virtual std::int32_t finish(StreamHandle stream) = 0;
 

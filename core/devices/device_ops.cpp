@@ -46,29 +46,29 @@ std::int32_t move_on(const Lane& lane, const DeviceOp& op, StreamHandle stream) 
 }
 
 // All of them, also when one has failed: what comes next on the stream relies on it.
-Told wait_for_tokens(const DevicePlan& devices, const Lane& lane, const DeviceOp& op) {
+Told wait_for_events(const DevicePlan& devices, const Lane& lane, const DeviceOp& op) {
     Told told;
-    for (const DeviceOp::TokenWait& wait : op.waits) {
+    for (const DeviceOp::EventWait& wait : op.waits) {
         const DeviceOp& other = devices.ops[wait.device_op];
         const DeviceOp::Mark* const mark = other.mark_of(lane.step - wait.distance);
         if (mark == nullptr)
             continue;  // nothing was issued so long ago, or it was waited for
-        if (const std::int32_t code = op.device->wait(op.handle, *mark->token); code != 0)
+        if (const std::int32_t code = op.device->wait(op.handle, *mark->event); code != 0)
             told.add(wait_here(*devices.streams[other.stream], *lane.program->in_flight_queues[other.stream], code));
     }
     return told;
 }
 
 // `sequence`: what was launched last.
-Told record_token(const Lane& lane, DeviceOp& op, Sequence* sequence = nullptr) {
+Told record_event(const Lane& lane, DeviceOp& op, Sequence* sequence = nullptr) {
     DeviceOp::Mark& mark = op.marks[lane.step & (op.marks.size() - 1)];
     InFlightQueue& in_flight_queue = *lane.program->in_flight_queues[op.stream];
-    if (sequence == nullptr || !sequence->end(mark.token)) {
-        if (const std::int32_t code = op.device->record(op.handle, mark.token); code != 0)
+    if (sequence == nullptr || !sequence->end(mark.event)) {
+        if (const std::int32_t code = op.device->record(op.handle, mark.event); code != 0)
             return wait_here(*lane.run->plan->device->streams[op.stream], in_flight_queue, code);
     }
     mark.step = lane.step;
-    mark.notices = in_flight_queue.armed;
+    mark.callbacks = in_flight_queue.armed;
     return {};
 }
 
@@ -85,18 +85,18 @@ void trace(Lane& lane, const DeviceOp& op, std::int64_t issued, Status status) {
         buffer.records.push_back(
             {op.op, devices.streams[op.stream]->processor, lane.run->user_step(lane.step), now, now, status, issued});
     }
-    auto notice = std::make_unique<Notice>();
-    if (op.device->record(op.handle, notice->token) != 0) {  // if that is due to its work, others are told so
+    auto callback = std::make_unique<DeviceCallback>();
+    if (op.device->record(op.handle, callback->event) != 0) {  // if that is due to its work, others are told so
         (void)op.device->finish(op.handle);
         if (at != SIZE_MAX)
             buffer.records[at].end = monotonic_ns();
         return;
     }
-    notice->op = op.op;
-    notice->step = lane.step;
-    notice->traced = true;
-    devices.traced[op.stream].push_back({std::move(notice), at});
-    devices.traced[op.stream].back().notice->arm(*op.device, lane.program->in_flight_queues[op.stream]);
+    callback->op = op.op;
+    callback->step = lane.step;
+    callback->traced = true;
+    devices.traced[op.stream].push_back({std::move(callback), at});
+    devices.traced[op.stream].back().callback->arm(*op.device, lane.program->in_flight_queues[op.stream]);
 }
 
 // The records are complete, now that the device has said all ends.
@@ -106,12 +106,12 @@ void complete_records(Lane& lane, std::vector<DevicePlan::Traced>& traced) {
     for (const DevicePlan::Traced& entry : traced) {
         if (entry.record != SIZE_MAX) {
             TraceRecord& record = records[entry.record];
-            record.end = entry.notice->at;
+            record.end = entry.callback->at;
             record.start = std::min(std::max(record.start, before), record.end);
-            if (entry.notice->code != 0)
+            if (entry.callback->code != 0)
                 record.status = Status::kFailed;
         }
-        before = entry.notice->at;
+        before = entry.callback->at;
     }
     traced.clear();
 }
@@ -180,12 +180,12 @@ std::uint32_t launch(Worker& worker, Lane& lane, const Segment& segment, Sequenc
     DeviceOp& first = devices.ops[index[segment.begin]];
     DeviceOp& last = devices.ops[index[segment.end - 1]];
     worker.python.release();
-    Told told = wait_for_tokens(devices, lane, first);
+    Told told = wait_for_events(devices, lane, first);
     if (told.code == 0)
         told.add({sequence.launch(first.handle)});
     if (told.code != 0) {   // the others are issued one by one, unless the first has poisoned them
         if (first.records)  // what was enqueued before the failure is waited for, too
-            told.add(record_token(lane, first));
+            told.add(record_event(lane, first));
         good = fail(worker, lane, first, told);
         return segment.begin + 1;
     }
@@ -193,7 +193,7 @@ std::uint32_t launch(Worker& worker, Lane& lane, const Segment& segment, Sequenc
     for (std::uint32_t at = segment.begin; at < segment.end; ++at)
         mark(devices, lane, devices.ops[index[at]]);
     if (last.records)
-        told = record_token(lane, last, &sequence);
+        told = record_event(lane, last, &sequence);
     good = told.code == 0 || fail(worker, lane, last, told);
     return segment.end;
 }
@@ -208,24 +208,24 @@ Told wait_here(Stream& stream, InFlightQueue& in_flight_queue, std::int32_t code
     return {code, !stream.device->diagnose(ended).usable};  // a device that is lost does no more work
 }
 
-void Notice::called(void* with, std::int32_t code) {
-    Notice& notice = *static_cast<Notice*>(with);
-    const std::shared_ptr<InFlightQueue> in_flight_queue = std::move(notice.in_flight_queue);
-    notice.code = code;
-    notice.at = monotonic_ns();
+void DeviceCallback::called(void* with, std::int32_t code) {
+    DeviceCallback& callback = *static_cast<DeviceCallback*>(with);
+    const std::shared_ptr<InFlightQueue> in_flight_queue = std::move(callback.in_flight_queue);
+    callback.code = code;
+    callback.at = monotonic_ns();
     if (code != 0)
         in_flight_queue->device_failed->store(true, std::memory_order_relaxed);
     const std::lock_guard<std::mutex> lock(in_flight_queue->mutex);
-    if (code != 0 && notice.traced)
-        in_flight_queue->failed.push_back({notice.number, notice.step, notice.op, code});
+    if (code != 0 && callback.traced)
+        in_flight_queue->failed.push_back({callback.number, callback.step, callback.op, code});
     publish(in_flight_queue->timeline,
-            in_flight_queue->timeline.value.load(std::memory_order_relaxed) + 1);  // the notice may be gone now
+            in_flight_queue->timeline.value.load(std::memory_order_relaxed) + 1);  // the callback may be gone now
 }
 
-void Notice::arm(Device& device, const std::shared_ptr<InFlightQueue>& its_queue) {
+void DeviceCallback::arm(Device& device, const std::shared_ptr<InFlightQueue>& its_queue) {
     in_flight_queue = its_queue;
     number = ++in_flight_queue->armed;
-    device.notify(*token, called, this);
+    device.notify(*event, called, this);
 }
 
 bool issue(Worker& worker, Lane& lane, std::uint32_t position, bool runs) {
@@ -240,7 +240,7 @@ bool issue(Worker& worker, Lane& lane, std::uint32_t position, bool runs) {
     if (op.body != DeviceOp::Body::kPython || !op.waits.empty())
         worker.python.release();
     if (!op.waits.empty())
-        told = wait_for_tokens(devices, lane, op);
+        told = wait_for_events(devices, lane, op);
     const bool active =
         runs && told.code == 0 && op.activity.active(lane.step - run.first.load(std::memory_order_relaxed), user_step);
     if (active) {
@@ -272,7 +272,7 @@ bool issue(Worker& worker, Lane& lane, std::uint32_t position, bool runs) {
     }
     if (op.records) {  // also when the body failed: something may be under way
         worker.python.release();
-        told.add(record_token(lane, op));
+        told.add(record_event(lane, op));
     }
     const bool failed = failure || own_code != 0;
     if (failed)

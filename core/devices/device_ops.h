@@ -1,7 +1,7 @@
 // Device operations: bodies that enqueue work on a stream and return. The lane's timeline means issued; that the work
 // is done is said by fences (fences.h). Protocol: core/DESIGN.md, "Devices".
 //
-// Operations of other streams come after one by its token, a mark in its stream. Each operation that others come after
+// Operations of other streams come after one by its event, a mark in its stream. Each operation that others come after
 // has a ring of them, one for every step that lanes can be apart, used again for ever.
 #pragma once
 
@@ -49,14 +49,14 @@ struct FlagTable {
 
 struct DeviceOp {
     enum class Body : std::uint8_t { kNothing, kCopy, kFill, kPython, kNative };
-    struct TokenWait {
+    struct EventWait {
         std::uint32_t device_op;  // which of DevicePlan::ops
         std::uint32_t distance;
     };
     struct Mark {
-        std::unique_ptr<Token> token;
+        std::unique_ptr<DeviceEvent> event;
         std::uint64_t step = UINT64_MAX;  // that it stands for
-        std::uint64_t notices = 0;        // so many were armed on the stream before
+        std::uint64_t callbacks = 0;      // so many were armed on the stream before
     };
 
     Body body = Body::kNothing;
@@ -69,7 +69,7 @@ struct DeviceOp {
     StreamHandle handle = 0;
     std::vector<Transfer> transfers;  // by phase
     std::vector<Pattern> patterns;    // by phase
-    std::vector<TokenWait> waits;
+    std::vector<EventWait> waits;
     Activity activity;
     FlagTable sets, clears;
     std::vector<Mark> marks;  // by step modulo their number, a power of two; written by the lane's holder
@@ -81,7 +81,7 @@ struct DeviceOp {
     }
 };
 
-// Consecutive operations of a lane that can be captured together: only the first may wait for tokens, only the last
+// Consecutive operations of a lane that can be captured together: only the first may wait for events, only the last
 // is recorded.
 struct Segment {
     std::uint32_t begin, end;                       // positions in the lane
@@ -114,14 +114,14 @@ struct Told {
     }
 };
 
-// What is waited for at the end of a run: a signal whose timeline goes on by one for each notice of a stream.
+// What is waited for at the end of a run: a signal whose timeline goes on by one for each callback of a stream.
 struct InFlightQueue : Signal {
     // Whether the device has told a failure, until a run starts clean; shared by the in_flight_queues of its streams.
     // Drivers tell whom they like, and whom they have told one word is told success about what came of it: from now on
     // nothing that the device has done is trusted. Set before the failure reaches anybody.
     std::shared_ptr<std::atomic<bool>> device_failed;
     struct Failed {
-        std::uint64_t notice;  // its number
+        std::uint64_t callback;  // its number
         std::uint64_t step;
         std::uint32_t op;
         std::int32_t code;
@@ -131,21 +131,21 @@ struct InFlightQueue : Signal {
 };
 
 // What a device is to call back. Whoever waits for it keeps it.
-struct Notice {
+struct DeviceCallback {
     std::shared_ptr<InFlightQueue> in_flight_queue;  // let go of before its timeline goes on
     std::int32_t code = 0;                           // these two are there when it has
     std::int64_t at = 0;
-    std::unique_ptr<Token> token;
+    std::unique_ptr<DeviceEvent> event;
     std::uint64_t number = 0, step = 0;
     std::uint32_t op = 0;  // it is about
     bool traced = false;   // its failure is kept for fences
 
     static void called(void* with, std::int32_t code);
-    // Has the device call, when it is done with what the token stands for.
+    // Has the device call, when it is done with what the event stands for.
     void arm(Device& device, const std::shared_ptr<InFlightQueue>& its_queue);
 };
 
-// A call for a token of the stream has failed with `code`: waits here for all that was enqueued on the stream, which
+// A call for an event of the stream has failed with `code`: waits here for all that was enqueued on the stream, which
 // nobody else can do any more, so that its lane may go on as if it had been waited for.
 Told wait_here(Stream& stream, InFlightQueue& in_flight_queue, std::int32_t code);
 
@@ -171,11 +171,11 @@ struct DevicePlan {
     std::vector<std::vector<std::uint32_t>> lazy;
     // What is waited for at the end of a run; the holder's of the lane that leaves it.
     struct Traced {
-        std::unique_ptr<Notice> notice;
+        std::unique_ptr<DeviceCallback> callback;
         std::size_t record;  // in the lane's buffer, or SIZE_MAX: it did not fit
     };
-    std::vector<std::vector<Traced>> traced;                                      // by stream
-    std::vector<std::pair<std::uint32_t, std::unique_ptr<Notice>>> writing_back;  // with the stream
+    std::vector<std::vector<Traced>> traced;                                              // by stream
+    std::vector<std::pair<std::uint32_t, std::unique_ptr<DeviceCallback>>> writing_back;  // with the stream
     const MadeHere made;
 };
 

@@ -10,12 +10,12 @@ public:
     // `lazy`: nobody in the step comes after it. It waits in some steps only, so that not too much is in flight, and
     // before its lane leaves a run.
     FenceOp(std::uint32_t device_op, bool lazy) : device_op_(device_op), lazy_(lazy) {}
-    Outcome advance(Place place) const override;
+    Outcome advance(ExternalContext context) const override;
     bool firm() const override { return true; }
     std::string waits_for(const Run& run, std::uint64_t step) const override;
 
-    // Waits for the token of `step`, which is the lane's, or the one before when its lane leaves the run.
-    Outcome wait(Place place, std::uint64_t step) const;
+    // Waits for the event of `step`, which is the lane's, or the one before when its lane leaves the run.
+    Outcome wait(ExternalContext context, std::uint64_t step) const;
 
 private:
     std::uint32_t device_op_;  // which of DevicePlan::ops

@@ -38,13 +38,13 @@ bool write_back(Worker& worker, Lane& lane) {
         if (last[i] == 0)
             continue;
         Stream& stream = *devices.streams[i];
-        auto notice = std::make_unique<Notice>();
-        notice->op = last[i] - 1;
-        if (const std::int32_t code = stream.device->record(stream.handle, notice->token); code != 0) {
-            fail(worker, lane, notice->op, i, wait_here(stream, *lane.program->in_flight_queues[i], code));
+        auto callback = std::make_unique<DeviceCallback>();
+        callback->op = last[i] - 1;
+        if (const std::int32_t code = stream.device->record(stream.handle, callback->event); code != 0) {
+            fail(worker, lane, callback->op, i, wait_here(stream, *lane.program->in_flight_queues[i], code));
             continue;
         }
-        devices.writing_back.emplace_back(i, std::move(notice));
+        devices.writing_back.emplace_back(i, std::move(callback));
         devices.writing_back.back().second->arm(*stream.device, lane.program->in_flight_queues[i]);
     }
     return !devices.writing_back.empty();
@@ -69,16 +69,16 @@ void tell_untold(Worker& worker, Lane& lane) {
 bool written_back(Worker& worker, Lane& lane) {
     DevicePlan& devices = *lane.run->plan->device;
     worker.python.release();
-    for (const auto& [stream, notice] : devices.writing_back) {
+    for (const auto& [stream, callback] : devices.writing_back) {
         Signal& in_flight_queue = *lane.program->in_flight_queues[stream];
         if (!in_flight_queue.timeline.reached(in_flight_queue.armed)) {
             lane.block(in_flight_queue.timeline, in_flight_queue.armed);
             return false;
         }
     }
-    for (const auto& [stream, notice] : devices.writing_back) {
-        if (notice->code != 0)
-            fail(worker, lane, notice->op, stream, {notice->code});
+    for (const auto& [stream, callback] : devices.writing_back) {
+        if (callback->code != 0)
+            fail(worker, lane, callback->op, stream, {callback->code});
     }
     devices.writing_back.clear();
     return true;

@@ -68,7 +68,7 @@ void Caller::end_waiting() {
         return;
     slot_.event_count.notify();  // its worker may have left for our sake
     if (!slot_.taken.load(std::memory_order_seq_cst))
-        slot_.notify_caller();  // somebody may have stood up for our sake
+        slot_.notify_caller();  // another caller may have left for our sake
 }
 
 bool Caller::wait_for_slot(Run& run, PythonThread& python) {
@@ -110,7 +110,8 @@ void Caller::leave() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const bool work_left =
         machine_.stale(slot_) || slot_.unswept != 0 ||
-        // Other slots' words are looked at only where calls are: they are in the caches of those who sit there.
+        // Other slots' words are looked at only where calls are: they are in the caches of the threads that have those
+        // slots.
         (machine_.calls().at_hand() &&
          (machine_.calls().ready(slot_.index, true) ||
           std::any_of(slot_.others.begin(), slot_.others.end(),
@@ -123,7 +124,7 @@ void Caller::leave() {
                    lane.blocked_on.load(std::memory_order_relaxed) != &listed.program->frontier;
         });
     machine_.leave_slot(slot_);
-    // A worker notified before that could not sit down, and sleeps again.
+    // A worker was notified before, could not take the slot, and sleeps again.
     if (work_left || slot_.event_count.prepare_wait() != epoch)
         slot_.event_count.notify();
 }

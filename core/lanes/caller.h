@@ -1,4 +1,4 @@
-// A thread in replay(): it stands in for the worker of slot 0.
+// A thread in replay(): it replaces the worker of slot 0.
 #pragma once
 
 #include "lanes/machine.h"
@@ -8,7 +8,7 @@ namespace ostinato {
 
 class Caller {
 public:
-    // Sits down if the slot is free, or is made free at once. The thread holds the GIL.
+    // Takes the slot if it is free, or is made free at once. The thread holds the GIL.
     explicit Caller(Machine& machine);
     ~Caller();
     Caller(const Caller&) = delete;
@@ -20,7 +20,7 @@ public:
 private:
     void ask();  // for the slot, for a short while
     void poll(std::int64_t give_up);
-    // In between no worker sits down, or enters a run: what is submitted meanwhile is left to this thread.
+    // In between no worker takes the slot, or enters a run: what is submitted meanwhile is left to this thread.
     void begin_waiting();
     void end_waiting();
     bool wait_for_slot(Run& run, PythonThread& python);  // or for `run`. False: a signal handler raised

@@ -39,7 +39,7 @@ std::int32_t run_operation(Worker& worker, Lane& lane, Kind kind, std::uint32_t 
 
 namespace {
 
-Place place_of(Worker& worker, Lane& lane, std::uint32_t position) {
+ExternalContext context_of(Worker& worker, Lane& lane, std::uint32_t position) {
     const std::uint32_t number = lane.program->schedule->external_of[lane.order->ops[position]];
     return {worker, lane, *lane.run, *lane.program->signals[number]};
 }
@@ -68,11 +68,11 @@ void record_skip(Worker& worker, Lane& lane, std::uint32_t position, Status stat
 bool external_waits(Worker& worker, Lane& lane, std::uint32_t position, bool poisoned = false) {
     Run& run = *lane.run;
     const std::uint32_t op = lane.order->ops[position];
-    const Place place = place_of(worker, lane, position);
-    if (run.trace && place.signal.since == 0)
-        place.signal.since = monotonic_ns();
+    const ExternalContext context = context_of(worker, lane, position);
+    if (run.trace && context.signal.since == 0)
+        context.signal.since = monotonic_ns();
     worker.python.release();
-    ExternalOp::Outcome outcome = external(lane, position).advance(place);
+    ExternalOp::Outcome outcome = external(lane, position).advance(context);
     if (outcome.result == ExternalOp::Result::kBlocked)
         return true;
     Status status = poisoned ? Status::kPoisoned : Status::kOk;
@@ -91,8 +91,8 @@ bool external_waits(Worker& worker, Lane& lane, std::uint32_t position, bool poi
         status = Status::kCancelled;
     }
     if (run.trace)
-        record(worker, lane, position, place.signal.since, status);
-    place.signal.since = 0;
+        record(worker, lane, position, context.signal.since, status);
+    context.signal.since = 0;
     return false;
 }
 
@@ -166,7 +166,7 @@ Progress run_batch_slowly(Worker& worker, Lane& lane, const Batch& batch) {
         const std::uint32_t op = lane.order->ops[at];
         const bool outside = is_external(batch.kind);
         const bool firm = outside && external(lane, at).firm();
-        const bool waits = outside && place_of(worker, lane, at).signal.pending != nullptr;
+        const bool waits = outside && context_of(worker, lane, at).signal.pending != nullptr;
         const bool poisoned = !waits && is_poisoned(lane, op, first);
         program.history.mark(op, lane.step, poisoned);
         if (poisoned || (!waits && !firm && run.aborted.load(std::memory_order_relaxed))) {
@@ -182,9 +182,9 @@ Progress run_batch_slowly(Worker& worker, Lane& lane, const Batch& batch) {
             if (batch.kind == Kind::kDevice)
                 (void)issue(worker, lane, at, false);
             if (outside) {
-                const Place place = place_of(worker, lane, at);
-                external(lane, at).skip(place);
-                place.signal.since = 0;
+                const ExternalContext context = context_of(worker, lane, at);
+                external(lane, at).skip(context);
+                context.signal.since = 0;
             }
             record_skip(worker, lane, at, poisoned ? Status::kPoisoned : Status::kCancelled);
         } else if (outside) {

@@ -78,9 +78,9 @@ public:
     // Every worker comes back to its loop at its next operation boundary.
     void call_attention();
 
-    // Takes the place of a slot's worker. False when somebody sits there.
+    // Takes the slot for this thread. False: another thread has it.
     bool take_slot(Slot& slot, bool as_caller);
-    void leave_slot(Slot& slot);  // whoever was notified before and could not sit can be seen from here on
+    void leave_slot(Slot& slot);  // threads that were notified before and could not take it are seen from here on
 
     Slot& slot(std::size_t i) { return *slots_[i]; }
     const std::vector<std::unique_ptr<Slot>>& slots() const { return slots_; }

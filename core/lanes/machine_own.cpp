@@ -83,7 +83,7 @@ void Machine::tick(std::size_t) {
             continue;
         }
         restore_interrupts();
-        own_asleep_.store(true, std::memory_order_seq_cst);  // against sit: one of us sees the other
+        own_asleep_.store(true, std::memory_order_seq_cst);  // against take_slot: one of us sees the other
         if (!anybody() && !closed())
             own_wake_.wait(lock);
         own_asleep_.store(false, std::memory_order_relaxed);

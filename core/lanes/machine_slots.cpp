@@ -1,4 +1,4 @@
-// Who serves: which lanes a slot finds, who is woken for what, and the threads that sit down.
+// Who serves: which lanes a slot finds, which threads are woken for what, and how they take slots.
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,5 @@
-// A slot: a processor's place. Whoever sits on it (its worker, or for slot 0 a thread in replay()) serves lanes.
+// A slot: what one processor serves. The thread that has taken it (its worker, or for slot 0 one in replay()) runs
+// lanes.
 #pragma once
 
 #include <atomic>
@@ -24,8 +25,8 @@ public:
     std::atomic<std::uint32_t> attention{0};  // read after every operation; written rarely
     std::uint32_t index = 0;
 
-    alignas(kLinePair) std::atomic<bool> taken{false};  // somebody sits here
-    // Threads in replay() that would like to. Meanwhile no worker sits down here, or enters a run.
+    alignas(kLinePair) std::atomic<bool> taken{false};  // a thread has this slot
+    // Threads in replay() that want it. Meanwhile no worker takes it, or enters a run.
     std::atomic<std::uint32_t> callers_waiting{0};
     // Nobody looks at this slot's lanes: whoever gives them work notifies. Set before the last look round, cleared
     // after.
@@ -33,7 +34,7 @@ public:
     std::atomic<Lane*> running{nullptr};            // the lane being served, never followed by others
     std::atomic<std::int32_t> priority{INT32_MAX};  // of the run being served; nothing: nobody need call
     std::atomic<bool> in_call{false};               // a spawned call is being run, and the slot's lanes are anybody's
-    std::atomic<bool> by_caller{false};             // a thread in replay() sits here
+    std::atomic<bool> by_caller{false};             // a thread in replay() has this slot
     std::atomic<bool> pins{false};                  // lanes with affinity here can go nowhere else
     EventCount event_count;
     std::mutex callers_mutex;

@@ -85,7 +85,7 @@ bool Worker::turn_over() {
     return false;
 }
 
-// The lane at place `at` of this slot's and then the others', if it is to be served like this slot's.
+// The lane at index `at` of this slot's lanes and then the others, or null: it is not to be served like this slot's.
 Slot::Listed* Worker::candidate(std::size_t at) {
     if (at < slot.own.size())
         return &slot.own[at];

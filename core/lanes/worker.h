@@ -1,4 +1,4 @@
-// A worker: one thread while it sits on a slot. It picks lanes and spawned calls, runs them, polls, and parks.
+// A worker: one thread while it has a slot. It picks lanes and spawned calls, runs them, polls, and parks.
 #pragma once
 
 #include <cstdint>

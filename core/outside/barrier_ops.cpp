@@ -33,15 +33,15 @@ void PhaseWaitOp::attend(const Run& run) const {
         attendance->waits = true;
 }
 
-ExternalOp::Outcome ArrivalOp::advance(Place place) const {
-    const Run& run = place.run;
+ExternalOp::Outcome ArrivalOp::advance(ExternalContext context) const {
+    const Run& run = context.run;
     const std::uint64_t count = count_in(run);
-    const std::uint64_t phase = phase_.in(run, place.lane.step);
+    const std::uint64_t phase = phase_.in(run, context.lane.step);
     Barrier& barrier = *phase_.of(run);
     if (value_ != nullptr || value_param_ >= 0) {
         ExceptionHandle raised;
         const bool fits =
-            arrive_with(place, barrier, phase, count, phase_.attendance(run), value_.get(), value_param_, raised);
+            arrive_with(context, barrier, phase, count, phase_.attendance(run), value_.get(), value_param_, raised);
         if (raised)
             return {.result = Result::kFailed, .exception = std::move(raised)};
         return fits ? Outcome{Result::kDone} : Outcome{.result = Result::kFailed, .code = kExcessArrivals};
@@ -51,17 +51,17 @@ ExternalOp::Outcome ArrivalOp::advance(Place place) const {
     return {Result::kDone};
 }
 
-ExternalOp::Outcome PhaseWaitOp::advance(Place place) const {
-    Barrier& barrier = *phase_.of(place.run);
-    const std::uint64_t phase = phase_.in(place.run, place.lane.step);
+ExternalOp::Outcome PhaseWaitOp::advance(ExternalContext context) const {
+    Barrier& barrier = *phase_.of(context.run);
+    const std::uint64_t phase = phase_.in(context.run, context.lane.step);
     if (barrier.complete(phase)) {
-        place.signal.pending.reset();
+        context.signal.pending.reset();
         return {Result::kDone};
     }
-    std::shared_ptr<Event>& pending = place.signal.pending;
+    std::shared_ptr<Event>& pending = context.signal.pending;
     if (pending == nullptr)
         pending = barrier.event(phase);
-    if (!place.happened(pending))
+    if (!context.happened(pending))
         return {Result::kBlocked};
     pending.reset();
     return {barrier.complete(phase) ? Result::kDone : Result::kSkipped};

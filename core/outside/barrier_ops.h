@@ -28,7 +28,7 @@ public:
               std::int32_t value_param)
         : phase_(std::move(phase)), count_(count), count_param_(count_param), value_(std::move(value)),
           value_param_(value_param) {}
-    Outcome advance(Place place) const override;
+    Outcome advance(ExternalContext context) const override;
     void attend(const Run& run) const override;
     std::string waits_for(const Run&, std::uint64_t) const override { return "nothing"; }
 
@@ -45,7 +45,7 @@ private:
 class PhaseWaitOp final : public ExternalOp {
 public:
     explicit PhaseWaitOp(BarrierPhase phase) : phase_(std::move(phase)) {}
-    Outcome advance(Place place) const override;
+    Outcome advance(ExternalContext context) const override;
     void attend(const Run& run) const override;
     std::string waits_for(const Run& run, std::uint64_t step) const override;
 

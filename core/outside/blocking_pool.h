@@ -1,4 +1,4 @@
-// Threads for tasks that may block: as many as there are jobs in flight. No worker sits on them, so that waiting there
+// Threads for tasks that may block: as many as there are jobs in flight. They take no slots, so that waiting there
 // holds up nobody else. Idle ones are used again, and end after a few seconds.
 #pragma once
 

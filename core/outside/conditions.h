@@ -9,7 +9,7 @@ namespace ostinato {
 class PreconditionOp final : public ExternalOp {
 public:
     explicit PreconditionOp(std::uint32_t index) : index_(index) {}
-    Outcome advance(Place place) const override;
+    Outcome advance(ExternalContext context) const override;
     std::string waits_for(const Run& run, std::uint64_t step) const override;
 
 private:
@@ -20,8 +20,8 @@ private:
 class PostconditionOp final : public ExternalOp {
 public:
     explicit PostconditionOp(std::uint32_t index) : index_(index) {}
-    Outcome advance(Place place) const override;
-    void skip(Place place) const override;
+    Outcome advance(ExternalContext context) const override;
+    void skip(ExternalContext context) const override;
     std::string waits_for(const Run& run, std::uint64_t step) const override;
 
 private:
@@ -31,7 +31,7 @@ private:
 // What is neither: stands for an operation on something outside, where that is to be left alone.
 class NothingOp final : public ExternalOp {
 public:
-    Outcome advance(Place) const override { return {Result::kDone}; }
+    Outcome advance(ExternalContext) const override { return {Result::kDone}; }
     std::string waits_for(const Run&, std::uint64_t) const override { return "nothing"; }
 };
 

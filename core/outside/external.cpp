@@ -11,7 +11,7 @@ void Signal::reach(std::uint64_t value) {
         publish(timeline, value);
 }
 
-bool Place::happened(const std::shared_ptr<Event>& event) {
+bool ExternalContext::happened(const std::shared_ptr<Event>& event) {
     if (event->done())
         return true;
     const std::uint64_t value = lane.step + 1;

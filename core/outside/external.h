@@ -45,7 +45,7 @@ struct Signal : std::enable_shared_from_this<Signal> {
 };
 
 // Where an external operation stands when it is advanced.
-struct Place {
+struct ExternalContext {
     Worker& worker;
     Lane& lane;
     Run& run;
@@ -78,9 +78,9 @@ public:
 
     virtual ~ExternalOp() = default;
     // Does what it does in a step, or as much as can be done. Called again after kBlocked.
-    virtual Outcome advance(Place place) const = 0;
+    virtual Outcome advance(ExternalContext context) const = 0;
     // Instead, when what comes before it has failed or the run was aborted; not after kBlocked, which `advance` ends.
-    virtual void skip(Place) const {}
+    virtual void skip(ExternalContext) const {}
     // What it waits for is at work on the program's arrays: it is never skipped.
     virtual bool firm() const { return false; }
     // Adds what it does at the barriers that `run` was given to what the run does there.

@@ -5,12 +5,12 @@
 
 namespace ostinato {
 
-ExternalOp::Outcome AcquireOp::advance(Place place) const {
-    Holding& holding = place.lane.program->holdings[holding_];
-    std::shared_ptr<Event>& pending = place.signal.pending;
+ExternalOp::Outcome AcquireOp::advance(ExternalContext context) const {
+    Holding& holding = context.lane.program->holdings[holding_];
+    std::shared_ptr<Event>& pending = context.signal.pending;
     if (pending == nullptr)
         pending = reservation_->acquire(exclusive_);
-    if (!place.happened(pending))
+    if (!context.happened(pending))
         return {Result::kBlocked};
     const bool granted = pending->done() || !reservation_->withdraw(pending);
     pending.reset();
@@ -18,8 +18,8 @@ ExternalOp::Outcome AcquireOp::advance(Place place) const {
     return {granted ? Result::kDone : Result::kSkipped};
 }
 
-void AcquireOp::skip(Place place) const {
-    place.lane.program->holdings[holding_].skipped.fetch_add(1, std::memory_order_relaxed);
+void AcquireOp::skip(ExternalContext context) const {
+    context.lane.program->holdings[holding_].skipped.fetch_add(1, std::memory_order_relaxed);
 }
 
 std::string AcquireOp::waits_for(const Run&, std::uint64_t) const {
@@ -39,8 +39,8 @@ bool take_one(std::atomic<std::uint32_t>& count) {
 
 }  // namespace
 
-ExternalOp::Outcome ReleaseOp::advance(Place place) const {
-    Holding& holding = place.lane.program->holdings[holding_];
+ExternalOp::Outcome ReleaseOp::advance(ExternalContext context) const {
+    Holding& holding = context.lane.program->holdings[holding_];
     if (take_one(holding.skipped))  // program order: it belongs to the acquire that was left out
         return {Result::kDone};
     if (!take_one(holding.held))
@@ -49,6 +49,6 @@ ExternalOp::Outcome ReleaseOp::advance(Place place) const {
     return {Result::kDone};
 }
 
-void ReleaseOp::skip(Place place) const { (void)advance(place); }
+void ReleaseOp::skip(ExternalContext context) const { (void)advance(context); }
 
 }  // namespace ostinato

@@ -14,8 +14,8 @@ public:
     // `holding`: which of the program's holdings counts what it holds of this reservation.
     AcquireOp(std::shared_ptr<Reservation> reservation, std::uint32_t holding, bool exclusive)
         : reservation_(std::move(reservation)), holding_(holding), exclusive_(exclusive) {}
-    Outcome advance(Place place) const override;
-    void skip(Place place) const override;
+    Outcome advance(ExternalContext context) const override;
+    void skip(ExternalContext context) const override;
     std::string waits_for(const Run& run, std::uint64_t step) const override;
 
 private:
@@ -28,8 +28,8 @@ class ReleaseOp final : public ExternalOp {
 public:
     ReleaseOp(std::shared_ptr<Reservation> reservation, std::uint32_t holding)
         : reservation_(std::move(reservation)), holding_(holding) {}
-    Outcome advance(Place place) const override;
-    void skip(Place place) const override;  // what is held is released whatever happened
+    Outcome advance(ExternalContext context) const override;
+    void skip(ExternalContext context) const override;  // what is held is released whatever happened
     std::string waits_for(const Run&, std::uint64_t) const override { return "nothing"; }
 
 private:

@@ -13,7 +13,7 @@ public:
     std::uint32_t prepare_wait() const { return epoch_.load(std::memory_order_seq_cst); }
     // Returns when notified after `epoch`, when `timeout_ns` has passed (negative: no limit), or on a signal.
     void commit_wait(std::uint32_t epoch, std::int64_t timeout_ns) { wait(epoch, timeout_ns, kAnybody); }
-    // The same, for whoever has the place that the others wait for: while it sleeps, `notify` wakes nobody else.
+    // The same, for the thread that holds what the others wait for: while it sleeps, `notify` wakes nobody else.
     void commit_wait_first(std::uint32_t epoch, std::int64_t timeout_ns) { wait(epoch, timeout_ns, kFirst); }
     void notify();
     void notify_all();

@@ -59,7 +59,7 @@ public:
     // False, and nothing is done: one of them has runs that are not done, or failures that nobody has been told of, or
     // is closed, or `other` takes no runs.
     bool switch_from(Program& other);
-    // How many steps it and those whose place it took have run; exact while nothing is in flight.
+    // How many steps it and those that it replaced have run; exact while nothing is in flight.
     std::uint64_t steps_run();
     // Gives the next step the number `step`, as the user counts. False, and nothing is done: runs are in flight.
     bool number_from(std::uint64_t step);

@@ -50,7 +50,7 @@ constexpr std::uint32_t kNotExternal = UINT32_MAX;
 
 struct Schedule {
     std::uint32_t n_ops = 0;
-    std::uint32_t n_stored = 0;  // places for operations: each lane's begin on a pair of cache lines of its own
+    std::uint32_t n_stored = 0;  // entries for operations: each lane begins on a pair of cache lines of its own
     std::vector<LaneOrder> lanes;
     std::uint64_t first_step = 0;     // steps are numbered from here, so that the first waits hold by themselves
     std::uint64_t window_period = 0;  // lanes look at each other every so many steps; lead < 2 * window_period

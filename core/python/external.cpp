@@ -11,12 +11,12 @@
 
 namespace ostinato {
 
-bool arrive_with(Place place, Barrier& barrier, std::uint64_t phase, std::uint64_t count, Attendance* attendance,
-                 const PythonObject* value, std::int32_t param, ExceptionHandle& raised) {
-    PythonThread& python = place.worker.python;
-    PythonRun& run = *place.run.python;
+bool arrive_with(ExternalContext context, Barrier& barrier, std::uint64_t phase, std::uint64_t count,
+                 Attendance* attendance, const PythonObject* value, std::int32_t param, ExceptionHandle& raised) {
+    PythonThread& python = context.worker.python;
+    PythonRun& run = *context.run.python;
     python.acquire();
-    python.enter(run.context_of(place.lane.index));
+    python.enter(run.context_of(context.lane.index));
     PyObject* const given = param < 0 ? value->object.get() : run.values[static_cast<std::size_t>(param)].get();
     return arrive_with_value(barrier, phase, count, attendance, given, raised) != Arrival::kExcess;
 }
@@ -27,29 +27,29 @@ thread_local const Program* program_here = nullptr;
 
 const Program* program_of_this_thread() { return program_here; }
 
-ExternalOp::Outcome BlockingTaskOp::advance(Place place) const {
-    Signal& signal = place.signal;
+ExternalOp::Outcome BlockingTaskOp::advance(ExternalContext context) const {
+    Signal& signal = context.signal;
     if (signal.pending == nullptr) {
-        if (place.aborted())
+        if (context.aborted())
             return {Result::kSkipped};
         {
             const std::lock_guard<std::mutex> lock(signal.mutex);  // an abort reads it
             signal.firm = true;
         }
         signal.pending = std::make_shared<Event>();
-        const Lane& lane = place.lane;
-        const PythonOp& op = place.run.plan->python->ops[index_];
+        const Lane& lane = context.lane;
+        const PythonOp& op = context.run.plan->python->ops[index_];
         // The lane stands still until the event: what is borrowed here stays.
-        auto job = [program = lane.program, &op, &signal, ended = signal.pending, run = place.run.shared_from_this(),
+        auto job = [program = lane.program, &op, &signal, ended = signal.pending, run = context.run.shared_from_this(),
                     phase = lane.phase[op.period_class],
-                    user_step = place.run.user_step(lane.step)](PythonThread& python) {
+                    user_step = context.run.user_step(lane.step)](PythonThread& python) {
             const FloatingPointMode own = FloatingPointMode::current();
             run->floating_point.apply();
             program_here = program;
             python.acquire();
-            PyObject* const context = PyContext_Copy(run->python->context.get());
-            python.enter(context);
-            Py_XDECREF(context);
+            PyObject* const own_context = PyContext_Copy(run->python->context.get());
+            python.enter(own_context);
+            Py_XDECREF(own_context);
             {
                 const EndingWaits ending(run->aborted);
                 const InTask here(python, run.get());
@@ -70,7 +70,7 @@ ExternalOp::Outcome BlockingTaskOp::advance(Place place) const {
         };
         lane.program->machine->blocking_pool().run(std::move(job));
     }
-    if (!place.happened(signal.pending))
+    if (!context.happened(signal.pending))
         return {Result::kBlocked};
     signal.pending.reset();
     if (std::exchange(signal.left, false))

@@ -21,8 +21,8 @@ namespace ostinato {
 
 namespace {
 
-Bytes bytes_of(const std::tuple<std::uint64_t, std::int64_t, bool>& place) {
-    return {std::get<0>(place), std::get<1>(place), std::get<2>(place)};
+Bytes bytes_of(const std::tuple<std::uint64_t, std::int64_t, bool>& address) {
+    return {std::get<0>(address), std::get<1>(address), std::get<2>(address)};
 }
 
 std::vector<Block> blocks_of(const std::vector<std::vector<std::int64_t>>& rows) {
@@ -37,20 +37,20 @@ std::vector<Block> blocks_of(const std::vector<std::vector<std::int64_t>>& rows)
     return blocks;
 }
 
-// A token as Python holds it.
-struct HeldToken {
-    std::unique_ptr<Token> token;
+// A device event as Python holds it.
+struct HeldEvent {
+    std::unique_ptr<DeviceEvent> event;
 };
 
-const Token& recorded(const HeldToken& held) {
-    if (!held.token)
-        throw nb::value_error("this token stands for nothing: it was never recorded");
-    return *held.token;
+const DeviceEvent& recorded(const HeldEvent& held) {
+    if (!held.event)
+        throw nb::value_error("this event stands for nothing: it was never recorded");
+    return *held.event;
 }
 
 // Python functions that devices are yet to call, or are calling: the interpreter must not end before. In a forked
 // child, nobody will.
-std::atomic<std::uint32_t> notices{0};
+std::atomic<std::uint32_t> callbacks{0};
 std::atomic<bool> ended{false};  // from now on the interpreter may be gone
 
 void call_done(void* with, std::int32_t code) {
@@ -63,28 +63,28 @@ void call_done(void* with, std::int32_t code) {
             error.discard_as_unraisable("a function called when a device is done");
         }
     }
-    notices.fetch_sub(1, std::memory_order_release);
-    notices.notify_all();
+    callbacks.fetch_sub(1, std::memory_order_release);
+    callbacks.notify_all();
 }
 
-void end_notices() {
-    while (const std::uint32_t left = notices.load(std::memory_order_acquire))
-        notices.wait(left, std::memory_order_acquire);
+void end_callbacks_of_devices() {
+    while (const std::uint32_t left = callbacks.load(std::memory_order_acquire))
+        callbacks.wait(left, std::memory_order_acquire);
     ended.store(true, std::memory_order_release);
 }
 
 }  // namespace
 
 void bind_device(nb::module_& devices) {
-    pthread_atfork(nullptr, nullptr, [] { notices.store(0, std::memory_order_relaxed); });
-    devices.def("end", end_notices, nb::call_guard<nb::gil_scoped_release>(),
+    pthread_atfork(nullptr, nullptr, [] { callbacks.store(0, std::memory_order_relaxed); });
+    devices.def("end", end_callbacks_of_devices, nb::call_guard<nb::gil_scoped_release>(),
                 "Before the interpreter ends: waits until devices have called all functions that they were given.");
-    using Place = std::tuple<std::uint64_t, std::int64_t, bool>;
+    using Address = std::tuple<std::uint64_t, std::int64_t, bool>;
     using Rows = std::vector<std::vector<std::int64_t>>;
-    nb::class_<Transfer>(devices, "Transfer", "A copy, planned once: places (base, offset, on_device) and blocks.")
+    nb::class_<Transfer>(devices, "Transfer", "A copy, planned once: addresses (base, offset, on_device) and blocks.")
         .def(
             "__init__",
-            [](Transfer* self, const Place& source, const Place& target, const Rows& blocks) {
+            [](Transfer* self, const Address& source, const Address& target, const Rows& blocks) {
                 new (self) Transfer{bytes_of(source), bytes_of(target), blocks_of(blocks), 0};
                 for (const Block& block : self->blocks)
                     self->bytes += block.width * block.rows * block.slices;
@@ -94,12 +94,13 @@ void bind_device(nb::module_& devices) {
     nb::class_<Pattern>(devices, "Pattern", "A fill, planned once.")
         .def(
             "__init__",
-            [](Pattern* self, const Place& target, const Rows& blocks, nb::bytes pattern) {
+            [](Pattern* self, const Address& target, const Rows& blocks, nb::bytes pattern) {
                 const auto* begin = static_cast<const std::uint8_t*>(pattern.data());
                 new (self) Pattern{bytes_of(target), blocks_of(blocks), {begin, begin + pattern.size()}};
             },
             nb::arg("target"), nb::arg("blocks"), nb::arg("pattern"));
-    nb::class_<HeldToken>(devices, "Token", "What was enqueued on a stream when it was recorded.").def(nb::init<>());
+    nb::class_<HeldEvent>(devices, "DeviceEvent", "What was enqueued on a stream when it was recorded.")
+        .def(nb::init<>());
     nb::class_<Sequence>(devices, "Sequence", "Work that was captured once, and is enqueued as one.");
     nb::class_<DeviceHandle>(devices, "Device", "What the core asks of a device. Methods raise Failure.")
         .def(
@@ -131,19 +132,19 @@ void bind_device(nb::module_& devices) {
             nb::arg("stream"), nb::arg("pattern"))
         .def(
             "record",
-            [](const DeviceHandle& self, StreamHandle stream, HeldToken& token) {
+            [](const DeviceHandle& self, StreamHandle stream, HeldEvent& event) {
                 nb::gil_scoped_release nogil;
-                throw_if(*self.device, self.device->record(stream, token.token));
+                throw_if(*self.device, self.device->record(stream, event.event));
             },
-            nb::arg("stream"), nb::arg("token"))
+            nb::arg("stream"), nb::arg("event"))
         .def(
             "wait",
-            [](const DeviceHandle& self, StreamHandle stream, const HeldToken& token) {
-                const Token& known = recorded(token);
+            [](const DeviceHandle& self, StreamHandle stream, const HeldEvent& event) {
+                const DeviceEvent& known = recorded(event);
                 nb::gil_scoped_release nogil;
                 throw_if(*self.device, self.device->wait(stream, known));
             },
-            nb::arg("stream"), nb::arg("token"))
+            nb::arg("stream"), nb::arg("event"))
         .def(
             "finish_stream",
             [](const DeviceHandle& self, StreamHandle stream) {
@@ -153,14 +154,14 @@ void bind_device(nb::module_& devices) {
             nb::arg("stream"), "Wait for all that was enqueued on a stream.")
         .def(
             "notify",
-            [](const DeviceHandle& self, const HeldToken& token, nb::callable done) {
-                const Token& known = recorded(token);
+            [](const DeviceHandle& self, const HeldEvent& event, nb::callable done) {
+                const DeviceEvent& known = recorded(event);
                 PyObject* const with = nb::object(done).release().ptr();
-                notices.fetch_add(1, std::memory_order_relaxed);
+                callbacks.fetch_add(1, std::memory_order_relaxed);
                 nb::gil_scoped_release nogil;
                 self.device->notify(known, call_done, with);
             },
-            nb::arg("token"), nb::arg("done"), "Call done(code) when the token's work has ended.")
+            nb::arg("event"), nb::arg("done"), "Call done(code) when the event's work has ended.")
         .def(
             "capture",
             [](const DeviceHandle& self, StreamHandle stream, nb::callable enqueue,

@@ -1,4 +1,4 @@
-// A copy of rows in regular distances is one call. What the driver refuses (some distances between two places of one
+// A copy of rows in regular distances is one call. What the driver refuses (some distances between two addresses of one
 // device; host memory that is page-locked in parts) is found by its answer, INVALID_VALUE, and made of smaller copies,
 // which it takes.
 #include "devices/cuda/copies.h"

@@ -48,16 +48,16 @@ constexpr std::array<std::int32_t, 25> kUnusable = {
 
 }  // namespace
 
-class CudaToken final : public Token {
+class CudaEvent final : public DeviceEvent {
 public:
-    CudaToken(std::shared_ptr<CudaDevice> of, cuda::Event recorded) : device(std::move(of)), event(recorded) {}
-    ~CudaToken() override {
+    CudaEvent(std::shared_ptr<CudaDevice> of, cuda::Event recorded) : device(std::move(of)), event(recorded) {}
+    ~CudaEvent() override {
         const CudaDevice::Current current(*device);
         if (current.code == kSuccess)
             device->api_->event_destroy(event);
     }
-    CudaToken(const CudaToken&) = delete;
-    CudaToken& operator=(const CudaToken&) = delete;
+    CudaEvent(const CudaEvent&) = delete;
+    CudaEvent& operator=(const CudaEvent&) = delete;
 
     const std::shared_ptr<CudaDevice> device;
     const cuda::Event event;
@@ -143,28 +143,28 @@ std::int32_t CudaDevice::fill(StreamHandle stream, const Pattern& pattern) {
     return current.code != kSuccess ? current.code : cuda::enqueue(*api_, stream_of(stream), pattern);
 }
 
-std::int32_t CudaDevice::record(StreamHandle stream, std::unique_ptr<Token>& token) {
+std::int32_t CudaDevice::record(StreamHandle stream, std::unique_ptr<DeviceEvent>& recorded) {
     const Current current(*this);
     if (current.code != kSuccess)
         return current.code;
-    if (!token) {
+    if (!recorded) {
         cuda::Event event = nullptr;
         if (const cuda::Result code = api_->event_create(&event, cuda::kEventDisableTiming); code != kSuccess)
             return code;
-        token = std::make_unique<CudaToken>(shared_from_this(), event);
+        recorded = std::make_unique<CudaEvent>(shared_from_this(), event);
     }
-    return api_->event_record(static_cast<CudaToken&>(*token).event, stream_of(stream));
+    return api_->event_record(static_cast<CudaEvent&>(*recorded).event, stream_of(stream));
 }
 
-std::int32_t CudaDevice::wait(StreamHandle stream, const Token& token) {
+std::int32_t CudaDevice::wait(StreamHandle stream, const DeviceEvent& recorded) {
     const Current current(*this);
     if (current.code != kSuccess)
         return current.code;
-    return api_->stream_wait(stream_of(stream), static_cast<const CudaToken&>(token).event, 0);
+    return api_->stream_wait(stream_of(stream), static_cast<const CudaEvent&>(recorded).event, 0);
 }
 
-void CudaDevice::notify(const Token& token, Done done, void* with) {
-    const cuda::Event event = static_cast<const CudaToken&>(token).event;
+void CudaDevice::notify(const DeviceEvent& recorded, Done done, void* with) {
+    const cuda::Event event = static_cast<const CudaEvent&>(recorded).event;
     std::int32_t code = kSuccess;
     {
         const Current current(*this);

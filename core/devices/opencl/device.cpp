@@ -98,25 +98,25 @@ std::int32_t OpenCLDevice::fill(StreamHandle stream, const Pattern& pattern) {
     return transfers_.fill(queue_of(stream), pattern);
 }
 
-std::int32_t OpenCLDevice::record(StreamHandle stream, std::unique_ptr<Token>& token) {
+std::int32_t OpenCLDevice::record(StreamHandle stream, std::unique_ptr<DeviceEvent>& recorded) {
     Event event = nullptr;
     Int code = api_.EnqueueMarkerWithWaitList(queue_of(stream), 0, nullptr, &event);
     if (code != kSuccess)
         return code;
-    if (token == nullptr)
-        token = std::make_unique<EventToken>();
-    static_cast<EventToken&>(*token).event = {api_, event};
+    if (recorded == nullptr)
+        recorded = std::make_unique<OpenCLEvent>();
+    static_cast<OpenCLEvent&>(*recorded).event = {api_, event};
     // Other queues and callbacks may wait for it from now on: OpenCL need not begin what was not flushed.
     return api_.Flush(queue_of(stream));
 }
 
-std::int32_t OpenCLDevice::wait(StreamHandle stream, const Token& token) {
-    const Event event = static_cast<const EventToken&>(token).event.get();
+std::int32_t OpenCLDevice::wait(StreamHandle stream, const DeviceEvent& recorded) {
+    const Event event = static_cast<const OpenCLEvent&>(recorded).event.get();
     return api_.EnqueueBarrierWithWaitList(queue_of(stream), 1, &event, nullptr);
 }
 
-void OpenCLDevice::notify(const Token& token, Done done, void* with) {
-    const Event event = static_cast<const EventToken&>(token).event.get();
+void OpenCLDevice::notify(const DeviceEvent& recorded, Done done, void* with) {
+    const Event event = static_cast<const OpenCLEvent&>(recorded).event.get();
     if (running(api_, event) && watcher_->watch(event, done, with))
         return;
     // It has ended; or the driver cannot say when it does, and this waits for it.

@@ -8,7 +8,7 @@ namespace ostinato::opencl {
 namespace {
 
 // Where the entry points for queues stand in the table of the KHR_icd extension.
-enum Place : Int {
+enum Entry : Int {
     kRetainCommandQueue = 10,
     kReleaseCommandQueue = 11,
     kGetCommandQueueInfo = 12,
@@ -30,7 +30,7 @@ enum Place : Int {
     kEnqueueBarrierWithWaitList = 106,
     kEnqueueSVMMemcpy = 129,
     kEnqueueSVMMemFill = 130,
-    kPlaces = 160,  // more than there are
+    kEntries = 160,  // more than there are
 };
 
 // Those that a queue has and that are not recorded, or only where they do not wait.
@@ -64,7 +64,8 @@ constexpr std::pair<Int, const char*> kRefused[] = {
     {139, "clEnqueueSVMMigrateMem"},
 };
 
-// Codes of ours, far from those of OpenCL and its extensions: that at a place, or (at the end) that of a pending event.
+// Codes of ours, far from those of OpenCL and its extensions: that at an index, or (at the end) that of a pending
+// event.
 constexpr Int kFirstRefusal = -20000;
 
 Recording& self(Queue queue) { return *reinterpret_cast<Recording*>(queue); }
@@ -92,9 +93,9 @@ Int info(Queue queue, Uint what, std::size_t size, void* value, std::size_t* len
 
 Int nothing(Queue) { return kSuccess; }
 
-template <Int place>
+template <Int index>
 Int refuse(Queue queue) {
-    return self(queue).refuse(place);
+    return self(queue).refuse(index);
 }
 
 void* map_buffer(Queue queue, Memory, Uint, Bits, std::size_t, std::size_t, Uint, const Event*, Event*, Int* code) {
@@ -258,16 +259,16 @@ Int marker(Queue queue, Event* event) { return order(queue, 0, nullptr, event); 
 Int wait_for_events(Queue queue, Uint count, const Event* events) { return order(queue, count, events, nullptr); }
 
 template <std::size_t... index>
-void refuse_all(std::array<const void*, kPlaces>& table, std::index_sequence<index...>) {
+void refuse_all(std::array<const void*, kEntries>& table, std::index_sequence<index...>) {
     ((table[static_cast<std::size_t>(kRefused[index].first)] =
           reinterpret_cast<const void*>(refuse<kRefused[index].first>)),
      ...);
 }
 
-std::array<const void*, kPlaces> make_table() {
-    std::array<const void*, kPlaces> table{};
-    const auto put = [&](Place place, auto* entry) {
-        table[static_cast<std::size_t>(place)] = reinterpret_cast<const void*>(entry);
+std::array<const void*, kEntries> make_table() {
+    std::array<const void*, kEntries> table{};
+    const auto put = [&](Entry index, auto* entry) {
+        table[static_cast<std::size_t>(index)] = reinterpret_cast<const void*>(entry);
     };
     refuse_all(table, std::make_index_sequence<std::size(kRefused)>());
     put(kRetainCommandQueue, retain);
@@ -338,7 +339,7 @@ Int Recording::after(Uint count, const Event* events) {
         if (code != kSuccess)
             return code;
         if (status != kComplete)
-            return status < 0 ? kFailedWait : refuse(kPlaces);
+            return status < 0 ? kFailedWait : refuse(kEntries);
     }
     return kSuccess;
 }
@@ -358,9 +359,9 @@ Int Recording::give(Event* event) {
     return kSuccess;
 }
 
-Int Recording::refuse(Int place) {
+Int Recording::refuse(Int index) {
     if (refused_ == kSuccess)
-        refused_ = kFirstRefusal - place;
+        refused_ = kFirstRefusal - index;
     return kInvalidOperation;
 }
 
@@ -370,10 +371,10 @@ OwnedMemory Recording::share(Memory memory) const {
 }
 
 std::string refusal(Int code) {
-    if (code == kFirstRefusal - kPlaces)
+    if (code == kFirstRefusal - kEntries)
         return "a launch_only task's work cannot come after an event that has not happened when the task is captured";
-    for (const auto& [place, name] : kRefused)
-        if (code == kFirstRefusal - place)
+    for (const auto& [index, name] : kRefused)
+        if (code == kFirstRefusal - index)
             return std::string(
                        "a launch_only task may only enqueue kernels, copies and fills, and wait for nothing; "
                        "it called ") +

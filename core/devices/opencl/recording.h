@@ -26,7 +26,7 @@ public:
     Int after(Uint count, const Event* events);  // may a command be recorded that comes after these?
     Int add(Command command, Event* event);
     Int give(Event* event);
-    Int refuse(Int place);
+    Int refuse(Int index);
     Int info(Uint what, std::size_t size, void* value, std::size_t* length) const;
     OwnedMemory share(Memory memory) const;
     const Api& api() const { return api_; }

@@ -58,13 +58,13 @@ std::int32_t Commands::launch(StreamHandle stream) {
     return kSuccess;
 }
 
-bool Commands::end(std::unique_ptr<Token>& token) {
+bool Commands::end(std::unique_ptr<DeviceEvent>& recorded) {
     // Other queues and callbacks may wait for it from now on: OpenCL need not begin what was not flushed.
     if (!last_ || api_.Flush(queue_) != kSuccess)
         return false;
-    if (token == nullptr)
-        token = std::make_unique<EventToken>();
-    static_cast<EventToken&>(*token).event = std::move(last_);
+    if (recorded == nullptr)
+        recorded = std::make_unique<OpenCLEvent>();
+    static_cast<OpenCLEvent&>(*recorded).event = std::move(last_);
     return true;
 }
 

@@ -14,7 +14,7 @@ namespace ostinato::opencl {
 
 using Sizes = std::array<std::size_t, 3>;
 
-class EventToken : public Token {
+class OpenCLEvent : public DeviceEvent {
 public:
     OwnedEvent event;
 };
@@ -70,7 +70,7 @@ class Commands : public Sequence {
 public:
     Commands(const Api& api, std::vector<Command> commands) : api_(api), commands_(std::move(commands)) {}
     std::int32_t launch(StreamHandle stream) override;
-    bool end(std::unique_ptr<Token>& token) override;
+    bool end(std::unique_ptr<DeviceEvent>& event) override;
     std::size_t size() const { return commands_.size(); }
 
 private:

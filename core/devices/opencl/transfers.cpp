@@ -126,7 +126,7 @@ Box box_of(const Transfer& transfer, const Block& block) {
             {transfer.target, block.target_offset, block.target_row, block.target_slice}};
 }
 
-// OpenCL copies within one memory object only between places that are disjoint, and with equal pitches.
+// OpenCL copies within one memory object only between regions that are disjoint, and with equal pitches.
 bool within_one(const Transfer& transfer) {
     if (!transfer.source.on_device || !transfer.target.on_device || transfer.source.base != transfer.target.base)
         return false;

@@ -18,7 +18,7 @@ def end() -> None:
     """
 
 class Transfer:
-    """A copy, planned once: places (base, offset, on_device) and blocks."""
+    """A copy, planned once: addresses (base, offset, on_device) and blocks."""
 
     def __init__(self, source: tuple[int, int, bool], target: tuple[int, int, bool], blocks: _Sequence[_Sequence[int]]) -> None: ...
 
@@ -31,7 +31,7 @@ class Pattern:
 
     def __init__(self, target: tuple[int, int, bool], blocks: _Sequence[_Sequence[int]], pattern: bytes) -> None: ...
 
-class Token:
+class DeviceEvent:
     """What was enqueued on a stream when it was recorded."""
 
     def __init__(self) -> None: ...
@@ -52,15 +52,15 @@ class Device:
 
     def fill(self, stream: int, pattern: Pattern) -> None: ...
 
-    def record(self, stream: int, token: Token) -> None: ...
+    def record(self, stream: int, event: DeviceEvent) -> None: ...
 
-    def wait(self, stream: int, token: Token) -> None: ...
+    def wait(self, stream: int, event: DeviceEvent) -> None: ...
 
     def finish_stream(self, stream: int) -> None:
         """Wait for all that was enqueued on a stream."""
 
-    def notify(self, token: Token, done: Callable) -> None:
-        """Call done(code) when the token's work has ended."""
+    def notify(self, event: DeviceEvent, done: Callable) -> None:
+        """Call done(code) when the event's work has ended."""
 
     def capture(self, stream: int, enqueue: Callable, after: _Sequence[_Sequence[int]] = []) -> Sequence:
         """

@@ -132,21 +132,21 @@ def wait_for(device: Device, stream: int, *kept: object) -> None:
         Some of it failed.
     """
     core = device.core
-    token = _core.devices.Token()
+    event = _core.devices.DeviceEvent()
     try:
         with translate_failures(device):
-            core.record(stream, token)
+            core.record(stream, event)
     except DeviceError:
         finish(device, stream, *kept)
         raise
     ended = threading.Event()
     codes: list[int] = []
 
-    def done(code: int, kept: object = (token, kept)) -> None:
+    def done(code: int, kept: object = (event, kept)) -> None:
         codes.append(code)
         ended.set()
 
-    core.notify(token, done)
+    core.notify(event, done)
     ended.wait()
     if codes[0] != 0:
         raise failure(device, *core.diagnose(codes[0]))

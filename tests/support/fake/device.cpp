@@ -134,8 +134,8 @@ void FakeDevice::close(StreamHandle stream) {
         streams_.erase(found);
 }
 
-std::int32_t FakeDevice::place(const Bytes& bytes, std::int64_t low, std::int64_t high, char*& address,
-                               std::shared_ptr<Memory>& memory) const {
+std::int32_t FakeDevice::resolve(const Bytes& bytes, std::int64_t low, std::int64_t high, char*& address,
+                                 std::shared_ptr<Memory>& memory) const {
     if (!bytes.on_device) {
         address = reinterpret_cast<char*>(bytes.base) + bytes.offset;
         return 0;
@@ -159,8 +159,8 @@ std::int32_t FakeDevice::copy(StreamHandle stream, const Transfer& transfer) {
     char *from = nullptr, *to = nullptr;
     std::shared_ptr<Memory> source, target;
     const Span read = source_span(transfer.blocks), written = target_span(transfer.blocks);
-    if (place(transfer.source, read.low, read.high, from, source) != 0 ||
-        place(transfer.target, written.low, written.high, to, target) != 0 || (!source && !target))
+    if (resolve(transfer.source, read.low, read.high, from, source) != 0 ||
+        resolve(transfer.target, written.low, written.high, to, target) != 0 || (!source && !target))
         return kInvalid;
     Piece piece;
     piece.is_copy = true;
@@ -184,7 +184,7 @@ std::int32_t FakeDevice::fill(StreamHandle stream, const Pattern& pattern) {
     std::shared_ptr<Memory> target;
     const Span written = target_span(pattern.blocks);
     const std::size_t size = pattern.pattern.size();
-    if (place(pattern.target, written.low, written.high, to, target) != 0 || !target || size == 0 || size > 16 ||
+    if (resolve(pattern.target, written.low, written.high, to, target) != 0 || !target || size == 0 || size > 16 ||
         (size & (size - 1)) != 0)
         return kInvalid;
     Piece piece;
@@ -210,7 +210,7 @@ std::int32_t FakeDevice::call(StreamHandle stream, Function function, std::int64
     return enqueue(stream, {piece});
 }
 
-std::int32_t FakeDevice::record(StreamHandle handle, std::unique_ptr<Token>& token) {
+std::int32_t FakeDevice::record(StreamHandle handle, std::unique_ptr<DeviceEvent>& event) {
     if (here_.forked())
         return kForked;
     const Lock lock(mutex_);
@@ -219,9 +219,9 @@ std::int32_t FakeDevice::record(StreamHandle handle, std::unique_ptr<Token>& tok
     Stream* const stream = stream_of(handle);
     if (stream == nullptr || stream->recorded != nullptr)
         return kInvalid;
-    if (!token)
-        token = std::make_unique<FakeToken>();
-    auto& mark = static_cast<FakeToken&>(*token).mark;
+    if (!event)
+        event = std::make_unique<FakeEvent>();
+    auto& mark = static_cast<FakeEvent&>(*event).mark;
     mark = std::make_shared<Mark>();
     if (stream->pieces.empty() && !stream->busy) {
         Due due;
@@ -234,14 +234,14 @@ std::int32_t FakeDevice::record(StreamHandle handle, std::unique_ptr<Token>& tok
     return enqueue(handle, {piece});
 }
 
-std::int32_t FakeDevice::wait(StreamHandle handle, const Token& token) {
+std::int32_t FakeDevice::wait(StreamHandle handle, const DeviceEvent& event) {
     if (here_.forked())
         return kForked;
     const Lock lock(mutex_);
     if (const std::int32_t code = begin(Method::kWait))
         return code;
     Stream* const stream = stream_of(handle);
-    const std::shared_ptr<Mark>& mark = static_cast<const FakeToken&>(token).mark;
+    const std::shared_ptr<Mark>& mark = static_cast<const FakeEvent&>(event).mark;
     if (stream == nullptr || stream->recorded != nullptr || !mark)
         return kInvalid;
     Piece piece;
@@ -251,12 +251,12 @@ std::int32_t FakeDevice::wait(StreamHandle handle, const Token& token) {
     return nothing ? 0 : enqueue(handle, {piece});
 }
 
-void FakeDevice::notify(const Token& token, Done done, void* with) {
+void FakeDevice::notify(const DeviceEvent& event, Done done, void* with) {
     std::int32_t code = kForked;
     if (!here_.forked()) {
         const Lock lock(mutex_);
         begin(Method::kNotify);
-        const std::shared_ptr<Mark>& mark = static_cast<const FakeToken&>(token).mark;
+        const std::shared_ptr<Mark>& mark = static_cast<const FakeEvent&>(event).mark;
         if (mark && !mark->done) {
             mark->listeners.emplace_back(done, with);
             return;
@@ -305,7 +305,7 @@ Device::Diagnosis FakeDevice::diagnose(std::int32_t code) const {
     const bool usable = broken_ == 0 && !ends_all(code);
     switch (code) {
         case kInvalid:
-            return {"an unknown stream or allocation, bytes outside it, or a token that stands for nothing", usable};
+            return {"an unknown stream or allocation, bytes outside it, or an event that stands for nothing", usable};
         case kOutOfMemory:
             return {"the device is out of memory", usable};
         case kRaised:

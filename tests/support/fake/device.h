@@ -26,7 +26,7 @@ namespace ostinato {
 class FakeDevice final : public Device, public std::enable_shared_from_this<FakeDevice> {
 public:
     enum Code : std::int32_t {
-        kInvalid = 1,      // an unknown stream or allocation, bytes outside it, an empty token
+        kInvalid = 1,      // an unknown stream or allocation, bytes outside it, an empty event
         kOutOfMemory = 2,  // of the device
         kRaised = 3,       // a function did
         kFailed = 4,       // by the test's word; all other codes are the test's own
@@ -74,9 +74,9 @@ public:
     void close(StreamHandle stream) override;
     std::int32_t copy(StreamHandle stream, const Transfer& transfer) override;
     std::int32_t fill(StreamHandle stream, const Pattern& pattern) override;
-    std::int32_t record(StreamHandle stream, std::unique_ptr<Token>& token) override;
-    std::int32_t wait(StreamHandle stream, const Token& token) override;
-    void notify(const Token& token, Done done, void* with) override;
+    std::int32_t record(StreamHandle stream, std::unique_ptr<DeviceEvent>& event) override;
+    std::int32_t wait(StreamHandle stream, const DeviceEvent& event) override;
+    void notify(const DeviceEvent& event, Done done, void* with) override;
     std::int32_t finish(StreamHandle stream) override;
     std::unique_ptr<Sequence> capture(StreamHandle stream, const Parts& parts, std::int32_t& code) override;
     Diagnosis diagnose(std::int32_t code) const override;
@@ -126,7 +126,7 @@ private:
         std::int64_t at = 0;               // when it was done
         std::vector<std::pair<Done, void*>> listeners;
     };
-    struct FakeToken final : Token {
+    struct FakeEvent final : DeviceEvent {
         std::shared_ptr<Mark> mark;
     };
     enum class Kind : std::uint8_t { kWork, kMark, kWait };
@@ -161,8 +161,8 @@ private:
     std::int32_t begin(Method method);  // counts the call; a code where it is to fail
     std::int32_t enqueue(StreamHandle stream, std::vector<Piece> pieces);
     Stream* stream_of(StreamHandle stream);
-    std::int32_t place(const Bytes& bytes, std::int64_t low, std::int64_t high, char*& address,
-                       std::shared_ptr<Memory>& memory) const;
+    std::int32_t resolve(const Bytes& bytes, std::int64_t low, std::int64_t high, char*& address,
+                         std::shared_ptr<Memory>& memory) const;
     void wake();
     void work();  // the thread's
     void settle(Due& due, std::vector<Piece>& dropped);

@@ -18,7 +18,7 @@ from ostinato.devices.cpu import CpuDevice
 from ostinato.devices.device import Device
 from support.fake_device import FakeDevice
 
-Token = _core.devices.Token
+DeviceEvent = _core.devices.DeviceEvent
 WAIT = 60.0  # seconds, in which everything happens
 
 
@@ -58,16 +58,16 @@ class Kind:
         array.set(values)
         return array
 
-    def recorded(self, stream: int) -> _core.devices.Token:
-        """A token for all that is enqueued on a stream."""
-        token = Token()
-        self.core.record(stream, token)
-        return token
+    def recorded(self, stream: int) -> _core.devices.DeviceEvent:
+        """An event for all that is enqueued on a stream."""
+        event = DeviceEvent()
+        self.core.record(stream, event)
+        return event
 
-    def notice(self, token: _core.devices.Token) -> Notice:
-        """Word of when a token's work is done."""
-        notice = Notice(token)
-        self.core.notify(token, notice.tell)
+    def notice(self, event: _core.devices.DeviceEvent) -> Notice:
+        """Word of when an event's work is done."""
+        notice = Notice(event)
+        self.core.notify(event, notice.tell)
         return notice
 
     def ended(self, stream: int) -> Notice:
@@ -78,8 +78,8 @@ class Kind:
 class Notice:
     """Is told when the device is done."""
 
-    def __init__(self, token: object) -> None:
-        self._token = token
+    def __init__(self, event: object) -> None:
+        self._event = event
         self._told = threading.Event()
         self.code = -1
         self.thread = 0

@@ -15,7 +15,7 @@ import numpy as np
 import ostinato_fake_device
 import pytest
 
-from devices.kinds import Kind, Notice, Token
+from devices.kinds import DeviceEvent, Kind, Notice
 from ostinato import _core
 from ostinato.devices import device as discovery
 from ostinato.devices.array import empty
@@ -116,14 +116,14 @@ def test_calls_fail_at_once(manual: Kind, method: str) -> None:
     core = manual.core
     stream = core.open()
     array, host = empty(manual.device, 4), np.zeros(4)
-    token = manual.recorded(stream)
+    event = manual.recorded(stream)
     sequence = core.capture(stream, lambda recording: core.call_native(recording, 0))
     calls = {
         "copy": lambda: core.copy(stream, plan(host, array)),
         "fill": lambda: core.fill(stream, plan_fill(array, 0.0)),
         "call": lambda: core.call_native(stream, 0),
-        "record": lambda: core.record(stream, token),
-        "wait": lambda: core.wait(stream, token),
+        "record": lambda: core.record(stream, event),
+        "wait": lambda: core.wait(stream, event),
         "capture": lambda: core.capture(stream, lambda recording: None),
         "launch": lambda: core.launch(stream, sequence),
         "open": lambda: core.open(),
@@ -183,7 +183,7 @@ def test_after_a_sticky_error_nothing_works(manual: Kind, code: int) -> None:
     assert core.in_flight == 0
     assert core.diagnose(code)[1] is False
     assert core.diagnose(0)[1] is False
-    for call in (core.open, lambda: core.call_native(first, 0), lambda: core.record(first, Token())):
+    for call in (core.open, lambda: core.call_native(first, 0), lambda: core.record(first, DeviceEvent())):
         with pytest.raises(RuntimeError, match=r"lost|recovers"):
             call()
     with pytest.raises(DeviceError, match="fake:0"):
@@ -196,12 +196,12 @@ def test_a_lost_device_ends_all_waits() -> None:
     device = FakeDevice()
     stream, other = device.core.open(), device.core.open()
     device.core.call_native(stream, 0, delay=1000.0)
-    token = Token()
-    device.core.record(stream, token)
-    device.core.wait(other, token)
+    event = DeviceEvent()
+    device.core.record(stream, event)
+    device.core.wait(other, event)
     device.core.call_native(other, 0)
     kind = Kind(device, lambda stream, seconds: None)
-    notice = kind.notice(token)
+    notice = kind.notice(event)
     device.core.lose()
     assert notice.wait() == Core.LOST
     device.finish()
@@ -232,7 +232,7 @@ def test_bytes_outside_an_allocation_are_refused(manual: Kind) -> None:
             core.copy(stream, transfer)
     with pytest.raises(RuntimeError, match="unknown stream"):
         core.copy(stream + 1000, good)
-    for use in (lambda token: core.wait(stream, token), lambda token: core.notify(token, print)):
+    for use in (lambda event: core.wait(stream, event), lambda event: core.notify(event, print)):
         with pytest.raises(ValueError, match="stands for nothing"):
             use(_recorded_never(core))
 
@@ -272,7 +272,7 @@ def test_what_is_recorded_while_capturing_is_an_error(manual: Kind) -> None:
     core = manual.core
     stream = core.open()
     with pytest.raises(RuntimeError, match="unknown stream"):
-        core.capture(stream, lambda recording: core.record(recording, Token()))
+        core.capture(stream, lambda recording: core.record(recording, DeviceEvent()))
 
 
 def test_captured_functions_live_as_long_as_the_sequence(manual: Kind) -> None:
@@ -374,11 +374,11 @@ core = ostinato_fake_device.FakeDevice()
 core.call(core.open(), lambda: print("done", flush=True), delay=0.05)
 core.call_native(core.open(), 0, delay=1e6)
 by_hand = ostinato_fake_device.FakeDevice(manual=True)
-token = _core.devices.Token()
+event = _core.devices.DeviceEvent()
 stream = by_hand.open()
 by_hand.call(stream, print)
-by_hand.record(stream, token)
-by_hand.notify(token, print)
+by_hand.record(stream, event)
+by_hand.notify(event, print)
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (found.returncode, found.stderr) == (0, "")
@@ -390,8 +390,8 @@ def test_a_device_of_the_parent_raises_in_the_child() -> None:
     stream = device.core.open()
     array = empty(device, 3)
     device.core.call_native(stream, 0, delay=0.05)
-    token = Token()
-    device.core.record(stream, token)
+    event = DeviceEvent()
+    device.core.record(stream, event)
     child = os.fork()
     if child == 0:
         status = 1
@@ -399,14 +399,14 @@ def test_a_device_of_the_parent_raises_in_the_child() -> None:
             for call in (
                 device.core.open,
                 lambda: device.core.call_native(stream, 0),
-                lambda: device.core.record(stream, token),
+                lambda: device.core.record(stream, event),
                 lambda: array.get(),
                 lambda: device.allocate(8),
             ):
                 with pytest.raises((RuntimeError, DeviceError), match="forked"):
                     call()
-            notice = Notice(token)
-            device.core.notify(token, notice.tell)
+            notice = Notice(event)
+            device.core.notify(event, notice.tell)
             assert notice.wait() != 0
             device.core.close(stream)
             device.finish()
@@ -432,9 +432,9 @@ def manual_array(kind: Kind, values: list[float]) -> object:
     return array
 
 
-def _recorded_never(core: Core) -> Token:
-    token = Token()
+def _recorded_never(core: Core) -> DeviceEvent:
+    event = DeviceEvent()
     core.fail("record")
     with pytest.raises(RuntimeError):
-        core.record(core.open(), token)
-    return token
+        core.record(core.open(), event)
+    return event

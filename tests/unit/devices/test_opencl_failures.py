@@ -18,13 +18,13 @@ def test_work_that_fails_is_told_of(asked_before: bool) -> None:
     stream = kind.core.open()
     event = cl.UserEvent(kind.device.context)  # type: ignore[attr-defined]
     held = cl.enqueue_barrier(kind.device.stream(stream).queue, wait_for=[event])  # type: ignore[attr-defined]
-    token = kind.recorded(stream)
+    recorded = kind.recorded(stream)
     if asked_before:
-        notice = kind.notice(token)
+        notice = kind.notice(recorded)
         event.set_status(FAILED)
     else:
         event.set_status(FAILED)
-        notice = kind.notice(token)
+        notice = kind.notice(recorded)
     assert notice.wait() < 0
     assert held.get_info(cl.event_info.COMMAND_EXECUTION_STATUS) < 0
     kind.core.close(stream)

@@ -197,7 +197,7 @@ def test_native_tasks_get_the_queue_and_the_memory(bed: Bed) -> None:
     assert x.get().tolist() == [0, 7, 7, 0]
 
 
-def test_tokens_serve_for_ever(bed: Bed) -> None:
+def test_events_serve_for_ever(bed: Bed) -> None:
     _, add = bed.tasks()
     x = bed.array(np.zeros(1))
     with ost.capture() as graph:

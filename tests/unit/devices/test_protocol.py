@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from devices.kinds import Kind, Token, has_driver_of_cuda
+from devices.kinds import DeviceEvent, Kind, has_driver_of_cuda
 from ostinato.devices.array import empty
 from ostinato.devices.transfers import plan, plan_fill
 from ostinato.errors import DeviceError
@@ -73,13 +73,13 @@ def test_no_other_method_waits_for_the_device(later: Kind, streams: tuple[int, i
     stream, other = streams
     array, host = empty(later.device, 8), later.host(8)
     array.set(1.0)
-    token = Token()
+    event = DeviceEvent()
     later.work(stream, LONG)
     slow = later.ended(stream)
     later.core.fill(stream, plan_fill(array, 2.0))
     later.core.copy(stream, plan(array, host))
-    later.core.record(stream, token)
-    later.core.wait(other, token)
+    later.core.record(stream, event)
+    later.core.wait(other, event)
     later.core.copy(other, plan(host, array[:]))
     end = later.ended(other)
     opened = later.core.open()
@@ -89,7 +89,7 @@ def test_no_other_method_waits_for_the_device(later: Kind, streams: tuple[int, i
     assert host.tolist() == [2.0] * 8
 
 
-def test_a_token_orders_two_streams(kind: Kind, streams: tuple[int, int]) -> None:
+def test_an_event_orders_two_streams(kind: Kind, streams: tuple[int, int]) -> None:
     first, second = streams
     array, host = kind.array([1.0] * 4), np.zeros(4)
     kind.work(first, 0.05)
@@ -100,30 +100,30 @@ def test_a_token_orders_two_streams(kind: Kind, streams: tuple[int, int]) -> Non
     assert host.tolist() == [7.0] * 4
 
 
-def test_who_waits_for_a_token_waits_for_what_it_stood_for_then(later: Kind, streams: tuple[int, int]) -> None:
+def test_who_waits_for_an_event_waits_for_what_it_stood_for_then(later: Kind, streams: tuple[int, int]) -> None:
     first, second = streams
     array = empty(later.device, 4)
-    token = Token()
-    later.core.record(first, token)
-    later.core.wait(second, token)
+    event = DeviceEvent()
+    later.core.record(first, event)
+    later.core.wait(second, event)
     later.core.fill(second, plan_fill(array, 5.0))
     quick = later.ended(second)
     later.work(first, LONG)
-    later.core.record(first, token)
-    slow = later.notice(token)
+    later.core.record(first, event)
+    slow = later.notice(event)
     quick.wait()
     assert not slow.told
     slow.wait()
 
 
-def test_tokens_are_used_ten_thousand_times(kind: Kind, streams: tuple[int, int]) -> None:
+def test_events_are_used_ten_thousand_times(kind: Kind, streams: tuple[int, int]) -> None:
     """Two streams hand a value to and fro; and each hand-over is seen by the host now and then."""
     first, second = streams
     here, there = kind.array([0.0]), kind.array([0.0])
     host, result = np.zeros(1), np.zeros(1)
     to_here, from_here = plan(host, here), plan(here, there)
     to_result = plan(there, result)
-    there_read, here_written = Token(), Token()
+    there_read, here_written = DeviceEvent(), DeviceEvent()
     kind.core.record(second, there_read)
     for turn in range(10_000):
         kind.core.wait(first, there_read)
@@ -143,9 +143,9 @@ def test_tokens_are_used_ten_thousand_times(kind: Kind, streams: tuple[int, int]
 
 
 def test_word_comes_at_once_when_the_work_is_done(kind: Kind, streams: tuple[int, int]) -> None:
-    token = kind.recorded(streams[0])
-    assert kind.notice(token).wait() == 0
-    assert kind.notice(token).wait() == 0  # once more
+    event = kind.recorded(streams[0])
+    assert kind.notice(event).wait() == 0
+    assert kind.notice(event).wait() == 0  # once more
 
 
 def test_word_comes_later_and_not_before(later: Kind, streams: tuple[int, int]) -> None:
@@ -161,20 +161,20 @@ def test_word_comes_later_and_not_before(later: Kind, streams: tuple[int, int]) 
     assert notice.thread != threading.get_ident()
 
 
-def test_a_token_may_be_asked_about_often(kind: Kind, streams: tuple[int, int]) -> None:
+def test_an_event_may_be_asked_about_often(kind: Kind, streams: tuple[int, int]) -> None:
     kind.work(streams[0], 0.05)
-    token = kind.recorded(streams[0])
-    notices = [kind.notice(token) for _ in range(20)]
+    event = kind.recorded(streams[0])
+    notices = [kind.notice(event) for _ in range(20)]
     assert [notice.wait() for notice in notices] == [0] * 20
 
 
 def test_words_come_in_the_order_of_a_stream(later: Kind, streams: tuple[int, int]) -> None:
     order: list[int] = []
-    tokens = []
+    events = []
     for turn in range(20):
         later.work(streams[0], 0.001)
-        tokens.append(later.recorded(streams[0]))
-        later.core.notify(tokens[-1], lambda code, turn=turn: order.append(turn))
+        events.append(later.recorded(streams[0]))
+        later.core.notify(events[-1], lambda code, turn=turn: order.append(turn))
     later.ended(streams[0]).wait()
     assert sorted(order) == order
     later.device.finish()

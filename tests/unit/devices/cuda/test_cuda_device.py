@@ -310,7 +310,7 @@ def test_a_failing_kernel_breaks_the_device_and_is_told_of(
     with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
         device.finish()
     with pytest.raises(RuntimeError, match="ILLEGAL_ADDRESS"):
-        device.core.record(stream, _core.devices.Token())
+        device.core.record(stream, _core.devices.DeviceEvent())
 
 
 def test_what_can_be_tried_again_leaves_the_device_usable(device: CudaDevice, stream: int, controls: Controls) -> None:
@@ -349,12 +349,12 @@ def test_failures_at_once_say_of_which_device_and_whether_it_can_be_used(
     assert (raised.value.device, raised.value.usable) == (device.name, True)
 
 
-def test_tokens_are_used_again_ten_thousand_times(device: CudaDevice, stream: int) -> None:
-    token, second = _core.devices.Token(), device.core.open()
+def test_events_are_used_again_ten_thousand_times(device: CudaDevice, stream: int) -> None:
+    event, second = _core.devices.DeviceEvent(), device.core.open()
     array = empty(device, 1)
     for _ in range(10_000):
-        device.core.record(stream, token)
-        device.core.wait(second, token)
+        device.core.record(stream, event)
+        device.core.wait(second, event)
     device.core.fill(second, plan_fill(array, 2.0))
     assert told(device, second).wait() == 0
     assert array.get().tolist() == [2.0]
