@@ -27,15 +27,6 @@ from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_s
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
 
-__all__ = [
-    "CheckedDeviceRun",
-    "CheckedRun",
-    "argument",
-    "check_as_recorded",
-    "operands_of",
-    "writers",
-]
-
 _MOST_WRITERS = 4
 
 Place: TypeAlias = tuple[int, int, int]

@@ -18,8 +18,6 @@ from ostinato.graph.op import Op
 from ostinato.graph.ring import Ring
 from ostinato.graph.task import PythonTask, name_of
 
-__all__ = ["ClosedOver", "closed_over", "closed_over_by_tasks", "is_comparable", "parts_within"]
-
 _MOST_PARTS = 1000  # of a container or an object
 _MOST_OBJECTS = 10_000  # looked into, within one value
 _DEPTH = 3  # of containers and objects in each other

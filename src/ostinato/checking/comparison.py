@@ -12,8 +12,6 @@ import numpy.typing as npt
 from ostinato.graph.arrays import Array
 from ostinato.runtime.memory import contents, value_bytes
 
-__all__ = ["array_difference", "first_difference", "first_index", "same_value"]
-
 _PIECE = 1 << 18
 """Elements that are compared at a time: what comparing takes beside the arrays is bounded."""
 

@@ -20,8 +20,6 @@ from ostinato.runtime.memory import Bytes, at_address, bytes_at, contents, exten
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
 
-__all__ = ["Allocation", "MemoryCopy", "Replacements", "allocations"]
-
 _LINE = 64  # bytes; copies are as well aligned within a cache line as the originals
 _PAGE = 4096  # or within a page, where they have guards
 _GUARD = 0xA5

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ostinato.compiler.ir import Edges, Executable
     from ostinato.graph.arrays import Array
 
-__all__ = ["LeftOut", "left_out"]
-
 
 class LeftOut:
     """Ops that are neither run sequentially nor replayed.

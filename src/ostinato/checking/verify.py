@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ostinato.graph.capture import StepFunction
     from ostinato.runtime.engine import Engine
 
-__all__ = ["verify"]
-
 
 def verify(engine: Engine, step_function: StepFunction | None, steps: int, params: Mapping[str, Any]) -> Verified:
     """Run steps sequentially, twice, then as a replay, all on copies; see `Program.verify`.

@@ -35,8 +35,6 @@ from ostinato.text import counted
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
 
-__all__ = ["call_step_function", "verify_function"]
-
 
 def call_step_function(
     step_function: StepFunction,

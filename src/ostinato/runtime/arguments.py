@@ -17,20 +17,6 @@ if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Lowered
     from ostinato.runtime.run import Run
 
-__all__ = [
-    "MOST_STEPS",
-    "NO_PARAMS",
-    "After",
-    "Values",
-    "check_runs",
-    "count",
-    "count_threads",
-    "merge_params",
-    "resolve_barriers",
-    "resolve_conditions",
-    "stops",
-]
-
 NO_PARAMS: Mapping[str, Any] = {}
 
 _RUNS: tuple[Runs, ...] = get_args(Runs)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ostinato.graph.arrays import Array
     from ostinato.runtime.machine import Machine
 
-__all__ = ["CalibrationStore", "measure_device", "measure_host", "recall_device", "recall_host"]
-
 HOST_FORMAT, DEVICE_FORMAT = 3, 1
 """Of what is remembered; another one for another meaning of a number."""
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
 
-__all__ = ["Engine", "Instances", "LoadedExecutable"]
-
 _LOOKED_AT = 8
 """So many instances are asked whether they are idle; where all runs wait, asking each would take ever longer."""
 
@@ -244,11 +242,12 @@ class Engine:
         self._next_step, self._has_run = 0, False
         self._waits_outside = bool(made.step.operations.outside.any())
         self._needs_events = bool(made.preconditions or self.lowered.barriers)  # of each run
-        self._lock = threading.Lock()  # rebind, close, and which executable is active
+        self._lock = threading.RLock()  # rebind, close, and which executable is active
         self.retuning = threading.Lock()
         self.closed = self._ended = self.in_block = False
         self.process_trace = process_trace()
-        self._wait_to_settle(False)
+        self._unsettled = False  # whether a retuning left something to be done
+        self._find_plain()
         workers.engines.add(self)
         workers.check_open()  # again: if it was closed meanwhile, that did not find this program
 
@@ -313,7 +312,8 @@ class Engine:
         """Submit a run, and return at once; `stops` says whether a failure lets no further step begin."""
         run = None
         while run is None:
-            self._settle_if_due()
+            if self._unsettled:
+                self.settle(if_due=True)
             if self.runs in _LINKED:
                 _, run = self._submit_in_turn(steps, after, priority, stops, params, traced)
             else:
@@ -336,7 +336,8 @@ class Engine:
         """
         ended = None
         while ended is None:
-            self._settle_if_due()
+            if self._unsettled:
+                self.settle(if_due=True)
             if self.runs in _LINKED:
                 if _core.serving():
                     raise ContractError(
@@ -469,11 +470,11 @@ class Engine:
         for run in in_flight:
             _report_at_end(cast("_core.Run", run), executable, self.workers)
 
-    # What retuning needs. An executable takes the place of another one where neither has runs in flight, at once:
-    # whoever submits meanwhile is sent on to it.
+    # For retuning. An executable takes the place of another one where neither has runs in flight, at once: a run that
+    # is submitted to the other one meanwhile is not taken, and submitted to this one.
 
     def begin_retuning(self) -> None:
-        """Leave to the retuning what an earlier one left to be done."""
+        """Leave to this retuning what an earlier one left to be done."""
         with self._lock:
             self._unsettled = False
 
@@ -482,29 +483,38 @@ class Engine:
         with self._lock:
             self.check_open()
             executable = executable.on_nodes_of(self.kept.executable)
-            loaded = LoadedExecutable(self.workers, executable, self.binding, self.runs, self._loaded[0])
-            self._loaded.append(loaded)
-            return loaded
+            self._loaded.append(LoadedExecutable(self.workers, executable, self.binding, self.runs, self._loaded[0]))
+            return self._loaded[-1]
 
     def learn(self, costs: Costs, step_seconds: float) -> None:
-        """Let the executable that is to stay know what its ops take, and what by that its step takes."""
+        """Let the executable that is to stay know what its ops take, and what its step should take."""
         with self._lock:
             self.check_open()
-            executable = self.kept.executable
-            self.kept.executable = executable.with_costs(costs, step_seconds)
-            if self.kept is self._active:
-                self._use(self.kept)
+            self.kept.executable = self.kept.executable.with_costs(costs, step_seconds)
+            self._use(self._find_active())
 
     def switch(self, loaded: LoadedExecutable) -> bool:
         """Have an executable take runs from now on; False if it cannot, since another one has runs in flight."""
         with self._lock:
-            self.check_open()
-            return self._switch(loaded)
+            active = self._find_active()
+            if active is not loaded and not loaded.core.switch_from(active.core):
+                return False
+            self._use(loaded)
+            return True
 
-    def settle(self) -> None:
+    def settle(self, if_due: bool = False) -> None:
         """Drop all executables but the one that is to stay: now, or as soon as that can be switched to."""
         with self._lock:
-            self._settle()
+            if self.closed or (if_due and not self._unsettled):  # done meanwhile, or another retuning has begun
+                return
+            self._unsettled = not self.switch(self.kept)
+            if not self._unsettled:
+                for loaded in [each for each in self._loaded if each is not self.kept]:
+                    self._loaded.remove(loaded)
+                    ended = {**loaded.statistics(), "core_bytes": 0}
+                    self._retired = [ProgramStatistics.sum([*self._retired, ended])._asdict()]
+                    loaded.core.close()
+            self._find_plain()
 
     def catch_up(self) -> None:
         """A run was not taken, since another executable is active: use that."""
@@ -519,39 +529,10 @@ class Engine:
         self.check_open()
         return next(loaded for loaded in self._loaded if loaded.core.takes_runs)
 
-    def _switch(self, loaded: LoadedExecutable) -> bool:
-        active = self._find_active()
-        if active is not loaded and not loaded.core.switch_from(active.core):
-            return False
-        self._use(loaded)
-        return True
-
-    def _settle(self) -> None:
-        if self.closed:
-            return
-        if not self._switch(self.kept):
-            self._wait_to_settle(True)
-            return
-        for loaded in [each for each in self._loaded if each is not self.kept]:
-            self._loaded.remove(loaded)
-            self._retired.append({**loaded.statistics(), "core_bytes": 0})
-            loaded.core.close()
-        if len(self._retired) > 1:  # as many as ever were
-            self._retired = [ProgramStatistics.sum(self._retired)._asdict()]
-        self._wait_to_settle(False)
-
-    def _settle_if_due(self) -> None:
-        if self._unsettled:
-            with self._lock:
-                if self._unsettled:  # it has not been done meanwhile, nor has another retuning begun
-                    self._settle()
-
-    def _wait_to_settle(self, unsettled: bool) -> None:
-        """Note whether a retuning left something to be done, and whether a plain replay may call the core at once."""
-        self._unsettled = unsettled
+    def _find_plain(self) -> None:
         prepares, traced = self.workers.prepare_caller, self.process_trace
-        params = self.executable.step.params
-        self.plain = not (unsettled or self.runs in _LINKED or self._needs_events or params or prepares or traced)
+        options = self._needs_events or self.executable.step.params or prepares or traced
+        self.plain = not (self._unsettled or self.runs in _LINKED or options)
 
     def _given(self, after: After, params: Mapping[str, Any]) -> _Given | None:
         """What a run is given of what is outside."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ostinato.events import Event
     from ostinato.runtime.run import Run
 
-__all__ = ["Machine", "Memory", "Processor", "default_machine"]
-
 _MOST_THREADS = 4096  # of a machine: more are a mistake, and would take all memory
 
 

@@ -10,20 +10,6 @@ import numpy.typing as npt
 from ostinato.devices.registry import device_array
 from ostinato.graph.arrays import HOST, Array, memory_of, used_bytes
 
-__all__ = [
-    "Bytes",
-    "Extent",
-    "assign",
-    "at_address",
-    "bytes_at",
-    "contents",
-    "extent_of",
-    "raw_bytes",
-    "root_of",
-    "value_bytes",
-    "writable",
-]
-
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
     from ostinato.graph.op import Op
 
-__all__ = [
-    "deliver",
-    "ended",
-    "failure_message",
-    "log_failure",
-    "outcome",
-    "raise_failures",
-    "wait_for_all",
-]
-
 _log = logging.getLogger("ostinato")
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
     from ostinato.runtime.workers import Processor, Workers
 
-__all__ = ["By", "Profile", "ProfileRecord", "ProfileTotal", "add_up", "bytes_copied", "kind_of", "make_profile"]
-
 By: TypeAlias = Literal["op", "kind", "processor", "run"]
 
 

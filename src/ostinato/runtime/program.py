@@ -38,11 +38,8 @@ if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing
     from ostinato.graph.capture import StepFunction
     from ostinato.graph.graph import Graph
-    from ostinato.runtime.results import ProgramStatistics, Verified
-    from ostinato.runtime.retune import Retuning
+    from ostinato.runtime.results import ProgramStatistics, Retuning, Verified
     from ostinato.view.trace import Trace
-
-__all__ = ["Program", "compile_graph"]
 
 
 class Program:

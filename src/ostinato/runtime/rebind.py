@@ -20,8 +20,6 @@ from ostinato.text import brief
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
 
-__all__ = ["Rebinding", "detach"]
-
 
 class _Swap(NamedTuple):
     old: Extent

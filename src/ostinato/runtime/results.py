@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ostinato.text import counted
+from ostinato.compiler.wording import duration
+from ostinato.text import counted, one_line
 
 if TYPE_CHECKING:
     from ostinato import _core
     from ostinato.compiler.lower.tables import Lowered
     from ostinato.graph.op import Op
 
-__all__ = ["DeviceStatistics", "InStore", "ProgramStatistics", "Verified", "counters"]
+_SHOWN = 8
 
 
 class DeviceStatistics(NamedTuple):
@@ -116,6 +120,81 @@ class Verified:
 
 def _named(ops: Sequence[Op]) -> str:
     return ", ".join(f"{op.name!r} at {op.call_site}" for op in ops)
+
+
+class StepTime(NamedTuple):
+    """The median seconds of a step, which lies between `low` and `high` with 95 %, if there are six times or more."""
+
+    seconds: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, times: Sequence[float]) -> StepTime | None:
+        """Return what a step takes by the times of several turns; None if there are none."""
+        if not times:
+            return None
+        ordered, count = sorted(times), len(times)
+        # Fewer than `rank` times lie below the median with a probability of 2.5 % at most.
+        chances = accumulate(math.comb(count, below) * 2.0**-count for below in range(count + 1))
+        low = max(sum(1 for chance in chances if chance <= 0.025), 1) - 1
+        return cls(median(ordered), ordered[low], ordered[count - 1 - low])
+
+    def __str__(self) -> str:
+        return f"{duration(self.seconds)} ({duration(self.low)} to {duration(self.high)})"
+
+
+class CostChange(NamedTuple):
+    """An operation that does not take the seconds that were assumed when the program was compiled."""
+
+    name: str
+    call_site: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Retuning:
+    """What `Program.retune` did.
+
+    Attributes
+    ----------
+    steps
+        The number of steps run: fewer than asked for where `until` ended the run.
+    kept
+        ``"new"`` if the program has another schedule now, ``"old"`` if it has the one that it had.
+    before, after
+        What a step takes with the schedule that it had, and with the one that it has; None where no step was run.
+    pairs
+        How many pairs of turns the schedules took.
+    changed
+        The ops whose measured cost is not the one that they were scheduled by, the greatest difference first.
+    why
+        Why that schedule was kept.
+    """
+
+    steps: int
+    kept: str
+    before: StepTime | None
+    after: StepTime | None
+    pairs: int
+    changed: tuple[CostChange, ...]
+    why: str
+
+    def __repr__(self) -> str:
+        return f"<Retuning over {counted(self.steps, 'step')}: kept the {self.kept} schedule>"
+
+    def __str__(self) -> str:
+        lines = [f"retuned over {counted(self.steps, 'step')}: kept the {self.kept} schedule; {self.why}"]
+        if self.before is not None and self.after is not None:
+            lines.append(f"a step took {self.before}")
+            if self.kept == "new":
+                lines.append(f"and takes    {self.after}, {self.before.seconds / self.after.seconds:.2f} times as fast")
+        for change in self.changed[:_SHOWN]:
+            lines.append(f"  {change.name}: {duration(change.before)} was assumed, {duration(change.after)} measured")
+        if len(self.changed) > _SHOWN:
+            lines.append(f"  and {counted(len(self.changed) - _SHOWN, 'more op')}")
+        return "\n".join(map(one_line, lines))
 
 
 class InStore:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
     from ostinato.runtime.engine import Engine
 
-__all__ = ["Explain", "Run", "Unretrieved", "watch"]
-
 _log = logging.getLogger("ostinato")
 
 

@@ -29,19 +29,6 @@ if TYPE_CHECKING:
     from ostinato.events import Reservation
     from ostinato.runtime.engine import Engine
 
-__all__ = [
-    "AsCaptured",
-    "ends_run",
-    "on_device",
-    "operand_array",
-    "plain_value",
-    "replay_eagerly",
-    "run_body",
-    "run_op",
-    "run_sequentially",
-    "task_value",
-]
-
 
 class AsCaptured:
     """The captured arrays and tokens themselves, where a substitution is asked for."""

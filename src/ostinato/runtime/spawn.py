@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ostinato.devices.device import Device
     from ostinato.runtime.workers import Workers
 
-__all__ = ["ANYWHERE", "SpawnedOp", "SpawnedRun", "spawn"]
-
 ANYWHERE = -1  # of a task that is bound to no processor
 
 _log = logging.getLogger("ostinato")

@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
 
-__all__ = [
-    "ProcessTrace",
-    "costing_of_trace",
-    "durations",
-    "find_ready",
-    "make_trace",
-    "process_trace",
-    "read_records",
-    "set_starts",
-    "untraced",
-]
-
 _CORE_RECORD = np.dtype(
     [
         ("op", np.uint32),

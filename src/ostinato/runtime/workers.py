@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
 
-__all__ = ["HOST", "DeviceMemory", "Engine", "Memory", "Processor", "Workers", "close_all", "devices_of", "steps_run"]
-
 
 class Memory(NamedTuple):
     """A memory that processors share."""

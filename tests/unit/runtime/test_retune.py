@@ -86,8 +86,7 @@ def add_others(engine, draw):
 def in_turns(budget, entrants, draw):
     """Run all steps part by part, by executables drawn at random."""
     while budget.left:
-        budget.candidates = draw.choice(entrants), entrants[0]
-        budget.switch(0)
+        budget.switch(draw.choice(entrants))
         budget.run(draw.randint(1, budget.left))
     return budget.done
 
@@ -108,7 +107,7 @@ def test_programs_that_change_their_form_equal_sequential_execution(machines, re
                 program.rebind([bindings.change(run.rebinds)])
             params = programs.parameters(run.seed)
             if run.waits:
-                ends.append(in_turns(StepBudget(engine, run.steps, None, params), entrants, draw))
+                ends.append(in_turns(StepBudget(engine, run.steps, None, params, time.perf_counter_ns), entrants, draw))
             else:
                 ends.append(program.submit(run.steps, params=params))
         steps = [end if isinstance(end, int) else end.result(60) for end in ends]
@@ -306,7 +305,7 @@ def test_what_is_held_of_a_reservation_is_held_by_the_next_form(machine):
     with graph.compile(machine) as program:
         engine = begin(program)
         entrants = [engine.kept, *add_others(engine, random.Random(1))]
-        in_turns(StepBudget(engine, 40, None, {}), entrants, random.Random(2))
+        in_turns(StepBudget(engine, 40, None, {}, time.perf_counter_ns), entrants, random.Random(2))
         engine.settle()
         holdings = reservation.acquire(exclusive=True)
         assert not holdings.done
@@ -541,16 +540,16 @@ def test_what_an_earlier_retuning_left_is_not_done_in_a_later_one(machine):
     with graph.compile(machine) as program:
         engine = begin(program)
         add_others(engine, random.Random(1))
-        engine._wait_to_settle(True)
+        engine._unsettled = True
         begin(program)
         engine.kept = add_others(engine, random.Random(2))[0]
         assert engine.switch(engine.kept)
-        engine._settle_if_due()
+        engine.settle(if_due=True)
         assert len(engine._loaded) == 5
         engine.settle()
         assert engine._loaded == [engine.kept]
         assert engine.plain
-        engine._settle_if_due()
+        engine.settle(if_due=True)
         assert engine._loaded == [engine.kept]
         assert program.replay(3) == 3
         assert program.statistics().runs_done == 1

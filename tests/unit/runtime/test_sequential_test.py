@@ -8,7 +8,8 @@ import random
 
 import pytest
 
-from ostinato.runtime.sequential_test import ALPHA, ABTest, Turns, compare
+from ostinato.runtime.retune import compare, plan_turns
+from ostinato.runtime.sequential_test import ALPHA, ABTest
 
 LOOSE = 1 / 20
 TRIALS = 1000
@@ -147,50 +148,54 @@ class FakeMachine:
 @pytest.mark.parametrize("noise", [drift, burst, every_other, every_other_pair, heavy_tails, growing])
 def test_a_comparison_never_makes_it_worse(noise):
     """With the turns as they are: what is run before the clock is read falls into the rhythm of the noise."""
-    won = sum(
-        compare(FakeMachine(2000, 1.02, noise, seed), 2000, 1e-5, ABTest(LOOSE, seed=seed)).won for seed in range(200)
-    )
+    won = 0
+    for seed in range(200):
+        test = ABTest(LOOSE, seed=seed)
+        compare(FakeMachine(2000, 1.02, noise, seed), (0, 1), 2000, 1e-5, test)
+        won += test.verdict == "new"
     assert won <= 200 * LOOSE + 5 * math.sqrt(200 * LOOSE)
 
 
 def test_a_comparison_finds_the_better_one_and_stops():
     for seed in range(50):
         machine = FakeMachine(20_000, 0.8, burst, seed)
-        found = compare(machine, 20_000, 1e-4, ABTest(seed=seed))
-        assert found.won
-        assert len(found.old) == len(found.new)
+        test = ABTest(seed=seed)
+        (old, new), why = compare(machine, (0, 1), 20_000, 1e-4, test)
+        assert test.verdict == "new"
+        assert len(old) == len(new) == test.pairs
         assert machine.left > 0
-        assert "faster" in found.why
+        assert "it was faster" in why
 
 
 @pytest.mark.parametrize("steps", [0, 1, 23, 24, 30, 100, 1000])
 @pytest.mark.parametrize("step_seconds", [1e-9, 1e-6, 1e-3, 10.0])
 def test_a_comparison_keeps_to_its_steps(steps, step_seconds):
     machine = FakeMachine(steps + 17, 0.5, every_other, 1)
-    found = compare(machine, steps, step_seconds, ABTest(seed=1))
+    test = ABTest(seed=1)
+    _, why = compare(machine, (0, 1), steps, step_seconds, test)
     assert machine.left >= 17
     turn = max(1, math.ceil(1e-3 / step_seconds))  # a millisecond at least, and an eighth of it before
     enough = steps >= 24 * (turn + (math.ceil(turn / 8) if turn > 1 else 0))
-    assert found.won == (Turns.of(steps, step_seconds) is not None) == enough
+    assert (test.verdict == "new") == (plan_turns(steps, step_seconds) != (0, 0)) == enough
     if not enough:
-        assert "too few" in found.why
+        assert "too few" in why
 
 
 def test_a_comparison_on_a_busy_machine_ends():
     machine = FakeMachine(1000, 0.5, burst, 1, busy=1.0)
-    found = compare(machine, 1000, 1e-3, ABTest(seed=1))
-    assert not found.won
-    assert "busy" in found.why
-    assert not found.old
+    test = ABTest(seed=1)
+    times, why = compare(machine, (0, 1), 1000, 1e-3, test)
+    assert not test.verdict
+    assert "busy" in why
+    assert times == ([], [])
 
 
 def test_turns_are_long_enough_and_pairs_many_enough():
-    assert Turns.of(10**6, 1e-5) == Turns(warm=125, timed=1000)
-    assert Turns.of(60, 1.0) == Turns(warm=0, timed=1)
-    assert Turns.of(23, 1.0) is None
-    assert Turns.of(10_000, 1e-6) is None
+    assert plan_turns(10**6, 1e-5) == (125, 1000)
+    assert plan_turns(60, 1.0) == (0, 1)
+    assert plan_turns(23, 1.0) == (0, 0)
+    assert plan_turns(10_000, 1e-6) == (0, 0)
     for steps, step_seconds in ((24, 1e-3), (100, 1e-3), (1000, 1e-4), (10_000, 1e-4), (10**6, 1e-6)):
-        turns = Turns.of(steps, step_seconds)
-        assert turns is not None
-        assert turns.pairs_in(steps) >= 12
-        assert turns.timed * step_seconds >= 1e-3
+        warm, timed = plan_turns(steps, step_seconds)
+        assert steps >= 12 * 2 * (warm + timed)
+        assert timed * step_seconds >= 1e-3
