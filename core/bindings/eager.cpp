@@ -251,10 +251,19 @@ private:
             PyErr_Clear();
             return false;
         }
-        found.layout = PyBuffer_IsContiguous(found.buffer, 'C') != 0   ? 'C'
-                       : PyBuffer_IsContiguous(found.buffer, 'F') != 0 ? 'F'
-                                                                       : 'A';
+        found.layout = layout_of(*found.buffer);
         return true;
+    }
+
+    // As ArrayType of the kernel names it.
+    static char layout_of(const Py_buffer& buffer) {
+        if (PyBuffer_IsContiguous(&buffer, 'C') != 0)
+            return 'C';
+        if (PyBuffer_IsContiguous(&buffer, 'F') != 0)
+            return 'F';
+        if (buffer.strides[buffer.ndim - 1] == buffer.itemsize)
+            return 'c';
+        return buffer.strides[0] == buffer.itemsize ? 'f' : 'A';
     }
 
     static bool look_at_scalar(PyObject* value, char declared, Look& found) {

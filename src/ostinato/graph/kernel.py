@@ -55,7 +55,11 @@ class CompileError(TypeError):
 
 
 class ArrayType(NamedTuple):
-    """What code is compiled for: an array's dtype, dimensions and layout (``"C"``, ``"F"``, or ``"A"`` for any)."""
+    """What code is compiled for.
+
+    The layout is ``"C"`` or ``"F"`` of a contiguous array; ``"c"`` where the elements along the last axis are adjacent,
+    as in a part of a C array's rows; ``"f"`` where those along the first axis are; else ``"A"``.
+    """
 
     dtype: np.dtype[Any]
     ndim: int
@@ -66,8 +70,18 @@ class ArrayType(NamedTuple):
     def of(cls, array: Array) -> ArrayType:
         """Return the type of an array."""
         flags = array.flags
-        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        if flags.c_contiguous:
+            layout = "C"
+        elif flags.f_contiguous:
+            layout = "F"
+        else:  # of one dimension at least
+            layout = "c" if array.strides[-1] == array.itemsize else "f" if array.strides[0] == array.itemsize else "A"
         return cls(array.dtype, array.ndim, layout, flags.aligned)
+
+    @property
+    def adjacent(self) -> int | None:
+        """The axis along which elements are adjacent; None if that is not known."""
+        return {"C": self.ndim - 1, "F": 0, "c": self.ndim - 1, "f": 0}.get(self.layout) if self.ndim else None
 
 
 def compile_entry(
@@ -81,22 +95,20 @@ def compile_entry(
         If Numba cannot compile it.
     """
     numba = _numba()
-    names: dict[str, Any] = {"kernel": numba.njit(function)}
-    arguments = []
+    loaders = []
     arrays = scalars = 0
-    for index, (kind, fixed) in enumerate(zip(types, readonly, strict=True)):
+    for kind, fixed in zip(types, readonly, strict=True):
         if isinstance(kind, ArrayType):
-            load = _array_loader(arrays, _numba_array(kind, fixed), kind.dtype.itemsize)
+            loaders.append(_array_loader(arrays, _numba_array(kind, fixed), kind))
             arrays += 1
         else:
-            load = _scalar_loader(scalars, numba.float64 if kind is float else numba.int64)
+            loaders.append(_scalar_loader(scalars, numba.float64 if kind is float else numba.int64))
             scalars += 1
-        names[f"load_{index}"] = load
-        arguments.append(f"load_{index}(call)")
+    names: dict[str, Any] = {"kernel": numba.njit(function, pipeline_class=_pipeline(tuple(loaders)))}
     source = (
         "def entry(call):\n"
         "    try:\n"
-        f"        kernel({', '.join(arguments)})\n"
+        f"        kernel({', '.join(['call'] * len(types))})\n"
         "    except Exception:\n"
         "        return 1\n"
         "    return 0\n"
@@ -146,7 +158,65 @@ def _numba_array(kind: ArrayType, readonly: bool) -> Any:
         element = from_dtype(kind.dtype)
     except (NotImplementedError, NumbaError) as error:
         raise TypeError(f"Numba has no arrays of {kind.dtype}") from error
-    return types.Array(element, kind.ndim, kind.layout, readonly=readonly, aligned=kind.aligned)
+    layout = kind.layout if kind.layout in "CF" else "A"
+    return types.Array(element, kind.ndim, layout, readonly=readonly, aligned=kind.aligned)
+
+
+def _pipeline(loaders: tuple[Any, ...]) -> Any:
+    """Return Numba's pipeline for a function that is passed the ``ost_call`` as each argument.
+
+    The function itself loads its arguments. Strides that are constants in a loader are then constants where the
+    function's loops are optimized; inlining a function that was optimized without them would come too late.
+    """
+    from numba.core.compiler import CompilerBase, DefaultPassBuilder
+    from numba.core.untyped_passes import FixupArgs
+
+    class Pipeline(CompilerBase):  # type: ignore[misc]
+        def define_pipelines(self) -> list[Any]:
+            passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+            passes.add_pass_after(_load_arguments(), FixupArgs)
+            passes.finalize()
+            return [passes]
+
+    Pipeline.loaders = loaders
+    return Pipeline
+
+
+@functools.cache
+def _load_arguments() -> type:
+    """Return the pass that replaces each argument of a function by a call of its loader."""
+    from numba.core import ir, ir_utils
+    from numba.core.compiler_machinery import FunctionPass, register_pass
+
+    @register_pass(mutates_CFG=False, analysis_only=False)
+    class LoadArguments(FunctionPass):  # type: ignore[misc]
+        _name = "ostinato_load_arguments"
+
+        def __init__(self) -> None:  # abstract in the base class
+            super().__init__()
+
+        def run_pass(self, state: Any) -> bool:
+            old = state.func_ir
+            for block in old.blocks.values():
+                body = []
+                for statement in block.body:
+                    if isinstance(statement, ir.Assign) and isinstance(statement.value, ir.Arg):
+                        where, argument = statement.loc, statement.value
+                        call = ir.Var(block.scope, f"$call.{argument.index}", where)
+                        load = ir.Var(block.scope, f"$load.{argument.index}", where)
+                        loader = state.pipeline.loaders[argument.index]
+                        body.append(ir.Assign(argument, call, where))
+                        body.append(ir.Assign(ir.Global(f"load_{argument.index}", loader, where), load, where))
+                        statement = ir.Assign(ir.Expr.call(load, (call,), (), where), statement.target, where)
+                    body.append(statement)
+                block.body = body
+            definitions = ir_utils.build_definitions(old.blocks)
+            state.func_ir = ir.FunctionIR(
+                old.blocks, old.is_generator, old.func_id, old.loc, definitions, old.arg_count, old.arg_names
+            )
+            return True
+
+    return LoadArguments
 
 
 def _scalar_loader(index: int, numba_type: Any) -> Any:
@@ -164,7 +234,7 @@ def _scalar_loader(index: int, numba_type: Any) -> Any:
     return load
 
 
-def _array_loader(index: int, numba_type: Any, itemsize: int) -> Any:
+def _array_loader(index: int, numba_type: Any, kind: ArrayType) -> Any:
     """Return a function for compiled code that makes an array of array `index` of an ``ost_call``."""
     from numba.core import cgutils
     from numba.extending import intrinsic
@@ -179,12 +249,16 @@ def _array_loader(index: int, numba_type: Any, itemsize: int) -> Any:
             arrays = _load(builder, args[0], _CALL_ARRAYS, pointer)
             shape = _load(builder, arrays, description + _ARRAY_SHAPE, pointer)
             strides = _load(builder, arrays, description + _ARRAY_STRIDES, pointer)
+            itemsize = kind.dtype.itemsize
             array = make_array(numba_type)(context, builder)
             populate_array(
                 array,
                 data=_load(builder, arrays, description + _ARRAY_DATA, element_pointer),
-                shape=[_load(builder, shape, 8 * axis, word) for axis in range(numba_type.ndim)],
-                strides=[_load(builder, strides, 8 * axis, word) for axis in range(numba_type.ndim)],
+                shape=[_load(builder, shape, 8 * axis, word) for axis in range(kind.ndim)],
+                strides=[
+                    word(itemsize) if axis == kind.adjacent else _load(builder, strides, 8 * axis, word)
+                    for axis in range(kind.ndim)
+                ],
                 itemsize=itemsize,
                 meminfo=None,
             )
@@ -424,5 +498,6 @@ def _common(arrays: tuple[Array, ...]) -> ArrayType:
     """Return the type that fits all arrays of a ring element."""
     types = [ArrayType.of(array) for array in arrays]
     layouts = {kind.layout for kind in types}
-    aligned = all(kind.aligned for kind in types)
-    return types[0]._replace(layout=layouts.pop() if len(layouts) == 1 else "A", aligned=aligned)
+    common = "".join(sorted(layouts))
+    layout = common if len(layouts) == 1 else {"Cc": "c", "Ff": "f"}.get(common, "A")
+    return types[0]._replace(layout=layout, aligned=all(kind.aligned for kind in types))

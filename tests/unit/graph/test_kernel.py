@@ -1,5 +1,6 @@
 """Kernels: the same results as the function, for arrays of any strides."""
 
+import re
 import sys
 import traceback
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import ostinato.graph as ost
 from ostinato._core import call_native
 from ostinato.errors import TaskError
+from ostinato.graph.kernel import ArrayType, compile_entry
 
 
 def blend_function(a, b, out, weight, repeats):
@@ -41,6 +43,8 @@ def blend():
 LAYOUTS = {
     "C": lambda x: x,
     "F": np.asfortranarray,
+    "parts of rows": lambda x: np.pad(x, ((0, 0), (1, 2)))[:, 1:-2],
+    "parts of columns": lambda x: np.asfortranarray(np.pad(x, ((1, 2), (0, 0))))[1:-2],
     "strided": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
     "reversed": lambda x: np.ascontiguousarray(x[::-1, ::-1])[::-1, ::-1],
 }
@@ -65,6 +69,67 @@ def test_same_results_for_all_layouts(blend, layouts, seed, weight, repeats, n, 
     blend_function(a, b, expected, weight, repeats)
     blend(a, b, out, weight, repeats)
     assert np.array_equal(out, expected)
+
+
+def test_parts_of_rows_and_of_columns_are_known_to_have_adjacent_elements():
+    pytest.importorskip("numba")
+
+    @ost.kernel
+    def double(src: ost.Read, dst: ost.Write):
+        for i in range(dst.shape[0]):
+            for j in range(dst.shape[1]):
+                dst[i, j] = 2.0 * src[i, j]
+
+    whole = np.arange(400.0).reshape(20, 20)
+    parts = {
+        "c": whole[2:18, 1:17],
+        "f": whole.T[1:17, 2:18],
+        "A": whole[::2, ::2],
+        "C": whole[:4],
+        "F": whole.T[:, :4],
+    }
+    for layout, src in parts.items():
+        assert ArrayType.of(src).layout == layout
+        for dst in (np.zeros(src.shape), np.pad(np.zeros(src.shape), 1)[1:-1, 1:-1], np.zeros(src.shape, order="F")):
+            for _ in range(2):  # the first call compiles; the second finds what is compiled
+                double(src, dst)
+                assert np.array_equal(dst, 2.0 * src)
+                dst[...] = 0.0
+
+
+def test_loops_along_parts_of_rows_are_vectorized():
+    pytest.importorskip("numba")
+
+    def double(src, dst):
+        for i in range(dst.shape[0]):
+            for j in range(dst.shape[1]):
+                dst[i, j] = 2.0 * src[i, j]
+
+    def vectors(array):
+        types = (ArrayType.of(array), ArrayType.of(array))
+        return re.findall(r"load <\d+ x double>", compile_entry(double, types, (True, False))[1].inspect_llvm())
+
+    whole = np.zeros((20, 20))
+    assert vectors(whole)
+    assert vectors(whole[2:18, 1:17])
+
+
+def test_a_ring_of_arrays_with_different_strides_gets_code_for_both():
+    pytest.importorskip("numba")
+
+    @ost.kernel
+    def double(src: ost.Read, dst: ost.Write):
+        for i in range(dst.shape[0]):
+            for j in range(dst.shape[1]):
+                dst[i, j] = 2.0 * src[i, j]
+
+    whole = np.arange(400.0).reshape(20, 20)
+    apart, ring = whole[::2, ::2], ost.ring(np.zeros((20, 20))[2:12, 2:12], np.zeros((20, 20))[::2, ::2])
+    with ost.capture():
+        op = double(apart, ring[0])
+    for dst in ring.arrays:  # code for both
+        call_native(op.body.task.address, 0, [apart, dst], [])
+        assert np.array_equal(dst, 2.0 * apart)
 
 
 def test_what_is_recorded_is_what_runs_at_once(blend):
