@@ -59,21 +59,12 @@ def find_devices(ops: Sequence[Op], devices: Sequence[Device], cpus: int = 1, ho
     On a device run tasks with a stream, Python tasks that are bound to one or work on nothing but arrays of other
     libraries in its memory, and plain copies and fills of arrays in its memory. All else runs on the host.
 
-    Parameters
-    ----------
-    ops
-        The ops, with the bodies of the variants that were chosen.
-    devices
-        Those of the machine.
-    cpus
-        How many CPUs it has.
-    homes
-        Where arrays are.
+    `ops`: the ops, with the bodies of the variants that were chosen.
+    `devices`: those of the machine.
+    `cpus`: how many CPUs it has.
+    `homes`: where arrays are.
 
-    Raises
-    ------
-    GraphError
-        An op cannot run where it is bound to, or there is no device for it.
+    Raises GraphError: an op cannot run where it is bound to, or there is no device for it.
     """
     assigning = _Assigning(devices, cpus, homes or Homes(devices))
     return np.fromiter((assigning.device_of(op) for op in ops), np.int32, len(ops))

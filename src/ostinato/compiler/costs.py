@@ -139,17 +139,11 @@ def estimated(ops: tuple[Op, ...]) -> Costed:
 def given(costs: Mapping[object, float]) -> Costing:
     """Return the costing that knows what the user says.
 
-    Parameters
-    ----------
-    costs
-        Seconds by op, task or name of an op; the first of these that is there counts.
+    `costs`: seconds by op, task or name of an op; the first of these that is there counts.
 
-    Raises
-    ------
-    TypeError
-        A cost is no number.
-    ValueError
-        A cost is negative or not finite. The costing itself raises it where a key stands for no op of the graph.
+    Raises TypeError: a cost is no number.
+    Raises ValueError: a cost is negative or not finite. The costing itself raises it where a key stands for no op of
+    the graph.
     """
     by_identity: dict[object, tuple[object, float]] = {}
     for key, value in costs.items():

@@ -80,10 +80,7 @@ def flatten(graph: Graph) -> Flat:
     Parameters of inner graphs become constants, or parameters of the outermost. Their conditions, and the begin and the
     end of each nested graph, become joins, if joining the edges at once would take more of them.
 
-    Raises
-    ------
-    GraphError
-        Ops come after themselves, or a nested graph has changed so that what it is given no longer fits.
+    Raises GraphError: ops come after themselves, or a nested graph has changed so that what it is given no longer fits.
     """
     if graph.nested:
         return _Flattening(graph).flat()
@@ -407,10 +404,7 @@ def given_values(nested: Nested, outer: Mapping[str, object] | None) -> dict[str
 def with_values(op: Op, values: Mapping[str, object]) -> Body:
     """Return the body of an op with what its parameters are in place of them.
 
-    Raises
-    ------
-    TypeError, ValueError, OverflowError
-        A value is not of the kind that the op takes.
+    Raises TypeError, ValueError, OverflowError: a value is not of the kind that the op takes.
     """
     body = op.body
 

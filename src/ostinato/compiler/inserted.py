@@ -44,13 +44,9 @@ class Instance:
 class InstanceCopy(Inserted):
     """A copy from one instance of an allocation to another: of data that is valid here and needed there.
 
-    Attributes
-    ----------
-    source, target
-        The memories: `HOST`, or the index of a device.
-    pairs
-        By step modulo `period`: arrays to copy, and where to; none if nothing is copied then. All of them are in one
-        allocation and in one of its instances. Addresses in an instance are made up: see `Instance`.
+    `source`, `target`: the memories: `HOST`, or the index of a device.
+    `pairs`: by step modulo `period`: arrays to copy, and where to; none if nothing is copied then. All of them are in
+        one allocation and in one of its instances. Addresses in an instance are made up: see `Instance`.
     """
 
     __slots__ = ("pairs", "source", "target")
@@ -88,13 +84,9 @@ class Note(Inserted):
 class Fence(Inserted):
     """The device has done all that the ops `of` one stream, and those before them, enqueued.
 
-    Attributes
-    ----------
-    of
-        The ops, by their indices.
-    waits
-        Whether it waits for that. A fence that does not wait only carries failures, once the device reports them: of
-        what the op depends on, to what depends on the op.
+    `of`: the ops, by their indices.
+    `waits`: whether it waits for that. A fence that does not wait only carries failures, once the device reports them:
+        of what the op depends on, to what depends on the op.
     """
 
     __slots__ = ("of", "waits")

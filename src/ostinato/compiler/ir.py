@@ -86,16 +86,10 @@ class Node(Op):
 
     It keeps the name, the call site and the binding of `op`, and what `op` says of what was recorded.
 
-    Parameters
-    ----------
-    op
-        The op that this is made of.
-    index, body, operands
-        What differs; None: as of `op`.
-    recorded
-        What it does by the task that was recorded; None: as of `op`.
-    variant, rtol
-        The variant that `body` runs, and by what part its results may differ; only with `body`.
+    `op`: the op that this is made of.
+    `index`, `body`, `operands`: what differs; None: as of `op`.
+    `recorded`: what it does by the task that was recorded; None: as of `op`.
+    `variant`, `rtol`: the variant that `body` runs, and by what part its results may differ; only with `body`.
     """
 
     __slots__ = ("_original", "_recorded", "_rtol", "_variant")
@@ -172,16 +166,10 @@ def _no_devices() -> tuple[Device, ...]:
 class Target:
     """The machine to compile for.
 
-    Attributes
-    ----------
-    processors
-        How many CPUs it has.
-    threads
-        How many threads may run lanes; ops that are bound to a processor may take more.
-    model
-        What threads pay for working together.
-    find_devices
-        Returns its devices. It is called only for graphs that may use any, since devices take long to find.
+    `processors`: how many CPUs it has.
+    `threads`: how many threads may run lanes; ops that are bound to a processor may take more.
+    `model`: what threads pay for working together.
+    `find_devices`: returns its devices. It is called only for graphs that may use any, since devices take long to find.
     """
 
     processors: int

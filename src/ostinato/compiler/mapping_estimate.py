@@ -45,18 +45,11 @@ class MappingEstimator:
     Arrays are copied when they are read where they are not; what is copied once a run only, before its first step or
     after its last, does not count. For rings stand the arrays that they are in step 0.
 
-    Parameters
-    ----------
-    ops, edges
-        The ops of a flat graph, and what depends on what.
-    seconds
-        By op, what it takes on a CPU.
-    there
-        By device, what each op takes there, NaN where it cannot run.
-    devices, copying
-        The devices, and what copies to each take.
-    cpus
-        How many CPUs there are.
+    `ops`, `edges`: the ops of a flat graph, and what depends on what.
+    `seconds`: by op, what it takes on a CPU.
+    `there`: by device, what each op takes there, NaN where it cannot run.
+    `devices`, `copying`: the devices, and what copies to each take.
+    `cpus`: how many CPUs there are.
     """
 
     def __init__(

@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 class Homes:
     """Says in which memory the user's arrays are.
 
-    Parameters
-    ----------
-    devices
-        Those of the machine.
-    name_of
-        Gives the name of the memory that an array is in.
+    `devices`: those of the machine.
+    `name_of`: gives the name of the memory that an array is in.
     """
 
     def __init__(self, devices: Sequence[Device], name_of: Callable[[Array], str] = memory_of) -> None:
@@ -36,10 +32,7 @@ class Homes:
     def of(self, array: Array, op: Op) -> int:
         """Return the memory of an array that an op uses.
 
-        Raises
-        ------
-        GraphError
-            It is that of a device which the machine has not.
+        Raises GraphError: it is that of a device which the machine has not.
         """
         name = self._name_of(array)
         if name not in self._index:
@@ -56,14 +49,9 @@ _PAGE = 4096
 class Instances:
     """The instances of allocations, made at first use; and nodes on the arrays of instances.
 
-    Parameters
-    ----------
-    extents
-        By allocation and memory, the address of the first byte that is used there, and one more than the last.
-    homes
-        By allocation, the memory that it is in.
-    allocation_of
-        Gives the allocation of an array.
+    `extents`: by allocation and memory, the address of the first byte that is used there, and one more than the last.
+    `homes`: by allocation, the memory that it is in.
+    `allocation_of`: gives the allocation of an array.
     """
 
     def __init__(

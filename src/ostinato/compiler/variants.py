@@ -32,10 +32,7 @@ def with_variants(
 
     `rtol` says, by index, by what part results may differ from those of the task itself, where they may.
 
-    Raises
-    ------
-    TypeError, ValueError, OverflowError, GraphError, ImportError
-        A variant cannot take the arguments of its op.
+    Raises TypeError, ValueError, OverflowError, GraphError, ImportError: a variant cannot take the arguments of its op.
     """
     result = list(ops)
     known: dict[object, Any] = {}
@@ -69,19 +66,11 @@ def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -
     Ops stay where they are bound to. One that is bound to devices of a kind, but whose task itself is for none, runs
     the fastest variant for these that is known, or else the first of those that are not known to be wrong.
 
-    Parameters
-    ----------
-    costed
-        The ops, with what they take on CPUs, and elsewhere.
-    edges
-        What depends on what.
-    devices, cpus
-        Those of the machine.
+    `costed`: the ops, with what they take on CPUs, and elsewhere.
+    `edges`: what depends on what.
+    `devices`, `cpus`: those of the machine.
 
-    Raises
-    ------
-    GraphError
-        All variants for the devices that an op is bound to were measured, and none is right.
+    Raises GraphError: all variants for the devices that an op is bound to were measured, and none is right.
     """
     return _Choice(costed, edges, devices, cpus).made()
 

@@ -31,27 +31,15 @@ if TYPE_CHECKING:
 class Uses:
     """What ops use, and in which memory.
 
-    Parameters
-    ----------
-    ops
-        The ops of a flat graph.
-    device
-        By op, the device that it runs on, or `HOST`.
-    homes
-        Where arrays are.
-    order
-        The ops in an order that agrees with the edges.
+    `ops`: the ops of a flat graph.
+    `device`: by op, the device that it runs on, or `HOST`.
+    `homes`: where arrays are.
+    `order`: the ops in an order that agrees with the edges.
 
-    Attributes
-    ----------
-    sets
-        The equivalence sets of allocations that are used away from home.
-    device
-        By op, the device that it runs on, or `HOST`.
-    memories
-        By op, the memory in which it looks for each of its operands.
-    home_of
-        By allocation, the memory that it is in.
+    `sets`: the equivalence sets of allocations that are used away from home.
+    `device`: by op, the device that it runs on, or `HOST`.
+    `memories`: by op, the memory in which it looks for each of its operands.
+    `home_of`: by allocation, the memory that it is in.
     """
 
     def __init__(self, ops: Sequence[Op], device: IntArray, homes: Homes, order: Sequence[int]) -> None:

@@ -173,10 +173,7 @@ def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangem
 
     What an op takes from the step before, it takes from the same op of the two copies beside its own, too.
 
-    Raises
-    ------
-    ValueError
-        The copies cannot share the machine evenly.
+    Raises ValueError: the copies cannot share the machine evenly.
     """
     if model.nodes % copies == 0:
         one = arranged(executable, replace(model, nodes=model.nodes // copies))

@@ -77,18 +77,11 @@ def split(
     whatever all that directly comes after it is held up by: its distances count as the greatest of theirs, less the
     distance.
 
-    Parameters
-    ----------
-    edges
-        All dependences that order ops.
-    placement, order
-        Lanes of ops, and the order of the step.
-    outside
-        The ops that wait for something outside.
-    idle
-        Those of them that do nothing else.
-    serial
-        Whether each step begins when the one before has ended, by a barrier that is the last op.
+    `edges`: all dependences that order ops.
+    `placement`, `order`: lanes of ops, and the order of the step.
+    `outside`: the ops that wait for something outside.
+    `idle`: those of them that do nothing else.
+    `serial`: whether each step begins when the one before has ended, by a barrier that is the last op.
     """
     if not outside.any():
         return placement
