@@ -123,12 +123,9 @@ Costing: TypeAlias = Callable[[tuple[Op, ...]], Costed]  # Says what ops take, a
 
 def estimate(ops: tuple[Op, ...]) -> Costs:
     """Return costs by a rule of thumb: something for the call, and something for each byte that an op accesses."""
-    call = np.fromiter((_CALL.get(type(op.body), NATIVE_CALL) for op in ops), np.float64, len(ops))
-    seconds = call + BYTE * _core.passes.touched_bytes(ops)
+    calls = (PYTHON_CALL if isinstance(op.body, PythonCall) else NATIVE_CALL for op in ops)
+    seconds = np.fromiter(calls, np.float64, len(ops)) + BYTE * _core.passes.touched_bytes(ops)
     return Costs(seconds, np.zeros(len(ops)), np.zeros(len(ops), np.int32))
-
-
-_CALL: dict[type[Body], float] = {PythonCall: PYTHON_CALL}
 
 
 def estimated(ops: tuple[Op, ...]) -> Costed:
@@ -141,8 +138,8 @@ def given(costs: Mapping[object, float]) -> Costing:
 
     `costs`: seconds by op, task or name of an op; the first of these that is there counts.
 
-    Raises TypeError: a cost is no number.
-    Raises ValueError: a cost is negative or not finite. The costing itself raises it where a key stands for no op of
+    Raises TypeError if a cost is no number.
+    Raises ValueError if a cost is negative or not finite. The costing itself raises it where a key stands for no op of
     the graph.
     """
     by_identity: dict[object, tuple[object, float]] = {}

@@ -28,7 +28,7 @@ _NONE = Edges(_ALL, _ALL, _ALL)
 def infer_dependences(flat: Flat) -> Step:
     """Return a flat graph as a step, with the edges that follow from accesses and all others that order its nodes.
 
-    Raises GraphError: ops come after each other in a circle.
+    Raises GraphError if ops come after each other in a circle.
     """
     edges = dependences(flat)
     ordering = order_steps_and_holders(flat, edges)
@@ -39,7 +39,7 @@ def infer_dependences(flat: Flat) -> Step:
 def dependences(flat: Flat) -> Edges:
     """Return the edges of a flat graph, inferred ones included.
 
-    Raises GraphError: ops depend on each other within one step.
+    Raises GraphError if ops depend on each other within one step.
     """
     ops = flat.ops
     found = _inferred_in(flat)
@@ -59,7 +59,7 @@ def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
     These are between acquires and releases of one reservation, and between the steps of nested graphs in which each
     step begins when the one before has ended.
 
-    Raises GraphError: ops come after each other in a circle.
+    Raises GraphError if ops come after each other in a circle.
     """
     ops = flat.ops
     step_order = edges_of(len(ops), *np.array(flat.step_order, np.int32).reshape(-1, 3).T)
@@ -79,7 +79,7 @@ def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
 def outer_edges(graph: Graph) -> Edges:
     """Return the edges between the ops of a graph, where the op of a nested graph stands for all ops in there.
 
-    Raises GraphError: ops depend on each other within one step.
+    Raises GraphError if ops depend on each other within one step.
     """
     flat = flatten(graph)
     found = dependences(flat)

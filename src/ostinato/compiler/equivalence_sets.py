@@ -68,7 +68,6 @@ def find_equivalence_sets(views: Sequence[Array], shared: npt.NDArray[np.bool_] 
     Views that are the same box, or that have nothing in common, have a set each. Where they overlap in part, the edges
     of their boxes cut the allocation into cells; the cells that the same views touch are one set.
 
-    `views`: the arrays.
     `shared`: by view, whether its allocation needs sets. An allocation without such a view has none.
     """
     found = _core.passes.boxes(views, np.ndarray)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -12,30 +11,15 @@ import numpy as np
 from ostinato import _core
 from ostinato.compiler.ir import Node
 from ostinato.errors import GraphError
-from ostinato.events import Barrier
-from ostinato.graph.body import (
-    Arrive,
-    Await,
-    Body,
-    Fill,
-    Join,
-    NativeCall,
-    Nested,
-    Postcondition,
-    Precondition,
-    PythonCall,
-    Until,
-)
+from ostinato.graph.body import Body, Join, Nested, Postcondition, Precondition, Until
 from ostinato.graph.op import Op
-from ostinato.graph.operations import check_given, fill_value
-from ostinato.graph.param import REQUIRED, Param, as_scalar
+from ostinato.graph.operations import check_given
+from ostinato.graph.param import REQUIRED, Param
 from ostinato.text import counted
 
 if TYPE_CHECKING:
-    from ostinato.graph.body import Body
     from ostinato.graph.graph import Graph
-    from ostinato.graph.op import Op, Source
-    from ostinato.graph.param import Param
+    from ostinato.graph.op import Source
 
 
 Triple: TypeAlias = tuple[int, int, int]  # Index of the earlier op, of the later one, distance in steps.
@@ -80,7 +64,7 @@ def flatten(graph: Graph) -> Flat:
     Parameters of inner graphs become constants, or parameters of the outermost. Their conditions, and the begin and the
     end of each nested graph, become joins, if joining the edges at once would take more of them.
 
-    Raises GraphError: ops come after themselves, or a nested graph has changed so that what it is given no longer fits.
+    Raises GraphError if ops come after themselves, or a nested graph has changed: what it is given no longer fits.
     """
     if graph.nested:
         return _Flattening(graph).flat()
@@ -200,24 +184,17 @@ class _Flattening:
         edges, gone = splice(self._edges, joins)
         if any(src == dst and distance == 0 for src, dst, distance in edges):
             self._raise_cycle()
-        place = np.ones(len(self._bodies) + 1, np.int64)
-        place[list(gone)] = 0
-        place = np.cumsum(place) - place
-        places = place.tolist()
+        stays = np.ones(len(self._bodies) + 1, np.int64)
+        stays[list(gone)] = 0
+        new_index = (np.cumsum(stays) - stays).tolist()
         kept = [node for node in range(len(self._bodies)) if node not in gone]
         ops = [self._flat_node(node, index) for index, node in enumerate(kept)]
         outer = [self._outer[node] for node in kept]
-        explicit = [(places[src], places[dst], distance) for src, dst, distance in edges]
-        step_order = self._step_order(ops, outer, explicit, places)
-        return Flat(
-            tuple(ops),
-            explicit,
-            self._graph.params,
-            self._scopes[0].shape.serial,
-            tuple(self._inferences(places)),
-            step_order,
-            outer,
-        )
+        explicit = [(new_index[src], new_index[dst], distance) for src, dst, distance in edges]
+        step_order = self._step_order(ops, outer, explicit, new_index)
+        inferences = tuple(self._inferences(new_index))
+        serial = self._scopes[0].shape.serial
+        return Flat(tuple(ops), explicit, self._graph.params, serial, inferences, step_order, outer)
 
     def _add_nodes(self) -> None:
         top = self._scope(self._graph, None, None, -1)
@@ -249,7 +226,7 @@ class _Flattening:
                 scope.scopes[op.index] = inner
                 return inner
             if values is not None:
-                body = self._join if isinstance(body, Precondition | Postcondition) else with_values(op, values)
+                body = self._join if isinstance(body, Precondition | Postcondition) else replace_params(op, values)
             node = self._add(op, body, outer)
             scope.entry.append(node)
             scope.exit.append(node)
@@ -306,21 +283,21 @@ class _Flattening:
         cycle = _core.passes.find_cycle(len(self._bodies), tuple(np.ascontiguousarray(edges)))
         raise GraphError(tell_cycle(self._originals[node] for node in cycle.tolist()))
 
-    def _inferences(self, places: list[int]) -> Iterator[Inference]:
+    def _inferences(self, new_index: list[int]) -> Iterator[Inference]:
         """Two ops belong together if the innermost graph that has both infers."""
         apart: dict[_Scope, list[tuple[int, int]]] = {}
-        home: dict[_Scope, _Scope] = {}  # of scopes that infer: the outermost up to which all infer
+        outermost: dict[_Scope, _Scope] = {}  # of scopes that infer: the outermost up to which all infer
         for scope in self._scopes:
             above = scope.parent is not None and scope.parent.graph.infer
             if scope.graph.infer:
-                home[scope] = home[scope.parent] if above and scope.parent is not None else scope
-                apart.setdefault(home[scope], [])
+                outermost[scope] = outermost[scope.parent] if above and scope.parent is not None else scope
+                apart.setdefault(outermost[scope], [])
             elif above and scope.parent is not None:
-                apart[home[scope.parent]].append((places[scope.low], places[scope.high]))
+                apart[outermost[scope.parent]].append((new_index[scope.low], new_index[scope.high]))
         for scope, ranges in apart.items():
-            yield Inference(places[scope.low], places[scope.high], tuple(r for r in ranges if r[0] < r[1]))
+            yield Inference(new_index[scope.low], new_index[scope.high], tuple(r for r in ranges if r[0] < r[1]))
 
-    def _step_order(self, ops: list[Node], outer: list[int], edges: list[Triple], places: list[int]) -> list[Triple]:
+    def _step_order(self, ops: list[Node], outer: list[int], edges: list[Triple], new_index: list[int]) -> list[Triple]:
         """Keep the steps of nested graphs apart where each begins when the one before has ended."""
         alone: list[_Scope] = []
         within: set[_Scope] = set()
@@ -335,7 +312,7 @@ class _Flattening:
             return []
         of = [-1] * len(ops)
         for number, scope in enumerate(alone):
-            for op in ops[places[scope.low] : places[scope.high]]:
+            for op in ops[new_index[scope.low] : new_index[scope.high]]:
                 if not isinstance(op.body, Join):
                     of[op.index] = number
         last: list[list[int]] = [[] for _ in alone]
@@ -401,65 +378,21 @@ def given_values(nested: Nested, outer: Mapping[str, object] | None) -> dict[str
     return values
 
 
-def with_values(op: Op, values: Mapping[str, object]) -> Body:
-    """Return the body of an op with what its parameters are in place of them.
+def replace_params(op: Op, values: Mapping[str, object]) -> Body:
+    """Return the body of an op with values, or other parameters, in place of its parameters.
 
-    Raises TypeError, ValueError, OverflowError: a value is not of the kind that the op takes.
+    Raises TypeError, ValueError, OverflowError if a value is not of the kind that the op takes.
     """
-    body = op.body
 
-    def value(arg: object) -> Any:
-        return values[arg.name] if isinstance(arg, Param) else arg
+    def find_value(arg: Any, convert: Callable[[Any, str], Any] | None = None) -> Any:
+        if not isinstance(arg, Param):
+            return arg
+        value = values[arg.name]
+        if convert is None or isinstance(value, Param):
+            return value
+        return convert(value, f"parameter {arg.name!r} of a nested graph, used by {op.name!r} at {op.call_site},")
 
-    if isinstance(body, PythonCall):
-        if any(isinstance(arg, Param) for arg in body.args):
-            return body.with_args(map(value, body.args))
-    elif isinstance(body, NativeCall):
-        if any(isinstance(arg, Param) for arg in body.args):
-            kinds = body.task.kinds
-            pairs = zip(body.args, kinds, strict=True)
-            return NativeCall(body.task, tuple(_scalar(arg, value(arg), kind, op) for arg, kind in pairs))
-    elif isinstance(body, Fill):
-        if isinstance(body.value, Param):
-            constant = value(body.value)
-            if not isinstance(constant, Param):
-                constant = fill_value(constant, body.target.arrays[0])
-            return Fill(body.target, constant)
-    elif isinstance(body, Arrive):
-        if any(isinstance(part, Param) for part in (body.barrier, body.count, body.value)):
-            barrier = _barrier(body.barrier, value(body.barrier), op)
-            amount = value(body.value)
-            amount = Arrive.NO_VALUE if amount is None else amount
-            return Arrive(barrier, _count(body.count, value(body.count), op), amount)
-    elif isinstance(body, Await) and isinstance(body.barrier, Param):
-        return Await(_barrier(body.barrier, value(body.barrier), op))
-    return body
-
-
-def _scalar(arg: object, value: Any, kind: Any, op: Op) -> object:
-    if arg is value or isinstance(value, Param):
-        return value
-    return as_scalar(value, kind, _label(arg, op))
-
-
-def _count(arg: object, value: Any, op: Op) -> int | Param:
-    if isinstance(value, Param):
-        return value
-    count = operator.index(value)
-    if count < 1:
-        raise ValueError(f"{_label(arg, op)} must be at least 1 arrival, got {count}")
-    return count
-
-
-def _barrier(arg: object, value: Any, op: Op) -> Barrier | Param:
-    if not isinstance(value, Barrier | Param):
-        raise TypeError(f"{_label(arg, op)} must be an ostinato.Barrier, got {value!r}")
-    return value
-
-
-def _label(arg: object, op: Op) -> str:
-    name = arg.name if isinstance(arg, Param) else ""
-    return f"parameter {name!r} of a nested graph, used by {op.name!r} at {op.call_site},"
+    return op.body.map_params(find_value)
 
 
 _Ends: TypeAlias = "dict[tuple[int, int], None]"

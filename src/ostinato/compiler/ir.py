@@ -86,15 +86,16 @@ class Node(Op):
 
     It keeps the name, the call site and the binding of `op`, and what `op` says of what was recorded.
 
-    `op`: the op that this is made of.
-    `index`, `body`, `operands`: what differs; None: as of `op`.
-    `recorded`: what it does by the task that was recorded; None: as of `op`.
-    `variant`, `rtol`: the variant that `body` runs, and by what part its results may differ; only with `body`.
+    `index`, `body`, `operands`, `recorded`: what differs; None: as of `op`. `recorded` is what it does by the task that
+    was recorded.
     """
 
-    __slots__ = ("_original", "_recorded", "_rtol", "_variant")
+    __slots__ = ("_original", "recorded", "rtol", "variant")
 
     _original: Op | weakref.ref[Op]
+    recorded: Body
+    variant: Variant | None
+    rtol: float
 
     def __init__(
         self,
@@ -113,9 +114,9 @@ class Node(Op):
         self.on = op.on
         self.priority = op.priority
         self._original = op.original
-        self._recorded = op.recorded if recorded is None else recorded
-        self._variant = op.variant
-        self._rtol = op.rtol
+        self.recorded = op.recorded if recorded is None else recorded
+        self.variant = op.variant
+        self.rtol = op.rtol
 
     @classmethod
     def added(cls, op: Op, index: int, name: str, body: Body) -> Node:
@@ -127,7 +128,7 @@ class Node(Op):
 
     def running(self, variant: Variant | None, rtol: float) -> Node:
         """Set the variant that this node runs, and return the node."""
-        self._variant, self._rtol = variant, rtol
+        self.variant, self.rtol = variant, rtol
         return self
 
     def forgetting(self) -> Node:
@@ -142,40 +143,19 @@ class Node(Op):
         found = self._original() if isinstance(self._original, weakref.ref) else self._original
         return self if found is None else found
 
-    @property
-    def recorded(self) -> Body:
-        """What it does by the task that was recorded."""
-        return self._recorded
-
-    @property
-    def variant(self) -> Variant | None:
-        """The variant that it runs; None for the task itself."""
-        return self._variant
-
-    @property
-    def rtol(self) -> float:
-        """By what part the variant's results may differ from those of the task itself."""
-        return self._rtol
-
-
-def _no_devices() -> tuple[Device, ...]:
-    return ()
-
 
 @dataclass(frozen=True)
 class Target:
     """The machine to compile for.
 
-    `processors`: how many CPUs it has.
     `threads`: how many threads may run lanes; ops that are bound to a processor may take more.
-    `model`: what threads pay for working together.
     `find_devices`: returns its devices. It is called only for graphs that may use any, since devices take long to find.
     """
 
     processors: int
     threads: int
     model: MachineModel = COMMON
-    find_devices: Callable[[], tuple[Device, ...]] = _no_devices
+    find_devices: Callable[[], tuple[Device, ...]] = tuple
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
@@ -273,10 +253,6 @@ class Streams(NamedTuple):
         return self._replace(of=np.append(self.of, np.full(nodes - len(self.of), -1, np.int32)))
 
 
-_NO_OPERATIONS, _NO_PLACEMENT, _NO_WAITS = Operations(), Placement(), Waits()
-_NO_COHERENCE, _NO_STREAMS = Coherence(), Streams()
-
-
 @dataclass(frozen=True)
 class Step:
     """The nodes of one step with all that passes know of them."""
@@ -292,13 +268,13 @@ class Step:
     devices: tuple[Device, ...] = ()  # The devices of the machine, if nodes use any.
     device: IntArray = field(default_factory=lambda: _NO_INTS)
     """By node, the device that it runs on: an index into `devices`; `HOST` for the CPU, and for fences."""
-    coherence: Coherence = _NO_COHERENCE
-    streams: Streams = _NO_STREAMS
-    operations: Operations = _NO_OPERATIONS
-    placement: Placement = _NO_PLACEMENT
+    coherence: Coherence = field(default_factory=Coherence)
+    streams: Streams = field(default_factory=Streams)
+    operations: Operations = field(default_factory=Operations)
+    placement: Placement = field(default_factory=Placement)
     order: IntArray = field(default_factory=lambda: _NO_INTS)
     """One order for all operations; a lane's order is its part of it."""
-    waits: Waits = _NO_WAITS
+    waits: Waits = field(default_factory=Waits)
 
     @property
     def recorded(self) -> Step:

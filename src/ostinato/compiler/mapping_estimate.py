@@ -49,7 +49,6 @@ class MappingEstimator:
     `seconds`: by op, what it takes on a CPU.
     `there`: by device, what each op takes there, NaN where it cannot run.
     `devices`, `copying`: the devices, and what copies to each take.
-    `cpus`: how many CPUs there are.
     """
 
     def __init__(

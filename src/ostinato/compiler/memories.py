@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 class Homes:
     """Says in which memory the user's arrays are.
 
-    `devices`: those of the machine.
     `name_of`: gives the name of the memory that an array is in.
     """
 
@@ -32,7 +31,7 @@ class Homes:
     def of(self, array: Array, op: Op) -> int:
         """Return the memory of an array that an op uses.
 
-        Raises GraphError: it is that of a device which the machine has not.
+        Raises GraphError if it is that of a device which the machine has not.
         """
         name = self._name_of(array)
         if name not in self._index:
@@ -51,7 +50,6 @@ class Instances:
 
     `extents`: by allocation and memory, the address of the first byte that is used there, and one more than the last.
     `homes`: by allocation, the memory that it is in.
-    `allocation_of`: gives the allocation of an array.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ def with_variants(
 
     `rtol` says, by index, by what part results may differ from those of the task itself, where they may.
 
-    Raises TypeError, ValueError, OverflowError, GraphError, ImportError: a variant cannot take the arguments of its op.
+    Raises what `Variant.implement` raises if a variant cannot take the arguments of its op.
     """
     result = list(ops)
     known: dict[object, Any] = {}
@@ -67,10 +67,8 @@ def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -
     the fastest variant for these that is known, or else the first of those that are not known to be wrong.
 
     `costed`: the ops, with what they take on CPUs, and elsewhere.
-    `edges`: what depends on what.
-    `devices`, `cpus`: those of the machine.
 
-    Raises GraphError: all variants for the devices that an op is bound to were measured, and none is right.
+    Raises GraphError if all variants for the devices that an op is bound to were measured, and none is right.
     """
     return _Choice(costed, edges, devices, cpus).made()
 

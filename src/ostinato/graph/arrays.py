@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ostinato.devices.device import reasons
 from ostinato.devices.registry import address_of, adopt, allocation_at, any_allocations
-from ostinato.errors import DeviceError
+from ostinato.errors import DeviceError, GraphError
 
 if TYPE_CHECKING:
     from ostinato.graph.ring import RingElement
@@ -204,3 +204,23 @@ class Operand:
         if self.array is not None:
             return (self.array,)
         return self.ring.views if self.ring is not None else ()
+
+
+def fill_value(value: Any, array: Array) -> Array:
+    """Return a value as an array that can be spread over `array`, having checked that it can."""
+    if array.dtype.hasobject:  # what of a nested list is an element follows from the shape of the array
+        whole = np.empty(array.shape, array.dtype)
+        whole[...] = value
+        return whole
+    return drop_leading(np.array(value, array.dtype), array.shape)
+
+
+def drop_leading(value: Array, shape: tuple[int, ...]) -> Array:
+    """Drop leading axes of length 1 beyond those of `shape`, as assignment does, and check that the rest broadcasts."""
+    extra = max(value.ndim - len(shape), 0)
+    fits = value.shape[:extra] == (1,) * extra and all(
+        length in (1, wanted) for length, wanted in zip(reversed(value.shape[extra:]), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise GraphError(f"fill() cannot spread a value of shape {value.shape} over an array of shape {shape}")
+    return value.reshape(value.shape[extra:])

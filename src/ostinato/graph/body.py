@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
+from ostinato.events import Barrier
 from ostinato.graph.access import split
-from ostinato.graph.arrays import Operand
+from ostinato.graph.arrays import Operand, fill_value
 from ostinato.graph.containers import Packing, pack
+from ostinato.graph.param import Param, as_scalar
 
 if TYPE_CHECKING:
-    from ostinato.events import Barrier, Reservation
+    from ostinato.events import Reservation
     from ostinato.graph.graph import Graph
     from ostinato.graph.native import NativeTask
     from ostinato.graph.op import Source
     from ostinato.graph.operations import Reduction
-    from ostinato.graph.param import Param
     from ostinato.graph.task import PythonTask
 
 __all__ = [
@@ -35,6 +38,13 @@ __all__ = [
     "Release",
     "Until",
 ]
+
+
+class NewValue(Protocol):
+    """Gives what stands for an argument: itself, or where it is a parameter another one, or a value."""
+
+    def __call__(self, arg: Any, convert: Callable[[Any, str], Any] | None = None) -> Any:
+        """Return it; `convert` takes a value, and what messages call it."""
 
 
 class Body:
@@ -76,6 +86,10 @@ class Body:
 
     def map_operands(self, new: Callable[[Operand], Operand]) -> Self:
         """Return the same on the operands that `new` gives for its own."""
+        return self
+
+    def map_params(self, new: NewValue) -> Self:
+        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
         return self
 
 
@@ -138,6 +152,10 @@ class PythonCall(_Call):
         """Return the same on the operands that `new` gives for its own."""
         return self.with_args(_mapped(self.args, new))
 
+    def map_params(self, new: NewValue) -> PythonCall:
+        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
+        return self.with_args(map(new, self.args)) if _any_param(self.args) else self
+
     @property
     def function(self) -> Callable[..., Any]:
         """What is called with `args`: the task's function, or what makes containers of them and calls that."""
@@ -194,6 +212,13 @@ class NativeCall(_Call):
         """Return the same on the operands that `new` gives for its own."""
         return NativeCall(self.task, tuple(_mapped(self.args, new)))
 
+    def map_params(self, new: NewValue) -> NativeCall:
+        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
+        if not _any_param(self.args):
+            return self
+        pairs = zip(self.args, self.task.kinds, strict=True)
+        return NativeCall(self.task, tuple(new(arg, partial(_as_kind, kind)) for arg, kind in pairs))
+
     def given(self) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the values as the call gave them, without the stream; there are no keywords."""
         return split(self.args, ())
@@ -247,6 +272,12 @@ class Fill(Body):
         """Return the same on the operands that `new` gives for its own."""
         return Fill(new(self.target), self.value)
 
+    def map_params(self, new: NewValue) -> Fill:
+        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
+        if not isinstance(self.value, Param):
+            return self
+        return Fill(self.target, new(self.value, lambda value, _: fill_value(value, self.target.arrays[0])))
+
 
 class Until(Body):
     """A look at `flag` in every `every`-th step: where it is nonzero, that step is the run's last."""
@@ -299,6 +330,13 @@ class Arrive(Body):
         self.count = count
         self.value = value
 
+    def map_params(self, new: NewValue) -> Arrive:
+        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
+        if not _any_param((self.barrier, self.count, self.value)):
+            return self
+        barrier, value = new(self.barrier, _as_barrier), new(self.value)
+        return Arrive(barrier, new(self.count, _as_count), Arrive.NO_VALUE if value is None else value)
+
 
 class Await(Body):
     """A wait for the phase of `barrier` that belongs to the step."""
@@ -309,6 +347,10 @@ class Await(Body):
 
     def __init__(self, barrier: Barrier | Param) -> None:
         self.barrier = barrier
+
+    def map_params(self, new: NewValue) -> Await:
+        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
+        return Await(new(self.barrier, _as_barrier)) if isinstance(self.barrier, Param) else self
 
     @property
     def waits_outside(self) -> bool:
@@ -375,6 +417,27 @@ class Inserted(Body):
     def period(self) -> int:
         """After how many steps it does the same."""
         return 1
+
+
+def _any_param(args: Iterable[object]) -> bool:
+    return any(isinstance(arg, Param) for arg in args)
+
+
+def _as_kind(kind: type, value: Any, label: str) -> object:
+    return as_scalar(value, kind, label)
+
+
+def _as_count(value: Any, label: str) -> int:
+    count = operator.index(value)
+    if count < 1:
+        raise ValueError(f"{label} must be at least 1 arrival, got {count}")
+    return count
+
+
+def _as_barrier(value: Any, label: str) -> Barrier:
+    if not isinstance(value, Barrier):
+        raise TypeError(f"{label} must be an ostinato.Barrier, got {value!r}")
+    return value
 
 
 def _mapped(args: Iterable[object], new: Callable[[Operand], Operand]) -> Iterator[object]:

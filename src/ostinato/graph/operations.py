@@ -12,7 +12,7 @@ from ostinato.arguments import ReductionName, integer
 from ostinato.errors import GraphError
 from ostinato.events import Barrier, Reservation
 from ostinato.graph.access import ACCESS
-from ostinato.graph.arrays import READ, READ_WRITE, WRITE, Array, Operand, is_array
+from ostinato.graph.arrays import READ, READ_WRITE, WRITE, Array, Operand, drop_leading, fill_value, is_array
 from ostinato.graph.body import Acquire, Arrive, Await, Copy, Fill, Nested, Postcondition, Precondition, Release
 from ostinato.graph.op import Source
 from ostinato.graph.param import REQUIRED, NoValue, Param, Step
@@ -34,7 +34,6 @@ __all__ = [
     "check_not_outside",
     "copy_body",
     "fill_body",
-    "fill_value",
     "graphs_in",
     "nested_body",
     "postcondition_body",
@@ -276,15 +275,6 @@ def fill_body(recorder: Recorder, target: object, value: Any) -> tuple[Fill | Co
     return Fill(dst, fill_value(value, array)), (dst,)
 
 
-def fill_value(value: Any, array: Array) -> Array:
-    """Return a value as an array that can be spread over `array`, having checked that it can."""
-    if array.dtype.hasobject:  # what of a nested list is an element follows from the shape of the array
-        whole = np.empty(array.shape, array.dtype)
-        whole[...] = value
-        return whole
-    return _drop_leading(np.array(value, array.dtype), array.shape)
-
-
 def _fill_label(index: int) -> str:
     return f"{('dst', 'value')[index]} of fill()"
 
@@ -321,21 +311,10 @@ def _check_dtypes(source: np.dtype[Any], target: np.dtype[Any]) -> None:
 
 
 def _broadcast(operand: Operand, shape: tuple[int, ...]) -> Operand:
-    views = tuple(np.broadcast_to(_drop_leading(view, shape), shape) for view in operand.arrays)
+    views = tuple(np.broadcast_to(drop_leading(view, shape), shape) for view in operand.arrays)
     if operand.ring is None:
         return Operand(operand.value, views[0], None, READ)
     return Operand(operand.value, None, RingElement(operand.ring.ring, operand.ring.offset, views), READ)
-
-
-def _drop_leading(value: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Drop leading axes of length 1 beyond those of `shape`, as assignment does, and check that the rest broadcasts."""
-    extra = max(value.ndim - len(shape), 0)
-    fits = value.shape[:extra] == (1,) * extra and all(
-        length in (1, wanted) for length, wanted in zip(reversed(value.shape[extra:]), reversed(shape), strict=False)
-    )
-    if not fits:
-        raise GraphError(f"fill() cannot spread a value of shape {value.shape} over an array of shape {shape}")
-    return value.reshape(value.shape[extra:])
 
 
 def precondition_body(name: str, known: Mapping[str, Op]) -> Precondition:

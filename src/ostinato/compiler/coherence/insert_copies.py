@@ -92,10 +92,6 @@ def _group_copies(
 
     Data that is copied once in a run, as it was when the run began, is copied for all ops together: before the first
     op that needs some of it.
-
-    `followed`: by set, what it needs.
-    `allocation_of`: gives the allocation that a set is part of.
-    `order`: the ops in an order that agrees with the edges.
     """
     position = {op: at for at, op in enumerate(order)}
     wanted = [

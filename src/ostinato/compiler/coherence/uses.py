@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 class Uses:
     """What ops use, and in which memory.
 
-    `ops`: the ops of a flat graph.
     `device`: by op, the device that it runs on, or `HOST`.
-    `homes`: where arrays are.
-    `order`: the ops in an order that agrees with the edges.
 
     `sets`: the equivalence sets of allocations that are used away from home.
     `device`: by op, the device that it runs on, or `HOST`.

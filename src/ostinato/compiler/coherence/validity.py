@@ -90,11 +90,7 @@ class OfSet(NamedTuple):
 
 
 def follow_all(events: Mapping[int, Sequence[Event]], home_of: Callable[[int], int]) -> dict[int, OfSet]:
-    """Return what each set needs: see `follow`. Sets that are used alike are followed once.
-
-    `events`: by set, what happens to it in a step.
-    `home_of`: gives the memory that a set is in.
-    """
+    """Return what each set needs: see `follow`. Sets that are used alike are followed once."""
     known: dict[tuple[int, tuple[Event, ...]], Followed] = {}
     result = {}
     for eqset, happening in sorted(events.items()):
@@ -115,9 +111,7 @@ def follow(home: int, events: Sequence[Event], ops: int) -> Followed:
     periods. The state that a step finds depends on the first step of the run only until each event has happened once.
     After that it depends on the last write, or without writes on all copies that were made.
 
-    `home`: the memory that the set is in.
     `events`: in the order in which they happen in a step; the reads of an op before its writes.
-    `ops`: how many ops there are.
     """
     period = math.lcm(*{event.period for event in events})
     timeline: list[tuple[int, Event]] = []

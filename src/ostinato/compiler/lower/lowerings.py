@@ -11,23 +11,9 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato._core import Kind
 from ostinato.compiler.lower.host_transfers import host_transfer, words
+from ostinato.graph import body as bodies
 from ostinato.graph.arrays import Operand, used_bytes
-from ostinato.graph.body import (
-    Acquire,
-    Arrive,
-    Await,
-    Body,
-    Copy,
-    Fill,
-    Inserted,
-    Join,
-    NativeCall,
-    Postcondition,
-    Precondition,
-    PythonCall,
-    Release,
-    Until,
-)
+from ostinato.graph.body import Arrive, Body, Copy, Fill, NativeCall, PythonCall
 from ostinato.graph.param import Param
 
 if TYPE_CHECKING:
@@ -107,11 +93,11 @@ class _Python(Lowering):
             tables.wait_outside(op.index, "blocking", number)
 
 
-@lowering(Until)
+@lowering(bodies.Until)
 class _Until(Lowering):
     kind_of_all = Kind.UNTIL
 
-    def add(self, tables: Tables, op: Op, body: Until) -> None:
+    def add(self, tables: Tables, op: Op, body: bodies.Until) -> None:
         bits = _telling_bits(body.flag.arrays[0].dtype)
         tables.call(op.index, _core.builtin_task("until"))
         tables.add_words([body.every, len(bits), *words(bits)])
@@ -136,7 +122,7 @@ class _Transfer(Lowering):
             tables.add_operands(op.index, how.operands)
 
 
-@lowering(Join)
+@lowering(bodies.Join)
 class _Nothing(Lowering):
     kind_of_all = Kind.NOTHING
 
@@ -144,36 +130,35 @@ class _Nothing(Lowering):
         pass
 
 
-@lowering(Inserted)
+@lowering(bodies.Inserted)
 class _Inserted(_Nothing):
     """What passes insert is for devices: `ostinato.compiler.lower.devices` lowers it."""
 
     kind_of_all = Kind.EXTERNAL
 
 
-@lowering(Precondition)
+@lowering(bodies.Precondition)
 class _Precondition(Lowering):
     kind_of_all = Kind.PRECONDITION
+    name = "precondition"
 
-    def add(self, tables: Tables, op: Op, body: Precondition) -> None:
-        tables.add_condition(op.index, "precondition")
+    def add(self, tables: Tables, op: Op, body: Body) -> None:
+        tables.add_condition(op.index, self.name)
 
 
-@lowering(Postcondition)
-class _Postcondition(Lowering):
+@lowering(bodies.Postcondition)
+class _Postcondition(_Precondition):
     kind_of_all = Kind.POSTCONDITION
-
-    def add(self, tables: Tables, op: Op, body: Postcondition) -> None:
-        tables.add_condition(op.index, "postcondition")
+    name = "postcondition"
 
 
 class _External(Lowering):
     kind_of_all = Kind.EXTERNAL
 
 
-@lowering(Await)
+@lowering(bodies.Await)
 class _Await(_External):
-    def add(self, tables: Tables, op: Op, body: Await) -> None:
+    def add(self, tables: Tables, op: Op, body: bodies.Await) -> None:
         tables.wait_outside(op.index, "await", *tables.barrier(body.barrier))
 
 
@@ -187,16 +172,16 @@ class _Arrive(_External):
         tables.wait_outside(op.index, "arrive", *what)
 
 
-@lowering(Acquire)
+@lowering(bodies.Acquire)
 class _Acquire(_External):
-    def add(self, tables: Tables, op: Op, body: Acquire) -> None:
+    def add(self, tables: Tables, op: Op, body: bodies.Acquire) -> None:
         holding = tables.holding(body.reservation)
         tables.wait_outside(op.index, "acquire", body.reservation._core, holding, body.exclusive)
 
 
-@lowering(Release)
+@lowering(bodies.Release)
 class _Release(_External):
-    def add(self, tables: Tables, op: Op, body: Release) -> None:
+    def add(self, tables: Tables, op: Op, body: bodies.Release) -> None:
         tables.wait_outside(op.index, "release", body.reservation._core, tables.holding(body.reservation))
 
 

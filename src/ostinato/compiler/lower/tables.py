@@ -13,10 +13,7 @@ import numpy as np
 from ostinato import _core
 from ostinato.compiler.lower.lowerings import lowering_of
 from ostinato.graph.arrays import READ, Array, Operand
-from ostinato.graph.body import (
-    Arrive,
-    Inserted,
-)
+from ostinato.graph.body import Arrive, Inserted
 from ostinato.graph.op import Op
 from ostinato.graph.param import STEP, Param
 
@@ -109,28 +106,25 @@ class Tables:
         self._value_patches: list[tuple[int, int, int]] = []
         self._step_patches: list[tuple[int, int]] = []
         self._python: list[tuple[Any, ...]] = []
-        self._native_values: dict[tuple[int, type], int] = {}
-        self._objects: dict[int, int] = {}
-        self._lowered_natives: list[tuple[Param, type]] = []
-        self._lowered_objects: list[Param] = []
+        # What each run must bring, with its number.
+        self._native_values: dict[tuple[Param, type], int] = {}
+        self._objects: dict[Param, int] = {}
+        self._barriers: dict[Param, int] = {}
+        self._counts: list[Param] = []
         self._fills: list[tuple[Param, Array]] = []
         self._outside_table: Outside = []
         self._conditions: dict[str, int] = {}
-        self._counts: list[Param] = []
-        self._barriers: list[Param] = []
         self._phases: dict[int, int] = {}
         self._holdings: dict[int, int] = {}
 
     def add(self, op: Op) -> None:
         """Add an op; they come in order."""
-        body = op.body
-        index = op.index
-        self._table_begin[index] = len(self._table)
-        self._scalar_begin[index] = len(self._scalars)
-        lowering_of(body).add(self, op, body)
+        self._table_begin[op.index] = len(self._table)
+        self._scalar_begin[op.index] = len(self._scalars)
+        lowering_of(op.body).add(self, op, op.body)
 
     def call(self, index: int, function: int, user: int = 0) -> None:
-        """Let an op call a C function, at an address."""
+        """Let an op call a C function at an address."""
         self._function[index] = function
         self._user[index] = user
 
@@ -173,9 +167,7 @@ class Tables:
         """Return a barrier with the phase of step 0, or the number of the parameter that is one."""
         if not isinstance(barrier, Param):
             return barrier._core, self._phases.setdefault(id(barrier), barrier.phase), -1
-        if not any(barrier is known for known in self._barriers):
-            self._barriers.append(barrier)
-        return None, 0, next(place for place, known in enumerate(self._barriers) if known is barrier)
+        return None, 0, self._barriers.setdefault(barrier, len(self._barriers))
 
     def build(self, schedule: _core.Schedule, outside: Outside | None, **more: Any) -> Lowered:
         """Return the plan; `more` goes to the core, too."""
@@ -204,15 +196,14 @@ class Tables:
             external=[*outside, *more.pop("fences", ())],
             **more,
         )
-        return Lowered(
-            plan, self._lowered_natives, self._lowered_objects, self._fills, self._counts, self._barriers, outside
-        )
+        natives, objects, barriers = list(self._native_values), list(self._objects), list(self._barriers)
+        return Lowered(plan, natives, objects, self._fills, self._counts, barriers, outside)
 
     def add_scalar(self, index: int, value: object, kind: type) -> None:
         """Add a scalar argument of a native op."""
         slot = len(self._scalars) - int(self._scalar_begin[index])
         if type(value) is float:
-            self._scalars.append(_bits(value))
+            self._scalars.append(struct.unpack("q", struct.pack("d", value))[0])
         elif type(value) is int:
             self._scalars.append(value)
         elif value is STEP:
@@ -224,17 +215,10 @@ class Tables:
             self._scalars.append(0)
 
     def _native_value(self, param: Param, kind: type) -> int:
-        key = (id(param), kind)
-        if key not in self._native_values:
-            self._native_values[key] = len(self._lowered_natives)
-            self._lowered_natives.append((param, kind))
-        return self._native_values[key]
+        return self._native_values.setdefault((param, kind), len(self._native_values))
 
     def _object(self, param: Param) -> int:
-        if id(param) not in self._objects:
-            self._objects[id(param)] = len(self._lowered_objects)
-            self._lowered_objects.append(param)
-        return self._objects[id(param)]
+        return self._objects.setdefault(param, len(self._objects))
 
     def add_operands(self, index: int, operands: Sequence[Operand]) -> None:
         """Add the arrays that a native op gets."""
@@ -243,21 +227,24 @@ class Tables:
         if period_class == 0:
             known, table = self._view_index, self._table
             for operand in operands:
-                place = known.get(id(operand))
-                if place is None:
-                    place = known[id(operand)] = self._add_view(operand.arrays[0])
-                table.append(place)
+                view = known.get(id(operand))
+                if view is None:
+                    view = known[id(operand)] = self._add_view(operand.arrays[0])
+                table.append(view)
             return
         self._period[index] = period_class
-        places = [[self._add_view(view) for view in operand.arrays] for operand in operands]
+        views = [[self._add_view(view) for view in operand.arrays] for operand in operands]
         for phase in range(self._periods[period_class]):
-            for operand, own in zip(operands, places, strict=True):
+            for operand, own in zip(operands, views, strict=True):
                 offset = operand.ring.offset if operand.ring is not None else 0
                 self._table.append(own[(phase + offset) % len(own)])
 
     def _add_view(self, array: Array) -> int:
-        self._views.append(array if self._substitute is None else self._substitute.substitute(array))
+        self._views.append(self._replace(array))
         return len(self._views) - 1
+
+    def _replace(self, array: Array) -> Array:
+        return array if self._substitute is None else self._substitute.substitute(array)
 
     def add_python(
         self, index: int, function: Callable[..., Any], args: Sequence[object], keywords: tuple[str, ...]
@@ -282,12 +269,7 @@ class Tables:
             return arg.value if self._substitute is None else self._substitute.value(arg.value)
         else:
             array = arg.array
-        view = (array if self._substitute is None else self._substitute.substitute(array)).view(np.ndarray)
+        view = self._replace(array).view(np.ndarray)
         if arg.mode == READ:
             view.flags.writeable = False
         return view
-
-
-def _bits(value: float) -> int:
-    bits: int = struct.unpack("q", struct.pack("d", value))[0]
-    return bits

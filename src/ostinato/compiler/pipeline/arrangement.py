@@ -72,10 +72,10 @@ class Arrangement:
 
     @property
     def positions(self) -> Int64Array:
-        """The place of each op in its lane."""
-        place = np.empty(self.ops, np.int64)
-        place[self.lane_ops] = np.arange(self.ops) - np.repeat(self.lane_begin[:-1], np.diff(self.lane_begin))
-        return place
+        """The position of each op in its lane."""
+        position = np.empty(self.ops, np.int64)
+        position[self.lane_ops] = np.arange(self.ops) - np.repeat(self.lane_begin[:-1], np.diff(self.lane_begin))
+        return position
 
     def replayed(self, model: MachineModel, steps: int, shown: int, seed: int) -> dict[str, Any]:
         """Return what the model of the core says: see src/ostinato/compiler/native/replay/replay_model.h."""
@@ -126,7 +126,7 @@ def _ops_of(executable: Executable) -> dict[str, Any]:
 
 
 def arranged(executable: Executable, model: MachineModel) -> Arrangement:
-    """Return the ops of a schedule placed anew, for a machine with other cores, or for several.
+    """Return the ops of a schedule placed again, for a machine with other cores, or for several.
 
     Ops are dealt to nodes in blocks of equal cost: of those that the same number of ops lead to, what was recorded side
     by side stays together. Then each node's ops are placed on its cores.
@@ -136,23 +136,19 @@ def arranged(executable: Executable, model: MachineModel) -> Arrangement:
         target = replace(executable.target, processors=max(model.cores, bound), threads=model.cores, model=model)
         return as_compiled(schedule_again(executable, executable.step.costs, target), model)
     ops = _ops_of(executable)
-    edges = _barred(executable)
-    node = _dealt(edges, ops["seconds"], model.nodes)
-    placement = _placed(executable, edges, ops["seconds"], node, model)
+    edges = _add_barrier(executable)
+    node = _deal(edges, ops["seconds"], model.nodes)
+    placement = _place(executable, edges, ops["seconds"], node, model)
     in_order = _order(executable, edges, ops["seconds"], placement, model)
-    by_lane = np.argsort(placement.lane[in_order], kind="stable")
-    lane_ops = in_order[by_lane]
-    places = np.arange(len(placement.affinity) + 1)
-    place_of = np.empty(len(in_order), np.int64)
-    place_of[in_order] = np.arange(len(in_order))
+    lane_ops = in_order[np.argsort(placement.lane[in_order], kind="stable")]
     crossing = placement.lane[edges.src] != placement.lane[edges.dst]
-    begin, op, distance, number = _latest(edges, placement.lane, place_of, crossing)
+    begin, op, distance, number = _find_latest(edges, placement.lane, np.argsort(in_order), crossing)
     passed = _volumes(executable, edges, node[edges.src] != node[edges.dst])
     message = np.bincount(number[crossing], passed[crossing], len(op)) / model.link_bandwidth
     waiting = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
     near = node[op] == node[waiting]
     return Arrangement(
-        lane_begin=np.searchsorted(placement.lane[lane_ops], places).astype(np.int64),
+        lane_begin=np.searchsorted(placement.lane[lane_ops], np.arange(len(placement.affinity) + 1)).astype(np.int64),
         lane_ops=lane_ops,
         affinity=placement.affinity,
         pinned=placement.pinned.view(np.uint8),
@@ -173,7 +169,7 @@ def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangem
 
     What an op takes from the step before, it takes from the same op of the two copies beside its own, too.
 
-    Raises ValueError: the copies cannot share the machine evenly.
+    Raises ValueError if the copies cannot share the machine evenly.
     """
     if model.nodes % copies == 0:
         one = arranged(executable, replace(model, nodes=model.nodes // copies))
@@ -188,10 +184,10 @@ def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangem
             "copies must divide the number of nodes, or be a multiple of it with a core for each copy, got "
             f"{copies} for {model.nodes} nodes of {model.cores} cores"
         )
-    edges = _barred(executable)
+    edges = _add_barrier(executable)
     edges = Edges(*(column[edges.distance > 0] for column in edges))
     all_edges = np.ones(len(edges.src), np.bool_)
-    begin, op, distance, number = _latest(edges, one.lane_of, one.positions, all_edges)
+    begin, op, distance, number = _find_latest(edges, one.lane_of, one.positions, all_edges)
     passed = np.bincount(number, _volumes(executable, edges, all_edges), len(op))
     target, node, ops = np.repeat(np.arange(one.ops), np.diff(begin)), first // model.cores, one.ops
     numbers = np.arange(copies)[:, None]
@@ -230,7 +226,7 @@ def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangem
     )
 
 
-def _barred(executable: Executable) -> Edges:
+def _add_barrier(executable: Executable) -> Edges:
     """What orders the operations that the core has."""
     if executable.slots == len(executable.step.nodes):
         return executable.step.ordering
@@ -245,7 +241,7 @@ def _volumes(executable: Executable, edges: Edges, kept: npt.NDArray[np.bool_]) 
     return passed
 
 
-def _dealt(edges: Edges, seconds: FloatArray, nodes: int) -> IntArray:
+def _deal(edges: Edges, seconds: FloatArray, nodes: int) -> IntArray:
     """Return the node of each op."""
     level = _core.passes.levels(len(seconds), edges)
     weight = seconds + max(float(seconds.mean()) * 1e-6, 1e-12)  # ops that take nothing are dealt, too
@@ -259,9 +255,7 @@ def _dealt(edges: Edges, seconds: FloatArray, nodes: int) -> IntArray:
     return node
 
 
-def _placed(
-    executable: Executable, edges: Edges, seconds: FloatArray, node: IntArray, model: MachineModel
-) -> Placement:
+def _place(executable: Executable, edges: Edges, seconds: FloatArray, node: IntArray, model: MachineModel) -> Placement:
     """Place each node's ops on its cores."""
     lane = np.empty(len(seconds), np.int32)
     affinities, pins = [], []
@@ -306,8 +300,8 @@ def _order(
     return find_order(edges, seconds, placement, none, executable.step.operations.gil_bound, model=model)
 
 
-def _latest(
-    edges: Edges, lane: IntArray, place: Int64Array, kept: npt.NDArray[np.bool_]
+def _find_latest(
+    edges: Edges, lane: IntArray, position: Int64Array, kept: npt.NDArray[np.bool_]
 ) -> tuple[Int64Array, IntArray, IntArray, Int64Array]:
     """Return what each op waits for along the edges that are kept: of each lane, the last op.
 
@@ -317,7 +311,7 @@ def _latest(
     number = np.full(len(edges.src), -1, np.int64)
     chosen = np.flatnonzero(kept)
     src, dst, distance = (column[chosen] for column in edges)
-    ranked = np.lexsort((place[src], -distance, lane[src], dst))
+    ranked = np.lexsort((position[src], -distance, lane[src], dst))
     src, dst, distance = src[ranked], dst[ranked], distance[ranked]
     ends = np.ones(len(src), np.bool_)
     ends[:-1] = (dst[1:] != dst[:-1]) | (lane[src[1:]] != lane[src[:-1]])

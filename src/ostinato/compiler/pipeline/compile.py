@@ -42,7 +42,7 @@ def compile(graph: Graph, target: Target, costing: Costing = estimated) -> Execu
     Ops that are bound to a processor run there, even if that takes more threads than `target` has. `costing` says what
     ops take, and which variants of their tasks they run.
 
-    Raises GraphError: the graph has a cycle, or an op is bound to a processor that there is not.
+    Raises GraphError if the graph has a cycle, or an op is bound to a processor that there is not.
     """
     stages = Stages()
     step = stages.run(infer_dependences, stages.run(flatten, graph))

@@ -24,7 +24,7 @@ _MOST_URGENT = 2**31 - 1  # whoever waits for a postcondition shall hear of it a
 def list_operations(step: Step, target: Target) -> Step:
     """Return the step with what the core is to run: its nodes, and last the barrier between steps if there is one.
 
-    Raises GraphError: an op is bound to a CPU that there is not.
+    Raises GraphError if an op is bound to a CPU that there is not.
     """
     ops, n = step.nodes, len(step.nodes)
     kinds, seconds, on_cpu = kinds_of(ops), step.costs.seconds, np.ones(n, np.bool_)

@@ -31,8 +31,6 @@ def find_placement(
     Candidates are that of HEFT (Topcuoglu, Hariri, Wu 2002: the op with the longest path ahead goes where it ends
     first), the longest op where there is least to do, cuts of each level, and fewer threads; a local search follows.
 
-    `edges`: the dependences.
-    `seconds`: the cost of every op.
     `threads`: how many threads may be used; more are used only where it pays.
     `thread_of`: the thread that an op is pinned to, or -1.
     `gil_bound`: ops that hold the GIL; they go on one lane. All false where there is no GIL.
@@ -40,7 +38,6 @@ def find_placement(
         get them too where ops are long.
     `known`: whether costs are more than estimates; then less must be gained for another thread to be used.
     `steady`: whether ops take the same in every step; then several lanes a thread must gain something.
-    `model`: what threads pay for working together.
     """
     spread = varied or (len(seconds) > 0 and float(seconds.mean()) > LONG)
     lane, affinity, pinned, step_seconds = _core.passes.place(

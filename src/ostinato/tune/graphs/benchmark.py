@@ -14,7 +14,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.costs import given
-from ostinato.compiler.flatten import with_values
+from ostinato.compiler.flatten import replace_params
 from ostinato.compiler.ir import Node
 from ostinato.compiler.lower.lowerings import kinds_of
 from ostinato.compiler.lower.tables import lower_nodes
@@ -240,7 +240,7 @@ def _without_parameters(op: Op, body: Body) -> Body:
     """Return a body with the defaults of its parameters in their place."""
     if isinstance(body, Fill) and isinstance(body.value, Param):
         filling = Node(op, 0, body, recorded=body)
-        return with_values(filling, {body.value.name: _default_of(body.value, None)})
+        return replace_params(filling, {body.value.name: _default_of(body.value, None)})
     if not isinstance(body, PythonCall | NativeCall) or not any(isinstance(arg, Param) for arg in body.args):
         return body
     kinds = body.task.kinds if isinstance(body, NativeCall) else (None,) * len(body.args)

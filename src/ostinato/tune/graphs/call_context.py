@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ostinato._core.passes import extent
-from ostinato.compiler.flatten import with_values
+from ostinato.compiler.flatten import replace_params
 from ostinato.compiler.ir import Node
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import WRITE, Operand
@@ -236,7 +236,7 @@ def probe(op: Op) -> Op | None:
         return None
     values |= {name: type(value)(_PART * value) for name, value in floats.items()}
     try:
-        body = with_values(op, values)
+        body = replace_params(op, values)
     except (TypeError, ValueError, OverflowError, GraphError):
         return None
     return Node(op, body=body, recorded=body)
