@@ -67,11 +67,13 @@ void pin(std::thread& thread, int core) {
 
 }  // namespace
 
-Machine::Machine(std::size_t n_slots, bool is_crowded, PythonObjectHandle its_init)
-    : crowded(is_crowded), few_listed(64 + 4 * n_slots), init(std::move(its_init)),
-      generation_(fork_generation.load(std::memory_order_relaxed)), calls_(*this, n_slots) {
-    sleepers = static_cast<std::uint32_t>(n_slots);
-    for (std::uint32_t i = 0; i < n_slots; ++i) {
+Machine::Machine(const std::vector<int>& cores, bool is_crowded, PythonObjectHandle its_init)
+    : crowded(is_crowded), few_listed(64 + 4 * cores.size()), init(std::move(its_init)),
+      generation_(fork_generation.load(std::memory_order_relaxed)), cores_(cores), callers_core_(cores[0]),
+      calls_(*this, cores.size()) {
+    cores_[0] = -1;
+    sleepers = static_cast<std::uint32_t>(cores.size());
+    for (std::uint32_t i = 0; i < cores.size(); ++i) {
         slots_.push_back(std::make_unique<Slot>());
         slots_.back()->index = i;
         slots_.back()->most_listed = few_listed;
@@ -82,10 +84,10 @@ Machine::~Machine() { wait_for_notifiers(); }
 
 std::shared_ptr<Machine> Machine::create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init) {
     prepare_process();
-    std::shared_ptr<Machine> machine(new Machine(cores.size(), crowded, std::move(init)));
+    std::shared_ptr<Machine> machine(new Machine(cores, crowded, std::move(init)));
     try {
         for (std::size_t i = 0; i < cores.size(); ++i)
-            machine->start(&Machine::work, i, cores[i]);
+            machine->start(&Machine::work, i, machine->cores_[i]);
         machine->start(&Machine::tick, 0, -1);
     } catch (...) {  // the system allows no more threads
         machine->close(false);
@@ -101,6 +103,17 @@ void Machine::start(void (Machine::*body)(std::size_t), std::size_t index, int c
     threads_.push_back(start_thread([body, index, self = shared_from_this()] { (self.get()->*body)(index); }));
     if (core >= 0)
         pin(threads_.back(), core);
+}
+
+void Machine::swap_cores(int callers_core) {
+    const auto at = std::find(cores_.begin(), cores_.end(), callers_core);
+    if (at == cores_.end() || callers_core_ < 0)
+        return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (threads_.empty())  // closed
+        return;
+    pin(threads_[static_cast<std::size_t>(at - cores_.begin())], callers_core_);
+    *at = std::exchange(callers_core_, callers_core);
 }
 
 bool Machine::forked() const { return generation_ != fork_generation.load(std::memory_order_relaxed); }

@@ -1,6 +1,8 @@
 // A machine: slots, the worker threads behind them, and the programs that have work.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -22,8 +24,9 @@ class PythonThread;
 
 class Machine : public std::enable_shared_from_this<Machine> {
 public:
-    // One slot per entry of `cores`: the core its worker is pinned to, or -1. `crowded`: there are more slots than
-    // cores, so that polling takes the core from somebody.
+    // One slot per entry of `cores`: the core its worker is pinned to, or -1. The first core is left to callers: the
+    // worker of slot 0 is not pinned. `crowded`: there are more slots than cores, so that polling takes the core from
+    // somebody.
     static std::shared_ptr<Machine> create(const std::vector<int>& cores, bool crowded, PythonObjectHandle init);
     ~Machine();
     Machine(const Machine&) = delete;
@@ -80,6 +83,13 @@ public:
 
     // Takes the slot for this thread. False: another thread has it.
     bool take_slot(Slot& slot, bool as_caller);
+    // For the caller that has slot 0: no worker is pinned to the core that it runs on. The worker that was takes the
+    // core that was left to callers before.
+    void leave_core_to_caller() {
+        const int core = sched_getcpu();
+        if (core != callers_core_) [[unlikely]]
+            swap_cores(core);
+    }
     void leave_slot(Slot& slot);  // threads that were notified before and could not take it are seen from here on
 
     Slot& slot(std::size_t i) { return *slots_[i]; }
@@ -118,7 +128,8 @@ private:
         std::int64_t deadline;
     };
 
-    Machine(std::size_t n_slots, bool crowded, PythonObjectHandle init);
+    Machine(const std::vector<int>& cores, bool crowded, PythonObjectHandle init);
+    void swap_cores(int callers_core);
     void work(std::size_t index);  // a worker's thread
     void start(void (Machine::*body)(std::size_t), std::size_t index, int core);
     void tick(std::size_t);  // the machine's own: attention every 20 ms while anything runs, callbacks
@@ -133,6 +144,8 @@ private:
     std::vector<std::unique_ptr<Slot>> slots_;
     std::mutex mutex_;  // the list of programs, the threads
     std::vector<std::thread> threads_;
+    std::vector<int> cores_;  // by slot, what its worker is pinned to, or -1; guarded by having slot 0
+    int callers_core_;        // no worker is pinned to it; -1: to no core; likewise
     std::vector<std::shared_ptr<Program>> programs_;
     std::atomic<std::uint64_t> version_{1};
     std::uint64_t unlisted_ = 0;  // how often a program left the lists; guarded by mutex_

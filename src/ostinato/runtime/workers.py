@@ -154,8 +154,7 @@ class Workers:
         self.crowded = count > len(cores)
         self.cpus = tuple(Processor(f"cpu:{i}", "cpu", HOST) for i in range(count))
         self.known_devices = None if devices is None else tuple(map(processor_of, devices))
-        # All cores but the first are pinned to: the caller of replay() has affinity to that, and it is its own.
-        pinned = [-1] * count if self.crowded else [-1, *cores[1:count]]
+        pinned = [-1] * count if self.crowded else cores[:count]
         self._init = _Init(init) if init is not None else None
         self.core = _core.Machine(pinned, self.crowded, self._init.on_worker if self._init else None)
         self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()

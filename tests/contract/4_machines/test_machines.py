@@ -282,6 +282,31 @@ def test_finalizers_never_wait():
     gc.collect()
 
 
+def test_no_worker_is_pinned_to_the_core_of_the_thread_in_replay():
+    def threads():
+        return {int(tid) for tid in os.listdir("/proc/self/task")}
+
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("there is one core")
+    x = np.zeros(2)
+    graph = graph_of(x, 2)
+    before = threads()
+    with ost.Machine(cpus=2) as machine, graph.compile(machine, lanes=2) as program:
+        workers = threads() - before
+        try:
+            for core in [*cores, *cores]:
+                os.sched_setaffinity(0, {core})
+                program.replay(3)
+                assert os.sched_getaffinity(0) == {core}
+                pinned = [mask for mask in map(os.sched_getaffinity, workers) if len(mask) == 1]
+                assert {core} not in pinned
+                assert len(pinned) == 1
+        finally:
+            os.sched_setaffinity(0, cores)
+    assert x.tolist() == [6 * len(cores)] * 2
+
+
 def test_submitters_affinity_is_never_changed():
     before = os.sched_getaffinity(0)
     with ost.Machine(cpus=2) as machine, graph_of(np.zeros(8)).compile(machine) as program:
