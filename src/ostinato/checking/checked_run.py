@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ostinato.checking.closures import ClosedOver
 from ostinato.checking.comparison import array_difference, first_index
-from ostinato.checking.copies import Allocation, MemoryCopy, Replacements
+from ostinato.checking.copies import Allocation, MemoryCopy, Replacements, restore
 from ostinato.checking.left_out import LeftOut
 from ostinato.compiler.variants import as_recorded
 from ostinato.errors import ContractError, TaskError
@@ -21,7 +21,7 @@ from ostinato.graph.arrays import READ, WRITE, Array, Operand
 from ostinato.graph.body import Copy, NativeCall, PythonCall
 from ostinato.graph.eager import note_writes
 from ostinato.graph.op import Op, format_op
-from ostinato.runtime.memory import Bytes, assign, at_address, contents, extent_of, raw_bytes, value_bytes
+from ostinato.runtime.memory import assign, at_address, contents, extent_of, raw_bytes, value_bytes
 from ostinato.runtime.sequential import AsCaptured, operand_array, run_op, run_sequentially
 
 if TYPE_CHECKING:
@@ -33,8 +33,46 @@ Place: TypeAlias = tuple[int, int, int]
 """A step, an op's index, and the place of one of its operands."""
 
 
-class _Checked:
-    """A sequential run that is looked at after every op.
+class Subject(NamedTuple):
+    """A program that is verified: its ops, the memory that these use, and what that memory held before."""
+
+    ops: Sequence[Op]
+    binding: Substitution
+    originals: Sequence[Allocation]
+    saved: MemoryCopy
+    omitted: LeftOut
+    closed: Sequence[ClosedOver]
+
+
+def run_checked(
+    subject: Subject, pattern: int, steps: int, params: Mapping[str, Any], before: CheckedRun | None = None
+) -> tuple[CheckedRun, TaskError | None]:
+    """Run steps sequentially on copies; return the run, and the failure of a task, if any.
+
+    All memory is compared once a step: after every op would take quadratic time. If something has changed that no op
+    was to write, all is run again, and only that memory is compared, after every op.
+
+    Raises
+    ------
+    ContractError
+        A task does not keep what it declares.
+    """
+    run = CheckedRun(subject, pattern, before)
+    failure = run.run(steps, params)
+    changed = run.find_changed()
+    if changed is not None:
+        error = run.undeclared(changed)
+        restore(subject.originals, subject.saved)
+        failure = CheckedRun(subject, pattern, before, [changed]).run(steps, params) or error
+    if isinstance(failure, ContractError):
+        raise failure
+    return run, failure
+
+
+class CheckedRun:
+    """A sequential run on copies that is looked at after every op.
+
+    In a run that comes after another one, the program's own arrays follow the copies.
 
     Attributes
     ----------
@@ -48,102 +86,111 @@ class _Checked:
     """
 
     def __init__(
-        self,
-        ops: Sequence[Op],
-        binding: Substitution,
-        originals: Sequence[Allocation],
-        pattern: int,
-        omitted: LeftOut,
+        self, subject: Subject, pattern: int, before: CheckedRun | None = None, watched: Sequence[int] = ()
     ) -> None:
-        self.replacements = Replacements(ops, binding, originals)
+        """Prepare a run; the memory `watched`, by its places in `find_changed`, is compared after every op."""
+        self.replacements = Replacements(subject.ops, subject.binding, subject.originals)
         self.steps = 0
         self.unwritten: dict[Place, npt.NDArray[np.bool_]] = {}
-        self._ops = ops
-        self._binding = binding
-        self._originals = [original for original in originals if not original.objects]
+        self._subject = subject
         self._pattern = pattern
-        self._omitted = omitted
+        self._before = before
+        self._watched = watched
+        self._digests: dict[Place, int] = {}
+        self._expected = MemoryCopy(subject.originals)  # what memory is to hold after each op
+        self._plain = [original for original in subject.originals if not original.objects]
+        self._memory = [*self.replacements.memory.plain, *(original.bytes for original in self._plain)]
+        self._wanted = [*self._expected.plain, *(subject.saved if before is None else self._expected).plain]
 
-    def run(self, steps: int, params: Mapping[str, Any]) -> TaskError | None:
-        """Run steps; return the failure of a task, if any."""
+    def run(self, steps: int, params: Mapping[str, Any]) -> TaskError | ContractError | None:
+        """Run steps, as far as that makes sense; return what ended the run, if anything did."""
         try:
-            self.steps = run_sequentially(self._ops, steps, 0, self.replacements, params, self._run_op)
-        except TaskError as error:
+            self.steps = run_sequentially(self._subject.ops, steps, 0, self.replacements, params, self._run_op)
+        except (TaskError, ContractError) as error:
             return error
         return None
 
-    def _run_op(self, op: Op, step: int, replacements: Substitution, params: Mapping[str, Any]) -> bool:
-        raise NotImplementedError
+    def find_changed(self, places: Iterable[int] | None = None) -> int | None:
+        """Return the place of memory that has changed though no op was to write it: of a copy, or of an original."""
+        places = range(len(self._memory)) if places is None else places
+        return next((at for at in places if not np.array_equal(contents(self._memory[at]), self._wanted[at])), None)
 
-
-class CheckedRun(_Checked):
-    """A sequential run of a program on the host: all memory that it uses is compared after every op."""
-
-    def __init__(
-        self,
-        ops: Sequence[Op],
-        binding: Substitution,
-        originals: Sequence[Allocation],
-        saved: MemoryCopy,
-        pattern: int,
-        omitted: LeftOut,
-        closed: Sequence[ClosedOver],
-        before: CheckedRun | None = None,
-    ) -> None:
-        super().__init__(ops, binding, originals, pattern, omitted)
-        self._closed = closed
-        self._memory_of_originals = [original.bytes for original in self._originals]
-        self._before = before
-        self._digests: dict[Place, int] = {}
-        self._expected = MemoryCopy(originals)  # what memory is to hold after each op
-        self._expected_of_originals = (saved if before is None else self._expected).plain
+    def undeclared(self, changed: int, op: Op | None = None) -> ContractError:
+        """Return the error of memory that changed, in an op that is known or not."""
+        original = self._plain[changed % len(self._plain)]
+        unlike = contents(self._memory[changed]) != self._wanted[changed]
+        name = _name_at(op, self._subject, original.low + int(np.flatnonzero(unlike)[0]))
+        how = ": it did so to the array itself, not through an argument" if changed >= len(self._plain) else ""
+        return _undeclared(op, name, how)
 
     def _run_op(self, op: Op, step: int, replacements: Substitution, params: Mapping[str, Any]) -> bool:
-        if self._omitted.has(op):
+        if op is self._subject.ops[0] and (changed := self.find_changed()) is not None:
+            raise self.undeclared(changed)
+        if self._subject.omitted.has(op):
             return False
         captured = {
             place: operand_array(operand, step, AsCaptured())
             for place, operand in enumerate(op.operands)
-            if operand.arrays and not operand.arrays[0].dtype.hasobject
+            if operand.arrays and operand.arrays[0].nbytes and not operand.arrays[0].dtype.hasobject
         }
         arrays = {place: replacements.substitute(array) for place, array in captured.items()}
-        written = [place for place in arrays if op.operands[place].mode & WRITE]
-        read = [array for place, array in arrays.items() if op.operands[place].mode & READ]
-        filled = {place: self._fill(arrays[place], read) for place in written if op.operands[place].mode == WRITE}
+        modes = {place: op.operands[place].mode for place in arrays}
+        written = {place: array for place, array in captured.items() if modes[place] & WRITE}
+        self._check_old(op, written)
+        read = [array for place, array in arrays.items() if modes[place] & READ]
+        filled = {place: self._fill(arrays[place], read) for place in written if modes[place] == WRITE}
         wanted = {}
-        if self._before is None and len(captured) == len(op.operands) and _is_to_be_as_recorded(op):
-            wanted = self._run_recorded(op, step, replacements, params, {place: captured[place] for place in written})
-        last = run_op(op, step, replacements, params)
-        for place in written:
-            if place in filled:
-                self._check_written(op, (step, op.index, place), arrays[place], filled[place])
-            original = self._binding.substitute(captured[place])
-            _assign(self._expected.at(original), arrays[place])
-            if self._before is not None:
-                _assign(original, arrays[place])
-        self._check_rest(op)
+        has_tokens = not all(each.arrays and not each.arrays[0].dtype.hasobject for each in op.operands)
+        if self._before is None and not has_tokens and op.variant is not None and math.isfinite(op.rtol):
+            wanted = self._run_recorded(op, step, params, written)
+        try:
+            with note_writes() as noted:
+                last = run_op(op, step, replacements, params)
+        finally:
+            self._expect(written)
+        for place, chosen in filled.items():
+            self._check_written(op, (step, op.index, place), arrays[place], chosen)
+        for place, array in arrays.items():
+            if any(array is other or np.shares_memory(array, other) for other in noted):
+                raise _undeclared(op, argument(op, place))
+        self._check_watched(op)
         for place, array in wanted.items():
-            check_as_recorded(op, (step, op.index, place), array, arrays[place])
+            check_as_recorded(op, (step, op.index, place), array, contents(arrays[place]))
         for place in written:
             self._check_repeated(op, (step, op.index, place), arrays[place])
         return last
 
+    def _check_old(self, op: Op, written: Mapping[int, Array]) -> None:
+        """Before an op overwrites memory: nobody else has changed that."""
+        for place, array in written.items():
+            expected = value_bytes(self._expected.at(self._subject.binding.substitute(array)))
+            if not np.array_equal(value_bytes(contents(self.replacements.substitute(array))), expected):
+                raise _undeclared(None, argument(op, place))
+
+    def _expect(self, written: Mapping[int, Array]) -> None:
+        """Expect memory to hold what it holds now."""
+        for array in written.values():
+            original, found = self._subject.binding.substitute(array), self.replacements.substitute(array)
+            _assign(self._expected.at(original), found)
+            if self._before is not None:
+                _assign(original, found)
+
+    def _check_watched(self, op: Op) -> None:
+        if (changed := self.find_changed(self._watched)) is not None:
+            raise self.undeclared(changed, op)
+
     def _run_recorded(
-        self, op: Op, step: int, replacements: Substitution, params: Mapping[str, Any], captured: Mapping[int, Array]
+        self, op: Op, step: int, params: Mapping[str, Any], written: Mapping[int, Array]
     ) -> dict[int, Array]:
         """Run the task that was recorded, too; return what it wrote, which is put back."""
-        task = as_recorded(op)
-        memory = {
-            place: raw_bytes(replacements.substitute(array)) for place, array in captured.items() if array.itemsize
-        }
-        before = {place: block.copy() for place, block in memory.items()}
-        for array in captured.values():
-            _assign(self._expected.at(self._binding.substitute(array)), replacements.substitute(array))
-        run_op(task, step, replacements, params)
-        found = {place: block.copy().view(captured[place].dtype)[..., 0] for place, block in memory.items()}
-        for place, block in memory.items():
-            block[...] = before[place]
-        self._check_rest(task)
+        arrays = {place: self.replacements.substitute(array) for place, array in written.items()}
+        before = {place: _copy_of(array) for place, array in arrays.items()}
+        run_op(as_recorded(op), step, self.replacements, params)
+        found = {place: _copy_of(array) for place, array in arrays.items()}
+        for place, array in arrays.items():
+            _assign(array, before[place])
+        self._expect(written)
+        self._check_watched(as_recorded(op))
         return found
 
     def _fill(self, array: Array, read: Sequence[Array]) -> npt.NDArray[np.bool_]:
@@ -152,11 +199,15 @@ class CheckedRun(_Checked):
         for other in read:
             if np.may_share_memory(array, other):
                 chosen &= ~_shared(array, other)
-        raw_bytes(array)[chosen] = self._pattern
+        memory = raw_bytes(array)
+        found = contents(memory)
+        found[chosen] = self._pattern
+        if found is not memory:
+            assign(memory, found)
         return chosen
 
     def _check_written(self, op: Op, place: Place, array: Array, filled: npt.NDArray[np.bool_]) -> None:
-        unwritten = filled & (value_bytes(array) == self._pattern).all(-1)
+        unwritten = filled & (value_bytes(contents(array)) == self._pattern).all(-1)
         if not unwritten.any():
             return
         if self._before is not None:
@@ -165,23 +216,9 @@ class CheckedRun(_Checked):
                 raise _left_unwritten(op, place, unwritten)
         self.unwritten[place] = unwritten
 
-    def _check_rest(self, op: Op) -> None:
-        """Nothing but what the op was to write has changed."""
-        self._check_same(op, self.replacements.memory.plain, self._expected.plain, "")
-        how = ": it did so to the array itself, not through an argument"
-        self._check_same(op, self._memory_of_originals, self._expected_of_originals, how)
-
-    def _check_same(self, op: Op, memory: Sequence[Bytes], expected: Sequence[Bytes], how: str) -> None:
-        if not memory or np.array_equal(_joined(memory), _joined(expected)):
-            return
-        index = next(index for index, block in enumerate(memory) if not np.array_equal(block, expected[index]))
-        address = self._originals[index].low + int(np.flatnonzero(memory[index] != expected[index])[0])
-        name = _name_at(op, self._ops, self._binding, address, self._closed)
-        raise _undeclared(op, name, how)
-
     def _check_repeated(self, op: Op, place: Place, array: Array) -> None:
         """The second run gives what the first one gave."""
-        digest = self._digests[place] = zlib.crc32(value_bytes(array).tobytes())
+        digest = self._digests[place] = zlib.crc32(value_bytes(contents(array)).tobytes())
         if self._before is not None and self._before._digests.get(place, digest) != digest:
             raise ContractError(
                 f"{format_op(op)} wrote other values to {argument(op, place[2])} when it ran again with the same "
@@ -190,116 +227,12 @@ class CheckedRun(_Checked):
             )
 
 
-class CheckedDeviceRun(_Checked):
-    """A sequential run of a program that uses devices: memory of the host and of devices is compared after every op."""
-
-    def __init__(
-        self,
-        ops: Sequence[Op],
-        binding: Substitution,
-        originals: Sequence[Allocation],
-        saved: Sequence[Bytes],
-        pattern: int,
-        omitted: LeftOut,
-        before: CheckedDeviceRun | None = None,
-    ) -> None:
-        super().__init__(ops, binding, originals, pattern, omitted)
-        self._saved = saved
-        self._before = before
-
-    def _run_op(self, op: Op, step: int, replacements: Substitution, params: Mapping[str, Any]) -> bool:
-        if self._omitted.has(op):
-            return False
-        arrays = {
-            place: replacements.substitute(operand_array(operand, step, AsCaptured()))
-            for place, operand in enumerate(op.operands)
-            if operand.arrays and not operand.arrays[0].dtype.hasobject
-        }
-        written = [array for place, array in arrays.items() if op.operands[place].mode & WRITE]
-        read = [array for place, array in arrays.items() if op.operands[place].mode & READ]
-        filled = {
-            place: array
-            for place, array in arrays.items()
-            if op.operands[place].mode == WRITE
-            and array.nbytes
-            and not any(np.may_share_memory(array, other) for other in read)
-        }
-        for array in filled.values():
-            size = (*array.shape, array.itemsize)
-            assign(array, np.full(size, self._pattern, np.uint8).view(array.dtype)[..., 0])
-        memory = self.replacements.memory.plain
-        before = [contents(block).copy() for block in memory]
-        wanted = {}
-        if self._before is None and len(arrays) == len(op.operands) and _is_to_be_as_recorded(op):
-            places = [place for place in arrays if op.operands[place].mode & WRITE]
-            wanted = _of_task_itself(op, step, replacements, params, {place: arrays[place] for place in places})
-        with note_writes() as noted:
-            last = run_op(op, step, replacements, params)
-        for place, array in arrays.items():
-            if any(array is other or np.shares_memory(array, other) for other in noted):
-                raise _undeclared(op, argument(op, place))
-        for number, (block, was) in enumerate(zip(memory, before, strict=True)):
-            self._check_rest(op, number, block, was, written)
-        for original, was in zip(self._originals, self._saved, strict=True):
-            changed = contents(original.bytes) != was
-            if changed.any():
-                self._refuse(op, original, changed, ": it did so to the array itself, not through an argument")
-        for place, array in filled.items():
-            self._check_written(op, (step, op.index, place), contents(array))
-        for place, array in wanted.items():
-            check_as_recorded(op, (step, op.index, place), array, contents(arrays[place]))
-        return last
-
-    def _check_rest(self, op: Op, number: int, block: Bytes, was: Bytes, written: Sequence[Array]) -> None:
-        """Nothing but what the op was to write has changed."""
-        changed = contents(block) != was
-        if not changed.any():
-            return
-        low = block.ctypes.data
-        for array in written:
-            if np.may_share_memory(array, block):
-                raw = raw_bytes(array)
-                begin = changed[array.ctypes.data - low :]
-                np.lib.stride_tricks.as_strided(begin, raw.shape, raw.strides)[...] = False
-        if changed.any():
-            self._refuse(op, self._originals[number], changed)
-
-    def _refuse(self, op: Op, original: Allocation, changed: npt.NDArray[np.bool_], how: str = "") -> None:
-        address = original.low + int(np.flatnonzero(changed)[0])
-        raise _undeclared(op, _name_at(op, self._ops, self._binding, address), how)
-
-    def _check_written(self, op: Op, place: Place, values: Array) -> None:
-        unwritten = (value_bytes(values) == self._pattern).all(-1)
-        if self._before is not None:
-            unwritten &= self._before.unwritten.get(place, False)
-            if unwritten.any():
-                raise _left_unwritten(op, place, unwritten)
-        elif unwritten.any():
-            self.unwritten[place] = unwritten
-
-
-def _of_task_itself(
-    op: Op, step: int, replacements: Substitution, params: Mapping[str, Any], written: Mapping[int, Array]
-) -> dict[int, Array]:
-    """Return what the task that was recorded writes, and put back what was there."""
-    before = {place: contents(array).copy() for place, array in written.items()}
-    run_op(as_recorded(op), step, replacements, params)
-    found = {place: contents(array).copy() for place, array in written.items()}
-    for place, array in written.items():
-        assign(array, before[place])
-    return found
-
-
-def _undeclared(op: Op, name: str, how: str = "") -> ContractError:
+def _undeclared(op: Op | None, name: str, how: str = "") -> ContractError:
+    called = "" if op is None else f". Called at {op.call_site}"
     return ContractError(
-        f"{format_op(op)} wrote to {name}, which it did not declare as written{how}. Pass what a task writes as an "
-        f"argument that is declared ost.Write or ost.ReadWrite. Called at {op.call_site}"
+        f"{'a task' if op is None else format_op(op)} wrote to {name}, which it did not declare as written{how}. Pass "
+        f"what a task writes as an argument that is declared ost.Write or ost.ReadWrite{called}"
     )
-
-
-def _is_to_be_as_recorded(op: Op) -> bool:
-    """Whether an op runs a variant that was found to give what the task itself gives."""
-    return op.variant is not None and math.isfinite(op.rtol)
 
 
 def check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
@@ -312,10 +245,6 @@ def check_as_recorded(op: Op, place: Place, wanted: Array, got: Array) -> None:
             f"{place[0]}: {difference}. It was right for the arrays that it was measured with; correct it, or leave it "
             f"out. Called at {op.call_site}"
         )
-
-
-def _joined(blocks: Sequence[Bytes]) -> Bytes:
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)  # far fewer calls than one for each
 
 
 def argument(op: Op, place: int) -> str:
@@ -374,22 +303,25 @@ def _parameter(body: PythonCall, position: int) -> str:
     return f" {names[position]!r}" if position < len(names) else ""
 
 
-def _name_at(op: Op, ops: Sequence[Op], binding: Substitution, address: int, closed: Sequence[ClosedOver] = ()) -> str:
+def _name_at(op: Op | None, subject: Subject, address: int) -> str:
     """Name the array at an address: as an argument of the op, or else of another one, or as what tasks close over."""
     byte = at_address(address, np.empty(1, np.uint8), None)
-    for each in (op, *ops):
+    for each in subject.ops if op is None else (op, *subject.ops):
         for place, operand in enumerate(each.operands):
-            if any(np.shares_memory(binding.substitute(array), byte) for array in operand.arrays):
+            if any(np.shares_memory(subject.binding.substitute(array), byte) for array in operand.arrays):
                 return argument(each, place) + ("" if each is op else f" of {each.name!r}")
-    for outer in closed:
-        if np.shares_memory(outer.array, byte):
-            return outer.label
-    return "memory beside its arguments"
+    labels = (outer.label for outer in subject.closed if np.shares_memory(outer.array, byte))
+    return next(labels, "memory beside its arguments")
 
 
 def _assign(to: Array, source: Array) -> None:
     """Copy the elements of an array, padding and all, to one of the same dtype and shape."""
-    raw_bytes(to)[...] = raw_bytes(source)
+    assign(raw_bytes(to), contents(raw_bytes(source)))
+
+
+def _copy_of(array: Array) -> Array:
+    """Return a copy of the elements of an array, padding and all, on the host."""
+    return contents(raw_bytes(array)).copy().view(array.dtype)[..., 0]
 
 
 def _shared(array: Array, other: Array) -> npt.NDArray[np.bool_]:

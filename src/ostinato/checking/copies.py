@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from ostinato.devices.registry import allocation_at, device_array
 from ostinato.graph.arrays import Array, as_ndarray
 from ostinato.graph.op import Op
 from ostinato.graph.ring import RingElement
-from ostinato.runtime.memory import Bytes, at_address, bytes_at, contents, extent_of, root_of
+from ostinato.runtime.memory import Bytes, assign, at_address, bytes_at, contents, extent_of, root_of, writable
 
 if TYPE_CHECKING:
     from ostinato.compiler.lower.tables import Substitution
@@ -92,7 +93,7 @@ def allocations(
 
 
 class MemoryCopy:
-    """A copy of allocations.
+    """A copy of allocations, on the host.
 
     Attributes
     ----------
@@ -104,7 +105,7 @@ class MemoryCopy:
         """Copy the originals, or let the memory of `owners`, which are arrays copied already, stand for them."""
         self._originals = originals
         self._lows = [original.low for original in originals]
-        self._owners = list(owners) if owners is not None else [_copied(original, 0) for original in originals]
+        self._owners = [_copied_to_host(original, 0) for original in originals] if owners is None else list(owners)
         pairs = zip(originals, self._owners, strict=True)
         self.plain = [bytes_at(*extent_of(owner), owner) for original, owner in pairs if not original.objects]
 
@@ -181,19 +182,48 @@ class Replacements:
         return self._values[id(value)]
 
 
+def restore(originals: Sequence[Allocation], saved: MemoryCopy) -> None:
+    """Have memory hold what it held, Python objects aside."""
+    plain = (each for each in originals if not each.objects)
+    for original, block in zip(plain, saved.plain, strict=True):
+        if not np.array_equal(contents(original.bytes), block):
+            assign(original.bytes, block)
+
+
+@contextmanager
+def put_back(originals: Sequence[Allocation], saved: MemoryCopy) -> Iterator[None]:
+    """Afterwards, memory holds what it held; meanwhile, Python objects in arrays are copies."""
+    objects = [(writable(each.array), each.array.copy()) for each in originals if each.objects]
+    memo: dict[int, Any] = {}
+    for array, held in objects:
+        array[...] = copy.deepcopy(held, memo)
+    try:
+        yield
+    finally:
+        for array, held in objects:
+            array[...] = held
+        restore(originals, saved)
+
+
 def _copied(original: Allocation, guard: int) -> Array:
+    """A copy in the same memory."""
+    memory = allocation_at(original.low)
+    if memory is None:
+        return _copied_to_host(original, guard)
+    size = original.high - original.low
+    copied = memory.device.allocate(size).array(size, np.uint8)
+    copied.set(contents(original.bytes))
+    return copied.proxy
+
+
+def _copied_to_host(original: Allocation, guard: int) -> Array:
     if original.objects:
         return original.array.copy(order="K")
     size = original.high - original.low
-    memory = allocation_at(original.low)
-    if memory is not None:
-        copied = memory.device.allocate(size).array(size, np.uint8)
-        copied.set(contents(original.bytes))
-        return copied.proxy
     unit = _PAGE if guard else _LINE
     room = np.empty(size + unit + 2 * guard, np.uint8)
     shift = guard + (original.low - room.ctypes.data - guard) % unit
-    room[shift : shift + size] = original.bytes
+    room[shift : shift + size] = contents(original.bytes)
     return room[shift : shift + size]
 
 

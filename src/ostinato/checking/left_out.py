@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.ir import Node
@@ -15,6 +14,7 @@ from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.native import NativeTask
 from ostinato.graph.op import Op
 from ostinato.graph.task import PythonTask
+from ostinato.runtime.memory import Extent, extent_of
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Edges, Executable
@@ -39,7 +39,12 @@ class LeftOut:
         self.impure = tuple(op for op in unique if op in impure)
         self.dependent = tuple(op for op in unique if op not in impure and isinstance(op.body, _CALLS))
         self._originals = frozenset(unique)
-        self._written = [view for op in ops for each in op.operands if each.mode & WRITE for view in each.arrays]
+        written = (view for op in ops for each in op.operands if each.mode & WRITE for view in each.arrays)
+        self._written: list[Extent] = []  # by their addresses; those that overlap are one
+        for low, high in sorted(extent_of(view) for view in written if view.size):
+            if self._written and low < self._written[-1].high:
+                low, high = self._written[-1].low, max(high, self._written.pop().high)
+            self._written.append(Extent(low, high))
 
     def __bool__(self) -> bool:
         return bool(self.impure)
@@ -50,7 +55,9 @@ class LeftOut:
 
     def writes(self, array: Array) -> bool:
         """Whether what is left out, or depends on that, writes memory of a captured array."""
-        return any(np.may_share_memory(array, other) for other in self._written)
+        extent = extent_of(array)
+        place = bisect_left(self._written, extent.high, key=lambda written: written.low) - 1
+        return bool(array.size) and place >= 0 and self._written[place].meets(extent)
 
     def without(self, executable: Executable) -> Executable:
         """Return a schedule in which these ops do nothing."""

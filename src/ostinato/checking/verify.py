@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from ostinato import _core
-from ostinato.checking.checked_run import CheckedDeviceRun, CheckedRun, argument, operands_of, writers
-from ostinato.checking.closures import ClosedOver, closed_over_by_tasks
+from ostinato.checking.checked_run import Subject, argument, operands_of, run_checked, writers
+from ostinato.checking.closures import closed_over_by_tasks
 from ostinato.checking.comparison import first_difference
-from ostinato.checking.copies import Allocation, MemoryCopy, Replacements, allocations
+from ostinato.checking.copies import MemoryCopy, Replacements, allocations, put_back, restore
 from ostinato.checking.left_out import LeftOut, left_out
 from ostinato.compiler.lower.lower import lower
 from ostinato.errors import ContractError
 from ostinato.graph.arrays import Array
 from ostinato.graph.op import Op, format_op
 from ostinato.graph.task import name_of
-from ostinato.runtime.memory import Bytes, assign, contents, root_of, writable
+from ostinato.runtime.memory import contents, root_of
 from ostinato.runtime.outcome import deliver, outcome, wait_for_all
 from ostinato.runtime.results import Verified
 from ostinato.runtime.sequential import AsCaptured
@@ -42,51 +40,27 @@ def verify(engine: Engine, step_function: StepFunction | None, steps: int, param
         engine.workers.prepare_caller()
     wait_for_all(engine.in_flight(), False)
     omitted = left_out(engine.executable)
-    if engine.executable.step.uses_devices:
-        return _verify_on_devices(engine, step_function, steps, params, values, objects, omitted)
-    ops, binding = engine.executable.step.nodes, engine.binding or AsCaptured()
+    ops, binding = engine.executable.step.recorded.nodes, engine.binding or AsCaptured()
     closed = closed_over_by_tasks(ops)
     originals = allocations(ops, binding, besides=[each.array for each in closed])
-    saved = MemoryCopy(originals)
-    try:
-        first = CheckedRun(ops, binding, originals, saved, 0xA5, omitted, closed)
-        failure = first.run(steps, params)
-        sequential = first
-        if failure is None or first.unwritten:
-            sequential = CheckedRun(ops, binding, originals, saved, 0x5A, omitted, closed, first)
-            failure = sequential.run(steps, params) or failure
+    subject = Subject(ops, binding, originals, MemoryCopy(originals), omitted, closed)
+    with put_back(originals, subject.saved):
+        sequential, failure = run_checked(subject, 0xA5, steps, params)
+        if failure is None or sequential.unwritten:
+            sequential, again = run_checked(subject, 0x5A, steps, params, sequential)
+            failure = again or failure
         if failure is not None:
             raise failure
-        _restore(originals, saved)
+        restore(originals, subject.saved)
         replacements = Replacements(ops, binding, originals)
         ended = _replay(engine, replacements, steps, values, objects, omitted)
         _compare(ops, sequential.replacements.substitute, sequential.steps, replacements, ended, omitted)
-    finally:
-        _restore(originals, saved)
-    return _report(engine, step_function, ops, steps, params, ended, omitted, closed)
-
-
-def _report(
-    engine: Engine,
-    step_function: StepFunction | None,
-    ops: Sequence[Op],
-    steps: int,
-    params: Mapping[str, Any],
-    ended: int,
-    omitted: LeftOut,
-    closed: Sequence[ClosedOver],
-) -> Verified:
-    """Compare with the function that a program was made of, if it was, and return what was compared.
-
-    `ended` is the number of steps run so far.
-    """
     function = None
     if step_function is not None:
         from ostinato.checking.verify_function import verify_function
 
         function = name_of(step_function.function)
-        recorded = engine.executable.step.recorded.nodes
-        closed = [*closed, *verify_function(step_function, recorded, steps, params, omitted)]
+        closed = [*closed, *verify_function(step_function, ops, steps, params, omitted)]
     named = {id(root_of(array)) for op in ops for operand in op.operands for array in operand.arrays}
     labels = tuple(dict.fromkeys(each.label for each in closed if id(root_of(each.array)) not in named))
     compared = sum(not omitted.has(op) for op in ops)
@@ -140,54 +114,3 @@ def _compare(
         raise ContractError(
             f"the replay ended after {counted(steps, 'step')}, sequential execution after {wanted_steps}"
         )
-
-
-def _restore(originals: Sequence[Allocation], saved: MemoryCopy) -> None:
-    for original in originals:
-        if original.objects:
-            writable(original.array)[...] = saved.at(original.array)
-    for original, block in zip((each for each in originals if not each.objects), saved.plain, strict=True):
-        if not np.array_equal(original.bytes, block):
-            original.bytes[...] = block
-
-
-def _verify_on_devices(
-    engine: Engine,
-    step_function: StepFunction | None,
-    steps: int,
-    params: Mapping[str, Any],
-    values: list[float] | None,
-    objects: list[object] | None,
-    omitted: LeftOut,
-) -> Verified:
-    """Do what `verify` does for a program that uses devices."""
-    ops, binding = engine.executable.step.recorded.nodes, engine.binding or AsCaptured()
-    closed = closed_over_by_tasks(ops)
-    originals = allocations(ops, binding, besides=[each.array for each in closed])
-    plain = [original for original in originals if not original.objects]
-    before = [contents(original.bytes).copy() for original in plain]
-    try:
-        first = CheckedDeviceRun(ops, binding, originals, before, 0xA5, omitted)
-        failure = first.run(steps, params)
-        if failure is None and first.unwritten:
-            failure = CheckedDeviceRun(ops, binding, originals, before, 0x5A, omitted, first).run(steps, params)
-        if failure is not None:
-            raise failure
-        replacements = Replacements(ops, binding, originals)
-        ended = _replay(engine, replacements, steps, values, objects, omitted)
-        _check_untouched(plain, before)
-        _compare(ops, first.replacements.substitute, first.steps, replacements, ended, omitted)
-    finally:
-        for original, block in zip(plain, before, strict=True):
-            if not np.array_equal(contents(original.bytes), block):
-                assign(original.bytes, block)
-    return _report(engine, step_function, ops, steps, params, ended, omitted, closed)
-
-
-def _check_untouched(originals: Sequence[Allocation], before: Sequence[Bytes]) -> None:
-    for original, block in zip(originals, before, strict=True):
-        if not np.array_equal(contents(original.bytes), block):
-            raise ContractError(
-                f"a task wrote to the array of {original.high - original.low} bytes that it was captured with itself, "
-                "not through an argument"
-            )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from ostinato.checking.checked_run import argument, operands_of, writers
 from ostinato.checking.closures import ClosedOver, closed_over, is_comparable, parts_within
 from ostinato.checking.comparison import first_difference
-from ostinato.checking.copies import Allocation, MemoryCopy, allocations
+from ostinato.checking.copies import MemoryCopy, allocations, put_back
 from ostinato.checking.left_out import LeftOut
 from ostinato.compiler.flatten import flatten
 from ostinato.errors import ContractError, TaskError
@@ -28,7 +27,6 @@ from ostinato.graph.param import Param
 from ostinato.graph.ring import Ring, RingElement
 from ostinato.graph.task import name_of
 from ostinato.graph.tracer import path_name, rebuild
-from ostinato.runtime.memory import assign, contents, writable
 from ostinato.runtime.sequential import AsCaptured, run_op, run_sequentially
 from ostinato.text import counted
 
@@ -189,10 +187,10 @@ def verify_function(
     watched = outside + _arguments(step_function)
     originals = allocations(ops, AsCaptured(), besides=[each.array for each in watched])
     before = MemoryCopy(originals)
-    with _put_back(originals, before):
+    with put_back(originals, before):
         called = _call(step_function, title, steps, params, omitted)
         after_function = MemoryCopy(originals)
-    with _put_back(originals, before):
+    with put_back(originals, before):
         done = run_sequentially(ops, steps, 0, _Tokens(), params, _but(omitted))
         after_ops = MemoryCopy(originals)
     _compare(title, ops, after_function, after_ops, omitted)
@@ -235,7 +233,7 @@ def _compare(title: str, ops: Sequence[Op], wanted_in: MemoryCopy, got_in: Memor
     for op, operand, captured in operands_of(ops):
         if captured.dtype.hasobject or omitted.writes(captured):
             continue
-        wanted, got = contents(wanted_in.at(captured)), contents(got_in.at(captured))
+        wanted, got = wanted_in.at(captured), got_in.at(captured)
         index = first_difference(wanted, got)
         if index is not None:
             raise ContractError(
@@ -247,7 +245,7 @@ def _compare(title: str, ops: Sequence[Op], wanted_in: MemoryCopy, got_in: Memor
 
 def _check_kept(title: str, each: ClosedOver, before: MemoryCopy, by_function: MemoryCopy, by_ops: MemoryCopy) -> None:
     """Raise if the function changes an array otherwise than the operations do."""
-    was, wanted, got = (contents(memory.at(each.array)) for memory in (before, by_function, by_ops))
+    was, wanted, got = (memory.at(each.array) for memory in (before, by_function, by_ops))
     index = first_difference(wanted, got)
     if index is not None:
         raise ContractError(
@@ -281,24 +279,6 @@ def _arguments(step_function: StepFunction) -> list[ClosedOver]:
     for name, value in (*zip(step_function.names, step_function.args, strict=True), *step_function.kwargs.items()):
         rebuild(value, (name,), note, {})
     return list(found.values())
-
-
-@contextmanager
-def _put_back(originals: Sequence[Allocation], before: MemoryCopy) -> Iterator[None]:
-    """Afterwards, memory holds what it held; meanwhile, Python objects in arrays are copies."""
-    objects = [(writable(each.array), each.array.copy()) for each in originals if each.objects]
-    memo: dict[int, Any] = {}
-    for array, held in objects:
-        array[...] = copy.deepcopy(held, memo)
-    try:
-        yield
-    finally:
-        for array, held in objects:
-            array[...] = held
-        plain = (each for each in originals if not each.objects)
-        for original, block in zip(plain, before.plain, strict=True):
-            if not np.array_equal(contents(original.bytes), contents(block)):
-                assign(original.bytes, contents(block))
 
 
 class _Tokens(AsCaptured):

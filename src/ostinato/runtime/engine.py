@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ostinato import _core
@@ -20,11 +20,12 @@ from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await
 from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import recall_host
-from ostinato.runtime.outcome import deliver, ended, log_failure, wait_for_all
+from ostinato.runtime.outcome import deliver, ended, wait_for_all
 from ostinato.runtime.rebind import Rebinding, detach
 from ostinato.runtime.results import ProgramStatistics, counters
 from ostinato.runtime.run import Unretrieved
 from ostinato.runtime.trace import make_trace, process_trace
+from ostinato.runtime.workers import report_at_end
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costing, Costs
@@ -279,7 +280,7 @@ class Engine:
         """How many steps all of them have run."""
         return sum(core.steps_run for core in self.cores)
 
-    @functools.cached_property
+    @cached_property
     def rings(self) -> weakref.WeakSet[Ring]:
         """The rings whose elements the program uses."""
         ops = self.executable.step.nodes
@@ -424,9 +425,9 @@ class Engine:
         if self.workers.core.forked:
             return  # the run is the parent's
         if self.in_block or self.workers.in_block:
-            self.unretrieved.drop(run)
+            self.unretrieved.drop(run, self.outcome_of)
         elif not run.done:
-            _report_at_end(run, self.executable, self.workers)
+            report_at_end(self.workers, run, partial(ended, self.executable))
 
     def take_failures(self) -> list[BaseException]:
         """Return the failures that nobody has retrieved; from then on they count as retrieved."""
@@ -466,9 +467,9 @@ class Engine:
         in_flight = self.unretrieved.in_flight()
         if not in_flight:
             return  # perhaps it was never compiled
-        executable = detach(self.executable)  # arrays end with their runs
+        explain = partial(ended, detach(self.executable))  # arrays end with their runs
         for run in in_flight:
-            _report_at_end(cast("_core.Run", run), executable, self.workers)
+            report_at_end(self.workers, run, explain)
 
     # For retuning. An executable takes the place of another one where neither has runs in flight, at once: a run that
     # is submitted to the other one meanwhile is not taken, and submitted to this one.
@@ -575,18 +576,3 @@ class Engine:
     def _check_once(self) -> None:
         if self.runs == "once" and self._has_run:
             raise RuntimeError('this program was compiled with runs="once", and has been run')
-
-
-def _report_at_end(run: _core.Run, executable: Executable, workers: Workers) -> None:
-    """Report how a run ended when it has, without keeping its program or its machine."""
-    owner = weakref.ref(workers)
-
-    def report() -> None:
-        if run.unretrieved:
-            error = cast(BaseException, ended(executable, run))
-            run.retrieve()
-            keep = log_failure if (found := owner()) is None else found.keep_failure
-            keep(error)
-
-    if not run.set_callback(report):
-        report()

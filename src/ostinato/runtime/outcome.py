@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from ostinato.errors import DeviceError, PoisonError, TaskError, describe_error
 from ostinato.events import cause_of
 from ostinato.graph.body import Arrive, Release
 from ostinato.graph.op import format_op
+from ostinato.text import counted
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -147,6 +149,32 @@ def log_failure(error: BaseException) -> None:
     """Log the failure of a run that nobody has retrieved, and nobody can retrieve any more."""
     if _is_failure(error):
         _log.error("a run failed, and nobody retrieved its exception: %s", describe_error(error), exc_info=error)
+
+
+class LeastFailure:
+    """The least of many failures, and how many more there were: however many runs fail, memory is bounded."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a run that is dropped meanwhile may fail, too
+        self._least: BaseException | None = None
+        self._more = 0
+
+    def add(self, error: BaseException) -> None:
+        """Note one more failure."""
+        if not _is_failure(error):
+            return
+        with self._lock:
+            self._more += self._least is not None
+            self._least = error if self._least is None else min(self._least, error, key=_rank)
+
+    def take(self) -> list[BaseException]:
+        """Return the least failure, if there is any, and forget all."""
+        with self._lock:
+            errors = [] if self._least is None else [self._least]
+            if self._more:
+                errors[0].add_note(f"{counted(self._more, 'more run')} failed that nobody asked for its end")
+            self._least, self._more = None, 0
+            return errors
 
 
 def raise_failures(errors: Iterable[BaseException], left_by: BaseException | None) -> None:

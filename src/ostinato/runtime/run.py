@@ -11,10 +11,11 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+from ostinato.errors import TaskError
 from ostinato.events import Event
 from ostinato.events.event import limit, make_future
 from ostinato.graph.body import Precondition
-from ostinato.runtime.outcome import log_failure
+from ostinato.runtime.outcome import LeastFailure, log_failure
 from ostinato.runtime.profile import Profile, make_profile
 from ostinato.text import counted, one_line
 
@@ -266,16 +267,15 @@ class Unretrieved:
     """The runs of a program, or the spawned tasks of a machine, whose failure nobody may have retrieved.
 
     Runs that the user still holds are known by weak references, so that dropping one is noticed. A run that is dropped
-    before it ends leaves its core's side here.
+    before it ends leaves its core's side here; of many that failed, only the least failure is kept, and a count.
 
     Any thread adds runs, without a lock: `list.append` is atomic, and the lists stay the same objects.
     """
 
-    __slots__ = ("_dropped", "_enough", "_held", "_pruning")
-
     def __init__(self) -> None:
         self._held: list[weakref.ref[Run]] = []
         self._dropped: list[_Dropped] = []
+        self._least = LeastFailure()
         self._enough = _FEW
         self._pruning = threading.Lock()
 
@@ -285,16 +285,16 @@ class Unretrieved:
             self._prune()
         self._held.append(weakref.ref(run))
 
-    def drop(self, core: _core.Run | _core.Spawned, explain: Explain | None = None) -> None:
-        """Watch a run that nobody holds any more; `explain` returns what it ended with, if `take` cannot know."""
+    def drop(self, core: _core.Run | _core.Spawned, explain: Explain, own: bool = False) -> None:
+        """Watch a run that nobody holds any more; `explain` returns what it ended with: this one's `own`, or any's."""
         if len(self._dropped) >= self._enough:
-            self._prune()
-        self._dropped.append((core, explain))
+            self._prune(explain)
+        self._dropped.append((core, explain if own else None))
 
     def take(self, explain: Explain) -> list[BaseException]:
         """Return the failures that nobody was told of, each once; from then on they count as retrieved."""
         held = [run for run in (ref() for ref in list(self._held)) if run is not None]
-        errors = []
+        errors = self._least.take()
         for core, own in [*((run._core, run._explain) for run in held), *list(self._dropped)]:
             if core.unretrieved:
                 errors.append(cast(BaseException, (own or explain)(core)))
@@ -305,16 +305,31 @@ class Unretrieved:
         """Return the dropped runs that have not ended."""
         return [core for core, _ in self._dropped if not core.done]
 
-    def _prune(self) -> None:
-        """Forget the runs that ended well, or of which the user knows how they ended."""
+    def _prune(self, explain: Explain | None = None) -> None:
+        """Forget the runs that ended well, or of which the user knows how they ended; count those that failed.
+
+        Poisoned runs stay: the failure that they were poisoned by may still be retrieved.
+        """
         if not self._pruning.acquire(blocking=False):
             return  # another thread prunes; or this one, and a run was dropped meanwhile
         try:
             _keep(self._held, lambda ref: _matters(ref()))
-            _keep(self._dropped, lambda entry: not entry[0].done or entry[0].unretrieved)
+            _keep(self._dropped, lambda entry: not self._is_settled(entry[0], entry[1] or explain))
             self._enough = max(_FEW, 2 * len(self._held), 2 * len(self._dropped))
         finally:
             self._pruning.release()
+
+    def _is_settled(self, core: _core.Run | _core.Spawned, explain: Explain | None) -> bool:
+        """Whether a dropped run can be forgotten, its failure counted."""
+        if not core.done:
+            return False
+        if not core.unretrieved:
+            return True
+        end = None if explain is None else explain(core)
+        if not isinstance(end, TaskError):
+            return False
+        self._least.add(end)
+        return True
 
 
 def _keep(entries: list[_Entry], matters: Callable[[_Entry], bool]) -> None:

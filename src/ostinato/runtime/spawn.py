@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ostinato.graph.recorder import Recordable, refuse_placeholder
 from ostinato.graph.task import PythonTask, Task
 from ostinato.runtime.outcome import log_failure
 from ostinato.runtime.run import Explain, Run
+from ostinato.runtime.workers import report_at_end
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
@@ -203,18 +204,9 @@ def _drop(workers: Workers, core: _core.Spawned, op: SpawnedOp) -> None:
         return  # the task is the parent's
     explain = partial(error_of, op=op)
     if workers.in_block:
-        workers.unretrieved.drop(core, explain)
+        workers.unretrieved.drop(core, explain, own=True)
     elif not core.done:
-        owner = weakref.ref(workers)
-
-        def report() -> None:
-            if core.unretrieved:
-                error = cast(BaseException, explain(core))
-                keep = log_failure if (found := owner()) is None else found.keep_failure
-                keep(error)
-
-        if not core.set_callback(report):
-            report()
+        report_at_end(workers, core, explain)
 
 
 class _OnDevice:

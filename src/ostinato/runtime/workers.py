@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,8 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.devices.device import is_usable
 from ostinato.errors import ContractError, DeviceError
-from ostinato.runtime.outcome import log_failure, wait_for_all
-from ostinato.runtime.run import Unretrieved
+from ostinato.runtime.outcome import LeastFailure, log_failure, wait_for_all
+from ostinato.runtime.run import Explain, Unretrieved
 
 if TYPE_CHECKING:
     from ostinato.devices.array import DeviceArray
@@ -161,7 +161,7 @@ class Workers:
         self.closed = self._ended = False
         self.in_block = False
         self.unretrieved = Unretrieved()  # spawned tasks
-        self._failures: list[BaseException] = []  # of runs whose program is no more
+        self._failures = LeastFailure()  # of runs whose program is no more
         _all.add(self)
         if self._init is not None:
             self._init.wait(count)
@@ -194,13 +194,13 @@ class Workers:
     def keep_failure(self, error: BaseException) -> None:
         """Keep a failure that nobody can retrieve any more for the end of the machine's block; outside of one, log."""
         if self.in_block:
-            self._failures.append(error)
+            self._failures.add(error)
         else:
             log_failure(error)
 
     def take_failures(self) -> list[BaseException]:
         """Return all failures that nobody has retrieved; from then on they count as retrieved."""
-        errors, self._failures = self._failures, []
+        errors = self._failures.take()
         for engine in list(self.engines):
             errors += engine.take_failures()
         return errors + self.unretrieved.take(lambda core: core.exception)
@@ -225,6 +225,21 @@ class Workers:
             wait_for_all(left, cancel)
         self.core.close()
         self._ended = True  # not before: interrupted, this may be called again
+
+
+def report_at_end(workers: Workers, core: _core.Run | _core.Spawned, explain: Explain) -> None:
+    """Report how a run ended when it has, without keeping its program or its machine."""
+    owner = weakref.ref(workers)
+
+    def report() -> None:
+        if core.unretrieved:
+            error = cast(BaseException, explain(core))
+            core.retrieve()
+            keep = log_failure if (found := owner()) is None else found.keep_failure
+            keep(error)
+
+    if not core.set_callback(report):
+        report()
 
 
 def devices_of(count: int) -> tuple[Device, ...]:

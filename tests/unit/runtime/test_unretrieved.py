@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ostinato as ost
 from ostinato.runtime.run import Unretrieved
+
+
+def explain(core):
+    return core  # no TaskError: it may still be retrieved by way of another run
 
 
 class Core:
@@ -28,16 +33,29 @@ def test_runs_that_are_dropped_while_the_list_is_pruned_are_kept():
         if not late:
             late.extend(Core() for _ in range(1000))
             for core in late:
-                watched.drop(core)
+                watched.drop(core, explain)
 
     cores = [Core(drop_others) for _ in range(1000)]
     for core in cores:
-        watched.drop(core)
+        watched.drop(core, explain)
     assert late
-    failed = watched.take(lambda core: core)
-    assert len(failed) == 2000
+    failed = watched.take(explain)
     assert set(failed) == {*cores, *late}
-    assert not watched.take(lambda core: core)
+    assert len(failed) == 2000
+    assert not watched.take(explain)
+
+
+def test_of_many_failures_the_least_is_kept_and_the_others_are_counted():
+    watched = Unretrieved()
+    for step in reversed(range(10_000)):
+        watched.drop(Core(), lambda _, step=step: ost.TaskError(f"failed in step {step}", None, step))
+    assert len(watched._dropped) < 1000
+    failed = watched.take(lambda _: ost.TaskError("failed late", None, 10_000))
+    least = min(failed, key=lambda error: error.step)
+    noted = int("".join(filter(str.isdigit, failed[0].__notes__[0])))
+    assert noted + len(failed) == 10_000
+    assert least.step < 1000
+    assert not watched.take(lambda _: None)
 
 
 def test_runs_that_nobody_need_be_told_of_are_forgotten():
@@ -45,5 +63,5 @@ def test_runs_that_nobody_need_be_told_of_are_forgotten():
     for _ in range(10_000):
         core = Core()
         core.unretrieved = False
-        watched.drop(core)
+        watched.drop(core, explain)
     assert len(watched._dropped) < 1000
