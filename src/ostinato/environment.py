@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import re
 from pathlib import Path
 
 __all__ = ["cache_directory", "default_store", "get_include", "usable_cores"]
@@ -12,14 +14,31 @@ __all__ = ["cache_directory", "default_store", "get_include", "usable_cores"]
 def usable_cores() -> list[int]:
     """Return the cores of the affinity mask, as many as the control group's quota pays for.
 
+    If an OpenMP library has bound this thread to a part of the mask (``OMP_PROC_BIND``), its places are the mask.
+
     Examples
     --------
     >>> len(usable_cores()) >= 1
     True
     """
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0) | _openmp_cores())
     quota = _quota(Path("/sys/fs/cgroup"))
     return cores if quota is None else cores[: max(1, min(len(cores), math.ceil(quota)))]
+
+
+def _openmp_cores() -> set[int]:
+    """Return the cores of the places of OpenMP libraries in this process that bind threads."""
+    if os.environ.get("OMP_PROC_BIND", "false").lower() == "false":
+        return set()
+    cores: set[int] = set()
+    mapped = Path("/proc/self/maps").read_text()
+    for path in set(re.findall(r"/.*/(?:libgomp|libi?omp5?)\b[^/\n]*\.so[.\d]*$", mapped, re.MULTILINE)):
+        library = ctypes.CDLL(path)
+        for place in range(library.omp_get_num_places()):
+            numbers = (ctypes.c_int * library.omp_get_place_num_procs(place))()
+            library.omp_get_place_proc_ids(place, numbers)
+            cores.update(numbers)
+    return cores
 
 
 def _quota(root: Path) -> float | None:

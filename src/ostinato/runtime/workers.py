@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -156,7 +157,13 @@ class Workers:
         self.known_devices = None if devices is None else tuple(map(processor_of, devices))
         pinned = [-1] * count if self.crowded else cores[:count]
         self._init = _Init(init) if init is not None else None
-        self.core = _core.Machine(pinned, self.crowded, self._init.on_worker if self._init else None)
+        bound = os.sched_getaffinity(0)
+        try:
+            if not bound.issuperset(cores):  # threads inherit what OpenMP bound this one to
+                os.sched_setaffinity(0, cores)
+            self.core = _core.Machine(pinned, self.crowded, self._init.on_worker if self._init else None)
+        finally:
+            os.sched_setaffinity(0, bound)
         self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()
         self.closed = self._ended = False
         self.in_block = False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -305,6 +307,41 @@ def test_no_worker_is_pinned_to_the_core_of_the_thread_in_replay():
         finally:
             os.sched_setaffinity(0, cores)
     assert x.tolist() == [6 * len(cores)] * 2
+
+
+OPENMP = """
+int go(void) {
+    int n = 0;
+    #pragma omp parallel reduction(+ : n)
+    n += 1;
+    return n;
+}
+"""
+
+BOUND = """
+import ctypes, os, sys
+import ostinato as ost
+cores = os.sched_getaffinity(0)
+ctypes.CDLL(sys.argv[1]).go()
+assert os.sched_getaffinity(0) < cores, "OpenMP has not bound the thread"
+before = set(os.listdir("/proc/self/task"))
+for cpus in (None, 2 * len(cores)):
+    with ost.Machine(cpus=cpus) as machine:
+        workers = set(os.listdir("/proc/self/task")) - before
+        assert set().union(*(os.sched_getaffinity(int(worker)) for worker in workers)) == cores
+"""
+
+
+def test_openmp_that_has_bound_the_thread_leaves_the_other_cores_to_workers(tmp_path):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one core")
+    source, library = tmp_path / "bound.c", tmp_path / "bound.so"
+    source.write_text(OPENMP)
+    try:
+        subprocess.run(["cc", "-fopenmp", "-shared", "-fPIC", "-o", library, source], check=True, capture_output=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        pytest.skip("there is no C compiler with OpenMP")
+    subprocess.run([sys.executable, "-c", BOUND, library], env=os.environ | {"OMP_PROC_BIND": "true"}, check=True)
 
 
 def test_submitters_affinity_is_never_changed():
