@@ -7,28 +7,8 @@ from importlib import import_module
 TYPE_CHECKING = False  # typing's own would take as long to import as a tuner's worker takes to start
 
 if TYPE_CHECKING:
-    from ostinato.api import (
-        Graph,
-        MachineModel,
-        Op,
-        Read,
-        ReadWrite,
-        Write,
-        capture,
-        compile,
-        copy,
-        current_graph,
-        fill,
-        kernel,
-        native,
-        param,
-        previous,
-        ring,
-        step,
-        task,
-        token,
-        until,
-    )
+    from ostinato.api import Graph, capture, compile, current_graph, step
+    from ostinato.compiler.target import MachineModel
     from ostinato.devices.device import Stream
     from ostinato.environment import get_include
     from ostinato.errors import (
@@ -42,6 +22,14 @@ if TYPE_CHECKING:
         TuningError,
     )
     from ostinato.events import Barrier, Event, Reservation, UserEvent, merge
+    from ostinato.graph.access import Read, ReadWrite, Write
+    from ostinato.graph.capture import copy, fill, param, until
+    from ostinato.graph.containers import token
+    from ostinato.graph.kernel import kernel
+    from ostinato.graph.native import native
+    from ostinato.graph.op import Op, previous
+    from ostinato.graph.ring import ring
+    from ostinato.graph.task import task
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
     from ostinato.runtime.run import Run
@@ -106,57 +94,38 @@ __all__ = [
 
 # Names are fetched when they are first used: a tuner's worker starts in a fifth of the time that importing all takes.
 _HOMES = {
-    "ostinato.devices.device": ["Stream"],
-    "ostinato.errors": [
-        "ContractError",
-        "DeviceError",
-        "GraphError",
-        "OstinatoError",
-        "PoisonError",
-        "TaskError",
-        "TracerError",
-        "TuningError",
-    ],
-    "ostinato.events": ["Barrier", "Event", "Reservation", "UserEvent", "merge"],
-    "ostinato.api": [
-        "Graph",
-        "MachineModel",
-        "Op",
-        "compile",
-        "Read",
-        "ReadWrite",
-        "Write",
-        "capture",
-        "copy",
-        "current_graph",
-        "fill",
-        "kernel",
-        "native",
-        "param",
-        "previous",
-        "ring",
-        "step",
-        "task",
-        "token",
-        "until",
-    ],
-    "ostinato.environment": ["get_include"],
-    "ostinato.runtime.machine": ["Machine"],
-    "ostinato.runtime.program": ["Program"],
-    "ostinato.runtime.run": ["Run"],
-    "ostinato.tune.candidate": ["Candidate"],
-    "ostinato.tune.policy": ["Budget", "Policy"],
-    "ostinato.tune.report.report": ["Report"],
-    "ostinato.tune.result": ["Result"],
-    "ostinato.tune.space": ["Space"],
-    "ostinato.tune.outcome": ["Status"],
-    "ostinato.tune.searching.tuner": ["Tuner"],
+    "ostinato.api": "compile step",
+    "ostinato.compiler.target": "MachineModel",
+    "ostinato.devices.device": "Stream",
+    "ostinato.environment": "get_include",
+    "ostinato.errors": (
+        "ContractError DeviceError GraphError OstinatoError PoisonError TaskError TracerError TuningError"
+    ),
+    "ostinato.events": "Barrier Event Reservation UserEvent merge",
+    "ostinato.graph.access": "Read ReadWrite Write",
+    "ostinato.graph.capture": "capture copy current_graph fill param until",
+    "ostinato.graph.containers": "token",
+    "ostinato.graph.graph": "Graph",
+    "ostinato.graph.kernel": "kernel",
+    "ostinato.graph.native": "native",
+    "ostinato.graph.op": "Op previous",
+    "ostinato.graph.ring": "ring",
+    "ostinato.graph.task": "task",
+    "ostinato.runtime.machine": "Machine",
+    "ostinato.runtime.program": "Program",
+    "ostinato.runtime.run": "Run",
+    "ostinato.tune.candidate": "Candidate",
+    "ostinato.tune.outcome": "Status",
+    "ostinato.tune.policy": "Budget Policy",
+    "ostinato.tune.report.report": "Report",
+    "ostinato.tune.result": "Result",
+    "ostinato.tune.searching.tuner": "Tuner",
+    "ostinato.tune.space": "Space",
 }
-import_module("ostinato.process").refuse_others()
-
-
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 _PARTS = ("errors", "events", "graph", "profiler_runner", "runtime", "tune", "view")
+
+import_module("ostinato.process").refuse_others()
 
 
 def __getattr__(name: str) -> object:
@@ -164,7 +133,10 @@ def __getattr__(name: str) -> object:
         return import_module(f"ostinato.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'ostinato' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    home = _HOME[name]
+    if home.startswith(("ostinato.compiler", "ostinato.graph")):
+        import_module("ostinato.api")  # gives classes of these the methods that lie above them
+    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""The public names, and what connects the parts that must not know each other.
+"""What connects the parts that must not know each other.
 
 A graph knows nothing of programs, a program nothing of how it is verified, and the runtime nothing of the tuner's
 store. This module gives them what lies above them. What only compiling needs is imported by the first compile.
@@ -14,23 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ostinato.arguments import Runs
 from ostinato.compiler.target import MachineModel
 from ostinato.errors import GraphError
-from ostinato.graph.access import Read, ReadWrite, Write
-from ostinato.graph.capture import (
-    StepFunction,
-    bind_run_at_once,
-    copy,
-    fill,
-    param,
-    record_function,
-    until,
-)
-from ostinato.graph.containers import token
-from ostinato.graph.kernel import kernel
-from ostinato.graph.native import native
-from ostinato.graph.op import Op, previous
-from ostinato.graph.param import STEP as step
-from ostinato.graph.ring import ring
-from ostinato.graph.task import task
+from ostinato.graph.capture import StepFunction, bind_run_at_once, record_function
+from ostinato.graph.param import STEP
 from ostinato.text import brief
 
 if TYPE_CHECKING:
@@ -38,6 +23,7 @@ if TYPE_CHECKING:
 
     from ostinato.compiler.costs import Costing
     from ostinato.graph.graph import Graph as _Graph
+    from ostinato.graph.op import Op
     from ostinato.runtime.calibrate import CalibrationStore
     from ostinato.runtime.engine import Engine
     from ostinato.runtime.machine import Machine
@@ -48,29 +34,7 @@ if TYPE_CHECKING:
     from ostinato.tune.progress import Progress
     from ostinato.view.trace import Trace
 
-__all__ = [
-    "CostsArgument",
-    "Graph",
-    "MachineModel",
-    "Op",
-    "Read",
-    "ReadWrite",
-    "Write",
-    "capture",
-    "compile",
-    "copy",
-    "current_graph",
-    "fill",
-    "kernel",
-    "native",
-    "param",
-    "previous",
-    "ring",
-    "step",
-    "task",
-    "token",
-    "until",
-]
+step = STEP
 
 CostsArgument: TypeAlias = "str | os.PathLike[str] | Mapping[object, float] | Trace | None"
 """What ``costs=`` takes: None for what the default store knows, a store's path, seconds by op or task, or a trace."""
@@ -102,7 +66,6 @@ if TYPE_CHECKING:  # a graph knows no programs, so only here can it be said that
     def current_graph() -> Graph: ...
 
 else:
-    from ostinato.graph.capture import capture, current_graph
     from ostinato.graph.graph import Graph
 
 

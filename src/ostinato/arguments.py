@@ -5,9 +5,6 @@ from __future__ import annotations
 import operator
 from typing import Literal, TypeAlias
 
-__all__ = ["OnError", "ReductionName", "Runs", "integer", "priority_of"]
-
-
 Runs: TypeAlias = Literal["pipelined", "serial", "concurrent", "once"]
 """How the runs of a program relate."""
 

@@ -8,8 +8,6 @@ import os
 import re
 from pathlib import Path
 
-__all__ = ["cache_directory", "default_store", "get_include", "usable_cores"]
-
 
 def usable_cores() -> list[int]:
     """Return the cores of the affinity mask, as many as the control group's quota pays for.

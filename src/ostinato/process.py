@@ -6,8 +6,6 @@ import atexit
 import sys
 from importlib import import_module
 
-__all__ = ["refuse_others"]
-
 
 def refuse_others() -> None:
     """Raise in every interpreter but the main one.

@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["brief", "counted", "duration", "one_line", "setting", "settings"]
-
 
 def counted(number: int, what: str) -> str:
     """Return a number of things.

@@ -15,8 +15,6 @@ from ostinato.demo.photograph import Picture
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.variant import Variant
 
-__all__ = ["BLUR", "NATIVE", "Diffusion", "Method", "Scene", "blur", "diffuse", "method_of", "strips"]
-
 RATE = np.float32(0.2)
 FIDELITY = np.float32(0.02)
 SHARPNESS = np.float32(1 / 0.004**2)  # a difference well above 0.004 is an edge

@@ -25,8 +25,6 @@ from ostinato.tune.graphs.tune_graph import Reports
 from ostinato.view.progress import progress_bar
 from ostinato.view.trace import Trace
 
-__all__ = ["Contestant", "by_pool", "check", "chosen", "contest", "costs_as_written", "one_by_one", "replay", "tune"]
-
 
 def duration(seconds: float) -> str:
     """Return a time with its unit.

@@ -17,8 +17,6 @@ from ostinato.arguments import ReductionName, integer
 from ostinato.events.event import Event, Happening, event_of
 from ostinato.text import counted
 
-__all__ = ["Barrier"]
-
 _log = logging.getLogger("ostinato")
 
 _KEPT = 1024  # results of complete phases

@@ -14,9 +14,6 @@ from typing import Any, Protocol, Self, TypeAlias
 from ostinato import _core
 from ostinato.errors import PoisonError, describe_error
 
-__all__ = ["Event", "Happening", "UserEvent", "cause_of", "event_of", "limit", "make_future", "merge"]
-
-
 _LOOK = 0.02
 """A task that may block looks so often, in seconds, whether its run was cancelled."""
 

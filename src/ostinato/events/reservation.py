@@ -7,8 +7,6 @@ import numpy as np
 from ostinato import _core
 from ostinato.events.event import Event, Happening, event_of
 
-__all__ = ["Reservation"]
-
 
 class Reservation:
     """A lock for whoever is named by no thread: runs, spawned tasks, operations of programs.

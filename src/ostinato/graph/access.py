@@ -15,28 +15,6 @@ from ostinato.graph.arrays import READ, READ_WRITE, WRITE
 from ostinato.graph.param import NoValue
 from ostinato.text import one_line
 
-__all__ = [
-    "ACCESS",
-    "STREAM",
-    "Access",
-    "Formal",
-    "Read",
-    "ReadWrite",
-    "StreamParameter",
-    "Write",
-    "annotated_mode",
-    "declared_modes",
-    "fill_in",
-    "find_stream",
-    "is_stream",
-    "make_formals",
-    "plain",
-    "signature_of",
-    "split",
-    "stream_parameter",
-]
-
-
 ACCESS = ("no array", "ost.Read", "ost.Write", "ost.ReadWrite")
 """By mode, what a parameter is, for messages."""
 
@@ -72,7 +50,7 @@ def fill_in(
 ) -> tuple[Any, ...] | None:
     """Return all values of a call, in the order of `plain` parameters; None where something is wrong with it.
 
-    It is what binding to the signature would find, in a fraction of the time.
+    Binding to the signature gives the same, and takes many times as long.
     """
     values, used = list(args), 0
     for name, default in parameters[len(args) :]:
@@ -238,9 +216,9 @@ def annotated_mode(
 ) -> tuple[int, object]:
     """Return the access mode that an annotation declares, 0 for none, and the annotation itself, resolved.
 
-    The access is the annotation itself, or stands in ``Annotated[...]``. Annotations may be text, as with
-    ``from __future__ import annotations``. Text that cannot be resolved, because its names were imported for type
-    checkers only, counts by the access that it names: an access overlooked would be a race.
+    The access is the annotation itself, or stands in ``Annotated[...]``. Annotations may be text. Text that cannot be
+    resolved, because its names were imported for type checkers only, counts by the access that it names: an access
+    overlooked would be a race.
     """
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__forward_arg__", None)
     while isinstance(text, str):
@@ -261,19 +239,7 @@ def annotated_mode(
 def declared_modes(name: str, access: Mapping[str, Access], annotated: Mapping[str, int]) -> dict[str, int]:
     """Return the access mode of each parameter of a task, by its annotations and by ``access=``.
 
-    Parameters
-    ----------
-    name
-        The name of the task, for messages.
-    access
-        What `task` was given.
-    annotated
-        The modes that the annotations declare, by parameter.
-
-    Raises
-    ------
-    TypeError
-        `access` names no parameter, or no access, or contradicts an annotation.
+    Raises `TypeError` where `access` names no parameter, or no access, or contradicts an annotation.
     """
     modes = dict(annotated)
     for parameter, entry in access.items():

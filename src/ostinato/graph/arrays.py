@@ -15,20 +15,6 @@ from ostinato.errors import DeviceError, GraphError
 if TYPE_CHECKING:
     from ostinato.graph.ring import RingElement
 
-__all__ = [
-    "HOST",
-    "READ",
-    "READ_WRITE",
-    "WRITE",
-    "Array",
-    "Operand",
-    "as_ndarray",
-    "is_array",
-    "memory_of",
-    "used_bytes",
-]
-
-
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 HOST = "host"
@@ -45,12 +31,8 @@ def as_ndarray(obj: object) -> Array | None:
     is. That of an array of a device is its proxy: it lies where nothing may be read or written, but its shape, its
     dtype and its addresses are those of the array.
 
-    Raises
-    ------
-    DeviceError
-        If the array lies in the memory of a device that cannot be used.
-    TypeError
-        If its elements have no NumPy dtype, or it is of a kind that an ndarray cannot stand for.
+    Raises `DeviceError` for the memory of a device that cannot be used, and `TypeError` for elements without a NumPy
+    dtype.
     """
     if type(obj) is np.ndarray:
         return obj
@@ -99,15 +81,11 @@ def _from_dlpack(obj: Any) -> Array:
 
 
 def _device_error(obj: object) -> DeviceError:
+    why = "; ".join(f"{kind}: {reason}" for kind, reason in reasons().items())
     return DeviceError(
-        f"this {type(obj).__name__} lies in the memory of a device that cannot be used here{_why_not()}; pass a "
-        "copy in host memory"
+        f"this {type(obj).__name__} lies in the memory of a device that cannot be used here{f' ({why})' if why else ''}"
+        "; pass a copy in host memory"
     )
-
-
-def _why_not() -> str:
-    found = [f"{kind}: {why}" for kind, why in reasons().items()]
-    return f" ({'; '.join(found)})" if found else ""
 
 
 def _leaves_writing_open(obj: Any) -> bool:

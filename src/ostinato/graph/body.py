@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -20,24 +21,6 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Source
     from ostinato.graph.operations import Reduction
     from ostinato.graph.task import PythonTask
-
-__all__ = [
-    "Acquire",
-    "Arrive",
-    "Await",
-    "Body",
-    "Copy",
-    "Fill",
-    "Inserted",
-    "Join",
-    "NativeCall",
-    "Nested",
-    "Postcondition",
-    "Precondition",
-    "PythonCall",
-    "Release",
-    "Until",
-]
 
 
 class NewValue(Protocol):
@@ -96,22 +79,21 @@ class Body:
 class _Call(Body):
     """A call of a task."""
 
-    __slots__ = ("args", "task")
+    __slots__ = ()
 
     task: PythonTask | NativeTask
     args: tuple[object, ...]
 
     @property
     def takes_stream(self) -> bool:
-        """Whether it puts its work on the stream of a device."""
         return self.task.stream is not None
 
     @property
     def keeps_stream_order(self) -> bool:
-        """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
         return self.takes_stream
 
 
+@dataclass(slots=True, eq=False)
 class PythonCall(_Call):
     """A call of a Python function, that of `task`.
 
@@ -120,23 +102,12 @@ class PythonCall(_Call):
     containers, `args` are what these hold, `packing` says how the arguments are made of it, and `keywords` is empty.
     """
 
-    __slots__ = ("keywords", "packing")
+    task: PythonTask
+    args: tuple[object, ...]
+    keywords: tuple[str, ...] = ()
+    packing: Packing | None = None
 
     works_elsewhere = True
-
-    task: PythonTask
-
-    def __init__(
-        self,
-        task: PythonTask,
-        args: tuple[object, ...],
-        keywords: tuple[str, ...] = (),
-        packing: Packing | None = None,
-    ) -> None:
-        self.task = task
-        self.args = args
-        self.keywords = keywords
-        self.packing = packing
 
     @classmethod
     def of(cls, task: PythonTask, values: tuple[object, ...], keywords: tuple[str, ...]) -> PythonCall:
@@ -149,11 +120,9 @@ class PythonCall(_Call):
         return PythonCall(self.task, tuple(args), self.keywords, self.packing)
 
     def map_operands(self, new: Callable[[Operand], Operand]) -> PythonCall:
-        """Return the same on the operands that `new` gives for its own."""
         return self.with_args(_mapped(self.args, new))
 
     def map_params(self, new: NewValue) -> PythonCall:
-        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
         return self.with_args(map(new, self.args)) if _any_param(self.args) else self
 
     @property
@@ -175,7 +144,6 @@ class PythonCall(_Call):
 
     @property
     def waits_outside(self) -> bool:
-        """Whether it waits for something outside of its program: an event, a phase, a reservation, a blocking task."""
         return self.blocking
 
     @property
@@ -194,26 +162,20 @@ class PythonCall(_Call):
         return self.packing.arguments(self.args), self.packing.keywords
 
 
+@dataclass(slots=True, eq=False)
 class NativeCall(_Call):
     """A call of a C function.
 
     Each of `args` is an `Operand`, or for a scalar a float, an int, a `Param`, `STEP`, or `STREAM` for its handle.
     """
 
-    __slots__ = ()
-
     task: NativeTask
-
-    def __init__(self, task: NativeTask, args: tuple[object, ...]) -> None:
-        self.task = task
-        self.args = args
+    args: tuple[object, ...]
 
     def map_operands(self, new: Callable[[Operand], Operand]) -> NativeCall:
-        """Return the same on the operands that `new` gives for its own."""
         return NativeCall(self.task, tuple(_mapped(self.args, new)))
 
     def map_params(self, new: NewValue) -> NativeCall:
-        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
         if not _any_param(self.args):
             return self
         pairs = zip(self.args, self.task.kinds, strict=True)
@@ -224,164 +186,117 @@ class NativeCall(_Call):
         return split(self.args, ())
 
 
+@dataclass(slots=True, eq=False)
 class Copy(Body):
     """A copy of `source` into `target`, combined by `reduce`, gathered by `indices`, scattered by `scatter`."""
 
-    __slots__ = ("indices", "reduce", "scatter", "source", "target")
+    source: Operand
+    target: Operand
+    reduce: Reduction | None = None
+    indices: Operand | None = None
+    scatter: Operand | None = None
 
-    def __init__(
-        self,
-        source: Operand,
-        target: Operand,
-        reduce: Reduction | None = None,
-        indices: Operand | None = None,
-        scatter: Operand | None = None,
-    ) -> None:
-        self.source = source
-        self.target = target
-        self.reduce = reduce
-        self.indices = indices
-        self.scatter = scatter
-
-    @property
-    def keeps_stream_order(self) -> bool:
-        """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
-        return True
+    keeps_stream_order = True
 
     def map_operands(self, new: Callable[[Operand], Operand]) -> Copy:
-        """Return the same on the operands that `new` gives for its own."""
         indices, scatter = (each and new(each) for each in (self.indices, self.scatter))
         return Copy(new(self.source), new(self.target), self.reduce, indices, scatter)
 
 
+@dataclass(slots=True, eq=False)
 class Fill(Body):
     """An assignment to all of `target`: of a `Param`, or of an array of its dtype that broadcasts to its shape."""
 
-    __slots__ = ("target", "value")
+    target: Operand
+    value: object
 
-    def __init__(self, target: Operand, value: object) -> None:
-        self.target = target
-        self.value = value
-
-    @property
-    def keeps_stream_order(self) -> bool:
-        """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
-        return True
+    keeps_stream_order = True
 
     def map_operands(self, new: Callable[[Operand], Operand]) -> Fill:
-        """Return the same on the operands that `new` gives for its own."""
         return Fill(new(self.target), self.value)
 
     def map_params(self, new: NewValue) -> Fill:
-        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
         if not isinstance(self.value, Param):
             return self
         return Fill(self.target, new(self.value, lambda value, _: fill_value(value, self.target.arrays[0])))
 
 
+@dataclass(slots=True, eq=False)
 class Until(Body):
     """A look at `flag` in every `every`-th step: where it is nonzero, that step is the run's last."""
 
-    __slots__ = ("every", "flag")
-
-    def __init__(self, flag: Operand, every: int) -> None:
-        self.flag = flag
-        self.every = every
+    flag: Operand
+    every: int
 
     def map_operands(self, new: Callable[[Operand], Operand]) -> Until:
-        """Return the same on the operands that `new` gives for its own."""
         return Until(new(self.flag), self.every)
 
 
+@dataclass(slots=True, eq=False)
 class Precondition(Body):
     """Something outside that must have happened before what comes after this, in a run's first step."""
 
-    __slots__ = ("name",)
+    name: str
 
     only_waits = True
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @property
-    def waits_outside(self) -> bool:
-        """Whether it waits for something outside of its program: an event, a phase, a reservation, a blocking task."""
-        return True
+    waits_outside = True
 
 
+@dataclass(slots=True, eq=False)
 class Postcondition(Body):
     """An event that each run gives: what comes before this is done, in its last step."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
 
+@dataclass(slots=True, eq=False)
 class Arrive(Body):
     """`count` arrivals at `barrier`, with `value` for its reduction; each may be a `Param`. No value: `NO_VALUE`."""
 
-    __slots__ = ("barrier", "count", "value")
+    barrier: Barrier | Param
+    count: int | Param
+    value: object
 
     NO_VALUE = object()
 
-    def __init__(self, barrier: Barrier | Param, count: int | Param, value: object) -> None:
-        self.barrier = barrier
-        self.count = count
-        self.value = value
-
     def map_params(self, new: NewValue) -> Arrive:
-        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
         if not _any_param((self.barrier, self.count, self.value)):
             return self
         barrier, value = new(self.barrier, _as_barrier), new(self.value)
         return Arrive(barrier, new(self.count, _as_count), Arrive.NO_VALUE if value is None else value)
 
 
+@dataclass(slots=True, eq=False)
 class Await(Body):
     """A wait for the phase of `barrier` that belongs to the step."""
 
-    __slots__ = ("barrier",)
+    barrier: Barrier | Param
 
     only_waits = True
-
-    def __init__(self, barrier: Barrier | Param) -> None:
-        self.barrier = barrier
+    waits_outside = True
 
     def map_params(self, new: NewValue) -> Await:
-        """Return the same with what `new` gives in place of its parameters; itself if it has none."""
         return Await(new(self.barrier, _as_barrier)) if isinstance(self.barrier, Param) else self
 
-    @property
-    def waits_outside(self) -> bool:
-        """Whether it waits for something outside of its program: an event, a phase, a reservation, a blocking task."""
-        return True
 
-
+@dataclass(slots=True, eq=False)
 class Acquire(Body):
     """A request for `reservation`, done when it is granted."""
 
-    __slots__ = ("exclusive", "reservation")
+    reservation: Reservation
+    exclusive: bool
 
-    def __init__(self, reservation: Reservation, exclusive: bool) -> None:
-        self.reservation = reservation
-        self.exclusive = exclusive
-
-    @property
-    def waits_outside(self) -> bool:
-        """Whether it waits for something outside of its program: an event, a phase, a reservation, a blocking task."""
-        return True
+    waits_outside = True
 
 
+@dataclass(slots=True, eq=False)
 class Release(Body):
     """Gives `reservation` back."""
 
-    __slots__ = ("reservation",)
-
-    def __init__(self, reservation: Reservation) -> None:
-        self.reservation = reservation
+    reservation: Reservation
 
 
+@dataclass(slots=True, eq=False)
 class Nested(Body):
     """All of another graph, as one op.
 
@@ -389,12 +304,9 @@ class Nested(Body):
     that the inner graph declares, after what of the outer graph it holds.
     """
 
-    __slots__ = ("graph", "params", "preconditions")
-
-    def __init__(self, graph: Graph, params: dict[str, object], preconditions: dict[str, tuple[Source, ...]]) -> None:
-        self.graph = graph
-        self.params = params
-        self.preconditions = preconditions
+    graph: Graph
+    params: dict[str, object]
+    preconditions: dict[str, tuple[Source, ...]]
 
 
 class Join(Body):
@@ -408,10 +320,7 @@ class Inserted(Body):
 
     __slots__ = ()
 
-    @property
-    def keeps_stream_order(self) -> bool:
-        """Whether an op that runs on a device puts its work on the stream that it is given, and nowhere else."""
-        return True
+    keeps_stream_order = True
 
     @property
     def period(self) -> int:

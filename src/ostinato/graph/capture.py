@@ -28,21 +28,6 @@ from ostinato.graph.task import name_of
 from ostinato.graph.tracer import Traced
 from ostinato.text import brief
 
-__all__ = [
-    "Capture",
-    "Earlier",
-    "StepFunction",
-    "capture",
-    "copy",
-    "current_graph",
-    "fill",
-    "find_named_arrays",
-    "param",
-    "record_function",
-    "until",
-]
-
-
 _BYTES = 4 << 20  # of all arrays together: a copy of them takes about a millisecond
 _NAMES = 10_000  # looked at, among the locals and among the globals of the frame
 _HAS_LOCALS = 1  # CO_OPTIMIZED: the code is that of a function
@@ -50,13 +35,7 @@ _UNSHARED = 3  # references to the dict of a frame's locals: the frame's, a vari
 
 
 class Earlier:
-    """The bytes of arrays as they were.
-
-    Parameters
-    ----------
-    arrays
-        Arrays, each after the name that messages call it by, if it has one.
-    """
+    """The bytes of arrays as they were; each array comes after the name that messages call it by, if it has one."""
 
     __slots__ = ("_activity", "_held")
 
@@ -125,10 +104,7 @@ _READ_ONLY = ("read-only", "readonly", "read-write", "writable", "writeable")
 class Capture:
     """The context manager that `capture` returns; good for one block.
 
-    Parameters
-    ----------
-    function
-        The name of the function whose call is recorded, with tracers in place of arrays; None for a block.
+    `function` is the name of the function whose call is recorded, with tracers in place of arrays; None for a block.
     """
 
     __slots__ = ("_collecting", "_earlier", "_function", "_token", "recording")
@@ -190,7 +166,7 @@ class Capture:
         if (
             held
             and isinstance(error, ValueError | TypeError | BufferError)
-            and _says_read_only(error)
+            and any(words in str(error).lower() for words in _READ_ONLY)
             and not _is_ours(traceback)
         ):
             raise GraphError(
@@ -287,7 +263,10 @@ def until(flag: Any, every: int = 1) -> Op:
     >>> op.name
     'until'
     """
-    return _capturing("until").until(flag, every)
+    graph = current()
+    if graph is None:
+        raise GraphError("ostinato.until() is for use inside capture(); on an explicit graph, call graph.until()")
+    return graph.until(flag, every)
 
 
 def copy(
@@ -303,13 +282,8 @@ def copy(
 ) -> Op | None:
     """Copy an array to another; see `Graph.copy`.
 
-    Inside a capture, or a function that is being compiled, the copy is recorded. Elsewhere it is made at once, and
-    `after`, `on`, `priority` and `name` have no meaning.
-
-    Returns
-    -------
-    Op or None
-        The op where the copy is recorded.
+    Inside a capture, or a function that is being compiled, the copy is recorded, and its op is returned. Elsewhere it
+    is made at once, and `after`, `on`, `priority` and `name` have no meaning.
 
     Examples
     --------
@@ -333,13 +307,8 @@ def fill(
 ) -> Op | None:
     """Assign ``dst[...] = value``; see `Graph.fill`.
 
-    Inside a capture, or a function that is being compiled, the assignment is recorded. Elsewhere it is made at once,
-    and `after`, `on`, `priority` and `name` have no meaning.
-
-    Returns
-    -------
-    Op or None
-        The op where the assignment is recorded.
+    Inside a capture, or a function that is being compiled, the assignment is recorded, and its op is returned.
+    Elsewhere it is made at once, and `after`, `on`, `priority` and `name` have no meaning.
 
     Examples
     --------
@@ -404,18 +373,6 @@ def _run_at_once(op: Op) -> None:
         _runs_at_once(op)
     except TaskError as error:
         raise (error.__cause__ or error) from None
-
-
-def _capturing(what: str) -> Graph:
-    graph = current()
-    if graph is None:
-        raise GraphError(f"ostinato.{what}() is for use inside capture(); on an explicit graph, call graph.{what}()")
-    return graph
-
-
-def _says_read_only(error: BaseException) -> bool:
-    message = str(error).lower()
-    return any(words in message for words in _READ_ONLY)
 
 
 def _is_ours(traceback: TracebackType | None) -> bool:

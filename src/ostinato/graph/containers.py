@@ -20,32 +20,6 @@ from ostinato.graph.arrays import as_ndarray, is_array
 from ostinato.graph.param import NoValue
 from ostinato.graph.ring import Ring, RingElement
 
-__all__ = [
-    "PLAIN",
-    "Container",
-    "Packing",
-    "Path",
-    "Token",
-    "array_in",
-    "can_be_made",
-    "format_path",
-    "holding",
-    "is_accessed",
-    "is_constant",
-    "is_container",
-    "is_value",
-    "map_leaves",
-    "opaque",
-    "opaque_refusal",
-    "pack",
-    "parts_of",
-    "refusal_of",
-    "take_apart",
-    "token",
-    "walk",
-]
-
-
 Path: TypeAlias = tuple[str, ...]
 """Where something is in a container: the steps, as Python would write them."""
 
@@ -169,15 +143,8 @@ def take_apart(value: Any) -> Container | None:
 
 def parts_of(value: Any) -> Sequence[object]:
     """Return what is in a container, or in one that is not taken apart but may hold arrays; nothing for the rest."""
-    kind = type(value)
-    if kind is list or kind is tuple:
-        return value  # type: ignore[no-any-return]
-    if kind is dict:
-        return tuple(value.values())
     found = take_apart(value)
-    if found is not None:
-        return found.parts
-    return opaque(value)
+    return opaque(value) if found is None else found.parts
 
 
 def opaque(value: Any) -> Sequence[object]:
@@ -194,23 +161,9 @@ def opaque(value: Any) -> Sequence[object]:
 def map_leaves(value: object, label: str, enter: Enter, leaf: Leaf) -> object:
     """Return a container as a `Container` with something else in place of its parts.
 
-    Parameters
-    ----------
-    value
-        The container.
-    label
-        What it is, for messages.
-    enter
-        Says whether to take apart a container at a path, too.
-    leaf
-        Says what stands for anything else.
-
-    Raises
-    ------
-    ValueError
-        It contains itself, or is too deep.
-    TypeError
-        It is of a kind that cannot be made again.
+    `label` is what messages call it; `enter` says whether to take apart a container at a path, too; `leaf` says what
+    stands for anything else. Raises `ValueError` for one that contains itself or is too deep, and `TypeError` for one
+    that cannot be made again.
     """
 
     def visit(value: object, path: Path, outside: tuple[int, ...]) -> object:

@@ -20,21 +20,6 @@ from ostinato.text import one_line
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
 
-__all__ = [
-    "CallSite",
-    "Guard",
-    "Recording",
-    "current",
-    "current_guard",
-    "is_of_libraries",
-    "is_writable",
-    "recording",
-    "statement_frame",
-    "user_frame",
-    "writable_view",
-]
-
-
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))
 _API = os.path.join(_PACKAGE, "api.py")

@@ -24,9 +24,6 @@ from ostinato.graph.context import recording
 if TYPE_CHECKING:
     from ostinato.devices.device import Device, Stream
 
-__all__ = ["KernelCalls", "Use", "call_c", "call_kernel", "call_python", "call_task", "note_writes"]
-
-
 _core.prepare_calls(recording, np.ndarray, tuple(PLAIN))
 
 KernelCalls = _core.KernelCalls

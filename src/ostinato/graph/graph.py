@@ -39,8 +39,6 @@ from ostinato.text import brief, counted
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
 
-__all__ = ["Graph"]
-
 _OF_RECORDING = {
     "add_op",
     "discard",

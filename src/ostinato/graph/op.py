@@ -17,21 +17,6 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.variant import Variant
 
-__all__ = [
-    "After",
-    "Op",
-    "Port",
-    "Previous",
-    "Source",
-    "check_own",
-    "check_reaches_back",
-    "check_target",
-    "format_op",
-    "previous",
-    "source_of",
-    "sources_of",
-]
-
 
 class Op(NoValue):
     """An operation of a graph: what recording a call returns.

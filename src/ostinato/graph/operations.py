@@ -25,26 +25,6 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
 
-__all__ = [
-    "ReduceArgument",
-    "Reduction",
-    "acquire_body",
-    "arrive_body",
-    "check_given",
-    "check_not_outside",
-    "copy_body",
-    "fill_body",
-    "graphs_in",
-    "nested_body",
-    "postcondition_body",
-    "precondition_body",
-    "reduction_of",
-    "release_body",
-    "stop_in",
-    "wait_body",
-]
-
-
 ReduceArgument: TypeAlias = ReductionName | Callable[..., Any]
 """What ``reduce=`` takes."""
 

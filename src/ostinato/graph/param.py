@@ -11,22 +11,6 @@ import numpy as np
 from ostinato.errors import GraphError
 from ostinato.text import brief
 
-__all__ = [
-    "REQUIRED",
-    "STEP",
-    "Combine",
-    "Converted",
-    "FreeParam",
-    "NoValue",
-    "Param",
-    "Params",
-    "Step",
-    "as_scalar",
-    "check_default",
-    "check_param",
-    "exact_scalar",
-]
-
 
 class NoValue:
     """Base of what has no value while a graph is recorded: every use as a value raises `TypeError`.

@@ -37,9 +37,6 @@ from ostinato.text import brief, one_line
 if TYPE_CHECKING:
     from ostinato.graph.variant import Variant, Variants
 
-__all__ = ["Label", "Recordable", "Recorder", "importable_name", "refuse_placeholder"]
-
-
 Label: TypeAlias = Callable[[int], str]
 """Returns what messages call the argument at an index."""
 

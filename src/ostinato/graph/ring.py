@@ -16,9 +16,6 @@ from ostinato.graph.context import CallSite, statement_frame, writable_view
 from ostinato.graph.param import NoValue
 from ostinato.text import brief, counted
 
-__all__ = ["AbstractArray", "Ring", "RingElement", "ring"]
-
-
 _TASK = "Make the statement a task: a function decorated with @ostinato.task, which runs in every step"
 _NUMBER = f"{_TASK}. A number that is given with each run is ost.param(...)"
 _CONDITION = f"{_TASK}. ost.until(flag) ends a run in the step in which a flag is nonzero"
@@ -37,6 +34,10 @@ def _refusing(what: str, way_out: str = _TASK) -> Any:
         raise self._error(f"{what} needs the elements of", way_out)
 
     return refuse
+
+
+def _of_ndarray(name: str) -> Any:
+    return property(lambda self: getattr(self._sample(), name), doc="As of an ndarray.")
 
 
 class AbstractArray(Viewed, NoValue):
@@ -58,42 +59,9 @@ class AbstractArray(Viewed, NoValue):
         """Say which array it is, and why it has no elements."""
         raise NotImplementedError
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As of an ndarray."""
-        shape: tuple[int, ...] = self._sample().shape
-        return shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """As of an ndarray."""
-        return self._sample().dtype
-
-    @property
-    def ndim(self) -> int:
-        """As of an ndarray."""
-        return self._sample().ndim
-
-    @property
-    def size(self) -> int:
-        """As of an ndarray: how many elements."""
-        return self._sample().size
-
-    @property
-    def itemsize(self) -> int:
-        """As of an ndarray: bytes of an element."""
-        return self._sample().itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """As of an ndarray: bytes of all elements."""
-        return self._sample().nbytes
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """As of an ndarray: in bytes."""
-        strides: tuple[int, ...] = self._sample().strides
-        return strides
+    shape, dtype, ndim, size, itemsize, nbytes, strides = map(
+        _of_ndarray, ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides")
+    )
 
     def __len__(self) -> int:
         return len(self._sample())
@@ -127,35 +95,8 @@ class AbstractArray(Viewed, NoValue):
         module = str(getattr(function, "__module__", None) or "numpy")
         raise self._error(f"{module}.{getattr(function, '__name__', function)} needs the elements of", _TASK)
 
-    __add__ = __radd__ = _refusing("+")
-    __sub__ = __rsub__ = _refusing("-")
-    __mul__ = __rmul__ = _refusing("*")
-    __matmul__ = __rmatmul__ = _refusing("@")
-    __truediv__ = __rtruediv__ = _refusing("/")
-    __floordiv__ = __rfloordiv__ = _refusing("//")
-    __mod__ = __rmod__ = _refusing("%")
-    __divmod__ = __rdivmod__ = _refusing("divmod()")
-    __pow__ = __rpow__ = _refusing("**")
-    __lshift__ = __rlshift__ = _refusing("<<")
-    __rshift__ = __rrshift__ = _refusing(">>")
-    __and__ = __rand__ = _refusing("&")
-    __or__ = __ror__ = _refusing("|")
-    __xor__ = __rxor__ = _refusing("^")
     __neg__ = __pos__ = __abs__ = __invert__ = _refusing("a sign, abs() or ~")
     __round__ = __trunc__ = __floor__ = __ceil__ = _refusing("rounding")
-    __iadd__ = _refusing("+=", _ASSIGN)
-    __isub__ = _refusing("-=", _ASSIGN)
-    __imul__ = _refusing("*=", _ASSIGN)
-    __imatmul__ = _refusing("@=", _ASSIGN)
-    __itruediv__ = _refusing("/=", _ASSIGN)
-    __ifloordiv__ = _refusing("//=", _ASSIGN)
-    __imod__ = _refusing("%=", _ASSIGN)
-    __ipow__ = _refusing("**=", _ASSIGN)
-    __ilshift__ = _refusing("<<=", _ASSIGN)
-    __irshift__ = _refusing(">>=", _ASSIGN)
-    __iand__ = _refusing("&=", _ASSIGN)
-    __ior__ = _refusing("|=", _ASSIGN)
-    __ixor__ = _refusing("^=", _ASSIGN)
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refusing("a comparison", _CONDITION)
     __bool__ = _refusing("a condition", _CONDITION)
     __contains__ = _refusing("'in'", _CONDITION)
@@ -166,6 +107,17 @@ class AbstractArray(Viewed, NoValue):
     __format__ = __bytes__ = _refusing("formatting")
     __setitem__ = __delitem__ = _refusing("an assignment", _ASSIGN)
     __copy__ = __deepcopy__ = __reduce_ex__ = _refusing("a copy")
+
+
+_OPERATORS = {
+    **{"+": "add", "-": "sub", "*": "mul", "@": "matmul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow"},
+    **{"<<": "lshift", ">>": "rshift", "&": "and", "|": "or", "^": "xor", "divmod()": "divmod"},
+}
+for _sign, _name in _OPERATORS.items():
+    setattr(AbstractArray, f"__{_name}__", _refusing(_sign))
+    setattr(AbstractArray, f"__r{_name}__", _refusing(_sign))
+    if _name != "divmod":
+        setattr(AbstractArray, f"__i{_name}__", _refusing(f"{_sign}=", _ASSIGN))
 
 
 # How hard to look for an overlap of two arrays before assuming one; the exact answer can take exponential time.

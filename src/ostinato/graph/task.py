@@ -51,8 +51,6 @@ from ostinato.text import brief, one_line
 if TYPE_CHECKING:
     from ostinato.devices.device import Stream
 
-__all__ = ["Calling", "PythonTask", "Task", "modes_of", "name_of", "task"]
-
 
 class PythonTask(Recordable):
     """A Python callable with one access mode for each positional argument, 0 for those that are no arrays.

@@ -16,8 +16,6 @@ from ostinato.graph.context import Recording
 from ostinato.graph.param import NoValue
 from ostinato.graph.ring import AbstractArray, Ring, RingElement
 
-__all__ = ["Attribute", "Origin", "Traced", "TracedRing", "Tracer", "path_name", "rebuild", "untrace", "untrace_all"]
-
 
 class Origin:
     """Where the tracers of one argument come from.

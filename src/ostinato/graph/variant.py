@@ -26,19 +26,6 @@ from ostinato.graph.recorder import Recordable
 from ostinato.graph.task import PythonTask, Task
 from ostinato.text import brief, one_line
 
-__all__ = [
-    "CPU",
-    "KINDS",
-    "Declaration",
-    "Variant",
-    "Variants",
-    "default_variant",
-    "takes_stream",
-    "variants_declared",
-    "variants_of",
-]
-
-
 CPU = "cpu"
 """The kind of processors that have no streams."""
 

@@ -21,9 +21,6 @@ from ostinato.text import counted, one_line
 if TYPE_CHECKING:
     from ostinato import _core
 
-__all__ = ["Segment", "captures", "copies", "explain", "format_names", "format_rest", "segments_of"]
-
-
 _MOST_NAMES = 6
 
 

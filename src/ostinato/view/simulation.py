@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
     from ostinato.view.trace import Trace
 
-__all__ = ["Bottleneck", "Prediction", "predicted", "simulate"]
-
-
 MOST_STEPS, LEAST_STEPS = 1024, 8
 MOST_OPS = 2_000_000
 """So many ops are simulated, in fewer steps the more ops a step has, but in `LEAST_STEPS` at least."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-import ostinato.graph as ost
-from ostinato.graph import Read, Write
+import ostinato as ost
+from ostinato.graph.access import Read, Write
 from ostinato.graph.arrays import READ, READ_WRITE, WRITE
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_unresolvable_annotations_count_by_their_last_word():
 
 
 def test_options_keep_the_scope():
-    from ostinato.graph import ReadWrite as Both
+    from ostinato.graph.access import ReadWrite as Both
 
     @ost.task(name="other")
     def f(a: Both): ...

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
-import ostinato.graph as ost
+import ostinato as ost
 from ostinato.errors import GraphError
 from ostinato.graph.arrays import READ, READ_WRITE, WRITE
 from ostinato.graph.body import PythonCall

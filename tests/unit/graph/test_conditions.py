@@ -5,7 +5,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-import ostinato.graph as ost
+import ostinato as ost
 from ostinato.errors import GraphError
 from ostinato.graph.body import Postcondition, Precondition
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import ostinato.graph as ost
+import ostinato as ost
 from ostinato.errors import GraphError
 from ostinato.events import Barrier, Reservation
 

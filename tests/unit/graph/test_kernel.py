@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ostinato.graph as ost
+import ostinato as ost
 from ostinato._core import call_native
 from ostinato.errors import TaskError
 from ostinato.graph.kernel import ArrayType, compile_entry

@@ -6,7 +6,7 @@ import ctypes
 import numpy as np
 import pytest
 
-import ostinato.graph as ost
+import ostinato as ost
 from ostinato.errors import GraphError, TaskError
 from ostinato.graph.body import NativeCall
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ostinato.graph as ost
+import ostinato as ost
 from ostinato.errors import GraphError
 from ostinato.graph.body import Nested
 from ostinato.graph.operations import check_given, graphs_in

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ostinato.graph as ost
+import ostinato as ost
 
 
 @ost.task

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 
-import ostinato.graph as ost
+import ostinato as ost
 
 SHAPE = (4, 3, 5)
 

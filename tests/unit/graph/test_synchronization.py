@@ -5,7 +5,7 @@ import operator
 import numpy as np
 import pytest
 
-import ostinato.graph as ost
+import ostinato as ost
 from ostinato.errors import GraphError
 from ostinato.events import Barrier, Reservation
 from ostinato.graph.body import Acquire, Arrive, Await, Release

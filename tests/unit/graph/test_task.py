@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 
-import ostinato.graph as ost
+import ostinato as ost
 
 
 @ost.task
