@@ -53,7 +53,7 @@ class Barrier:
     def __init__(
         self, arrivals: int, reduce: ReductionName | Callable[[Any, Any], Any] | None = None, initial: object = None
     ) -> None:
-        count = _count(arrivals, "arrivals")
+        count = integer("arrivals", arrivals, 1)
         if reduce is None and initial is not None:
             raise ValueError("initial= is what reduce= starts from, but there is no reduce=")
         self._reduction = None if reduce is None else _Reduction(reduce, initial)
@@ -78,7 +78,7 @@ class Barrier:
         RuntimeError
             More arrivals than are left of the phase: none is made.
         """
-        count = _count(count, "count")
+        count = integer("count", count, 1)
         if value is not None and self._reduction is None:
             raise ValueError("an arrival has a value, but this barrier was made without a reduce= that would take it")
         event = None if after is None else event_of(after)
@@ -95,7 +95,7 @@ class Barrier:
 
     def event(self, phase: int) -> Event:
         """Return the event of a phase: it happens when that is complete."""
-        return Event(self._core.event(_phase(phase)))
+        return Event(self._core.event(integer("phase", phase, 0)))
 
     def result(self, phase: int) -> Any:
         """Return what the values of a complete phase came to: `initial` where none had one.
@@ -109,7 +109,7 @@ class Barrier:
         LookupError
             It is so long ago that its result is no longer kept.
         """
-        phase = _phase(phase)
+        phase = integer("phase", phase, 0)
         present = self._core.phase
         if phase >= present:
             raise RuntimeError(f"phase {phase} is not complete: the present one is {present}; wait for its event first")
@@ -213,24 +213,16 @@ def _first_or(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda so_far, value: copy.copy(value) if so_far is None else function(so_far, value)
 
 
-def _least(one: Any, other: Any) -> Any:
-    return np.minimum(one, other) if _arrays(one, other) else min(one, other)
+def _of_arrays_or(of_arrays: np.ufunc, of_values: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def reduce(*values: Any) -> Any:
+        return (of_arrays if any(isinstance(each, np.ndarray) for each in values) else of_values)(*values)
+
+    return reduce
 
 
-def _largest(one: Any, other: Any) -> Any:
-    return np.maximum(one, other) if _arrays(one, other) else max(one, other)
-
-
-def _arrays(one: object, other: object) -> bool:
-    return isinstance(one, np.ndarray) or isinstance(other, np.ndarray)
-
-
-_NAMED: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "*": operator.mul, "min": _least, "max": _largest}
-
-
-def _count(value: int, name: str) -> int:
-    return integer(name, value, 1)
-
-
-def _phase(value: int) -> int:
-    return integer("phase", value, 0)
+_NAMED: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "*": operator.mul,
+    "min": _of_arrays_or(np.minimum, min),
+    "max": _of_arrays_or(np.maximum, max),
+}

@@ -34,20 +34,10 @@ _OPAQUE = (set, frozenset, deque, UserDict, UserList, ChainMap, MappingProxyType
 
 
 class Container:
-    """What a container is made of.
+    """What a container is made of: the `keys` of a dict, and the `names` of attributes, of a dataclass its fields.
 
-    Attributes
-    ----------
-    kind
-        Its class.
-    keys
-        The keys of a dict, or None.
-    names
-        The names of its attributes; those of a dataclass are its fields.
-    parts
-        Its items or values, then its attributes. What is a container among them is a `Container`, too.
-    extra
-        What else a container of this kind is made with: the factory of a `defaultdict`.
+    `parts` are its items or values, then its attributes; what is a container among them is a `Container`, too.
+    `extra` is what else one of this `kind` is made with: the factory of a `defaultdict`.
     """
 
     __slots__ = ("extra", "keys", "kind", "names", "parts")
@@ -285,14 +275,9 @@ Values: TypeAlias = tuple[object, ...]
 
 
 class Packing:
-    """How the arguments of a call are made of a flat list of values, the *leaves*.
+    """How the arguments of a call are made of a flat list of values, the *leaves*; `keywords` names the last arguments.
 
-    Attributes
-    ----------
-    keywords
-        The names of the last arguments.
-    forms
-        By argument, a `Container` that has None where leaves go, or None for an argument that is a leaf itself.
+    By argument, `forms` has a `Container` that has None where leaves go, or None for an argument that is a leaf itself.
     """
 
     __slots__ = ("forms", "keywords")
@@ -431,13 +416,7 @@ def _maker(form: object, index: int) -> int | _Maker:
 
 
 class Token:
-    """An object that is a token, whatever it is; made by `token`.
-
-    Attributes
-    ----------
-    value
-        The object, which tasks receive.
-    """
+    """An object that is a token, whatever it is; made by `token`. Tasks receive its `value`."""
 
     __slots__ = ("value",)
 

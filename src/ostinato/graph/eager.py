@@ -54,22 +54,9 @@ class Use(NamedTuple):
 def call_python(task: str, function: Callable[..., Any], args: Sequence[object], keywords: tuple[str, ...]) -> Any:
     """Call a Python function, and return what it returns once all that it started is done.
 
-    Parameters
-    ----------
-    task
-        The name for messages.
-    function
-        The function.
-    args
-        The positional, then the keyword values, in which a `Use` stands for an array, and `STREAM` for the stream.
-        With a stream, arrays are passed as its device has them, else as the host has them.
-    keywords
-        The names of the latter.
-
-    Raises
-    ------
-    DeviceError
-        What was started failed, or there is no device.
+    `args` are the positional, then the keyword values; `keywords` names the latter. A `Use` among them stands for an
+    array, and `STREAM` for the stream. With a stream, arrays are passed as its device has them, else as the host has
+    them. Raises `DeviceError` if what was started failed, or there is no device.
     """
     passed = list(args)
     uses = [(index, value) for index, value in enumerate(args) if isinstance(value, Use)]
@@ -164,22 +151,11 @@ def _device_for(task: str, uses: Sequence[Use]) -> Device:
 
 
 class _Elsewhere:
-    """Arrays as one memory has them while a call runs there.
+    """Arrays as one memory has them while a call runs there: that of a device, or for None that of the host.
 
     Those that lie in another memory are copied to this one, also where the call is to overwrite them: what it leaves
-    out stays as it was. What it writes comes back with `write_back`. Copies overlap where the arrays do.
-
-    Parameters
-    ----------
-    device
-        Whose memory it is; None for the host's.
-    arrays
-        The arrays that the call uses.
-
-    Attributes
-    ----------
-    copies
-        By array, the copy; None for those that lie there.
+    out stays as it was. What it writes comes back with `write_back`. Copies overlap where the arrays do. By array,
+    `copies` has the copy, or None for those that lie there.
     """
 
     def __init__(self, device: Device | None, arrays: Sequence[Use]) -> None:
@@ -231,10 +207,7 @@ class _Elsewhere:
 def _stream_of(device: Device, kept: object) -> Iterator[Stream]:
     """Within this, a stream that nobody else uses; at the end, all its work is done, and `kept` lives until then.
 
-    Raises
-    ------
-    DeviceError
-        The work failed, or could not be started.
+    Raises `DeviceError` if the work failed, or could not be started.
     """
     free = _free.setdefault(device, [])
     try:
