@@ -80,14 +80,11 @@ class Payload:
                 file.seek(file.tell() + (original.low - file.tell()) % _PAGE)
                 begins.append(file.tell())
                 file.write(original.bytes)  # type: ignore[arg-type]
-        operands = self._operands
-        places = [_Place.of(operand, self._originals, begins) for operand in operands]
         with open(os.path.join(directory, "signature"), "wb") as file:
-            pickler = _Pickler(file, operands)
             try:
-                pickler.dump(places)
-                pickler.dump([None if operand.arrays else operand.value for operand in operands])
-                pickler.dump(([_Call.of(op) for op in self._ops], self._variants, self._rtol))
+                _Pickler(file, self._operands, self._originals, begins).dump(
+                    ([_Call.of(op) for op in self._ops], self._variants, self._rtol)
+                )
             except Unsendable:
                 raise
             except Exception as error:  # pickling runs code of the user's
@@ -103,12 +100,7 @@ def receive(directory: str) -> Received:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     with open(os.path.join(directory, "signature"), "rb") as file:
         unpickler = _Unpickler(file)
-        places: list[_Place] = unpickler.load()
-        unpickler.arrays = [place.array(memory) for place in places]
-        unpickler.operands = [
-            Operand(token if array is None else array, array, None, place.mode)
-            for token, array, place in zip(unpickler.load(), unpickler.arrays, places, strict=True)
-        ]
+        unpickler.memory = memory
         calls, implementations, rtol = unpickler.load()
     variants = tuple(each.variant() for each in implementations)
     return Received(tuple(call.op(variants[0]) for call in calls), variants, rtol)
@@ -119,36 +111,6 @@ def _check(operand: Operand) -> None:
         raise Unsendable("an array holds Python objects")
     if operand.arrays and not isinstance(operand.value, np.ndarray):
         raise Unsendable(f"an argument is an array of another library, a {type(operand.value).__name__}")
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where in the memory an operand is."""
-
-    mode: int
-    begin: int = 0
-    shape: tuple[int, ...] | None = None  # None: it is a token
-    strides: tuple[int, ...] = ()
-    dtype: Any = None
-
-    @staticmethod
-    def of(operand: Operand, originals: Sequence[Allocation], begins: Sequence[int]) -> _Place:
-        if not operand.arrays:
-            return _Place(operand.mode)
-        array = operand.arrays[0]
-        begin = 0
-        if array.size:
-            address = array.ctypes.data
-            index = bisect_right([original.low for original in originals], extent_of(array).low) - 1
-            begin = begins[index] + address - originals[index].low
-        return _Place(operand.mode, begin, array.shape, array.strides, array.dtype)
-
-    def array(self, memory: Any) -> Array | None:
-        if self.shape is None:
-            return None
-        if 0 in self.shape:
-            return np.empty(self.shape, self.dtype)
-        return np.ndarray(self.shape, self.dtype, memory, self.begin, self.strides)
 
 
 @dataclass(frozen=True)
@@ -236,31 +198,42 @@ def _why_not_importable(variant: Variant) -> str:
     return f"{variant.label} cannot be imported by a name"
 
 
+_MEMORY = object()  # stands for the file with the arrays' bytes
+
+
 class _Pickler(pickle.Pickler):
-    """Pickles values in which operands, and their arrays, stand for themselves."""
+    """Pickles values; the bytes of operands' arrays are in a file, at `begins` of the allocations."""
 
-    def __init__(self, file: BinaryIO, operands: Sequence[Operand]) -> None:
+    def __init__(
+        self, file: BinaryIO, operands: Sequence[Operand], originals: Sequence[Allocation], begins: Sequence[int]
+    ) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._kept = operands
-        self._operands = {id(operand): place for place, operand in enumerate(operands)}
-        self._arrays = {id(operand.value): place for place, operand in enumerate(operands) if operand.arrays}
+        self._arrays = {id(operand.value): operand.arrays[0] for operand in operands if operand.arrays}
+        self._lows = [original.low for original in originals]
+        self._begins = begins
 
-    def persistent_id(self, value: Any) -> tuple[str, int] | None:
+    def persistent_id(self, value: Any) -> str | None:
+        return "memory" if value is _MEMORY else None
+
+    def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Operand):
-            return "operand", self._operands[id(value)]
+            return Operand, (value.value, value.value if value.arrays else None, None, value.mode)
         if isinstance(value, np.ndarray) and id(value) in self._arrays:
-            return "array", self._arrays[id(value)]
+            return self._reduce_array(self._arrays[id(value)])
         if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
             raise Unsendable(f"an argument needs {value.__qualname__}, which is defined in __main__")
-        return None
+        return NotImplemented
+
+    def _reduce_array(self, array: Array) -> Any:
+        if not array.size:
+            return np.empty, (array.shape, array.dtype)
+        index = bisect_right(self._lows, extent_of(array).low) - 1
+        begin = self._begins[index] + array.ctypes.data - self._lows[index]
+        return np.ndarray, (array.shape, array.dtype, _MEMORY, begin, array.strides)
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
-        self.arrays: list[Array | None] = []
-        self.operands: list[Operand] = []
+    memory: Any
 
-    def persistent_load(self, about: Any) -> object:
-        kind, place = about
-        return self.operands[place] if kind == "operand" else self.arrays[place]
+    def persistent_load(self, about: Any) -> Any:
+        return self.memory
