@@ -40,7 +40,7 @@ _Digests = tuple[str, ...]
 class _Remembered(NamedTuple):
     record: Record
     stored: bool  # in the file, too
-    kept: tuple[object, ...]  # what it is of, and must not go before it
+    kept: tuple[object, ...]  # which must not go before it
 
 
 _records: dict[Path, dict[str, dict[_Digests, _Remembered]]] = {}
@@ -48,46 +48,20 @@ _records: dict[Path, dict[str, dict[_Digests, _Remembered]]] = {}
 
 
 def remember(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], record: Record, stored: bool) -> None:
-    """Remember the record of a signature for as long as its variants live.
-
-    `path` is the file of the store that the record is of; `stored` says whether that file has it too.
-    """
+    """Remember the record of a signature, of the store in the file `path`, for as long as its variants live."""
     digests = _digests(variants)
     if digests is None:
         return
     alike = _records.setdefault(path, {}).setdefault(canonical(key), {})
-    # Digests may be of identities, which other objects can get once these are freed.
-    kept = [each for variant in variants for each in _parts(variant) if not _forgets(each, alike, digests)]
+    kept = []  # digests may be of identities, which other objects can get once these are freed
+    for variant in variants:
+        function = getattr(variant.task, "function", variant.task)
+        for part in (function.__func__, function.__self__) if isinstance(function, MethodType) else (function,):
+            try:
+                weakref.finalize(part, alike.pop, digests, None).atexit = False
+            except TypeError:  # Python cannot tell when it is freed
+                kept.append(part)
     alike[digests] = _Remembered(record, stored, tuple(kept))
-
-
-def _parts(variant: Variant) -> tuple[object, ...]:
-    """Return what holds all that a variant is made of."""
-    function = getattr(variant.task, "function", variant.task)
-    return (function.__func__, function.__self__) if isinstance(function, MethodType) else (function,)
-
-
-def _forgets(value: object, alike: dict[_Digests, _Remembered], digests: _Digests) -> bool:
-    """Drop a record when a value is freed; false if Python cannot tell when that is."""
-    try:
-        weakref.finalize(value, alike.pop, digests, None).atexit = False
-    except TypeError:
-        return False
-    return True
-
-
-def recall(path: Path, key: Mapping[str, Any], variants: Sequence[Variant], changed: bool) -> Record | None:
-    """Return the record of a signature; None if there is none.
-
-    `changed` says that the store has the signature, but of variants with other digests. Then what was stored counts
-    too: the contents of a list that a function closes over may have changed.
-    """
-    alike = _records.get(path, {}).get(canonical(key))
-    digests = _digests(variants) if alike else None
-    if not alike or digests is None or digests not in alike:
-        return None
-    found = alike[digests]
-    return found.record if changed or not found.stored else None
 
 
 def knows(path: Path) -> bool:
@@ -103,8 +77,6 @@ def _digests(variants: Sequence[Variant]) -> _Digests | None:
 
 POLICY = Policy()
 """How variants are measured."""
-
-DEVICE = "cpu:0"
 
 _FIELDS = ("source", "device", "driver", "versions", "policy")
 """What may keep a record of the same signature from answering; the first of several that differ is named."""
@@ -136,10 +108,9 @@ class Found(NamedTuple):
 
 
 class Lookup:
-    """Looks up signatures in a store, for one tuning or one compilation.
+    """Looks up signatures in a store, which need not exist, as it was at first or at the last `refresh`.
 
-    It finds out once what code is, and reads the store as it was at first, until `refresh`. Records must hold for
-    `device`, by default this host's processor. The file need not exist.
+    Records must hold for `device`, by default this host's processor.
     """
 
     def __init__(self, path: Path, device: Device | None = None) -> None:
@@ -154,26 +125,31 @@ class Lookup:
 
     def source(self, variants: Sequence[Variant]) -> str | None:
         """Return the digest of all variants of a signature as first seen; None if one of them has none."""
-        found = self._sources
         for variant in variants:
-            if variant not in found:
-                found[variant] = source_of(variant)
-        sources = [found[variant] for variant in variants]
+            if variant not in self._sources:
+                self._sources[variant] = source_of(variant)
+        sources = [self._sources[variant] for variant in variants]
         return None if None in sources else digest(sources)
 
     def known(self, key: Mapping[str, Any], variants: Sequence[Variant]) -> Found:
-        """Return what the store says of a signature, or else what this process remembers.
-
-        Raises a `StoreError` if the file cannot be read or is no store.
-        """
+        """Return what the store says of a signature, or else what this process remembers; may raise `StoreError`."""
         found = self._stored(key, variants)
         return found if found.records else self.recall(key, variants, found)
 
     def recall(self, key: Mapping[str, Any], variants: Sequence[Variant], found: Found | None = None) -> Found:
-        """Return what this process remembers of a signature; if it does not, what the store was `found` to say."""
+        """Return what this process remembers of a signature; if it does not, what the store was `found` to say.
+
+        Where the store has other sources of the variants, what is stored of these counts too: the contents of a list
+        that a function closes over may have changed.
+        """
         found = found or Found()
-        record = recall(self.path, key, variants, found.differs == "source")
-        return found if record is None else Found((record,), here=True)
+        alike = _records.get(self.path, {}).get(canonical(key))
+        digests = _digests(variants) if alike else None
+        if not alike or digests is None or digests not in alike:
+            return found
+        remembered = alike[digests]
+        here = found.differs == "source" or not remembered.stored
+        return Found((remembered.record,), here=True) if here else found
 
     def _stored(self, key: Mapping[str, Any], variants: Sequence[Variant]) -> Found:
         if self._snapshot is None:
@@ -182,7 +158,8 @@ class Lookup:
         source = self.source(variants) if alike else None
         if source is None:
             return Found()
-        asked = self.context(key)
+        operation, policy = operation_of(key["task"]), dataclasses.asdict(POLICY)
+        asked = contexts(operation, key, self.environment, policy)[self.device.name]
         held = [each for each in alike if each.source == source and not differing(each.context, asked)]
         # A place is one of the variants' that the record is of, or the record is damaged.
         count = max(len(variants), 1)
@@ -193,14 +170,10 @@ class Lookup:
             return Found(tuple(sorted(records, key=lambda record: (record.complete, record.time), reverse=True)))
         return _refused(alike, asked, source)
 
-    def context(self, key: Mapping[str, Any]) -> Context:
-        """Return what a record of a signature must be of to hold here."""
-        return contexts(operation_of(key["task"]), key, self.environment, dataclasses.asdict(POLICY))[self.device.name]
-
     @cached_property
     def device(self) -> Device:
         """The device that records are of."""
-        return self._device or cpu_device(DEVICE)
+        return self._device or cpu_device("cpu:0")
 
     @cached_property
     def environment(self) -> dict[str, Any]:
@@ -215,13 +188,15 @@ def _refused(alike: list[Stored], asked: Context, source: str) -> Found:
         fields = differing(each.context, asked) | ({"source"} if each.source != source else set())
         return [name for name in _FIELDS if name in fields]
 
-    several = [pair for pair in ((difference(each), each) for each in alike) if pair[0]]
-    if not several:
+    def distance(each: Stored) -> tuple[int, list[int], float]:
+        fields = difference(each)
+        return len(fields), list(map(_FIELDS.index, fields)), -each.time
+
+    nearest = min(filter(difference, alike), key=distance, default=None)
+    if nearest is None:
         return Found()
-    fields, nearest = min(
-        several, key=lambda pair: (len(pair[0]), [_FIELDS.index(name) for name in pair[0]], -pair[1].time)
-    )
-    return Found((), fields[0], _words(fields[0], nearest.context, asked))
+    field = difference(nearest)[0]
+    return Found((), field, _words(field, nearest.context, asked))
 
 
 def _words(field: str, stored: Context, asked: Context) -> str:
@@ -236,38 +211,19 @@ def _words(field: str, stored: Context, asked: Context) -> str:
     return f"the store's results are for another {field} ({before or 'none'} instead of {now or 'none'})"
 
 
-_GOOD = (Status.OK, Status.RACED)
-_KEPT = (*_GOOD, Status.WRONG_RESULT, Status.CRASH, Status.HANG_KILLED)
-
-
-def operation_of_variants(task: str) -> str:
-    """Return the operation under which the store has the variants of a task's signatures, each for itself."""
-    return f"graph variants: {task}"
+_GOOD = frozenset({Status.OK, Status.RACED})
+_KEPT = _GOOD | {Status.WRONG_RESULT, Status.CRASH, Status.HANG_KILLED}
 
 
 class Kept(Known):
     """The variants of one signature, as they are measured, in the store.
 
     Only a comparison with a default that works says anything about a variant. So nothing is kept of a default that
-    failed, nor of variants that could not be compared with it. Where the default is not measured, variants that failed
-    are measured again: there may be no other.
+    failed, nor of variants that could not be compared with it. Where the default is not measured, `default` is None,
+    and variants that failed are measured again: there may be no other.
 
-    Parameters
-    ----------
-    label
-        The signature's name in the report that is being made.
-    stored
-        The store's view of the signature.
-    source
-        Digest of all that an outcome depends on: the code of the variants, and how and where they are compared.
-    device
-        The name of the device that `stored` is for.
-    default
-        Id of the default among the candidates; None if it is not measured.
-    said
-        The status of a variant whose message begins with one of these and a colon, whatever its own status says.
-    verify, seconds, memory, note
-        As for a search.
+    `source` is the digest of all that an outcome depends on: the code of the variants, and how and where they are
+    compared. A message that begins with a name in `said` and a colon has that status, whatever its own says.
     """
 
     def __init__(
@@ -302,14 +258,9 @@ class Kept(Known):
     def add(self, trial: Trial, outcome: Outcome, device: str | None, *, first: str | None = None) -> None:
         ops = outcome.ops or (OpOutcome(self._label, outcome.status, message=outcome.message),)
         statuses = {self._said.get(op.message.partition(": ")[0], op.status) for op in ops}
-        if device is not None and statuses.issubset(self._allowed(trial)):
+        allowed = _KEPT if self._default is not None else _GOOD
+        if device is not None and statuses <= ({Status.OK} if trial.candidate.id == self._default else allowed):
             super().add(trial, outcome, self._device, first=first or device)
-
-    def _allowed(self, trial: Trial) -> tuple[Status, ...]:
-        """Return the statuses with which a variant is kept."""
-        if trial.candidate.id == self._default:
-            return (Status.OK,)
-        return _KEPT if self._default is not None else _GOOD
 
 
 class _SignatureSources(Sources):
@@ -348,7 +299,7 @@ def make_record(signature: Signature, report: Report, rtol: float) -> Record | N
     places = [signature.declared.index(variant) for variant in signature.variants] or [0]
     pairs = list(zip(places, report.results, strict=True))
     final = [(place, result) for place, result in pairs if result.status.final]
-    right = {place for place, result in final if result.status in (Status.OK, Status.RACED) and result.samples}
+    right = {place for place, result in final if result.status in _GOOD and result.samples}
     by_identity = {id(result): place for place, result in pairs}
     best = None if report.best is None else by_identity.get(id(report.best))
     # The default's outputs were there to compare with.
@@ -363,7 +314,7 @@ def make_record(signature: Signature, report: Report, rtol: float) -> Record | N
         outcomes=tuple(
             replace(
                 outcome_of(result),
-                op=_label(signature, place),
+                op=signature.declared[place].label if signature.declared else signature.label,
                 samples=result.samples if place in right else (),
             )
             for place, result in final
@@ -405,15 +356,10 @@ def candidate_of(signature: Signature, place: int) -> VariantCandidate:
     return VariantCandidate({"variant": variant.name, **plain(dict(variant.config), "config")}, task)
 
 
-def _label(signature: Signature, place: int) -> str:
-    return signature.declared[place].label if signature.declared else signature.label
-
-
 class CostStore:
-    """The store that tuning reads and writes: a named file, or the default one.
+    """The store that tuning reads and writes; if it cannot be written any more, it is left alone from then on.
 
-    If it cannot be written any more, it is left alone from then on: the reports have what was measured. `devices` are
-    those that records hold for, by their kind; for CPUs it is this host's processor.
+    `devices` are those that records hold for, by their kind; for CPUs it is this host's processor.
     """
 
     def __init__(
@@ -458,7 +404,7 @@ class CostStore:
         source = lookup.source(signature.compared)
         if self._store is None or source is None or len(signature.compared) < 2:
             return None
-        operation, policy = operation_of_variants(signature.key["task"]), dataclasses.asdict(POLICY)
+        operation, policy = f"graph variants: {signature.key['task']}", dataclasses.asdict(POLICY)
         try:
             stored = self._store.search(operation, signature.key, lookup.environment, policy)
         except StoreError as error:
@@ -468,10 +414,7 @@ class CostStore:
         return partial(Kept, signature.label, stored, compared, lookup.device.name, note=self._note)
 
     def open(self) -> None:
-        """Open the store to write it, and make it if there is none.
-
-        Raises a `StoreError` if the store was asked for by name and cannot be written.
-        """
+        """Open the store to write it; raise `StoreError` if it was asked for by name and cannot be written."""
         if self._store is None and not self._given_up:
             try:
                 self._store = Store(self.path if self._asked_for else None)
@@ -480,22 +423,19 @@ class CostStore:
 
     def add(self, signature: Signature, record: Record) -> None:
         """Write down what was found of a signature."""
-        remember(self.path, signature.key, signature.compared, record, self._write(signature, record))
-
-    def _write(self, signature: Signature, record: Record) -> bool:
         self.open()
         lookup = self._lookups[signature.kind]
         source = lookup.source(signature.compared)
-        if self._store is None or source is None:
-            return False
-        operation, policy = operation_of(signature.key["task"]), dataclasses.asdict(POLICY)
-        try:
-            with self._store.search(operation, signature.key, lookup.environment, policy) as search:
-                search.add(record.entry(), source, lookup.device.name, record.outcomes)
-        except StoreError as error:
-            self._fail(error, False)
-            return False
-        return True
+        stored = self._store is not None and source is not None
+        if self._store is not None and source is not None:
+            operation, policy = operation_of(signature.key["task"]), dataclasses.asdict(POLICY)
+            try:
+                with self._store.search(operation, signature.key, lookup.environment, policy) as search:
+                    search.add(record.entry(), source, lookup.device.name, record.outcomes)
+            except StoreError as error:
+                self._fail(error, False)
+                stored = False
+        remember(self.path, signature.key, signature.compared, record, stored)
 
     def close(self) -> None:
         """Close the store; once more does nothing."""

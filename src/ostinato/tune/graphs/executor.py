@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,10 +43,7 @@ FACTORY = "ostinato.tune.graphs.in_worker:benchmark"
 
 @dataclass(frozen=True)
 class Request:
-    """A signature to be measured, by what part floating-point numbers may differ, and what measuring may take.
-
-    `keeping` makes what keeps the variants as they are measured, and knows those of a time before; None: nothing does.
-    """
+    """A signature to be measured; `keeping` makes what keeps the variants as they are measured, if anything does."""
 
     signature: Signature
     rtol: float = 0.0
@@ -61,27 +60,17 @@ class Request:
 
 
 class Executor(Protocol):
-    """Where variants are measured: a worker process, or this one."""
+    """What measures the variants of a signature: a `Session`, or a test's."""
 
-    def measure(self, request: Request) -> Report:
-        """Measure the variants of a signature; raise `Unsendable` if that is not possible here."""
+    def measure(self, request: Request) -> Report: ...
 
 
 class Session:
     """What measuring several signatures shares: a device, and the worker process on it, started when needed.
 
-    One device measures everything: neighbors on the same memory would be measured too. A context manager.
-
-    Parameters
-    ----------
-    devices
-        Names of processors; the first that nobody has leased is used.
-    policy, progress
-        As for a `Tuner`.
-    init
-        Called once on the thread that measures, as a machine calls its own; it keeps all measuring in this process.
-    accelerators
-        The devices that measure variants for other kinds of processors than CPUs, by kind.
+    One processor measures everything, the first of `devices` that nobody has leased: neighbors on the same memory would
+    be measured too. `init` is called once on the thread that measures, as a machine calls its own; it keeps all
+    measuring in this process. `accelerators` measure variants for other kinds of processors than CPUs, by kind.
     """
 
     def __init__(
@@ -109,8 +98,7 @@ class Session:
         """Measure in a worker process if that is possible, or else in this one; each result says where.
 
         `best` is None if the default failed, since nothing can be compared with it then, and if it was disturbed,
-        unless the winner is faster than it ever was. A default for another kind of processor is compared with, but has
-        no result here.
+        unless the winner is faster than it ever was.
         """
         if _core.serving():
             raise ContractError("a task cannot measure others: it would be in their way")
@@ -154,20 +142,16 @@ class Session:
             )
         return self._tuner
 
-    def close(self) -> None:
-        """End the worker."""
-        if self._tuner is not None:
-            self._tuner.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._tuner is not None:
+            self._tuner.close()
 
 
 def _is_better(best: Result | None, default: Result | None) -> bool:
-    """Whether the winner may be taken: it is compared with the default, which must have been measured then."""
+    """Whether the winner may be taken: the default must have been measured, to be compared with."""
     if best is None or best.time_ns is None or default is None:
         return False
     # What disturbs only makes slower: the least of its samples is the best guess at what the default would take.
@@ -194,35 +178,15 @@ def add_processor(device: UsableDevice, processor: Device) -> Device:
 
 
 def spare_memory(root: Path = Path("/")) -> int | None:
-    """Return how many bytes are to be had, as the kernel and the control group have it; None if nobody can tell.
-
-    Examples
-    --------
-    >>> spare_memory() > 0
-    True
-    """
-    said = _available(root / "proc/meminfo"), _in_group(root / "sys/fs/cgroup")
-    return min((each for each in said if each is not None), default=None)
-
-
-def _available(path: Path) -> int | None:
-    try:
-        for line in path.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                return int(value.split()[0]) << 10
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
-
-
-def _in_group(directory: Path) -> int | None:
+    """Return how many bytes are to be had, as the kernel and the control group have it; None if nobody can tell."""
+    found, group = [], root / "sys/fs/cgroup"
+    with suppress(OSError):
+        said = re.search(r"^MemAvailable:\s*(\d+)", (root / "proc/meminfo").read_text(), re.MULTILINE)
+        found += [int(said[1]) << 10] if said else []
     for most, taken in (
-        ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+        ("memory.max", "memory.current"),
     ):
-        try:
-            return max(0, int((directory / most).read_text()) - int((directory / taken).read_text()))
-        except (OSError, ValueError):  # there is no such group, or its limit is "max"
-            continue
-    return None
+        with suppress(OSError, ValueError):  # there is no such group, or its limit is "max"
+            found.append(max(0, int((group / most).read_text()) - int((group / taken).read_text())))
+    return min(found, default=None)

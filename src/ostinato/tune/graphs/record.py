@@ -8,11 +8,11 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ostinato.tune.candidate import Candidate, canonical
 from ostinato.tune.graphs.call_context import CallContext, Checked
@@ -23,7 +23,6 @@ from ostinato.tune.store.database import Damaged, Row, StoreError, name_damaged
 from ostinato.tune.store.key import Context
 
 _SHARED = {"kind": "case"}
-_DESCRIPTION = canonical(_SHARED)
 
 
 def operation_of(task: str) -> str:
@@ -41,58 +40,33 @@ class Entry(Candidate):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """What tuning found of one signature.
-
-    Attributes
-    ----------
-    places
-        Of each outcome, which of the signature's declared variants it is of.
-    outcomes
-        What these came to.
-    winner
-        The place of the fastest correct variant; the default's, 0, unless another is faster beyond the noise. None
-        where none is correct: that is remembered so that none is run, but answers no tuning.
-    ties
-        The places of those that cannot be told from the fastest.
-    rtol
-        How much the outputs of a variant may differ from the default's.
-    complete
-        Whether time was left for all variants.
-    checked
-        The call contexts in which outputs were compared.
-    time
-        Seconds since 1970.
-    """
+    """What tuning found of one signature."""
 
     places: tuple[int, ...]
+    """Of each outcome, which of the signature's declared variants it is of."""
     outcomes: tuple[OpOutcome, ...]
     winner: int | None
+    """The place of the fastest correct variant; the default's, 0, unless another is faster beyond the noise. None where
+    none is correct: that is remembered so that none is run, but answers no tuning."""
     ties: tuple[int, ...]
+    """The places of those that cannot be told from the fastest."""
     rtol: float
     complete: bool
+    """Whether time was left for all variants."""
     checked: Checked
+    """The call contexts in which outputs were compared."""
     time: float
+    """Seconds since 1970."""
 
     def entry(self) -> Entry:
         """Return what the store has of it besides the outcomes."""
-        return Entry(
-            {
-                "places": list(self.places),
-                "winner": self.winner,
-                "ties": list(self.ties),
-                "rtol": self.rtol,
-                "complete": self.complete,
-                "checked": self.checked.plain(),
-            }
-        )
+        lists = {"places": list(self.places), "ties": list(self.ties), "checked": self.checked.plain()}
+        return Entry({"winner": self.winner, "rtol": self.rtol, "complete": self.complete, **lists})
 
     @classmethod
     def read(cls, rows: Sequence[Row], config: str, description: str) -> Record | None:
-        """Return the record that a run of the store is; None if it is something else.
-
-        Raises `Damaged` if it was a record and has changed since.
-        """
-        if description != _DESCRIPTION:
+        """Return the record that a run is; None if it is something else; raise `Damaged` if it was one."""
+        if description != canonical(_SHARED):
             return None
         try:
             entry: Mapping[str, Any] = json.loads(config)
@@ -109,7 +83,7 @@ class Record:
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise Damaged(f"it is no record: {error}") from error
         known = set(record.places)
-        best = {*record.ties} if record.winner is None else {record.winner, *record.ties}
+        best = {*record.ties, record.winner} - {None}
         whole = len(record.places) == len(known) == len(record.outcomes) and best <= known
         if not whole or min(known, default=0) < 0 or not 0 <= record.rtol < 1:
             raise Damaged("it is no record: its parts contradict each other")
@@ -125,10 +99,7 @@ class Record:
 
     @property
     def out(self) -> dict[int, OpOutcome]:
-        """What became of the variants that are known not to do what the default does, by place.
-
-        Not of those that could not be compared with it.
-        """
+        """What became of the variants that were compared with the default, and do not do what it does, by place."""
         pairs = zip(self.places, self.outcomes, strict=True)
         others = (Status.OK, Status.RACED, Status.INVALID)
         return {place: outcome for place, outcome in pairs if outcome.status not in others}
@@ -145,15 +116,6 @@ class Record:
         return self.rtol == rtol or (self.rtol < rtol and not wrong)
 
 
-class _FileState(NamedTuple):
-    device: int
-    file: int
-    size: int
-    changed: int  # ns since 1970
-    log_size: int
-    logged: int
-
-
 @dataclass(frozen=True, eq=False)
 class Stored:
     """A run that is in a store."""
@@ -167,7 +129,6 @@ class Stored:
 
     @property
     def time(self) -> float:
-        """When it was stored, in seconds since 1970."""
         return self.rows[0].time
 
     @cached_property
@@ -190,7 +151,7 @@ class Snapshot:
     def of(self, key: Mapping[str, Any]) -> list[Stored]:
         """Return the records of a signature, also for other processors, versions and code, oldest first.
 
-        Raises a `StoreError` if the file cannot be read or is no store.
+        Raises `StoreError` if the file cannot be read or is no store.
         """
         task = key["task"]
         found = self._by_task.get(task)
@@ -218,39 +179,30 @@ class Snapshot:
 
 _SETTLED = 100_000_000  # ns: a file changed less than this ago may change again without its times telling
 
-_snapshots: dict[Path, tuple[_FileState, Snapshot]] = {}
+_snapshots: dict[Path, tuple[tuple[int, ...], Snapshot]] = {}  # with the state of the file that they are of
 
 
 def snapshot_of(path: Path) -> Snapshot | None:
     """Return the records of a store; None if there is no file, or nothing was ever written to it."""
-    state = _file_state(path)
-    if state is None:
+    try:
+        file = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
         _snapshots.pop(path, None)
         return None
+    except OSError as error:
+        raise StoreError(f"the store {path} cannot be read: {error.strerror}") from error
+    size = logged = 0  # of the log that the store is written to first; who only reads makes an empty one
+    with suppress(OSError):
+        log = os.stat(f"{path}-wal")
+        size, logged = log.st_size, log.st_mtime_ns if log.st_size else 0
+    if not size and not file.st_size:
+        _snapshots.pop(path, None)
+        return None
+    state = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, size, logged)
     known = _snapshots.get(path)
     if known is not None and known[0] == state:
         return known[1]
     snapshot = Snapshot(path)
-    if time.time_ns() - max(state.changed, state.logged) > _SETTLED:
+    if time.time_ns() - max(file.st_mtime_ns, logged) > _SETTLED:
         _snapshots[path] = state, snapshot
     return snapshot
-
-
-def _file_state(path: Path) -> _FileState | None:
-    """What changes when the store does: the file, or the log that it is written to first."""
-    try:
-        file = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise StoreError(f"the store {path} cannot be read: {error.strerror}") from error
-    try:
-        log = os.stat(f"{path}-wal")
-        size, logged = log.st_size, log.st_mtime_ns
-    except OSError:
-        size, logged = 0, 0
-    if not size:
-        logged = 0  # who only reads makes an empty one
-        if not file.st_size:
-            return None
-    return _FileState(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, size, logged)

@@ -26,20 +26,15 @@ from ostinato.tune.store.store import StoreError
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
-    from ostinato.tune.outcome import OpOutcome
 
 
 class _Cost(NamedTuple):
-    """What one variant of a signature takes."""
-
     seconds: float
     spread: float
     source: str
 
 
 class _Known(NamedTuple):
-    """What the store knows of one signature."""
-
     record: Record
     default: _Cost | None
     """None where it was disturbed all the time."""
@@ -63,7 +58,7 @@ class _Answer(NamedTuple):
 
 
 def stored_costs(ops: tuple[Op, ...], path: Path, named: bool) -> Costed:
-    """Return ops of a flat graph with the variants that a store knows to be the fastest, and their costs.
+    """Return ops with the variants that a store knows to be the fastest, and their costs.
 
     If the store cannot be read, a `named` one raises a `StoreError`; otherwise a note says so.
     """
@@ -143,7 +138,7 @@ def _answer(op: Op, kind: str, lookup: Lookup) -> _Answer:
     record = known.record
     if record is None:
         return _Answer(None, known.why)
-    out = {declared[place]: _ending(outcome) for place, outcome in record.out.items()}
+    out = {declared[place]: ": ".join(filter(None, (end.status, end.message))) for place, end in record.out.items()}
     if record.winner is None:
         told = "; ".join(f"{variant.label}: {why}" for variant, why in out.items())
         return _Answer(None, f"no variant for {kind} may run: {told}", out)
@@ -153,10 +148,6 @@ def _answer(op: Op, kind: str, lookup: Lookup) -> _Answer:
     default = _cost(record, 0, None, when) if own and record.samples(0) else None
     winner = None if own and not record.winner else declared[record.winner]
     return _Answer(_Known(record, default, winner, _cost(record, record.winner, winner, when)), out=out)
-
-
-def _ending(outcome: OpOutcome) -> str:
-    return f"{outcome.status}: {outcome.message}" if outcome.message else str(outcome.status)
 
 
 def _cost(record: Record, place: int, variant: Variant | None, source: str) -> _Cost:
@@ -175,16 +166,13 @@ def _chosen(
     call_contexts = CallContexts()
     chosen: dict[int, Variant] = {}
     kept: list[int] = []
-    by_signature = np.argsort(numbers, kind="stable")
-    begin = np.searchsorted(numbers[by_signature], np.arange(int(numbers.max()) + 2))
-    for number, each in known.items():
-        if each.winner is None:
-            continue
-        for index in by_signature[begin[number] : begin[number + 1]].tolist():
-            if each.fits(partial(call_contexts.of, ops[index])):
-                chosen[index] = each.winner
-            else:
-                kept.append(index)
+    winners = {number: each.winner for number, each in known.items() if each.winner is not None}
+    for index in np.flatnonzero(np.isin(numbers, list(winners))).tolist():
+        number = int(numbers[index])
+        if known[number].fits(partial(call_contexts.of, ops[index])):
+            chosen[index] = winners[number]
+        else:
+            kept.append(index)
     return chosen, kept
 
 
@@ -204,20 +192,16 @@ def _filled(
 ) -> Costs:
     """Return costs with those from the store in place."""
     sources = {ESTIMATED: 0}
-    most = int(numbers.max()) + 1
-    for pick, table in (("default", np.full((3, most), -1.0)), ("best", np.full((3, most), -1.0))):
+    best = np.zeros(len(numbers), np.bool_)
+    best[list(chosen)] = True
+    for pick, of in (("default", numbers >= 0), ("best", best)):
+        table = np.full((3, int(numbers.max()) + 1), -1.0)
         for number, each in known.items():
             cost: _Cost | None = getattr(each, pick)
             if cost is not None:
                 table[:, number] = cost.seconds, cost.spread, sources.setdefault(cost.source, len(sources))
-        of = numbers >= 0
-        if pick == "best":
-            of = np.zeros(len(numbers), np.bool_)
-            of[list(chosen)] = True
-        seconds, spread, source = table[:, numbers[of]]
-        measured = source >= 0
+        found = table[:, numbers[of]]
+        measured = found[2] >= 0
         indices = np.flatnonzero(of)[measured]
-        costs.seconds[indices] = seconds[measured]
-        costs.spread[indices] = spread[measured]
-        costs.source[indices] = source[measured]
+        costs.seconds[indices], costs.spread[indices], costs.source[indices] = found[:, measured]
     return costs._replace(sources=tuple(sources))

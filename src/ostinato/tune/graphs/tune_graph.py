@@ -23,13 +23,11 @@ from ostinato.tune import worker
 from ostinato.tune.graphs.cost_store import (
     POLICY,
     CostStore,
-    Found,
     candidate_of,
     checked_of,
     make_record,
     tuner_device,
 )
-from ostinato.tune.graphs.record import Record
 from ostinato.tune.graphs.signature import Signature, kinds_for, signatures_of
 from ostinato.tune.outcome import Status
 from ostinato.tune.policy import Budget, positive
@@ -171,15 +169,14 @@ def tune_graph(
                 unknown.append(signature)
             else:
                 found[signature.label] = report
+        found |= {signature.label: _cancelled(signature) for signature in unknown}
         if unknown and not limit.spent():
             _check_process()
             costs.open()
-            executor = opened.enter_context((measuring or _session)(processors, told, _init(machine), devices))
+            init = None if machine is None else machine.workers.prepare_caller
+            executor = opened.enter_context((measuring or _session)(processors, told, init, devices))
             for signature in unknown:
                 found[signature.label] = tuning.measured(signature, executor)
-        else:
-            for signature in unknown:
-                found[signature.label] = _cancelled(signature)
     return Reports({signature.label: found[signature.label] for signature in signatures})
 
 
@@ -202,9 +199,13 @@ class _Tuning:
 
     def known(self, signature: Signature) -> Report | None:
         """Return the report of a signature that the store knows; None if it must be measured."""
-        record = self._record(signature, self._costs.find(signature))
+        records = self._costs.find(signature).records
+        checked = checked_of(signature) if records else None
+        record = next((each for each in records if checked is not None and each.answers(self._rtol, checked)), None)
         if record is None:
             return None
+        if record is not records[0]:  # compile goes by the latest record, which is of another tolerance
+            self._costs.add(signature, dataclasses.replace(record, time=time.time()))
         self._limit.count(len(record.places))
         return self._costs.report(signature, record)
 
@@ -231,54 +232,34 @@ class _Tuning:
                 self._told.note(
                     f"{signature.label}: only this process remembers it, since others cannot tell what the task is"
                 )
-            self._costs.add(signature, _widened(record, known.record))
+            before = known.record
+            if before is not None and before.rtol <= record.rtol and record.right <= before.right:
+                record = dataclasses.replace(
+                    record, checked=record.checked | before.checked
+                )  # it vouches for these too
+            self._costs.add(signature, record)
         return report
-
-    def _record(self, signature: Signature, known: Found) -> Record | None:
-        if not known.records:
-            return None
-        checked = checked_of(signature)
-        for record in known.records:
-            if record.answers(self._rtol, checked):
-                break
-        else:
-            return None
-        if record is not known.record:  # compile goes by the latest record, which is of another tolerance
-            self._costs.add(signature, dataclasses.replace(record, time=time.time()))
-        return record
-
-
-def _widened(record: Record, before: Record | None) -> Record:
-    """Let a record vouch for what one before it does, as far as that found the same variants right."""
-    if before is None or before.rtol > record.rtol or not record.right <= before.right:
-        return record
-    return dataclasses.replace(record, checked=record.checked | before.checked)
 
 
 class _Limit:
-    """A budget, and what is left of it."""
+    """What is left of a budget."""
 
     def __init__(self, budget: Budget | None) -> None:
-        self._budget = budget or Budget()
-        self._begin = time.monotonic()
-        self._candidates = 0
+        seconds = budget and budget.seconds
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self._candidates = budget and budget.candidates
 
     def count(self, candidates: int) -> None:
-        self._candidates += candidates
+        if self._candidates is not None:
+            self._candidates -= candidates
 
     def spent(self) -> bool:
-        """Whether nothing is left."""
-        seconds, candidates = self._budget.seconds, self._budget.candidates
-        late = seconds is not None and time.monotonic() - self._begin >= seconds
-        return late or (candidates is not None and self._candidates >= candidates)
+        late = self._end is not None and time.monotonic() >= self._end
+        return late or (self._candidates is not None and self._candidates <= 0)
 
     def left(self) -> Budget:
         """Return what is left: more than nothing, unless it is `spent`."""
-        seconds, candidates = self._budget.seconds, self._budget.candidates
-        return Budget(
-            None if seconds is None else max(seconds - (time.monotonic() - self._begin), 1e-3),
-            None if candidates is None else candidates - self._candidates,
-        )
+        return Budget(None if self._end is None else max(self._end - time.monotonic(), 1e-3), self._candidates)
 
 
 _ON_REQUEST = (
@@ -318,11 +299,6 @@ def _session(
         yield session
 
 
-def _init(machine: Machine | None) -> Callable[[], object] | None:
-    """Return what prepares a thread for a machine's tasks."""
-    return None if machine is None else machine.workers.prepare_caller
-
-
 def _processors(machine: object) -> list[str]:
     """Return the CPUs on which to measure for a machine."""
     count = len(usable_cores())
@@ -337,10 +313,7 @@ def _processors(machine: object) -> list[str]:
 
 
 def _devices(machine: Machine | None, kinds: frozenset[str] | None) -> dict[str, Device]:
-    """Return the first device of each kind that a machine has, of those `kinds`; None: of all.
-
-    They are looked for only if ops may run on them.
-    """
+    """Return the first device of each of these kinds that a machine has; None: of all kinds."""
     if kinds is not None and not kinds:
         return {}
     found = usable() if machine is None else machine.workers.devices()
@@ -358,7 +331,6 @@ def _budget(budget: Any) -> Budget | None:
 def _rtol(rtol: Any) -> float:
     if isinstance(rtol, bool) or not isinstance(rtol, Real):
         raise TypeError(f"rtol must be a number, got {rtol!r}")
-    value = float(rtol)
-    if not 0 <= value < 1:
+    if not 0 <= float(rtol) < 1:
         raise ValueError(f"rtol must be at least 0 and less than 1, got {rtol!r}")
-    return value
+    return float(rtol)

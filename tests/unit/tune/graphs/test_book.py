@@ -140,7 +140,7 @@ def test_one_lookup_reads_once_until_it_is_told(path: Path) -> None:
 def test_other_code_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(graph_of(), Fake(TIMES), path)
     monkeypatch.setattr(cost_store, "source_of", lambda variant: "other")
-    monkeypatch.setattr(cost_store, "recall", lambda *key: None)
+    monkeypatch.setattr(cost_store.Lookup, "recall", lambda self, key, variants, found=None: found)
     found = known(path)
     assert (found.records, found.differs) == ((), "source")
     assert found.why.startswith("the store's results are for another source")
