@@ -166,7 +166,7 @@ def test_x5_nothing_that_a_killed_command_said_is_a_result():
     profile = Profile()
     profile.printed(f"{line('a')}\n{line('cut')}".encode())
     assert profile.finish((Status.CRASH, "killed by SIGKILL")) == ()
-    assert profile.result(None) is None
+    assert profile.results == []
 
 
 def test_lines_without_end_take_no_memory_without_end():

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from ostinato.compiler.flatten import replace_params
 from ostinato.compiler.ir import Node
 from ostinato.compiler.lower.lowerings import kinds_of
 from ostinato.compiler.lower.tables import lower_nodes
-from ostinato.devices.array import DeviceArray, empty
+from ostinato.devices.array import empty
 from ostinato.devices.registry import address_of
 from ostinato.errors import DeviceError, GraphError, TaskError
 from ostinato.graph.arrays import Operand
@@ -36,11 +35,10 @@ from ostinato.tune.worker.channel import end_if_forked
 from ostinato.tune.worker.functions import described
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ostinato.checking.copies import Replacements
     from ostinato.devices.device import Device
-    from ostinato.graph.arrays import Array
     from ostinato.graph.body import Body
     from ostinato.graph.variant import Variant
     from ostinato.runtime.machine import Machine
@@ -61,7 +59,6 @@ class _AsItIs:
     """What stands for a variant where there are none: copies and fills."""
 
     name = label = ""
-    config: Mapping[str, Any] = MappingProxyType({})
 
     def body(self, default: Body) -> Body:
         return default
@@ -70,12 +67,9 @@ class _AsItIs:
         return None
 
 
-_as_it_is = _AsItIs()
-
-
 def variants_in(signature: Signature) -> tuple[Variant, ...]:
     """Return the variants of a signature, or what stands for the op itself where it is no call of a task."""
-    return signature.variants or (cast("Variant", _as_it_is),)
+    return signature.variants or (cast("Variant", _AsItIs()),)
 
 
 class Failure(Exception):
@@ -95,9 +89,9 @@ def failure_of(error: BaseException) -> Failure:
 class Benchmark:
     """One variant on a workload's arguments, timed as the tuner's workers time theirs.
 
-    A call runs it on the calling thread, by the core, as in a program of one lane: many times if it is quick. The call
-    returns the benchmark. Variants that are not called at the same time can share a workload. Raises `Unmeasurable` if
-    the variant cannot take the arguments, or if a parameter has no default.
+    A call runs it on the calling thread, by the core, as in a program of one lane: many times if it is quick. Variants
+    that are not called at the same time can share a workload. Raises `Unmeasurable` if the variant cannot take the
+    arguments, or if a parameter has no default.
     """
 
     __slots__ = ("_body", "_calibrated", "_machine", "_program", "_replacements", "_steps", "_unroll", "_workload")
@@ -201,11 +195,9 @@ class Benchmark:
         self._replay(self._program, steps)
 
     def _renew(self) -> None:
-        """Restore all arguments as they were captured."""
         self._workload.renew()
 
     def _put_back(self) -> None:
-        """Restore the arguments that calls change."""
         self._workload.put_back()
 
     def _renew_program(self) -> None:
@@ -296,10 +288,9 @@ def benchmark_of(workload: Workload, variant: Variant, machine: Machine, device:
 class DeviceBenchmark(Benchmark):
     """A variant on copies of a workload's arguments in the memory of a device.
 
-    It runs as it does in programs whose arrays are there already: nothing is copied between host and device while it is
-    timed. Arguments are copied to the device before, and results back after. A sample lasts from the issue of the first
-    call until the device is done with the last one. It has so many calls that the way to the device and back is a small
-    part of it. Raises `Unmeasurable` as `Benchmark` does, for arrays of Python objects, and if the device is full.
+    Nothing is copied between host and device while it is timed. A sample lasts from the issue of the first call until
+    the device is done with the last one; it has so many calls that the way to the device and back is a small part of
+    it. Raises `Unmeasurable` as `Benchmark` does, for arrays of Python objects, and if the device is full.
     """
 
     __slots__ = ("_device", "_memory", "_stale")
@@ -359,7 +350,9 @@ class DeviceBenchmark(Benchmark):
         operands = {id(operand): memory.operand(operand) for operand in op.operands}
         body = copy.copy(self._body)
         assert isinstance(body, PythonCall | NativeCall)
-        body.args = tuple(memory.operand(arg, operands) if isinstance(arg, Operand) else arg for arg in body.args)
+        body.args = tuple(
+            (operands.get(id(arg)) or memory.operand(arg)) if isinstance(arg, Operand) else arg for arg in body.args
+        )
         graph = Graph(infer=False)
         uses = tuple(operands[id(operand)] for operand in op.operands)
         for _ in range(count):
@@ -409,21 +402,18 @@ class _Memory:
         for _, _, block, there in self._blocks:
             block[...] = there.get()
 
-    def operand(self, operand: Operand, known: dict[int, Operand] | None = None) -> Operand:
+    def operand(self, operand: Operand) -> Operand:
         """Return what stands for an operand of the workload's op, or for one that a variant made of one."""
-        if known is not None and id(operand) in known:
-            return known[id(operand)]
         if not operand.arrays:
             return Operand(self.replacements.value(operand.value), None, None, operand.mode)
-        array = self._array(self.replacements.substitute(operand.arrays[0]))
-        return Operand(array, array.proxy, None, operand.mode)
-
-    def _array(self, array: Array) -> DeviceArray:
-        if not array.size:
-            return empty(self._device, array.shape, array.dtype)
-        address = address_of(array)
-        low, there = next((low, there) for low, high, _, there in self._blocks if low <= address < high)
-        return there.allocation.array(array.shape, array.dtype, address - low, array.strides)
+        array = self.replacements.substitute(operand.arrays[0])
+        if array.size:
+            address = address_of(array)
+            low, block = next((low, block) for low, high, _, block in self._blocks if low <= address < high)
+            there = block.allocation.array(array.shape, array.dtype, address - low, array.strides)
+        else:
+            there = empty(self._device, array.shape, array.dtype)
+        return Operand(there, there.proxy, None, operand.mode)
 
 
 _MOST_KEPT = 256 << 20
@@ -483,9 +473,8 @@ class Comparison:
         """Say in what a variant differs from the default, and where; an empty text if in nothing.
 
         The first time it looks at all ops, then at the first op, and ever more seldom: a variant that was right mostly
-        stays right. It skips ops whose arguments the variant cannot take, since they never run it, and ops on which the
-        default fails. Raises `Incomparable` if the default does not do the same twice, and `Failure` if the variant
-        fails.
+        stays right. It skips ops that never run the variant, and ops on which the default fails. Raises `Incomparable`
+        if the default does not do the same twice, and `Failure` if the variant fails.
         """
         times = self._times[variant] = self._times.get(variant, -1) + 1
         if times & (times - 1):  # no power of two

@@ -12,6 +12,7 @@ import math
 import os
 import pickle
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -147,10 +148,8 @@ _Place: TypeAlias = tuple[_Where, tuple[_Where, ...]]
 def _look(places: list[_Where]) -> tuple[int, ...]:
     """Return the layouts by number, and which operands, one of them written, overlap and how far apart they are."""
     found = [len(places), *[place[0] for place in places]]
-    for second in range(1, len(places)):
-        _, low, high, writes = places[second]
-        for first in range(second):
-            other = places[first]
+    for second, (_, low, high, writes) in enumerate(places):
+        for first, other in enumerate(places[:second]):
             if other[1] < high and low < other[2] and (writes or other[3]):
                 found += (first, second, low - other[1])
     return tuple(found)
@@ -158,10 +157,9 @@ def _look(places: list[_Where]) -> tuple[int, ...]:
 
 def _content(value: object) -> str:
     """Return a digest of what an object holds; of one that cannot tell, what stands for it in this process only."""
-    try:
+    held = b""
+    with suppress(Exception):
         held = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    except Exception:
-        held = b""
     if 0 < len(held) <= _MOST_BYTES:
         return hashlib.sha256(held).hexdigest()[:16]
     _alive[id(value)] = value
@@ -215,16 +213,12 @@ _PART = 7 / 8
 def probe(op: Op) -> Op | None:
     """Return an op whose floating-point parameters are not what they are by default; None if it has none.
 
-    Nobody knows what values runs will give. But where outputs are compared for the defaults only, a variant that has
-    them built in would pass.
+    If outputs were compared for the defaults only, a variant that has them built in would pass.
 
     Examples
     --------
     >>> import numpy as np, ostinato as ost
     >>> graph = ost.Graph()
-    >>> op = graph.fill(np.zeros(3), 1.0)
-    >>> probe(op) is None
-    True
     >>> op = graph.task(np.multiply, np.ones(3), graph.param("by", 2.0), access=(ost.ReadWrite, None))
     >>> probe(op).body.args[1]
     1.75

@@ -12,6 +12,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import resolve_name
 from types import BuiltinFunctionType, BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -44,20 +45,16 @@ def importable(variant: Variant) -> str | None:
     """Return the ``"package.module:name"`` under which a worker process finds a variant's task, or its function.
 
     None for what is defined in ``__main__``, inside a function, or in a module that has no file.
-
-    Examples
-    --------
-    >>> from ostinato.graph.task import PythonTask
-    >>> from ostinato.graph.variant import Variant
-    >>> import json
-    >>> importable(Variant(PythonTask(json.dumps, (), "dumps"), "dumps"))
-    'json:dumps'
-    >>> importable(Variant(PythonTask(lambda: None, (), "lambda"), "lambda")) is None
-    True
     """
     task = variant.task
     if isinstance(task, NativeTask):
-        return _global_name(task)
+        for other in list(sys.modules.values()):
+            if not isinstance(other, ModuleType) or other.__name__ == "__main__":
+                continue
+            for name, value in list(vars(other).items()):
+                if value is task and name.isidentifier() and content_of(other.__name__) is not None:
+                    return f"{other.__name__}:{name}"
+        return None
     function = getattr(task, "function", None)
     module, qualified = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualified, str) or module == "__main__":
@@ -73,8 +70,8 @@ def importable(variant: Variant) -> str | None:
 def source_of(variant: Variant, here: bool = False) -> str | None:
     """Return a digest of what a variant is; None if it cannot be told from others.
 
-    With `here` the digest is for this process only: objects and addresses count by their identity, for as long as they
-    live. Otherwise equal digests mean equal code in every process.
+    Equal digests mean equal code in every process; with `here` in this process only, where objects and addresses count
+    by their identity, for as long as they live.
 
     Examples
     --------
@@ -110,17 +107,6 @@ def _source(task: Recordable, here: bool) -> list[Any]:
         raise
 
 
-def _global_name(value: object) -> str | None:
-    """Return the ``"package.module:name"`` of a value that is a global of a module which others can import."""
-    for module in list(sys.modules.values()):
-        if not isinstance(module, ModuleType) or module.__name__ == "__main__":
-            continue
-        for name, found in list(vars(module).items()):
-            if found is value and name.isidentifier() and content_of(module.__name__) is not None:
-                return f"{module.__name__}:{name}"
-    return None
-
-
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 _CHANGING = (list, dict, set, np.ndarray)
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -148,11 +134,10 @@ def content_of(module: str) -> str | None:
 def describe(value: object, here: bool = False) -> Any:
     """Return a description as JSON has it, mostly of a function; raise `Unknown` if some part cannot be told.
 
-    A function is its code, its defaults, what it closes over and the globals that it names. Variables that it assigns
-    to itself are its state and do not count. If another process can import its module, the digest of the module's file
-    stands for the globals. But plain globals, and the functions, types and modules of the same project, count as well:
-    they may be in other files, or have changed since the files were read. The version stands for the standard library
-    and for what is installed.
+    A function is its code, its defaults, what it closes over and the globals that it names; not its state: variables
+    that it assigns to. If another process can import its module, the digest of the module's file stands for the
+    globals. But plain globals, and the functions, types and modules of the same project, count as well: they may be in
+    other files, or have changed since the files were read. The version stands for what is installed.
 
     With `here` the description is for this process only: objects that cannot be told from others count by their
     identity, and so do those whose contents may change, such as lists and arrays.
@@ -165,7 +150,7 @@ class _Description:
         self._here = here
         self._seen: dict[int, int] = {}  # functions that are being described, or have been, by id
         self._modules: set[tuple[str, CodeType]] = set()
-        self._contents: dict[str, str | None] = {}
+        self._content = functools.cache(content_of)
 
     def of(self, value: object) -> Any:
         if not self._here:
@@ -216,7 +201,7 @@ class _Description:
             self._code(function.__code__),
             self.of(function.__defaults__),
             self.of(function.__kwdefaults__),
-            self._cells(function),
+            list(self._cells(function)),
         ]
         module = function.__module__
         code, package = function.__code__, function.__globals__.get("__package__") or ""
@@ -229,10 +214,15 @@ class _Description:
                 return [*found, *self._globals(function, self._of_project), *self._imports(imports(code, package))]
         return [*found, "globals", *self._globals(function, self._of_main), *self._imports(imports(code, package))]
 
-    def _cells(self, function: FunctionType) -> list[Any]:
-        names, state = function.__code__.co_freevars, written(function.__code__)
-        cells = zip(names, function.__closure__ or (), strict=True)
-        return ["state" if name in state else _cell(self, cell) for name, cell in cells]
+    def _cells(self, function: FunctionType) -> Iterator[Any]:
+        state = written(function.__code__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                yield "state" if name in state else ["empty"]
+            else:
+                yield "state" if name in state else self.of(value)
 
     def _globals(self, function: FunctionType, of: Callable[[object, CodeType], Any]) -> list[Any]:
         found, state = [], written(function.__code__)
@@ -261,14 +251,12 @@ class _Description:
         if isinstance(inner, ModuleType):
             return self._used(inner, code) if _is_of_project(inner.__name__) else []
         if isinstance(inner, FunctionType | type):
-            if not _is_of_project(inner.__module__):
-                return []
-        elif not isinstance(inner, MethodType | functools.partial) and not _is_plain(value):
-            return []
-        try:
-            return self.of(value)
-        except Unknown:
-            return []
+            counts = _is_of_project(inner.__module__)
+        else:
+            counts = isinstance(inner, MethodType | functools.partial) or _is_plain(value)
+        with suppress(Unknown):
+            return self.of(value) if counts else []
+        return []
 
     def _used(self, module: ModuleType, code: CodeType) -> Any:
         """Describe a module of the project, with what code may use of it."""
@@ -279,11 +267,6 @@ class _Description:
         names = sorted(attributes(code) & vars(module).keys())
         used = [[name, self._of_project(vars(module)[name], code)] for name in names]
         return ["module", module.__name__, self._content(module.__name__), used]
-
-    def _content(self, module: str) -> str | None:
-        if module not in self._contents:
-            self._contents[module] = content_of(module)
-        return self._contents[module]
 
     def _code(self, code: CodeType) -> Any:
         return [
@@ -330,14 +313,6 @@ class _Description:
         return ["imported", name, described]
 
 
-def _cell(description: _Description, cell: Any) -> Any:
-    try:
-        value = cell.cell_contents
-    except ValueError:
-        return ["empty"]
-    return description.of(value)
-
-
 def _is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
 
@@ -363,13 +338,7 @@ def _sources(module: str, origin: object) -> Sources:
 
 @functools.lru_cache(maxsize=4096)
 def global_names(code: CodeType) -> tuple[str, ...]:
-    """Return the globals that code reads, that of functions inside included.
-
-    Examples
-    --------
-    >>> global_names((lambda x: len(x) + sum(y for y in x.parts if y)).__code__)
-    ('len', 'sum')
-    """
+    """Return the globals that code reads, that of functions inside included."""
     return tuple(dict.fromkeys(name for name, _ in _found(code, ("LOAD_GLOBAL", "LOAD_NAME"))))
 
 
@@ -389,15 +358,7 @@ def attributes(code: CodeType) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=4096)
 def imports(code: CodeType, package: str) -> tuple[str, ...]:
-    """Return the modules that code imports when it runs, in a module of this package.
-
-    Examples
-    --------
-    >>> def function():
-    ...     import os.path
-    >>> imports(function.__code__, "")
-    ('os.path',)
-    """
+    """Return the modules that code imports when it runs, in a module of this package."""
     found = []
     for each in _codes(code):
         if not _has(each, ("IMPORT_NAME",)):
@@ -444,32 +405,23 @@ class _Info(ctypes.Structure):
         ("path", ctypes.c_char_p),
         ("base", ctypes.c_void_p),
         ("symbol", ctypes.c_char_p),
-        ("address", ctypes.c_void_p),
+        ("at", ctypes.c_void_p),
     )
 
 
 def find_library(address: int) -> tuple[str, int]:
-    """Return the digest of the shared library's file that holds an address, and the offset in the library.
-
-    Raises `Unknown` if no library holds it, or if the file has changed since it was loaded.
-    """
+    """Return the digest of the shared library's file that holds an address, and the offset in it."""
     info = _Info()
     found = ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(info))
     if not found or not info.path or info.base is None:
         raise Unknown(f"no library is at {address:#x}")
-    path = _loaded_from(address)
-    if path is None or os.path.samefile(path, "/proc/self/exe"):
-        raise Unknown(f"the library at {address:#x} is there no more")
-    return Sources().imported(Candidate.call("builtins:_", source=[path]))[f"file {path}"], address - info.base
-
-
-def _loaded_from(address: int) -> str | None:
-    """Return the file that is mapped at an address; None if it has been replaced since."""
+    path = ""
     with open("/proc/self/maps", "rb") as maps:
         for line in maps:
-            where, _, _, _, _, *path = line.rstrip(b"\n").split(maxsplit=5)
+            where, _, _, _, _, *name = line.rstrip(b"\n").split(maxsplit=5)
             begin, end = (int(bound, 16) for bound in where.split(b"-"))
             if begin <= address < end:
-                found = os.fsdecode(path[0]) if path else ""
-                return found if os.path.isfile(found) else None  # "FILE (deleted)" is no file
-    return None
+                path = os.fsdecode(b"".join(name))
+    if not os.path.isfile(path) or os.path.samefile(path, "/proc/self/exe"):  # "FILE (deleted)" is no file
+        raise Unknown(f"the library at {address:#x} is there no more")
+    return Sources().imported(Candidate.call("builtins:_", source=[path]))[f"file {path}"], address - info.base

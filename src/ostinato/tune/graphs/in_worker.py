@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,8 +99,6 @@ _machine: Machine | None = None
 class Inputs:
     """A signature, and what its variants share in this process."""
 
-    __slots__ = ("comparison", "directory", "machine", "signature", "workload")
-
     def __init__(self, signature: Received, directory: str, machine: Machine) -> None:
         self.signature = signature
         self.directory = directory
@@ -123,7 +121,7 @@ class _Compared(Benchmark):
         """Say in what it differs from the default; raise `Incomparable` if there is nothing to compare with."""
         inputs = self._inputs
         is_default = self._variant is inputs.signature.variants[0]
-        if not is_default and not os.path.exists(os.path.join(inputs.directory, _PASSED)):
+        if not is_default and not Path(inputs.directory, _PASSED).exists():
             raise Incomparable("there is nothing to compare with: the default failed")
         found = inputs.comparison.difference(self._variant)
         if is_default:
@@ -133,8 +131,7 @@ class _Compared(Benchmark):
 
 def write_passed(directory: str) -> None:
     """Say, in the directory of a signature, that its default works, so that variants can be compared with it."""
-    with open(os.path.join(directory, _PASSED), "wb"):
-        pass
+    Path(directory, _PASSED).touch()
 
 
 def setup(key: dict[str, Any], directory: str) -> Inputs:

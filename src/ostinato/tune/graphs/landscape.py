@@ -28,13 +28,7 @@ TIMED = (Status.OK, Status.RACED)
 
 
 def plot(reports: Mapping[str, Report], path: str | os.PathLike[str]) -> None:
-    """Draw the reports of a graph's cases into a file, whose suffix says the format.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is missing.
-    """
+    """Draw the reports of a graph's cases into a file, whose suffix says the format."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -68,10 +62,8 @@ def _rows(axes: Axes, reports: Mapping[str, Report]) -> None:
     for row, report in enumerate(reports.values()):
         if row % 2 == 0:
             axes.axhspan(row - 0.5, row + 0.5, color=BAND, zorder=0)
-        reference = _reference(report)
-        for result in sorted(report.results, key=lambda result: result is report.best):
-            if result.time_ns and reference and result.status in TIMED:
-                _mark(axes, row, report, result, reference, looks[_name(result)])
+        for result, x in sorted(_timed(report), key=lambda timed: timed[0] is report.best):
+            _mark(axes, row, report, result, x, looks[_name(result)])
         verdict, failures = _verdict(report), _failures(report)
         for text, up, size, colour in ((verdict, 6 if failures else 0, 8.5, INK), (failures, -6, 7, FAILED)):
             axes.annotate(
@@ -88,12 +80,11 @@ def _rows(axes: Axes, reports: Mapping[str, Report]) -> None:
     _time_axis(axes, reports)
 
 
-def _mark(axes: Axes, row: int, report: Report, result: Result, reference: float, look: tuple[str, str]) -> None:
+def _mark(axes: Axes, row: int, report: Report, result: Result, x: float, look: tuple[str, str]) -> None:
     assert result.time_ns is not None
     colour, marker = look
-    x = result.time_ns / reference
     if result.interval_ns is not None and result.interval_ns[0] > 0:
-        low, high = (bound / reference for bound in result.interval_ns)
+        low, high = (x * bound / result.time_ns for bound in result.interval_ns)
         axes.plot([low, high], [row, row], color=colour, linewidth=1.2, zorder=2, solid_capstyle="butt")
     won = result is report.best
     if not won and any(result is tie for tie in report.ties):
@@ -108,30 +99,20 @@ def _mark(axes: Axes, row: int, report: Report, result: Result, reference: float
 def _time_axis(axes: Axes, reports: Mapping[str, Report]) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    values = [1.0]
-    for report in reports.values():
-        reference = _reference(report)
-        values += [
-            result.time_ns / reference
-            for result in report.results
-            if result.time_ns and reference and result.status in TIMED
-        ]
-    low, high = min(*values, 0.8) / 1.12, max(*values, 1.25) * 1.12
+    values = [ratio for report in reports.values() for _, ratio in _timed(report)]
+    low, high = min(*values, 0.8, 1.0) / 1.12, max(*values, 1.25, 1.0) * 1.12
+    if high / low > 200:
+        ticks = [10.0**power for power in range(-9, 10)]
+    else:
+        ticks = [2.0**power for power in range(-10, 11)] + ([0.75, 1.5] if high / low < 6 else [])
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(FixedLocator([tick for tick in _ticks(low, high) if low <= tick <= high]))
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid(axis="x", color="#dfe2e7", linewidth=0.7, zorder=0.5)
     axes.set_axisbelow(True)
     axes.set_xlabel("time, relative to the default's (logarithmic; less is faster)", color=INK, fontsize=9)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Powers of two, or of ten where the range is wide."""
-    if high / low > 200:
-        return [10.0**power for power in range(-9, 10)]
-    return [2.0**power for power in range(-10, 11)] + ([0.75, 1.5] if high / low < 6 else [])
 
 
 def _legend(figure: Figure, reports: Mapping[str, Report]) -> None:
@@ -159,8 +140,8 @@ def _legend(figure: Figure, reports: Mapping[str, Report]) -> None:
 
 
 def _columns(reports: Mapping[str, Report]) -> int:
-    """How many entries of the legend stand side by side."""
-    longest = max((len(name) for name in _looks(reports)), default=0)
+    """Return how many entries of the legend stand side by side."""
+    longest = max(map(len, _looks(reports)), default=0)
     return max(1, min(6, 130 // (max(longest, 20) + 4)))
 
 
@@ -170,30 +151,25 @@ def _legend_rows(reports: Mapping[str, Report]) -> int:
 
 def _looks(reports: Mapping[str, Report]) -> dict[str, tuple[str, str]]:
     """Return colour and marker of each variant that has a time, the same in all rows."""
-    names = dict.fromkeys(
-        _name(result)
-        for report in reports.values()
-        for result in report.results
-        if result.time_ns and result.status in TIMED
-    )
+    names = dict.fromkeys(_name(result) for report in reports.values() for result, _ in _timed(report))
     return {name: (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]) for place, name in enumerate(names)}
 
 
-def _reference(report: Report) -> float | None:
-    """The default's time; the winner's where the default has none."""
-    for result in (report.default, report.best):
-        if result is not None and result.time_ns:
-            return result.time_ns
-    return None
+def _timed(report: Report) -> list[tuple[Result, float]]:
+    """Return the results that have a time, each relative to the default's; the winner's where that has none."""
+    times = [result.time_ns for result in (report.default, report.best) if result is not None and result.time_ns]
+    timed = [result for result in report.results if result.time_ns and result.status in TIMED]
+    return [(result, result.time_ns / times[0]) for result in timed if result.time_ns and times]
 
 
 def _row_label(label: str, report: Report) -> str:
-    """The case, and the default's time."""
-    text = _shown(label, LONGEST)
+    """Return the case, and the default's time."""
     default = report.default
-    if default is None or not default.time_ns:
-        return f"{text}\nthe default has no time"
-    return f"{text}\ndefault {_time(default.time_ns)}"
+    time = default.time_ns if default is not None else None
+    said = "the default has no time"
+    if time:
+        said = "default " + duration(float(f"{time:.3g}")).replace("us", "µs")
+    return f"{_shown(label, LONGEST)}\n{said}"
 
 
 def _verdict(report: Report) -> str:
@@ -239,10 +215,6 @@ def _name(result: Result) -> str:
     rest = ", ".join(f"{name}={setting(value)}" for name, value in config.items() if name != "variant")
     name = setting(config["variant"]) if "variant" in config else one_line(result.op)
     return f"{name}({rest})" if rest else name
-
-
-def _time(ns: float) -> str:
-    return duration(float(f"{ns:.3g}")).replace("us", "µs")
 
 
 def _shown(text: str, most: int) -> str:

@@ -30,42 +30,30 @@ _MODES = ("", "r", "w", "rw")
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """Ops that differ in nothing that should change their time: they are measured once, on one of them.
-
-    Attributes
-    ----------
-    label
-        Its name in the dict that ``graph.tune`` returns.
-    key
-        The task, its arrays (dtype, shape and access) and the kind of processor, as JSON has them.
-    op
-        The first op whose parameters have defaults: its arguments and arrays are measured.
-    declared
-        The variants for this kind, the default first if it is for it; none of a copy or a fill.
-    reference
-        The default, with whose results those of others are compared, whatever it is for; None of a copy or a fill.
-    checked
-        Ops, of which `op` is the first, that stand for all call contexts in which the variants are compared; and `op`
-        with other values of its parameters than their defaults.
-    """
+    """Ops that differ in nothing that should change their time: they are measured once, on one of them."""
 
     label: str
+    """Its name in the dict that ``graph.tune`` returns."""
     key: dict[str, Any]
+    """The task, its arrays (dtype, shape and access) and the kind of processor, as JSON has them."""
     kind: str
     op: Op
+    """The first op whose parameters have defaults: its arguments and arrays are measured."""
     declared: tuple[Variant, ...]
+    """The variants for this kind, the default first if it is for it; none of a copy or a fill."""
     reference: Variant | None
+    """The default, with whose results those of others are compared, whatever it is for; None of a copy or a fill."""
     checked: tuple[Op, ...]
+    """`op`, and others that stand for all call contexts in which the variants are compared."""
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """Those of `declared` that may be called and can take the op's arguments; kernels are compiled to find out."""
-        body = self.op.body
-        return tuple(
-            each
-            for each in self.declared
-            if each is self.reference or (_is_pure(each.task) and each.body(body) is not None)
-        )
+
+        def fits(variant: Variant) -> bool:
+            return variant is self.reference or (_is_pure(variant.task) and variant.body(self.op.body) is not None)
+
+        return tuple(filter(fits, self.declared))
 
     @property
     def has_default(self) -> bool:
@@ -80,22 +68,23 @@ class Signature:
     @property
     def refusal(self) -> str:
         """Why it is never measured: what it does cannot be done on copies; empty where it can."""
-        body = self.op.body
+        body, why = self.op.body, ""
+        calls = isinstance(body, PythonCall | NativeCall)
         for operand in self.op.operands:
             if operand.memory != HOST and not isinstance(operand.value, np.ndarray | DeviceArray | RingElement):
-                return (
-                    f"it is not called to be measured, since an argument, a {type(operand.value).__name__}, is another "
-                    f"library's in the memory of {operand.memory}"
-                )
-        if isinstance(body, Copy) and body.reduce is not None and not body.reduce.built_in:
-            return "it is not called to be measured, since its reduction is a function that was given as reduce="
-        if isinstance(body, PythonCall) and not body.task.pure:
-            return "it is not called to be measured, since it does more than what its arguments show (pure=False)"
-        if isinstance(body, PythonCall) and body.blocking:
-            return "it is not called to be measured, since it may wait for others (blocking=True)"
-        if isinstance(body, PythonCall | NativeCall) and not self.op.operands:
-            return "it is not called to be measured, since what it acts on is not declared, and so cannot be copied"
-        return ""
+                kind = type(operand.value).__name__
+                why = f"an argument, a {kind}, is another library's in the memory of {operand.memory}"
+                break
+        else:
+            if isinstance(body, Copy) and body.reduce is not None and not body.reduce.built_in:
+                why = "its reduction is a function that was given as reduce="
+            elif isinstance(body, PythonCall) and not body.task.pure:
+                why = "it does more than what its arguments show (pure=False)"
+            elif isinstance(body, PythonCall) and body.blocking:
+                why = "it may wait for others (blocking=True)"
+            elif calls and not self.op.operands:
+                why = "what it acts on is not declared, and so cannot be copied"
+        return why and f"it is not called to be measured, since {why}"
 
     @property
     def is_on_request(self) -> bool:
@@ -109,9 +98,8 @@ class Signature:
     @property
     def unfit(self) -> str:
         """Why none of its variants can be measured, for which kernels are compiled; empty where one can."""
-        if self.declared and not self.variants:
-            return f"no variant for processors of kind {self.kind!r} takes its arguments"
-        return ""
+        lacks = self.declared and not self.variants
+        return f"no variant for processors of kind {self.kind!r} takes its arguments" if lacks else ""
 
 
 def _is_pure(task: Recordable) -> bool:
@@ -126,8 +114,6 @@ def kind_of(on: object) -> str | None:
 
 
 class Groups(NamedTuple):
-    """Ops by signature."""
-
     first: list[Op]
     """The first op of each signature."""
     numbers: list[int]
@@ -135,10 +121,7 @@ class Groups(NamedTuple):
 
 
 def kinds_for(ops: Iterable[Op]) -> frozenset[str] | None:
-    """Return the kinds of devices that ops have variants for, or are for themselves; None for any, besides CPUs.
-
-    Empty where no op may run on a device.
-    """
+    """Return the kinds of devices, besides CPUs, that ops have variants for, or are for themselves; None for any."""
     found: set[str] = set()
     calls: dict[int, Body] = {}
     for op in ops:
@@ -159,8 +142,7 @@ def kinds_for(ops: Iterable[Op]) -> frozenset[str] | None:
 def group(ops: Iterable[Op], kind: str) -> Groups:
     """Return which ops that may run on a kind of processor, and are tasks if that is a device, are of one signature."""
     arrays_there = any_allocations()
-    numbers_of_operands = _OperandNumbers()
-    sign = numbers_of_operands.__getitem__
+    sign = _OperandNumbers().__getitem__
     by_look: dict[tuple[object, ...], int] = {}  # what can be told at a glance
     by_identity: dict[tuple[object, ...], int] = {}
     first: list[Op] = []
@@ -190,7 +172,8 @@ def group(ops: Iterable[Op], kind: str) -> Groups:
             if kind_of(op.on) not in (None, kind) or not _is_measurable(op, kind):
                 number = -1
             else:
-                identity = (_identity(body), _shape_of_containers(body), *look[2:])
+                packing = body.packing if isinstance(body, PythonCall) else None
+                identity = (_identity(body), packing and packing.shape, *look[2:])
                 number = by_identity.setdefault(identity, len(first))
                 if number == len(first):
                     first.append(op)
@@ -226,9 +209,7 @@ def signatures_of(ops: Sequence[Op], kinds: Iterable[str] = (CPU,)) -> list[Sign
 def _signature(label: str, kind: str, alike: list[Op]) -> Signature:
     alike = [op for op in alike if not _needs_params(op.body)] or alike
     op = alike[0]
-    declared = for_kind(op, kind)
-    reference = default_variant(op.body)
-    signature = Signature(label, key_of(op, kind), kind, op, declared, reference, (op,))
+    signature = Signature(label, key_of(op, kind), kind, op, for_kind(op, kind), default_variant(op.body), (op,))
     if len(signature.compared) > 1:
         other = probe(op)
         checked = representatives(alike if other is None else (*alike, other), CallContexts())
@@ -275,13 +256,11 @@ def _task_name(body: Body) -> str:
 
 
 def _type_of(operand: Operand) -> str:
-    arrays = operand.arrays
-    return str(arrays[0].dtype) if arrays else f"token {type(operand.value).__name__}"
+    return str(operand.arrays[0].dtype) if operand.arrays else f"token {type(operand.value).__name__}"
 
 
 def _shape(operand: Operand) -> tuple[int, ...]:
-    arrays = operand.arrays
-    return arrays[0].shape if arrays else ()
+    return operand.arrays[0].shape if operand.arrays else ()
 
 
 class _OperandNumbers(dict[Operand, int]):
@@ -321,16 +300,12 @@ def _identity(body: Body) -> tuple[object, ...]:
     return "task", id(task)
 
 
-def _shape_of_containers(body: Body) -> object:
-    return body.packing.shape if isinstance(body, PythonCall) and body.packing is not None else None
-
-
 def _parts(function: Any) -> tuple[object, ...]:
     if isinstance(function, MethodType):
         return id(function.__self__), *_parts(function.__func__)
     if not isinstance(function, FunctionType):
         return (id(function),)
-    cells = tuple(id(cell.cell_contents) if _is_full(cell) else None for cell in function.__closure__ or ())
+    cells = tuple(map(_content_id, function.__closure__ or ()))
     defaults = tuple(map(id, (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())))
     return id(function.__code__), id(function.__globals__), cells, defaults
 
@@ -340,12 +315,11 @@ def _combining(body: Copy) -> object:
     return None if body.reduce is None else body.reduce.name if body.reduce.built_in else id(body.reduce)
 
 
-def _is_full(cell: Any) -> bool:
+def _content_id(cell: Any) -> int | None:
     try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+        return id(cell.cell_contents)
+    except ValueError:  # it is empty
+        return None
 
 
 def _labels(signatures: list[tuple[str, list[Op]]]) -> list[str]:
@@ -354,7 +328,7 @@ def _labels(signatures: list[tuple[str, list[Op]]]) -> list[str]:
     names = [f"{_name(alike[0].body)}{there}" for there, (_, alike) in zip(on, signatures, strict=True)]
     several = Counter(names)
     labels = [
-        f"{_name(alike[0].body)}[{', '.join(map(_array_label, alike[0].operands))}]{there}"
+        f"{name.removesuffix(there)}[{', '.join(map(_array_label, alike[0].operands))}]{there}"
         if several[name] > 1
         else name
         for name, there, (_, alike) in zip(names, on, signatures, strict=True)
@@ -373,11 +347,8 @@ def _labels(signatures: list[tuple[str, list[Op]]]) -> list[str]:
 
 
 def _name(body: Body) -> str:
-    if isinstance(body, Copy | Fill):
-        return type(body).__name__.lower()
-    return variants_of(body)[0].name
+    return type(body).__name__.lower() if isinstance(body, Copy | Fill) else variants_of(body)[0].name
 
 
 def _array_label(operand: Operand) -> str:
-    shape = "x".join(map(str, _shape(operand)))
-    return f"{shape} {_type_of(operand)}".strip()
+    return f"{'x'.join(map(str, _shape(operand)))} {_type_of(operand)}".strip()

@@ -244,10 +244,9 @@ class _Tuning:
 class _Limit:
     """What is left of a budget."""
 
-    def __init__(self, budget: Budget | None) -> None:
-        seconds = budget and budget.seconds
-        self._end = None if seconds is None else time.monotonic() + seconds
-        self._candidates = budget and budget.candidates
+    def __init__(self, budget: Budget) -> None:
+        self._end = None if budget.seconds is None else time.monotonic() + budget.seconds
+        self._candidates = budget.candidates
 
     def count(self, candidates: int) -> None:
         if self._candidates is not None:
@@ -320,9 +319,9 @@ def _devices(machine: Machine | None, kinds: frozenset[str] | None) -> dict[str,
     return {device.kind: device for device in reversed(found) if kinds is None or device.kind in kinds}
 
 
-def _budget(budget: Any) -> Budget | None:
+def _budget(budget: Any) -> Budget:
     if budget is None or isinstance(budget, Budget):
-        return budget
+        return budget or Budget()
     if isinstance(budget, bool) or not isinstance(budget, Real):
         raise TypeError(f"budget must be a number of seconds or a Budget, got {budget!r}")
     return Budget(seconds=positive("budget", budget))

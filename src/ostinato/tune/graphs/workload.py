@@ -21,7 +21,7 @@ from ostinato.runtime.memory import extent_of, raw_bytes
 from ostinato.runtime.sequential import AsCaptured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from ostinato.devices.array import Allocation
     from ostinato.graph.op import Op
@@ -38,21 +38,16 @@ class Unmeasurable(Exception):
 class Workload:
     """One op (a call of a task, a copy or a fill) with copies of its arguments, as they are in step 0.
 
-    Attributes
-    ----------
-    op
-        The op with the arrays themselves in place of rings.
-    changes
-        Whether calls change what they are given, so that the next ones find something else.
-    replacements
-        The copies; others after `renew`, where some cannot be put back in place.
-
     Raises `Unmeasurable` if what the op accesses cannot be copied.
     """
 
     def __init__(self, op: Op) -> None:
         self.op = at_step_0(op)
-        _copy_plain_objects(self.op)
+        body, memo = self.op.body, dict[int, object]()
+        if isinstance(body, PythonCall):  # calls must not change the user's objects
+            body.args = tuple(
+                arg if isinstance(arg, Operand | Param | Step) else copy_object(arg, memo, op.name) for arg in body.args
+            )
         try:
             self._originals = allocations([self.op], _AS_CAPTURED, whole=False)
         except TypeError as error:
@@ -65,9 +60,13 @@ class Workload:
         # Tokens and Python objects cannot be restored in place: they are copied again.
         self._replaced = len(self._arrays) < len(distinct) or len(self._plain) < len(self._originals)
         self.changes = bool(self._changing) or any(not operand.arrays for operand in self._written)
+        """Whether calls change what they are given, so that the next ones find something else."""
         self.replacements = self._copied()
+        """The copies; others after `renew`, where some cannot be put back in place."""
         for operand in self._written:
-            self._check_copied(operand)
+            if not operand.arrays and self.replacements.value(operand.value) is operand.value:
+                kind = type(operand.value).__name__
+                raise Unmeasurable(f"{self.op.name!r} changes an argument, a {kind}, that cannot be copied")
 
     def renew(self) -> None:
         """Restore the arguments as they were captured, with a pattern in arrays that calls must overwrite."""
@@ -99,10 +98,7 @@ class Workload:
         ]
 
     def difference(self, wanted: Sequence[object], rtol: float) -> str:
-        """Say in what the copies differ from what they should be: from outputs of the default in what the op writes.
-
-        An empty text if in nothing. What the op writes is as it was captured after this.
-        """
+        """Say in what the copies differ from outputs of the default; what the op writes is then as it was captured."""
         for operand, expected in zip(self._written, wanted, strict=True):
             found = self._value(operand)
             if not operand.arrays:
@@ -129,14 +125,6 @@ class Workload:
                 return f"{self._named(operand)}: it writes to what it should only read"
         return "" if self.replacements.memory.guards_hold() else "it writes beyond the ends of its arguments"
 
-    def _check_copied(self, operand: Operand) -> None:
-        """Raise if what calls do to an object would be done to the user's."""
-        if operand.arrays:
-            return
-        if self.replacements.value(operand.value) is operand.value:
-            kind = type(operand.value).__name__
-            raise Unmeasurable(f"{self.op.name!r} changes an argument, a {kind}, that cannot be copied")
-
     def _copied(self) -> Replacements:
         try:
             return Replacements([self.op], _AS_CAPTURED, self._originals, _GUARD)
@@ -153,8 +141,7 @@ class Workload:
         return self._array(operand) if operand.arrays else self.replacements.value(operand.value)
 
     def _named(self, operand: Operand) -> str:
-        place = next(place for place, each in enumerate(self.op.operands) if each is operand)
-        return argument(self.op, place)
+        return argument(self.op, next(place for place, each in enumerate(self.op.operands) if each is operand))
 
 
 def _has_bytes(operand: Operand) -> bool:
@@ -182,16 +169,6 @@ def at_step_0(op: Op) -> Node:
     else:
         raise Unmeasurable(f"{op.name!r} computes nothing")
     return Node(op, 0, body, tuple(operands[id(operand)] for operand in op.operands), recorded=body)
-
-
-def _copy_plain_objects(op: Node) -> None:
-    """Replace arguments that are neither arrays nor tokens by copies, so that calls do not change the user's."""
-    body = op.body
-    if isinstance(body, PythonCall):
-        memo: dict[int, object] = {}
-        body.args = tuple(
-            arg if isinstance(arg, Operand | Param | Step) else copy_object(arg, memo, op.name) for arg in body.args
-        )
 
 
 def copy_object(value: object, memo: dict[int, object], name: str) -> object:
@@ -259,35 +236,28 @@ def _fill(memory: Array, begin: int, dtype: np.dtype[Any]) -> None:
             memory[place : place + size] = raw_bytes(number)
 
 
-def copy_to_host(operands: Iterable[Operand]) -> dict[int, Operand]:
-    """Return operands by the ids of those given: copies of arrays of devices, which overlap as these do.
-
-    No operand is a ring. Other operands stand for themselves.
-    """
-    given = list(operands)
-    extents: dict[int, tuple[Allocation, int, int]] = {}
-    lying: dict[int, Allocation] = {}
-    for operand in given:
-        allocation = None if operand.array is None else allocation_under(operand.array)
-        if allocation is None or operand.array is None:
-            continue
-        lying[id(operand)] = allocation
-        if operand.array.size:
-            low, high = extent_of(operand.array)
-            _, least, most = extents.get(id(allocation), (allocation, low, high))
-            extents[id(allocation)] = allocation, min(low, least), max(high, most)
-    copies = {
-        key: (low, allocation.array(high - low, np.uint8, low - allocation.address).get())
-        for key, (allocation, low, high) in extents.items()
-    }
-    found = {}
-    for operand in given:
-        found[id(operand)] = operand
+def copy_to_host(operands: Collection[Operand]) -> dict[int, Operand]:
+    """Return operands, of which none is a ring, by their ids: for arrays of devices copies that overlap as these do."""
+    found = {id(operand): operand for operand in operands}
+    extents: dict[Allocation, tuple[int, int]] = {}
+    lying: list[tuple[Operand, Array, Allocation]] = []
+    for operand in operands:
         array = operand.array
-        if array is None or id(operand) not in lying:
+        allocation = None if array is None else allocation_under(array)
+        if allocation is None or array is None:
             continue
+        lying.append((operand, array, allocation))
         if array.size:
-            low, copied = copies[id(lying[id(operand)])]
+            low, high = extent_of(array)
+            least, most = extents.get(allocation, (low, high))
+            extents[allocation] = min(low, least), max(high, most)
+    copies = {
+        allocation: (low, allocation.array(high - low, np.uint8, low - allocation.address).get())
+        for allocation, (low, high) in extents.items()
+    }
+    for operand, array, allocation in lying:
+        if array.size:
+            low, copied = copies[allocation]
             view = view_of(copied, address_of(array) - low, array.shape, array.dtype, array.strides)
         else:
             view = np.empty(array.shape, array.dtype)

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ostinato.errors import OstinatoError
@@ -24,25 +25,18 @@ _FIRST_POLL = 0.02
 _LAST_POLL = 0.2
 
 
+@dataclass(eq=False)
 class Job:
-    """A command line on its way through a queue.
+    """A command line on its way through a queue."""
 
-    Attributes
-    ----------
-    outcome
-        How it ended; None as long as it has not.
-    """
-
-    def __init__(
-        self, words: Sequence[str], reading: Reading, *, env: Mapping[str, str], cwd: str | None, seconds: float
-    ) -> None:
-        self.words = words
-        self.reading = reading
-        self.env = env
-        self.cwd = cwd
-        self.seconds = seconds
-        self.outcome: Outcome | None = None
-        self._over = threading.Event()
+    words: Sequence[str]
+    reading: Reading
+    env: Mapping[str, str]
+    cwd: str | None
+    seconds: float
+    outcome: Outcome | None = None
+    """How it ended; None as long as it has not."""
+    _over: threading.Event = field(default_factory=threading.Event)
 
     def end(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -59,11 +53,6 @@ class CommandQueue:
 
     A thread of its own, which exists only while there is something to do, leases a device when there is a job for it
     and gives it back when there is none. It keeps nobody from exiting: when the process ends, what runs is killed.
-
-    Parameters
-    ----------
-    devices
-        The devices.
     """
 
     def __init__(self, devices: Sequence[Device]) -> None:

@@ -105,7 +105,7 @@ def extract_profile_result(stdout: object, return_ops: Sequence[str] | None = No
     if not isinstance(stdout, str):
         return None, True
     good, bad = read_lines(stdout)
-    result = _chosen(_results(good, bad, nameless(stdout)), return_ops)
+    result = choose(_results(good, bad, nameless(stdout)), return_ops)
     cut = [_said(line) for line in bad if not line.op]  # whose they were, nobody can see by what is missing
     if result is not None and cut:
         _logger.warning("%s", left_out(cut))
@@ -113,20 +113,15 @@ def extract_profile_result(stdout: object, return_ops: Sequence[str] | None = No
 
 
 class Profile:
-    """Reads what a command reports: by descriptor, or else as old lines.
-
-    Attributes
-    ----------
-    bad
-        What made no sense, or failed.
-    """
+    """Reads what a command reports: by descriptor, or else as old lines."""
 
     def __init__(self) -> None:
         self.bad: list[str] = []
+        """What made no sense, or failed."""
         self._reading = Reading()
         self._old_lines = OldLines()
         self._lines: list[OldLine | BadLine] = []
-        self._results: list[ProfileResult] = []
+        self.results: list[ProfileResult] = []
 
     @property
     def problem(self) -> str:
@@ -146,26 +141,17 @@ class Profile:
         ops = self._reading.finish()
         if ops:
             well = [op for op in ops if op.status is Status.OK]
-            self._results = [ProfileResult(op.op, median(op.samples) * 1e-6, op.workspace) for op in well]
+            self.results = [ProfileResult(op.op, median(op.samples) * 1e-6, op.workspace) for op in well]
             self.bad = [f"{op.op}: {op.status}: {op.message}" for op in ops if op.status is not Status.OK]
             return ops
         self._lines += self._old_lines.rest()
         good = [line for line in self._lines if isinstance(line, OldLine)]
         bad = [line for line in self._lines if isinstance(line, BadLine)]
-        self._results = _results(good, bad, self._old_lines.nameless())
+        self.results = _results(good, bad, self._old_lines.nameless())
         self.bad = list(map(_said, bad))
         return tuple(
-            OpOutcome(op, Status.OK, (ms * 1e6,) if ms else (), workspace) for op, ms, workspace in self._results
+            OpOutcome(op, Status.OK, (ms * 1e6,) if ms else (), workspace) for op, ms, workspace in self.results
         )
-
-    def result(self, return_ops: Sequence[str] | None) -> Found:
-        """Return what `extract_profile_result` does."""
-        return _chosen(self._results, return_ops)
-
-    @property
-    def ops(self) -> list[str]:
-        """The ops that there are results of."""
-        return [result.op_config for result in self._results]
 
 
 def _results(good: Iterable[OldLine], bad: Sequence[BadLine], alone: OldLine | None) -> list[ProfileResult]:
@@ -183,7 +169,8 @@ def _said(line: BadLine) -> str:
     return f"{line.op or line.text[:100]}: {line.reason}"
 
 
-def _chosen(results: Sequence[ProfileResult], return_ops: Sequence[str] | None) -> Found:
+def choose(results: Sequence[ProfileResult], return_ops: Sequence[str] | None) -> Found:
+    """Return the fastest of some results; or those of `return_ops`, which one without a name may stand for."""
     if return_ops is None:
         return min(results, default=None)
     names = {return_ops} if isinstance(return_ops, str) else set(return_ops)
@@ -199,24 +186,8 @@ def _rank(result: ProfileResult) -> tuple[float, int, str]:
 def mask(ids: Sequence[int | str] | None = None) -> tuple[Device, ...]:
     """Return a device for each id; each selects its GPU in a child's environment by the id as it stands.
 
-    A GPU that is not known here, because there is no driver or none of that id, is leased by the id.
-
-    Parameters
-    ----------
-    ids
-        Indices or UUIDs. None or empty: those of this process's mask, or ``"0"`` if it has none.
-
-    Raises
-    ------
-    ValueError
-        If a GPU is there twice, or an id cannot be one.
-    DeviceError
-        If one is not in this process's mask, where it has one.
-
-    Examples
-    --------
-    >>> [device.name for device in mask(["0", "1"])]
-    ['cuda:0', 'cuda:1']
+    Ids are indices or UUIDs; where there are none, they are those of this process's mask, or ``"0"`` if it has none. A
+    GPU that is not known here, because there is no driver or none of that id, is leased by the id.
     """
     if isinstance(ids, str):
         raise TypeError(f"ids must be a list, got {ids!r}")
@@ -229,7 +200,8 @@ def mask(ids: Sequence[int | str] | None = None) -> tuple[Device, ...]:
     devices: dict[str, Device] = {}
     for name in names:
         gpu = resolve(name, gpus)
-        if allowed is not None and not _allows(allowed, name, gpu, gpus):
+        known = allowed is None or name in allowed or (gpu and gpu in [resolve(entry, gpus) for entry in allowed])
+        if allowed is not None and not known:
             raise DeviceError(f"{name!r} is not in {variable}={','.join(allowed)}, the GPUs of this process")
         device = _device(kind, variable, name, gpu)
         other = devices.setdefault(device.identities[0], device)
@@ -257,10 +229,6 @@ def _entries(text: str | None) -> list[str] | None:
     if text is None:
         return None
     return list(takewhile(lambda entry: entry and not entry.startswith("-"), map(str.strip, text.split(","))))
-
-
-def _allows(allowed: list[str], name: str, gpu: Gpu | None, gpus: list[Gpu]) -> bool:
-    return name in allowed or (gpu is not None and gpu in [resolve(entry, gpus) for entry in allowed])
 
 
 def _device(kind: str, variable: str, name: str, gpu: Gpu | None) -> Device:
@@ -292,29 +260,18 @@ _SECONDS_OF_KILLING = 10.0
 
 class _Entry(NamedTuple):
     what: Any
-    words: list[str]
     return_ops: Sequence[str] | None
     profile: Profile
     job: Job
 
     @property
     def command(self) -> str:
-        text = one_line(shlex.join(self.words))
+        text = one_line(shlex.join(self.job.words))
         return text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND]}..."
 
 
 class Backlog:
-    """Commands that run on some devices, and whose results are waited for.
-
-    They are killed when it is garbage.
-
-    Parameters
-    ----------
-    devices
-        Ids of GPUs; see `ostinato.tune.legacy.profile.mask`.
-    timeout
-        Seconds that each command may run.
-    """
+    """Commands that run on GPUs, for `timeout` seconds at most, and are waited for; killed when this is garbage."""
 
     def __init__(self, devices: Sequence[str | int] | None, timeout: float) -> None:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float):
@@ -337,8 +294,8 @@ class Backlog:
         with suppress(FileNotFoundError):  # removed: then the command is in it like we are
             here = os.getcwd()
         profile = Profile()
-        job = Job(argv, profile, env=self._environment, cwd=here, seconds=self._timeout)
-        entry = _Entry(what, argv, return_ops, profile, job)
+        job = Job(argv, profile, self._environment, here, self._timeout)
+        entry = _Entry(what, return_ops, profile, job)
         self._entries.append(entry)
         try:
             self._queue.push(job)
@@ -389,9 +346,10 @@ def _judged(entry: _Entry) -> tuple[Found, str]:
     assert outcome is not None
     if outcome.status is not Status.OK:
         return None, f"{'timeout: ' if outcome.status is Status.HANG_KILLED else ''}{outcome.message}"
-    result = entry.profile.result(entry.return_ops)
+    result = choose(entry.profile.results, entry.return_ops)
     if result is None:
-        return None, f"reported {', '.join(entry.profile.ops)}, and nothing of {entry.return_ops!r}"
+        reported = ", ".join(each.op_config for each in entry.profile.results)
+        return None, f"reported {reported}, and nothing of {entry.return_ops!r}"
     if entry.profile.bad:
         _logger.warning("%s: %s", entry.command, left_out(entry.profile.bad))
     return result, ""
