@@ -1,6 +1,6 @@
 // What the core asks of a device: streams of its own, copies and fills on them, events to order streams by, word of
-// when work is done, and ready-made sequences of work. CPU, OpenCL and CUDA stand behind it, and a fake device of the
-// tests. Whoever implements it loads its driver at run time; the core is linked with none.
+// when work is done, and ready-made sequences of work. OpenCL and CUDA stand behind it, and a fake device of the tests.
+// Whoever implements it loads its driver at run time; the core is linked with none.
 //
 // Codes: 0 is success, all others are the driver's; `diagnose` says what they mean. No method but `finish` waits for
 // the device; none takes the GIL, or may be called while the caller holds it. Each may be called from any thread, but

@@ -7,7 +7,6 @@ void bind_devices(nanobind::module_& module) {
     ostinato::bind_failure(devices);
     ostinato::bind_device(devices);
     ostinato::bind_stream(devices);
-    ostinato::bind_cpu_device(devices);
     ostinato::bind_opencl_device(devices);
     ostinato::bind_cuda_device(devices);
 }

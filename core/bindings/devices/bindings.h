@@ -33,7 +33,6 @@ inline void throw_if(const Device& device, std::int32_t code) {
 void bind_failure(nanobind::module_& devices);  // before all others
 void bind_device(nanobind::module_& devices);   // the protocol, before those behind it
 void bind_stream(nanobind::module_& devices);
-void bind_cpu_device(nanobind::module_& devices);
 void bind_opencl_device(nanobind::module_& devices);
 void bind_cuda_device(nanobind::module_& devices);
 

@@ -75,6 +75,66 @@ struct UpdateInfo {  // CUgraphExecUpdateResultInfo_v1
     GraphNode error_node, error_from;
 };
 
+// The entry in `Api`, the driver's name for it, what its symbol has more than that, the version of CUDA in which its
+// form came, and the parameters. Of the UUIDs, the first is the GPU's, the second that of its MIG instance, if it is
+// one; capture_mode swaps the calling thread's.
+#define OSTINATO_CUDA_ENTRIES(X)                                                                                       \
+    X(init, "cuInit", "", 2000, (unsigned flags))                                                                      \
+    X(error_name, "cuGetErrorName", "", 6000, (Result code, const char** name))                                        \
+    X(error_string, "cuGetErrorString", "", 6000, (Result code, const char** text))                                    \
+    X(driver_version, "cuDriverGetVersion", "", 2020, (int* version))                                                  \
+    X(device_count, "cuDeviceGetCount", "", 2000, (int* count))                                                        \
+    X(device_get, "cuDeviceGet", "", 2000, (Number * device, int ordinal))                                             \
+    X(device_name, "cuDeviceGetName", "", 2000, (char* name, int length, Number device))                               \
+    X(device_uuid_v2, "cuDeviceGetUuid", "_v2", 11040, (Uuid * uuid, Number device))                                   \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", "", 7000, (Context * context, Number device))                        \
+    X(context_get, "cuCtxGetCurrent", "", 4000, (Context * context))                                                   \
+    X(context_set, "cuCtxSetCurrent", "", 4000, (Context context))                                                     \
+    X(context_push, "cuCtxPushCurrent", "_v2", 4000, (Context context))                                                \
+    X(context_pop, "cuCtxPopCurrent", "_v2", 4000, (Context * context))                                                \
+    X(context_synchronize, "cuCtxSynchronize", "", 2000, ())                                                           \
+    X(allocate, "cuMemAlloc", "_v2", 3020, (Pointer * pointer, std::size_t bytes))                                     \
+    X(free, "cuMemFree", "_v2", 3020, (Pointer pointer))                                                               \
+    X(memory_info, "cuMemGetInfo", "_v2", 3020, (std::size_t* free, std::size_t* total))                               \
+    X(host_register, "cuMemHostRegister", "_v2", 6050, (void* host, std::size_t bytes, unsigned flags))                \
+    X(host_unregister, "cuMemHostUnregister", "", 4000, (void* host))                                                  \
+    X(pointer_attribute, "cuPointerGetAttribute", "", 4000, (void* value, int attribute, Pointer pointer))             \
+    X(copy, "cuMemcpyAsync", "", 4000, (Pointer target, Pointer source, std::size_t bytes, Stream stream))             \
+    X(copy_2d, "cuMemcpy2DAsync", "_v2", 3020, (const Copy2D* copy, Stream stream))                                    \
+    X(copy_3d, "cuMemcpy3DAsync", "_v2", 3020, (const Copy3D* copy, Stream stream))                                    \
+    X(fill_8, "cuMemsetD8Async", "", 3020, (Pointer target, unsigned char value, std::size_t count, Stream stream))    \
+    X(fill_16, "cuMemsetD16Async", "", 3020, (Pointer target, unsigned short value, std::size_t count, Stream stream)) \
+    X(fill_32, "cuMemsetD32Async", "", 3020, (Pointer target, unsigned value, std::size_t count, Stream stream))       \
+    X(fill_2d_8, "cuMemsetD2D8Async", "", 3020,                                                                        \
+      (Pointer target, std::size_t pitch, unsigned char value, std::size_t width, std::size_t height, Stream stream))  \
+    X(fill_2d_16, "cuMemsetD2D16Async", "", 3020,                                                                      \
+      (Pointer target, std::size_t pitch, unsigned short value, std::size_t width, std::size_t height, Stream stream)) \
+    X(fill_2d_32, "cuMemsetD2D32Async", "", 3020,                                                                      \
+      (Pointer target, std::size_t pitch, unsigned value, std::size_t width, std::size_t height, Stream stream))       \
+    X(stream_create, "cuStreamCreate", "", 2000, (Stream * stream, unsigned flags))                                    \
+    X(stream_destroy, "cuStreamDestroy", "_v2", 4000, (Stream stream))                                                 \
+    X(stream_synchronize, "cuStreamSynchronize", "", 2000, (Stream stream))                                            \
+    X(stream_wait, "cuStreamWaitEvent", "", 3020, (Stream stream, Event event, unsigned flags))                        \
+    X(event_create, "cuEventCreate", "", 2000, (Event * event, unsigned flags))                                        \
+    X(event_record, "cuEventRecord", "", 2000, (Event event, Stream stream))                                           \
+    X(event_query, "cuEventQuery", "", 2000, (Event event))                                                            \
+    X(event_synchronize, "cuEventSynchronize", "", 2000, (Event event))                                                \
+    X(event_destroy, "cuEventDestroy", "_v2", 4000, (Event event))                                                     \
+    X(capture_mode, "cuThreadExchangeStreamCaptureMode", "", 10010, (int* mode))                                       \
+    X(capture_begin, "cuStreamBeginCapture", "_v2", 10010, (Stream stream, int mode))                                  \
+    X(capture_end, "cuStreamEndCapture", "", 10000, (Stream stream, Graph * graph))                                    \
+    X(graph_nodes, "cuGraphGetNodes", "", 10000, (Graph graph, GraphNode * nodes, std::size_t* count))                 \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags", "", 11040,                                                     \
+      (GraphExec * exec, Graph graph, unsigned long long flags))                                                       \
+    X(graph_launch, "cuGraphLaunch", "", 10000, (GraphExec exec, Stream stream))                                       \
+    X(graph_destroy, "cuGraphDestroy", "", 10000, (Graph graph))                                                       \
+    X(exec_destroy, "cuGraphExecDestroy", "", 10000, (GraphExec exec))
+
+// Null where the driver does not have them.
+#define OSTINATO_CUDA_OPTIONAL_ENTRIES(X)                                     \
+    X(device_uuid, "cuDeviceGetUuid", "", 9020, (Uuid * uuid, Number device)) \
+    X(graph_update, "cuGraphExecUpdate", "_v2", 12000, (GraphExec exec, Graph graph, UpdateInfo * info))
+
 struct Api {
     // Opens a driver. Null: there is none if `broken` is false, else it cannot be used, and `why` says so.
     static std::shared_ptr<const Api> load(const std::string& library, bool& broken, std::string& why);
@@ -82,63 +142,10 @@ struct Api {
     // "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
     std::string words(Result code) const;
 
-    Result (*init)(unsigned flags) = nullptr;
-    Result (*error_name)(Result code, const char** name) = nullptr;
-    Result (*error_string)(Result code, const char** text) = nullptr;
-    Result (*driver_version)(int* version) = nullptr;
-
-    Result (*device_count)(int* count) = nullptr;
-    Result (*device_get)(Number* device, int ordinal) = nullptr;
-    Result (*device_name)(char* name, int length, Number device) = nullptr;
-    Result (*device_uuid)(Uuid* uuid, Number device) = nullptr;     // of the GPU, or null
-    Result (*device_uuid_v2)(Uuid* uuid, Number device) = nullptr;  // of its MIG instance, if it is one
-    Result (*primary_retain)(Context* context, Number device) = nullptr;
-
-    Result (*context_get)(Context* context) = nullptr;
-    Result (*context_set)(Context context) = nullptr;
-    Result (*context_push)(Context context) = nullptr;
-    Result (*context_pop)(Context* context) = nullptr;
-    Result (*context_synchronize)() = nullptr;
-
-    Result (*allocate)(Pointer* pointer, std::size_t bytes) = nullptr;
-    Result (*free)(Pointer pointer) = nullptr;
-    Result (*memory_info)(std::size_t* free, std::size_t* total) = nullptr;
-    Result (*host_register)(void* host, std::size_t bytes, unsigned flags) = nullptr;
-    Result (*host_unregister)(void* host) = nullptr;
-    Result (*pointer_attribute)(void* value, int attribute, Pointer pointer) = nullptr;
-
-    Result (*copy)(Pointer target, Pointer source, std::size_t bytes, Stream stream) = nullptr;
-    Result (*copy_2d)(const Copy2D* copy, Stream stream) = nullptr;
-    Result (*copy_3d)(const Copy3D* copy, Stream stream) = nullptr;
-    Result (*fill_8)(Pointer target, unsigned char value, std::size_t count, Stream stream) = nullptr;
-    Result (*fill_16)(Pointer target, unsigned short value, std::size_t count, Stream stream) = nullptr;
-    Result (*fill_32)(Pointer target, unsigned value, std::size_t count, Stream stream) = nullptr;
-    Result (*fill_2d_8)(Pointer target, std::size_t pitch, unsigned char value, std::size_t width, std::size_t height,
-                        Stream stream) = nullptr;
-    Result (*fill_2d_16)(Pointer target, std::size_t pitch, unsigned short value, std::size_t width, std::size_t height,
-                         Stream stream) = nullptr;
-    Result (*fill_2d_32)(Pointer target, std::size_t pitch, unsigned value, std::size_t width, std::size_t height,
-                         Stream stream) = nullptr;
-
-    Result (*stream_create)(Stream* stream, unsigned flags) = nullptr;
-    Result (*stream_destroy)(Stream stream) = nullptr;
-    Result (*stream_synchronize)(Stream stream) = nullptr;
-    Result (*stream_wait)(Stream stream, Event event, unsigned flags) = nullptr;
-    Result (*event_create)(Event* event, unsigned flags) = nullptr;
-    Result (*event_record)(Event event, Stream stream) = nullptr;
-    Result (*event_query)(Event event) = nullptr;
-    Result (*event_synchronize)(Event event) = nullptr;
-    Result (*event_destroy)(Event event) = nullptr;
-
-    Result (*capture_mode)(int* mode) = nullptr;  // swaps the calling thread's
-    Result (*capture_begin)(Stream stream, int mode) = nullptr;
-    Result (*capture_end)(Stream stream, Graph* graph) = nullptr;
-    Result (*graph_nodes)(Graph graph, GraphNode* nodes, std::size_t* count) = nullptr;
-    Result (*graph_instantiate)(GraphExec* exec, Graph graph, unsigned long long flags) = nullptr;
-    Result (*graph_update)(GraphExec exec, Graph graph, UpdateInfo* info) = nullptr;  // null before CUDA 12
-    Result (*graph_launch)(GraphExec exec, Stream stream) = nullptr;
-    Result (*graph_destroy)(Graph graph) = nullptr;
-    Result (*exec_destroy)(GraphExec exec) = nullptr;
+#define OSTINATO_DECLARE(entry, name, suffix, version, parameters) Result(*entry) parameters = nullptr;
+    OSTINATO_CUDA_ENTRIES(OSTINATO_DECLARE)
+    OSTINATO_CUDA_OPTIONAL_ENTRIES(OSTINATO_DECLARE)
+#undef OSTINATO_DECLARE
 };
 
 }  // namespace ostinato::cuda

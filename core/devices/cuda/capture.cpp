@@ -1,11 +1,13 @@
 // Captures: parts on streams that fork and join by events, as CUDA has it, into one graph.
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <functional>
 #include <iterator>
+#include <span>
 #include <utility>
+#include <vector>
 
-#include "devices/cuda/branches.h"
-#include "devices/cuda/current.h"
 #include "devices/cuda/device.h"
 
 namespace ostinato {
@@ -15,6 +17,88 @@ namespace {
 using cuda::handle_of;
 using cuda::kSuccess;
 using cuda::stream_of;
+
+// The streams that the parts of a capture are recorded on, and which of them wait for each other, so that what is
+// captured has the order of the parts: each node comes after the one before on its stream, and after what that waits
+// for.
+//
+// Two parts share a stream only if one comes after the other. Libraries keep memory by stream (workspaces, what was
+// allocated and freed), which parts that may run side by side must not share.
+struct Branches {
+    // Of so many at most; what would need another is put behind others. Libraries may keep megabytes for each stream.
+    static constexpr std::uint32_t kMost = 16;
+    static constexpr std::uint32_t kNoMark = UINT32_MAX;
+
+    struct Part {
+        std::uint32_t branch = 0;
+        std::vector<std::uint32_t> waits;  // marks; before it
+        std::uint32_t mark = kNoMark;      // set after it, for others to wait for
+        bool first = false;                // of its branch
+    };
+    std::vector<Part> parts;
+    std::uint32_t count = 0, marks = 0;  // marks are set again when all have waited for them
+
+    // By part, the earlier ones that it comes after.
+    explicit Branches(std::span<const std::vector<std::uint32_t>> after);
+};
+
+using Known = std::array<std::uint32_t, Branches::kMost>;  // by branch, one more than the last part that is implied
+
+void add(Known& known, const Known& more) {
+    for (std::size_t branch = 0; branch < known.size(); ++branch)
+        known[branch] = std::max(known[branch], more[branch]);
+}
+
+Branches::Branches(std::span<const std::vector<std::uint32_t>> after) : parts(after.size()) {
+    std::vector<Known> done(after.size());                        // what the end of each part implies
+    std::vector<std::vector<std::uint32_t>> needs(after.size());  // parts that each waits for
+    std::vector<std::uint32_t> waiting(after.size());             // how many wait for each
+    Known last{};                                                 // by branch, one more than its last part
+    for (std::uint32_t at = 0; at < after.size(); ++at) {
+        Part& part = parts[at];
+        Known implied{};
+        for (const std::uint32_t before : after[at])
+            add(implied, done[before]);
+        // The branch whose last part is the latest of those that this one comes after in any case.
+        std::uint32_t chosen = kMost;
+        for (std::uint32_t branch = 0; branch < count; ++branch)
+            if (implied[branch] == last[branch] && (chosen == kMost || last[branch] > last[chosen]))
+                chosen = branch;
+        part.first = chosen == kMost && count < kMost;
+        if (part.first)
+            chosen = count++;
+        else if (chosen == kMost)  // the one that has waited longest
+            chosen = static_cast<std::uint32_t>(std::min_element(last.begin(), last.end()) - last.begin());
+        part.branch = chosen;
+        Known& known = done[at];
+        if (!part.first)
+            known = done[last[chosen] - 1];
+        std::vector<std::uint32_t> latest = after[at];  // first, as they may imply others
+        std::sort(latest.begin(), latest.end(), std::greater<>());
+        for (const std::uint32_t before : latest) {
+            if (known[parts[before].branch] > before)
+                continue;
+            needs[at].push_back(before);
+            ++waiting[before];
+            add(known, done[before]);
+        }
+        known[chosen] = last[chosen] = at + 1;
+    }
+    std::vector<std::uint32_t> unused;
+    for (std::uint32_t at = 0; at < after.size(); ++at) {
+        for (const std::uint32_t before : needs[at]) {
+            parts[at].waits.push_back(parts[before].mark);
+            if (--waiting[before] == 0)
+                unused.push_back(parts[before].mark);
+        }
+        if (waiting[at] == 0)
+            continue;
+        if (unused.empty())
+            unused.push_back(marks++);
+        parts[at].mark = unused.back();
+        unused.pop_back();
+    }
+}
 
 constexpr std::size_t kMostRetired = 16;  // executable graphs hold memory of the device
 
@@ -61,8 +145,7 @@ public:
     CudaSequence& operator=(const CudaSequence&) = delete;
 
     std::int32_t launch(StreamHandle stream) override {
-        const CudaDevice::Current current(*device_);
-        return current.code != kSuccess ? current.code : device_->api_->graph_launch(exec_, stream_of(stream));
+        return device_->call_driver([&] { return device_->api_->graph_launch(exec_, stream_of(stream)); });
     }
 
 private:
@@ -116,7 +199,7 @@ private:
     std::uint32_t ends() const { return branches_.marks; }
 
     std::int32_t record(std::uint32_t at) {
-        const cuda::Branches::Part& part = branches_.parts[at];
+        const Branches::Part& part = branches_.parts[at];
         const cuda::Stream stream = streams_[part.branch];
         const Current current(device_);
         std::int32_t code = current.code;
@@ -126,7 +209,7 @@ private:
             code = marks_.wait(part.waits[each], stream);
         if (code == kSuccess)
             code = parts_.enqueue(at, handle_of(stream));
-        if (code != kSuccess || part.mark == cuda::Branches::kNoMark)
+        if (code != kSuccess || part.mark == Branches::kNoMark)
             return code;
         const Current again(device_);  // the part may have changed it
         return again.code != kSuccess ? again.code : marks_.set(part.mark, stream);
@@ -135,7 +218,7 @@ private:
     CudaDevice& device_;
     const StreamHandle stream_;  // that is to run it
     const Parts& parts_;
-    const cuda::Branches branches_;
+    const Branches branches_;
     Marks marks_;
     std::vector<cuda::Stream> streams_;
 };

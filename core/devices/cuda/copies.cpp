@@ -74,21 +74,27 @@ private:
         return side.row >= width && side.slice % side.row == 0 && side.slice / side.row >= rows;
     }
 
-    Result box(std::int64_t width, std::int64_t rows, std::int64_t slices, const Side& source,
-               const Side& target) const {
-        Copy3D copy{};
+    template <class Copy>
+    static Copy copy_of(std::int64_t width, std::int64_t rows, const Side& source, const Side& target) {
+        Copy copy{};
         copy.source_memory = source.on_device ? kMemoryDevice : kMemoryHost;
         copy.source_host = source.on_device ? nullptr : reinterpret_cast<const void*>(source.address);
         copy.source_device = source.on_device ? source.address : 0;
         copy.source_pitch = static_cast<std::size_t>(source.row);
-        copy.source_height = static_cast<std::size_t>(source.slice / source.row);
         copy.target_memory = target.on_device ? kMemoryDevice : kMemoryHost;
         copy.target_host = target.on_device ? nullptr : reinterpret_cast<void*>(target.address);
         copy.target_device = target.on_device ? target.address : 0;
         copy.target_pitch = static_cast<std::size_t>(target.row);
-        copy.target_height = static_cast<std::size_t>(target.slice / target.row);
         copy.width = static_cast<std::size_t>(width);
         copy.height = static_cast<std::size_t>(rows);
+        return copy;
+    }
+
+    Result box(std::int64_t width, std::int64_t rows, std::int64_t slices, const Side& source,
+               const Side& target) const {
+        auto copy = copy_of<Copy3D>(width, rows, source, target);
+        copy.source_height = static_cast<std::size_t>(source.slice / source.row);
+        copy.target_height = static_cast<std::size_t>(target.slice / target.row);
         copy.depth = static_cast<std::size_t>(slices);
         return api_.copy_3d(&copy, stream_);
     }
@@ -101,17 +107,7 @@ private:
             target = {moved(target.address, target.row * (rows - 1)), -target.row, 0, target.on_device};
         }
         if (source.row >= width && target.row >= width) {
-            Copy2D copy{};
-            copy.source_memory = source.on_device ? kMemoryDevice : kMemoryHost;
-            copy.source_host = source.on_device ? nullptr : reinterpret_cast<const void*>(source.address);
-            copy.source_device = source.on_device ? source.address : 0;
-            copy.source_pitch = static_cast<std::size_t>(source.row);
-            copy.target_memory = target.on_device ? kMemoryDevice : kMemoryHost;
-            copy.target_host = target.on_device ? nullptr : reinterpret_cast<void*>(target.address);
-            copy.target_device = target.on_device ? target.address : 0;
-            copy.target_pitch = static_cast<std::size_t>(target.row);
-            copy.width = static_cast<std::size_t>(width);
-            copy.height = static_cast<std::size_t>(rows);
+            const auto copy = copy_of<Copy2D>(width, rows, source, target);
             const Result code = api_.copy_2d(&copy, stream_);
             if (code != kInvalidValue)
                 return code;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "devices/cuda/copies.h"
-#include "devices/cuda/current.h"
 
 namespace ostinato {
 
@@ -52,9 +51,7 @@ class CudaEvent final : public DeviceEvent {
 public:
     CudaEvent(std::shared_ptr<CudaDevice> of, cuda::Event recorded) : device(std::move(of)), event(recorded) {}
     ~CudaEvent() override {
-        const CudaDevice::Current current(*device);
-        if (current.code == kSuccess)
-            device->api_->event_destroy(event);
+        device->call_driver([this] { return device->api_->event_destroy(event); });
     }
     CudaEvent(const CudaEvent&) = delete;
     CudaEvent& operator=(const CudaEvent&) = delete;
@@ -112,10 +109,8 @@ std::int32_t CudaDevice::enter(cuda::Context& context) {
 }
 
 std::int32_t CudaDevice::open(StreamHandle& stream) {
-    const Current current(*this);
     cuda::Stream made = nullptr;
-    const std::int32_t code =
-        current.code != kSuccess ? current.code : api_->stream_create(&made, cuda::kStreamNonBlocking);
+    const std::int32_t code = call_driver([&] { return api_->stream_create(&made, cuda::kStreamNonBlocking); });
     if (code == kSuccess)
         stream = handle_of(made);
     return code;
@@ -134,46 +129,36 @@ void CudaDevice::close(StreamHandle stream) {
 }
 
 std::int32_t CudaDevice::copy(StreamHandle stream, const Transfer& transfer) {
-    const Current current(*this);
-    return current.code != kSuccess ? current.code : cuda::enqueue(*api_, stream_of(stream), transfer);
+    return call_driver([&] { return cuda::enqueue(*api_, stream_of(stream), transfer); });
 }
 
 std::int32_t CudaDevice::fill(StreamHandle stream, const Pattern& pattern) {
-    const Current current(*this);
-    return current.code != kSuccess ? current.code : cuda::enqueue(*api_, stream_of(stream), pattern);
+    return call_driver([&] { return cuda::enqueue(*api_, stream_of(stream), pattern); });
 }
 
 std::int32_t CudaDevice::record(StreamHandle stream, std::unique_ptr<DeviceEvent>& recorded) {
-    const Current current(*this);
-    if (current.code != kSuccess)
-        return current.code;
-    if (!recorded) {
-        cuda::Event event = nullptr;
-        if (const cuda::Result code = api_->event_create(&event, cuda::kEventDisableTiming); code != kSuccess)
-            return code;
-        recorded = std::make_unique<CudaEvent>(shared_from_this(), event);
-    }
-    return api_->event_record(static_cast<CudaEvent&>(*recorded).event, stream_of(stream));
+    return call_driver([&] {
+        if (!recorded) {
+            cuda::Event event = nullptr;
+            if (const cuda::Result code = api_->event_create(&event, cuda::kEventDisableTiming); code != kSuccess)
+                return code;
+            recorded = std::make_unique<CudaEvent>(shared_from_this(), event);
+        }
+        return api_->event_record(static_cast<CudaEvent&>(*recorded).event, stream_of(stream));
+    });
 }
 
 std::int32_t CudaDevice::wait(StreamHandle stream, const DeviceEvent& recorded) {
-    const Current current(*this);
-    if (current.code != kSuccess)
-        return current.code;
-    return api_->stream_wait(stream_of(stream), static_cast<const CudaEvent&>(recorded).event, 0);
+    return call_driver(
+        [&] { return api_->stream_wait(stream_of(stream), static_cast<const CudaEvent&>(recorded).event, 0); });
 }
 
 void CudaDevice::notify(const DeviceEvent& recorded, Done done, void* with) {
     const cuda::Event event = static_cast<const CudaEvent&>(recorded).event;
-    std::int32_t code = kSuccess;
-    {
-        const Current current(*this);
-        code = current.code;
-        if (code == kSuccess) {
-            const cuda::Relaxed relaxed(*api_);
-            code = cuda::ask(*api_, event);
-        }
-    }
+    const std::int32_t code = call_driver([&] {
+        const cuda::Relaxed relaxed(*api_);
+        return cuda::ask(*api_, event);
+    });
     if (code == cuda::kNotReady)
         watcher_->watch(event, done, with);
     else
@@ -181,12 +166,9 @@ void CudaDevice::notify(const DeviceEvent& recorded, Done done, void* with) {
 }
 
 Device::Diagnosis CudaDevice::diagnose(std::int32_t code) const {
-    bool usable = true;
-    for (const std::int32_t each : kUnusable)
-        usable = usable && code != each;
     if (made_.forked())
         return {"CUDA cannot be used in a process forked after its first use", false};
-    return {api_->words(code), usable};
+    return {api_->words(code), std::ranges::find(kUnusable, code) == kUnusable.end()};
 }
 
 std::string CudaDevice::name() const {
@@ -219,39 +201,31 @@ int CudaDevice::driver_version() const {
 }
 
 std::int32_t CudaDevice::allocate(std::uint64_t bytes, std::uint64_t& address) {
-    const Current current(*this);
     cuda::Pointer pointer = 0;
-    const std::int32_t code = current.code != kSuccess ? current.code : api_->allocate(&pointer, bytes);
+    const std::int32_t code = call_driver([&] { return api_->allocate(&pointer, bytes); });
     address = pointer;
     return code;
 }
 
 void CudaDevice::free(std::uint64_t address) {
-    const Current current(*this);
-    if (current.code == kSuccess)
-        api_->free(address);
+    call_driver([&] { return api_->free(address); });
 }
 
 std::int32_t CudaDevice::free_memory(std::uint64_t& free, std::uint64_t& total) {
-    const Current current(*this);
     std::size_t unused = 0, all = 0;
-    const std::int32_t code = current.code != kSuccess ? current.code : api_->memory_info(&unused, &all);
+    const std::int32_t code = call_driver([&] { return api_->memory_info(&unused, &all); });
     free = unused;
     total = all;
     return code;
 }
 
 std::int32_t CudaDevice::pin(std::uint64_t low, std::uint64_t high) {
-    const Current current(*this);
-    if (current.code != kSuccess)
-        return current.code;
-    return api_->host_register(reinterpret_cast<void*>(low), high - low, cuda::kRegisterPortable);
+    return call_driver(
+        [&] { return api_->host_register(reinterpret_cast<void*>(low), high - low, cuda::kRegisterPortable); });
 }
 
 void CudaDevice::unpin(std::uint64_t low) {
-    const Current current(*this);
-    if (current.code == kSuccess)
-        api_->host_unregister(reinterpret_cast<void*>(low));
+    call_driver([&] { return api_->host_unregister(reinterpret_cast<void*>(low)); });
 }
 
 std::int32_t CudaDevice::locate(std::uint64_t address, int& ordinal, std::uint64_t& low, std::uint64_t& bytes) {
@@ -274,14 +248,14 @@ std::int32_t CudaDevice::locate(std::uint64_t address, int& ordinal, std::uint64
 }
 
 std::int32_t CudaDevice::finish() {
-    const Current current(*this);
-    return current.code != kSuccess ? current.code : api_->context_synchronize();
+    return call_driver([&] { return api_->context_synchronize(); });
 }
 
 std::int32_t CudaDevice::finish(StreamHandle stream) {
-    const Current current(*this);
-    const cuda::Relaxed relaxed(*api_);
-    return current.code != kSuccess ? current.code : api_->stream_synchronize(stream_of(stream));
+    return call_driver([&] {
+        const cuda::Relaxed relaxed(*api_);
+        return api_->stream_synchronize(stream_of(stream));
+    });
 }
 
 }  // namespace ostinato

@@ -20,6 +20,13 @@
 
 namespace ostinato {
 
+namespace cuda {
+
+inline Stream stream_of(StreamHandle handle) { return reinterpret_cast<Stream>(handle); }
+inline StreamHandle handle_of(Stream stream) { return reinterpret_cast<StreamHandle>(stream); }
+
+}  // namespace cuda
+
 class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
 public:
     // All that the driver of this library shows to the process. Empty with `why` empty: there is no driver, or it has
@@ -65,6 +72,9 @@ private:
     class Recording;
 
     std::int32_t enter(cuda::Context& context);
+    // Calls the driver with the device's context current.
+    template <class Call>
+    std::int32_t call_driver(const Call& call);
     std::int32_t instantiate(cuda::Graph graph, cuda::GraphExec& exec, std::uint64_t& nodes);
     std::int32_t recorders(StreamHandle of, std::uint32_t count, std::vector<cuda::Stream>& streams);
     void recorded(StreamHandle of, const std::vector<cuda::Stream>& streams);
@@ -89,5 +99,44 @@ private:
     std::vector<Retired> retired_;
     std::unique_ptr<cuda::Watcher> watcher_;
 };
+
+// Makes the device's context the calling thread's for a scope.
+class CudaDevice::Current {
+public:
+    explicit Current(CudaDevice& device) : api_(*device.api_) {
+        cuda::Context context = nullptr;
+        if ((code = device.enter(context)) != cuda::kSuccess)
+            return;
+        cuda::Context before = nullptr;
+        code = api_.context_get(&before);
+        if (code != cuda::kSuccess || before == context)
+            return;
+        if (before == nullptr) {
+            code = api_.context_set(context);
+        } else {
+            code = api_.context_push(context);
+            pushed_ = code == cuda::kSuccess;
+        }
+    }
+    ~Current() {
+        cuda::Context context = nullptr;
+        if (pushed_)
+            api_.context_pop(&context);
+    }
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+
+    std::int32_t code = cuda::kSuccess;  // else nothing may be called
+
+private:
+    const cuda::Api& api_;
+    bool pushed_ = false;
+};
+
+template <class Call>
+std::int32_t CudaDevice::call_driver(const Call& call) {
+    const Current current(*this);
+    return current.code != cuda::kSuccess ? current.code : call();
+}
 
 }  // namespace ostinato

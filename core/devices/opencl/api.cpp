@@ -85,26 +85,6 @@ const Api& Api::of(const std::string& library) {
     return loaded.emplace(library, api).first->second;
 }
 
-std::string text(const Api& api, DeviceId device, Uint what) {
-    std::size_t length = 0;
-    if (api.GetDeviceInfo(device, what, 0, nullptr, &length) != kSuccess || length == 0)
-        return {};
-    std::string found(length, '\0');
-    api.GetDeviceInfo(device, what, length, found.data(), nullptr);
-    return found.substr(0, length - 1);
-}
-
-std::string extensions(const Api& api, DeviceId device) {
-    void* platform = nullptr;
-    std::size_t length = 0;
-    if (api.GetDeviceInfo(device, kDevicePlatform, sizeof(platform), &platform, nullptr) != kSuccess ||
-        api.GetPlatformInfo(platform, kPlatformExtensions, 0, nullptr, &length) != kSuccess || length == 0)
-        return {};
-    std::string found(length, '\0');
-    api.GetPlatformInfo(platform, kPlatformExtensions, length, found.data(), nullptr);
-    return found.substr(0, length - 1);
-}
-
 std::string name_of(Int code) {
     for (const Named& named : kNames)
         if (named.code == code)

@@ -103,9 +103,6 @@ struct Api {
     static const Api& of(const std::string& library);
 };
 
-std::string text(const Api& api, DeviceId device, Uint what);
-std::string extensions(const Api& api, DeviceId device);  // of its platform
-
 // "CL_OUT_OF_RESOURCES"; for codes that OpenCL does not have, "OpenCL error -1234".
 std::string name_of(Int code);
 
@@ -147,6 +144,7 @@ private:
 using OwnedEvent = Owned<Event, &Api::ReleaseEvent>;
 using OwnedKernel = Owned<Kernel, &Api::ReleaseKernel>;
 using OwnedMemory = Owned<Memory, &Api::ReleaseMemObject>;
+using OwnedQueue = Owned<Queue, &Api::ReleaseCommandQueue>;
 using OwnedProgram = Owned<Program, &Api::ReleaseProgram>;
 
 }  // namespace ostinato::opencl

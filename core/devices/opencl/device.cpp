@@ -1,8 +1,6 @@
 #include "devices/opencl/device.h"
 
-#include "devices/opencl/capture.h"
 #include "devices/opencl/recording.h"
-#include "devices/opencl/sequence.h"
 
 namespace ostinato {
 
@@ -29,8 +27,7 @@ OpenCLDevice::OpenCLDevice(const std::string& library, std::uint64_t context, st
 OpenCLDevice::~OpenCLDevice() {
     if (made_.forked())
         static_cast<void>(watcher_.release());  // its thread is the parent's
-    for (const Closed& closed : closed_)
-        api_.ReleaseCommandQueue(closed.queue);
+    closed_.clear();
     api_.ReleaseContext(context_);
 }
 
@@ -54,19 +51,13 @@ void OpenCLDevice::close(StreamHandle stream) {
     const std::lock_guard lock(mutex_);
     release_those_done();
     open_.erase(queue);
+    OwnedQueue owned{api_, queue};
     if (code == kSuccess)
-        closed_.push_back({queue, {api_, event}});
-    else
-        api_.ReleaseCommandQueue(queue);
+        closed_.push_back({std::move(owned), {api_, event}});
 }
 
 void OpenCLDevice::release_those_done() {
-    std::erase_if(closed_, [this](const Closed& closed) {
-        if (running(api_, closed.end.get()))
-            return false;
-        api_.ReleaseCommandQueue(closed.queue);
-        return true;
-    });
+    std::erase_if(closed_, [this](const Closed& closed) { return !running(api_, closed.end.get()); });
 }
 
 std::int32_t OpenCLDevice::finish() {
@@ -75,7 +66,7 @@ std::int32_t OpenCLDevice::finish() {
         const std::lock_guard lock(mutex_);
         queues.assign(open_.begin(), open_.end());
         for (const Closed& closed : closed_)
-            queues.push_back(closed.queue);
+            queues.push_back(closed.queue.get());
         for (const Queue queue : queues)
             api_.RetainCommandQueue(queue);
     }
@@ -140,12 +131,8 @@ std::unique_ptr<Sequence> OpenCLDevice::capture(StreamHandle stream, const Parts
 // Whether it takes work: a device that is lost refuses it.
 bool OpenCLDevice::works() const {
     Int code = kSuccess;
-    const Queue queue = api_.CreateCommandQueue(context_, device_, 0, &code);
-    if (code != kSuccess)
-        return false;
-    code = api_.EnqueueMarkerWithWaitList(queue, 0, nullptr, nullptr);
-    api_.ReleaseCommandQueue(queue);
-    return code == kSuccess;
+    const OwnedQueue queue{api_, api_.CreateCommandQueue(context_, device_, 0, &code)};
+    return code == kSuccess && api_.EnqueueMarkerWithWaitList(queue.get(), 0, nullptr, nullptr) == kSuccess;
 }
 
 Device::Diagnosis OpenCLDevice::diagnose(std::int32_t code) const {

@@ -40,7 +40,7 @@ public:
 private:
     // A queue that was closed, and the end of what was enqueued on it.
     struct Closed {
-        opencl::Queue queue;
+        opencl::OwnedQueue queue;
         opencl::OwnedEvent end;
     };
 

@@ -7,14 +7,51 @@
 
 namespace ostinato::opencl {
 
-namespace {
-
 using std::int64_t;
+
+// In a memory object, or in host memory where there is none.
+struct Side {
+    Memory memory = nullptr;
+    char* host = nullptr;
+    std::int64_t offset = 0, row = 0, slice = 0;
+
+    Side(const Bytes& bytes, std::int64_t at, std::int64_t row_pitch, std::int64_t slice_pitch)
+        : memory(bytes.on_device ? reinterpret_cast<Memory>(bytes.base) : nullptr),
+          host(bytes.on_device ? nullptr : reinterpret_cast<char*>(bytes.base)), offset(bytes.offset + at),
+          row(row_pitch), slice(slice_pitch) {}
+};
+
+// A block of bytes with both of its sides, as commands of OpenCL see it.
+struct Box {
+    std::int64_t width, rows, slices;
+    Side source, target;
+
+    std::int64_t bytes() const { return width * rows * slices; }
+};
+
+namespace {
 
 // A copy of more commands than this is rearranged on the device: a tiny command takes as long as some kilobytes.
 constexpr int64_t kFewCommands = 16;
 
+constexpr const char* kSource = R"(
+__kernel void rearrange(__global const uchar *source, long source_offset, long source_row, long source_slice,
+                        __global uchar *target, long target_offset, long target_row, long target_slice) {
+    const long at = get_global_id(0), row = get_global_id(1), slice = get_global_id(2);
+    target[target_offset + slice * target_slice + row * target_row + at] =
+        source[source_offset + slice * source_slice + row * source_row + at];
+}
+)";
+
 std::size_t size(int64_t bytes) { return static_cast<std::size_t>(bytes); }
+
+// Rows and slices are loops: which of them is the inner one is for the command to choose.
+Box turned(Box box) {
+    std::swap(box.rows, box.slices);
+    std::swap(box.source.row, box.source.slice);
+    std::swap(box.target.row, box.target.slice);
+    return box;
+}
 
 // A level that goes backwards on both sides goes forwards from its other end.
 void turn(int64_t count, int64_t& source_offset, int64_t& source, int64_t& target_offset, int64_t& target) {
@@ -165,6 +202,32 @@ void straighten(int64_t& count, int64_t& offset, int64_t& pitch, int64_t& read_o
 
 }  // namespace
 
+bool Transfers::can_rearrange() {
+    std::call_once(built_, [this] {
+        Int code = kSuccess;
+        const char* source = kSource;
+        const OwnedProgram program{api_, api_.CreateProgramWithSource(context_, 1, &source, nullptr, &code)};
+        if (program && api_.BuildProgram(program.get(), 1, &device_, nullptr, nullptr, nullptr) == kSuccess)
+            kernel_ = {api_, api_.CreateKernel(program.get(), "rearrange", &code)};
+    });
+    return static_cast<bool>(kernel_);
+}
+
+Int Transfers::rearrange(Queue queue, const Box& box) {
+    const std::lock_guard lock(mutex_);
+    Uint index = 0;
+    for (const Side* side : {&box.source, &box.target}) {
+        Int code = api_.SetKernelArg(kernel_.get(), index++, sizeof(side->memory), &side->memory);
+        for (const int64_t number : {side->offset, side->row, side->slice})
+            if (code == kSuccess)
+                code = api_.SetKernelArg(kernel_.get(), index++, sizeof(number), &number);
+        if (code != kSuccess)
+            return code;
+    }
+    const std::array<std::size_t, 3> global{size(box.width), size(box.rows), size(box.slices)};
+    return api_.EnqueueNDRangeKernel(queue, kernel_.get(), 3, nullptr, global.data(), nullptr, 0, nullptr, nullptr);
+}
+
 OwnedMemory Transfers::passage(int64_t bytes, Int& code) const {
     return {api_, api_.CreateBuffer(context_, kMemoryReadWrite, size(bytes), nullptr, &code)};
 }
@@ -173,7 +236,7 @@ Int Transfers::copy(Queue queue, const Box& given) {
     if (given.width <= 0 || given.rows <= 0 || given.slices <= 0)
         return kSuccess;
     const Box box = ordered(given);
-    return commands(box) > kFewCommands && rearrangement_.usable() ? rearranged(queue, box) : copy_all(queue, box);
+    return commands(box) > kFewCommands && can_rearrange() ? copy_rearranged(queue, box) : copy_all(queue, box);
 }
 
 Int Transfers::copy_all(Queue queue, const Box& given) const {
@@ -195,7 +258,7 @@ Int Transfers::copy_all(Queue queue, const Box& given) const {
 }
 
 // The device puts the bytes in order; those of the host are sent as they lie, or arrive in order.
-Int Transfers::rearranged(Queue queue, const Box& box) {
+Int Transfers::copy_rearranged(Queue queue, const Box& box) {
     Int code = kSuccess;
     Box on_device = box;
     OwnedMemory sent, result;
@@ -217,7 +280,7 @@ Int Transfers::rearranged(Queue queue, const Box& box) {
         on_device.target = packed(result, 0, box.width, box.width * box.rows);
     }
     if (code == kSuccess)
-        code = rearrangement_.enqueue(queue, on_device);
+        code = rearrange(queue, on_device);
     if (result && code == kSuccess)
         code = copy_all(queue, {box.width, box.rows, box.slices, on_device.target, box.target});
     return code;

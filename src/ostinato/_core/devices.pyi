@@ -89,11 +89,6 @@ class Stream:
     def handle(self) -> int:
         """The driver's handle."""
 
-class CpuDevice(Device):
-    """The CPU behind the protocol of devices."""
-
-    def __init__(self) -> None: ...
-
 class OpenCLDevice(Device):
     """A device of OpenCL, in a context."""
 

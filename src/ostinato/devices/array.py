@@ -22,8 +22,6 @@ from ostinato.errors import ContractError
 if TYPE_CHECKING:
     from ostinato.devices.device import Device
 
-__all__ = ["Allocation", "DeviceArray"]
-
 
 class Allocation:
     """A piece of a device's memory, and the addresses of this process that stand for it.

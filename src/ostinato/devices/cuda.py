@@ -19,8 +19,6 @@ from ostinato.devices.device import Stream, translate_failures
 from ostinato.devices.registry import Memory, view_of
 from ostinato.errors import DeviceError
 
-__all__ = ["CudaArray", "CudaDevice", "CudaStream", "devices"]
-
 DRIVER = "libcuda.so.1"
 VERSION = Path("/proc/driver/nvidia/version")
 

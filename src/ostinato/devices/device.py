@@ -18,21 +18,6 @@ from ostinato.errors import DeviceError
 if TYPE_CHECKING:
     from ostinato.devices.array import Allocation, DeviceArray
 
-__all__ = [
-    "Device",
-    "Stream",
-    "check_here",
-    "check_usable",
-    "failure",
-    "format_reasons",
-    "is_usable",
-    "lose",
-    "reasons",
-    "translate_failures",
-    "usable",
-    "using",
-]
-
 
 class Stream:
     """The stream of a device: the annotation of a parameter that receives one, and what it then receives.

@@ -20,8 +20,6 @@ from ostinato.devices.device import Stream, failure, translate_failures
 from ostinato.devices.registry import bytes_at
 from ostinato.errors import DeviceError
 
-__all__ = ["OpenCLArray", "OpenCLDevice", "OpenCLStream", "devices"]
-
 
 class OpenCLStream(Stream):
     """A stream of an OpenCL device: an in-order command queue."""

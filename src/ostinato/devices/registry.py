@@ -19,21 +19,6 @@ from ostinato.devices.device import usable
 if TYPE_CHECKING:
     from ostinato.devices.array import Allocation, DeviceArray
 
-__all__ = [
-    "Memory",
-    "Reserved",
-    "add",
-    "address_of",
-    "adopt",
-    "allocation_at",
-    "allocation_of",
-    "allocation_under",
-    "any_allocations",
-    "bytes_at",
-    "device_array",
-    "view_of",
-]
-
 
 class Reserved:
     """Addresses of this process that nobody else gets while it lives. Writing there ends the process; zeros are read

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ostinato.devices.array import DeviceArray
     from ostinato.devices.device import Device
 
-__all__ = ["AnyArray", "finish", "move", "overlap", "plan", "plan_fill", "plan_together", "wait_for"]
-
 AnyArray: TypeAlias = "np.ndarray[Any, Any] | DeviceArray"
 
 _LARGEST_PATTERN = 16

@@ -12,8 +12,6 @@ import numpy as np
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["NotBasicError", "Taken", "Viewed", "format_view", "view_index"]
-
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 Taken: TypeAlias = tuple[str, Any]

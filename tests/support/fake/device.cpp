@@ -5,7 +5,7 @@
 #include <queue>
 #include <span>
 
-#include "devices/blocks.h"
+#include "blocks.h"
 
 namespace ostinato {
 

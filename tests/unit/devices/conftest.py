@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devices.kinds import ASYNCHRONOUS, KINDS, Kind, has_driver_of_cuda
+from devices.kinds import KINDS, Kind, has_driver_of_cuda
 
 
 def _parameters(kinds: dict[str, object]) -> list[object]:
@@ -21,16 +21,10 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]()
 
 
-@pytest.fixture(params=_parameters(ASYNCHRONOUS))
-def later(request: pytest.FixtureRequest) -> Kind:
-    """A device of each kind on which what is enqueued runs later."""
-    return ASYNCHRONOUS[request.param]()
-
-
 @pytest.fixture
 def streams(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
     """Two streams of that device."""
-    core = request.getfixturevalue("later" if "later" in request.fixturenames else "kind").core
+    core = request.getfixturevalue("kind").core
     opened = core.open(), core.open()
     yield opened
     for stream in opened:

@@ -14,7 +14,6 @@ import pytest
 from ostinato import _core
 from ostinato.devices import device as discovery
 from ostinato.devices.array import DeviceArray, empty
-from ostinato.devices.cpu import CpuDevice
 from ostinato.devices.device import Device
 from support.fake_device import FakeDevice
 
@@ -27,22 +26,14 @@ class Kind:
 
     Attributes
     ----------
-    asynchronous
-        Whether what is enqueued runs later.
-    captures
-        Whether it can capture.
     work
         ``work(stream, seconds)`` enqueues something that takes about so long.
     """
 
-    def __init__(
-        self, device: Device, work: Callable[[int, float], None], asynchronous: bool = True, captures: bool = True
-    ) -> None:
+    def __init__(self, device: Device, work: Callable[[int, float], None]) -> None:
         self.device = device
         self.core = device.core
         self.work = work
-        self.asynchronous = asynchronous
-        self.captures = captures
         self._pinned: list[object] = []
 
     def host(self, size: int) -> np.ndarray[Any, Any]:
@@ -97,10 +88,6 @@ class Notice:
         """Wait for it; the code."""
         assert self._told.wait(WAIT), "the device has not told that it is done"
         return self.code
-
-
-def cpu() -> Kind:
-    return Kind(CpuDevice(), lambda stream, seconds: None, asynchronous=False, captures=False)
 
 
 def fake() -> Kind:
@@ -190,5 +177,4 @@ def has_driver_of_cuda() -> bool:
     return True
 
 
-KINDS = {"cpu": cpu, "fake": fake, "opencl": opencl, "cuda": cuda, "cuda-fake": cuda_fake}
-ASYNCHRONOUS = {name: kind for name, kind in KINDS.items() if name != "cpu"}
+KINDS = {"fake": fake, "opencl": opencl, "cuda": cuda, "cuda-fake": cuda_fake}

@@ -49,13 +49,13 @@ def test_work_of_a_stream_is_done_in_order(kind: Kind, streams: tuple[int, int])
     assert first.get().tolist() == [4.0] * 5
 
 
-def test_streams_go_on_side_by_side(later: Kind, streams: tuple[int, int]) -> None:
+def test_streams_go_on_side_by_side(kind: Kind, streams: tuple[int, int]) -> None:
     busy, free = streams
-    array = empty(later.device, 8)
-    later.work(busy, LONG)
-    slow = later.ended(busy)
-    later.core.fill(free, plan_fill(array, 1.0))
-    quick = later.ended(free)
+    array = empty(kind.device, 8)
+    kind.work(busy, LONG)
+    slow = kind.ended(busy)
+    kind.core.fill(free, plan_fill(array, 1.0))
+    quick = kind.ended(free)
     quick.wait()
     assert not slow.told
     slow.wait()
@@ -69,21 +69,21 @@ def test_finishing_a_stream_waits_for_its_work(kind: Kind, streams: tuple[int, i
     assert host.tolist() == [1.0] * 4
 
 
-def test_no_other_method_waits_for_the_device(later: Kind, streams: tuple[int, int]) -> None:
+def test_no_other_method_waits_for_the_device(kind: Kind, streams: tuple[int, int]) -> None:
     stream, other = streams
-    array, host = empty(later.device, 8), later.host(8)
+    array, host = empty(kind.device, 8), kind.host(8)
     array.set(1.0)
     event = DeviceEvent()
-    later.work(stream, LONG)
-    slow = later.ended(stream)
-    later.core.fill(stream, plan_fill(array, 2.0))
-    later.core.copy(stream, plan(array, host))
-    later.core.record(stream, event)
-    later.core.wait(other, event)
-    later.core.copy(other, plan(host, array[:]))
-    end = later.ended(other)
-    opened = later.core.open()
-    later.core.close(opened)
+    kind.work(stream, LONG)
+    slow = kind.ended(stream)
+    kind.core.fill(stream, plan_fill(array, 2.0))
+    kind.core.copy(stream, plan(array, host))
+    kind.core.record(stream, event)
+    kind.core.wait(other, event)
+    kind.core.copy(other, plan(host, array[:]))
+    end = kind.ended(other)
+    opened = kind.core.open()
+    kind.core.close(opened)
     assert not slow.told
     assert end.wait() == 0
     assert host.tolist() == [2.0] * 8
@@ -100,17 +100,17 @@ def test_an_event_orders_two_streams(kind: Kind, streams: tuple[int, int]) -> No
     assert host.tolist() == [7.0] * 4
 
 
-def test_who_waits_for_an_event_waits_for_what_it_stood_for_then(later: Kind, streams: tuple[int, int]) -> None:
+def test_who_waits_for_an_event_waits_for_what_it_stood_for_then(kind: Kind, streams: tuple[int, int]) -> None:
     first, second = streams
-    array = empty(later.device, 4)
+    array = empty(kind.device, 4)
     event = DeviceEvent()
-    later.core.record(first, event)
-    later.core.wait(second, event)
-    later.core.fill(second, plan_fill(array, 5.0))
-    quick = later.ended(second)
-    later.work(first, LONG)
-    later.core.record(first, event)
-    slow = later.notice(event)
+    kind.core.record(first, event)
+    kind.core.wait(second, event)
+    kind.core.fill(second, plan_fill(array, 5.0))
+    quick = kind.ended(second)
+    kind.work(first, LONG)
+    kind.core.record(first, event)
+    slow = kind.notice(event)
     quick.wait()
     assert not slow.told
     slow.wait()
@@ -148,13 +148,13 @@ def test_word_comes_at_once_when_the_work_is_done(kind: Kind, streams: tuple[int
     assert kind.notice(event).wait() == 0  # once more
 
 
-def test_word_comes_later_and_not_before(later: Kind, streams: tuple[int, int]) -> None:
-    array = later.array([0.0])
-    result = later.host(1)
-    later.work(streams[0], LONG)
-    later.core.fill(streams[0], plan_fill(array, 9.0))
-    later.core.copy(streams[0], plan(array, result))
-    notice = later.ended(streams[0])
+def test_word_comes_later_and_not_before(kind: Kind, streams: tuple[int, int]) -> None:
+    array = kind.array([0.0])
+    result = kind.host(1)
+    kind.work(streams[0], LONG)
+    kind.core.fill(streams[0], plan_fill(array, 9.0))
+    kind.core.copy(streams[0], plan(array, result))
+    notice = kind.ended(streams[0])
     assert not notice.told
     assert notice.wait() == 0
     assert result[0] == 9.0
@@ -168,16 +168,16 @@ def test_an_event_may_be_asked_about_often(kind: Kind, streams: tuple[int, int])
     assert [notice.wait() for notice in notices] == [0] * 20
 
 
-def test_words_come_in_the_order_of_a_stream(later: Kind, streams: tuple[int, int]) -> None:
+def test_words_come_in_the_order_of_a_stream(kind: Kind, streams: tuple[int, int]) -> None:
     order: list[int] = []
     events = []
     for turn in range(20):
-        later.work(streams[0], 0.001)
-        events.append(later.recorded(streams[0]))
-        later.core.notify(events[-1], lambda code, turn=turn: order.append(turn))
-    later.ended(streams[0]).wait()
+        kind.work(streams[0], 0.001)
+        events.append(kind.recorded(streams[0]))
+        kind.core.notify(events[-1], lambda code, turn=turn: order.append(turn))
+    kind.ended(streams[0]).wait()
     assert sorted(order) == order
-    later.device.finish()
+    kind.device.finish()
 
 
 def test_what_is_captured_is_launched_again_and_again(kind: Kind, streams: tuple[int, int]) -> None:
@@ -195,9 +195,7 @@ def test_what_is_captured_is_launched_again_and_again(kind: Kind, streams: tuple
     sequence = core.capture(streams[0], enqueue)
     kind.device.finish()
     assert middle.get().tolist() == [-1.0] * 3  # nothing has run
-    assert (sequence is not None) == kind.captures
-    if sequence is None:
-        return
+    assert sequence is not None
     for turn in range(5):
         source[:] = turn
         core.launch(streams[turn % 2], sequence)
@@ -210,16 +208,16 @@ def test_what_is_captured_is_launched_again_and_again(kind: Kind, streams: tuple
     assert kind.ended(streams[0]).wait() == 0
 
 
-def test_what_is_captured_keeps_its_place_in_the_stream(later: Kind, streams: tuple[int, int]) -> None:
+def test_what_is_captured_keeps_its_place_in_the_stream(kind: Kind, streams: tuple[int, int]) -> None:
     stream = streams[0]
-    array, result = later.array([0.0]), np.zeros(1)
+    array, result = kind.array([0.0]), np.zeros(1)
     copy = plan(array, result)
-    sequence = later.core.capture(stream, lambda recording: later.core.copy(recording, copy))
-    later.work(stream, 0.05)
-    later.core.fill(stream, plan_fill(array, 2.0))
-    later.core.launch(stream, sequence)
-    later.core.fill(stream, plan_fill(array, 3.0))
-    assert later.ended(stream).wait() == 0
+    sequence = kind.core.capture(stream, lambda recording: kind.core.copy(recording, copy))
+    kind.work(stream, 0.05)
+    kind.core.fill(stream, plan_fill(array, 2.0))
+    kind.core.launch(stream, sequence)
+    kind.core.fill(stream, plan_fill(array, 3.0))
+    assert kind.ended(stream).wait() == 0
     assert result[0] == 2.0
 
 
@@ -235,24 +233,24 @@ def test_parts_that_are_captured_keep_the_order_that_they_need(kind: Kind, strea
             kind.core.fill(recording, first if part == 1 else second)
 
     sequence = kind.core.capture(streams[0], enqueue, [[], [0], [0], [1, 2]])
-    assert (sequence is not None) == kind.captures
-    for turn in range(4 if sequence is not None else 0):
+    assert sequence is not None
+    for turn in range(4):
         source[:] = turn
         kind.core.launch(streams[turn % 2], sequence)
         assert kind.ended(streams[turn % 2]).wait() == 0
         assert result.tolist() == [5.0, 6.0, turn, turn]
 
 
-def test_an_exception_while_capturing_is_raised(later: Kind, streams: tuple[int, int]) -> None:
-    array = later.array([1.0])
+def test_an_exception_while_capturing_is_raised(kind: Kind, streams: tuple[int, int]) -> None:
+    array = kind.array([1.0])
 
     def enqueue(recording: int) -> None:
-        later.core.fill(recording, plan_fill(array, 2.0))
+        kind.core.fill(recording, plan_fill(array, 2.0))
         raise KeyError("no such kernel")
 
     with pytest.raises(KeyError, match="no such kernel"):
-        later.core.capture(streams[0], enqueue)
-    assert later.ended(streams[0]).wait() == 0
+        kind.core.capture(streams[0], enqueue)
+    assert kind.ended(streams[0]).wait() == 0
     assert array.get()[0] == 1.0
 
 
@@ -312,7 +310,7 @@ def test_streams_may_be_used_by_many_threads(kind: Kind) -> None:
     assert not failures
 
 
-def test_others_run_python_while_someone_waits(later: Kind, streams: tuple[int, int]) -> None:
+def test_others_run_python_while_someone_waits(kind: Kind, streams: tuple[int, int]) -> None:
     turns = 0
     stop = threading.Event()
 
@@ -325,11 +323,11 @@ def test_others_run_python_while_someone_waits(later: Kind, streams: tuple[int, 
     counting = threading.Thread(target=count)
     counting.start()
     try:
-        for wait in (later.device.finish, lambda: later.array(np.zeros(1 << 16)).get()):
-            later.work(streams[0], LONG)
+        for wait in (kind.device.finish, lambda: kind.array(np.zeros(1 << 16)).get()):
+            kind.work(streams[0], LONG)
             before = turns
             wait()
-            if wait is later.device.finish:
+            if wait is kind.device.finish:
                 assert turns > before + 2
     finally:
         stop.set()
@@ -337,10 +335,6 @@ def test_others_run_python_while_someone_waits(later: Kind, streams: tuple[int, 
 
 
 def test_memory_runs_out(kind: Kind) -> None:
-    if kind.device.kind == "cpu":
-        with pytest.raises(MemoryError):
-            kind.device.allocate(1 << 60)
-        return
     if kind.device.kind == "fake":
         kind.core.set_capacity(1 << 30)
     with pytest.raises(DeviceError, match=kind.device.name):
@@ -348,23 +342,23 @@ def test_memory_runs_out(kind: Kind) -> None:
     kind.array([1.0])  # and it goes on
 
 
-def test_arrays_are_given_back_while_work_uses_them(later: Kind, streams: tuple[int, int]) -> None:
+def test_arrays_are_given_back_while_work_uses_them(kind: Kind, streams: tuple[int, int]) -> None:
     result = np.zeros(4)
-    array = later.array([3.0] * 4)
-    later.work(streams[0], 0.05)
-    later.core.copy(streams[0], plan(array, result))
-    notice = later.ended(streams[0])
+    array = kind.array([3.0] * 4)
+    kind.work(streams[0], 0.05)
+    kind.core.copy(streams[0], plan(array, result))
+    notice = kind.ended(streams[0])
     del array
     assert notice.wait() == 0
     assert result.tolist() == [3.0] * 4
 
 
-def test_finish_waits_for_all_streams(later: Kind, streams: tuple[int, int]) -> None:
+def test_finish_waits_for_all_streams(kind: Kind, streams: tuple[int, int]) -> None:
     notices = []
     for stream in streams:
-        later.work(stream, 0.03)
-        notices.append(later.ended(stream))
-    later.device.finish()
+        kind.work(stream, 0.03)
+        notices.append(kind.ended(stream))
+    kind.device.finish()
     assert [notice.wait() for notice in notices] == [0, 0]
 
 
@@ -399,8 +393,8 @@ def test_host_memory_may_be_pinned(kind: Kind, streams: tuple[int, int]) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["closed", "open", "by_a_thread"])
-def test_the_interpreter_ends_with_work_in_flight(later: Kind, how: str) -> None:
-    if later.device.name.startswith("cuda") and not has_driver_of_cuda():
+def test_the_interpreter_ends_with_work_in_flight(kind: Kind, how: str) -> None:
+    if kind.device.name.startswith("cuda") and not has_driver_of_cuda():
         pytest.skip("its driver would be built anew")
     script = """
 import sys, threading
@@ -430,6 +424,6 @@ if sys.argv[3] == "by_a_thread":
 if sys.argv[3] == "closed":
     kind.core.close(stream)
 """
-    command = [sys.executable, "-c", script, str(Path(__file__).parents[2]), later.device.kind, how]
+    command = [sys.executable, "-c", script, str(Path(__file__).parents[2]), kind.device.kind, how]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")

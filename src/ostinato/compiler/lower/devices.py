@@ -5,25 +5,22 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.inserted import InstanceCopy, Note
 from ostinato.compiler.ir import OUT, Edges, IntArray, Step
+from ostinato.compiler.lower.lowerings import lowering_of
 from ostinato.compiler.lower.tables import Lowered, Outside, Substitution, Tables
 from ostinato.devices.array import DeviceArray
-from ostinato.devices.device import translate_failures
 from ostinato.devices.registry import address_of, allocation_at, allocation_under, bytes_at, view_of
-from ostinato.devices.transfers import plan_fill, plan_together
+from ostinato.devices.transfers import plan_together
 from ostinato.errors import DeviceError, GraphError
 from ostinato.graph.access import STREAM
 from ostinato.graph.arrays import READ, Array, Operand
-from ostinato.graph.body import Copy, Fill, Join, NativeCall, PythonCall
+from ostinato.graph.body import PythonCall
 from ostinato.graph.op import Op
-from ostinato.graph.param import STEP
 
 if TYPE_CHECKING:
     from ostinato.compiler.inserted import Instance
@@ -31,58 +28,7 @@ if TYPE_CHECKING:
     from ostinato.devices.array import Allocation
     from ostinato.devices.device import Device
 
-__all__ = ["lower_on_devices"]
-
 _PAGE = 4096
-
-
-def lower_on_devices(
-    executable: Executable,
-    processors: int,
-    substitute: Substitution | None = None,
-    outside: Outside | None = None,
-    streams: list[_core.devices.Stream] | None = None,
-) -> Lowered:
-    """Return the plan of a schedule that uses devices; else like `lower_nodes`.
-
-    The plan has its own streams, and its own memory for instances. It keeps host memory that copies use page-locked for
-    as long as it lives.
-
-    Parameters
-    ----------
-    executable
-        The schedule.
-    processors
-        How many CPUs the machine has; devices are numbered on from there.
-    substitute, outside
-        As of `lower_nodes`.
-    streams
-        Those of an earlier plan for this schedule, to be used again; None: it gets streams of its own.
-
-    Raises
-    ------
-    DeviceError
-        A device has not enough memory.
-    """
-    step = executable.step
-    arrays = _PlanArrays(step, substitute)
-    if streams is None:
-        streams = _open_streams(step, processors)
-    tables = _DeviceTables(executable, arrays, streams)
-    for op in step.nodes:
-        tables.add(op)
-    lowered = tables.build_all(outside)
-    lowered.again = partial(lower_on_devices, executable, processors, substitute, lowered.outside)
-    return lowered
-
-
-def _open_streams(step: Step, processors: int) -> list[_core.devices.Stream]:
-    streams = []
-    for number in step.streams.device.tolist():
-        device = step.devices[number]
-        with translate_failures(device):
-            streams.append(_core.devices.Stream(device.core, device.name, processors + number))
-    return streams
 
 
 class _Views(list[Array]):
@@ -91,11 +37,15 @@ class _Views(list[Array]):
     kept: Sequence[object] = ()
 
 
-class _DeviceTables(Tables):
-    """The flat arrays, filled op by op; and what streams and their ops are."""
+class DeviceTables(Tables):
+    """The flat arrays, filled op by op; and what streams and their ops are. The plan has memory of its own for
+    instances, and keeps host memory that copies use page-locked for as long as it lives."""
 
-    def __init__(self, executable: Executable, arrays: _PlanArrays, streams: list[_core.devices.Stream]) -> None:
+    def __init__(
+        self, executable: Executable, streams: list[_core.devices.Stream], substitute: Substitution | None
+    ) -> None:
         step = executable.step
+        arrays = _PlanArrays(step, substitute)
         super().__init__(step.nodes, executable.slots, arrays)
         self._views: _Views = _Views()
         self._executable, self._arrays = executable, arrays
@@ -123,13 +73,16 @@ class _DeviceTables(Tables):
 
     def add(self, op: Op) -> None:
         """Add an op; they come in order."""
-        device = self._of_device[op.index]
-        self._stream = self._stream_of[op.index]
+        index, device = op.index, self._of_device[op.index]
+        self._stream = self._stream_of[index]
         self._device = self._devices[device] if device >= 0 else None
         if self._stream >= 0:
             self._issue(op)
-        elif self._device is not None:
-            self._add_waiting(op)
+        elif self._device is not None:  # it does not keep a stream's order: a thread of its own waits for the device
+            self._begin(op)
+            assert isinstance(op.body, PythonCall)
+            function = _finishing(op.body.function, self._device)
+            self.wait_outside(index, "blocking", self.add_python(index, function, op.body.args, op.body.keywords))
         else:
             super().add(op)
 
@@ -141,7 +94,7 @@ class _DeviceTables(Tables):
         for number in sorted(range(len(self._streams)), key=lambda number: purpose[number] != OUT):
             outward.setdefault(device_of[number], self._streams[number])
         write_backs = [
-            (back.flag, outward[back.device], self._transfer(back.pairs, self._devices[back.device]))
+            (back.flag, outward[back.device], self.plan_between_instances(back.pairs, self._devices[back.device]))
             for back in self._coherence.write_backs
         ]
         lowered = self.build(
@@ -185,30 +138,17 @@ class _DeviceTables(Tables):
                 lazy = followed is not None and index not in followed
                 self._fences.append((index, "fence", (last, True) if lazy else (last,)))
 
-    def _add_waiting(self, op: Op) -> None:
-        """A task that does not keep a stream's order: a thread of its own waits until the device is done."""
-        body, device = op.body, self._device
-        assert isinstance(body, PythonCall)
-        assert device is not None
-        self._begin(op)
-        number = self.add_python(op.index, _Finished(body.function, device), body.args, body.keywords)
-        self.wait_outside(op.index, "blocking", number)
-
-    def _begin(self, op: Op) -> None:
-        self._table_begin[op.index] = len(self._table)
-        self._scalar_begin[op.index] = len(self._scalars)
-        self._period[op.index] = self._period_class[op.index]
-
     def _issue(self, op: Op) -> None:
         """Add an op that puts work on its stream."""
         index, coherence = op.index, self._coherence
-        device = self._devices[int(self._numbering.device[self._stream])]
         self._begin(op)
+        self._period[index] = self._period_class[index]
+        device = self._devices[int(self._numbering.device[self._stream])]
         self._entries.append(
             (
                 index,
                 self._streams[self._stream],
-                _ISSUE[type(op.body)](self, op, device),
+                lowering_of(op.body).issue(self, op, op.body, device),
                 self._waits_on[index],
                 index in self._recorded,
                 coherence.activity.get(index),
@@ -218,67 +158,33 @@ class _DeviceTables(Tables):
             )
         )
 
-    def _phases_of(self, op: Op) -> range:
+    def phases_of(self, op: Op) -> range:
+        """Return the phases after which an op does the same again."""
         return range(self._periods[self._period_class[op.index]])
 
-    def _issue_native(self, op: Op, device: Device) -> tuple[Any, ...]:
-        body = op.body
-        assert isinstance(body, NativeCall)
-        super().add(op)
-        scalars = [value for value in body.args if not isinstance(value, Operand)]
-        return "native", next((at for at, value in enumerate(scalars) if value is STREAM), -1)
-
-    def _issue_python(self, op: Op, device: Device) -> tuple[Any, ...]:
-        body = op.body
-        assert isinstance(body, PythonCall)
-        self.add_python(op.index, device.in_turn(body.function), body.args, body.keywords)
-        if body.launch_only and STEP not in body.args:
-            positions = tuple(at for at, value in enumerate(body.args) if value is STREAM)
-            return "captured", device.stream, positions
-        return ("python",)
-
-    def _issue_instance_copy(self, op: Op, device: Device) -> tuple[Any, ...]:
-        body = op.body
-        assert isinstance(body, InstanceCopy)
-        return "copy", [self._transfer(body.pairs[phase % body.period], device) for phase in self._phases_of(op)]
-
-    def _issue_copy(self, op: Op, device: Device) -> tuple[Any, ...]:
-        body = op.body
-        assert isinstance(body, Copy)
-        pairs = [[(self._at(body.source, phase), self._at(body.target, phase))] for phase in self._phases_of(op)]
-        return "copy", [self._planned(each, device) for each in pairs]
-
-    def _issue_fill(self, op: Op, device: Device) -> tuple[Any, ...]:
-        body = op.body
-        assert isinstance(body, Fill)
-        value = np.asarray(body.value).reshape(-1)[0]
-        targets = [self._at(body.target, phase) for phase in self._phases_of(op)]
-        self._worked_on.update(filter(None, map(allocation_under, targets)))
-        patterns = [plan_fill(target, value) for target in targets]
-        assert all(each is not None for each in patterns)
-        return "fill", patterns
-
-    def _issue_nothing(self, op: Op, device: Device) -> tuple[Any, ...]:
-        return ("nothing",)
-
-    def _transfer(self, pairs: Sequence[tuple[Array, Array]], device: Device) -> _core.devices.Transfer:
+    def plan_between_instances(self, pairs: Sequence[tuple[Array, Array]], device: Device) -> _core.devices.Transfer:
         """Plan a copy between arrays, some of which are at made-up addresses."""
         key = id(pairs), device.name
         if key not in self._transfers:
             real = [(self._arrays.substitute(source), self._arrays.substitute(target)) for source, target in pairs]
-            self._transfers[key] = pairs, self._planned(real, device)
+            self._transfers[key] = pairs, self.plan_copy(real, device)
         return self._transfers[key][1]
 
-    def _planned(self, pairs: Sequence[tuple[Array, Array]], device: Device) -> _core.devices.Transfer:
+    def plan_copy(self, pairs: Sequence[tuple[Array, Array]], device: Device) -> _core.devices.Transfer:
+        """Plan a copy of arrays of the plan, as one."""
         if not pairs:
             return _core.devices.Transfer((0, 0, False), (0, 0, False), [])
-        self._worked_on.update(filter(None, (allocation_under(array) for pair in pairs[:1] for array in pair)))
+        self.work_on(*pairs[0])
         self._arrays.pin(pairs, device)
         self._arrays.kept.append(pairs)
         return plan_together(pairs)
 
-    def _at(self, operand: Operand, phase: int) -> Array:
-        """The array of an operand in steps of a phase."""
+    def work_on(self, *arrays: Array) -> None:
+        """Say that streams work on the memory of these arrays."""
+        self._worked_on.update(filter(None, map(allocation_under, arrays)))
+
+    def array_of(self, operand: Operand, phase: int) -> Array:
+        """Return the array of an operand in steps of a phase."""
         views = operand.arrays
         offset = operand.ring.offset if operand.ring is not None else 0
         return self._arrays.substitute(views[(phase + offset) % len(views)])
@@ -288,7 +194,7 @@ class _DeviceTables(Tables):
             return self._replacements[self._stream]
         if not isinstance(arg, Operand) or not arg.arrays:
             return super()._argument(arg, phase)
-        array = self._at(arg, phase)
+        array = self.array_of(arg, phase)
         foreign = arg.ring is None and not isinstance(arg.value, np.ndarray | DeviceArray)
         allocation = allocation_under(array)
         there = allocation is not None
@@ -337,18 +243,6 @@ class _DeviceTables(Tables):
         return len(self._views) - 1
 
 
-_ISSUE: dict[type, Callable[[_DeviceTables, Op, Device], tuple[Any, ...]]] = {
-    NativeCall: _DeviceTables._issue_native,
-    PythonCall: _DeviceTables._issue_python,
-    InstanceCopy: _DeviceTables._issue_instance_copy,
-    Copy: _DeviceTables._issue_copy,
-    Fill: _DeviceTables._issue_fill,
-    Note: _DeviceTables._issue_nothing,
-    Join: _DeviceTables._issue_nothing,
-}
-"""By class of body: what an op does on its stream, in the form that the core takes."""
-
-
 def _within(ordering: Edges, stream: IntArray, n: int) -> list[list[int]]:
     """By op, the ops of its own stream that it comes after in the same step: a device may overlap all others."""
     kept = (ordering.distance == 0) & (ordering.src < n) & (ordering.dst < n)
@@ -359,20 +253,16 @@ def _within(ordering: Edges, stream: IntArray, n: int) -> list[list[int]]:
     return [sources[low:high] for low, high in itertools.pairwise(begin.tolist())]
 
 
-class _Finished:
-    """Calls a function, and returns when the device is done."""
+def _finishing(function: Callable[..., Any], device: Device) -> Callable[..., None]:
+    """Return a function that returns when the device is done, too."""
 
-    __slots__ = ("_device", "_function")
-
-    def __init__(self, function: Callable[..., Any], device: Device) -> None:
-        self._function = function
-        self._device = device
-
-    def __call__(self, *args: Any, **keywords: Any) -> None:
+    def call(*args: Any, **keywords: Any) -> None:
         try:
-            self._function(*args, **keywords)
+            function(*args, **keywords)
         finally:
-            self._device.finish()
+            device.finish()
+
+    return call
 
 
 class _PlanArrays:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
+from ostinato import _core
+from ostinato.compiler.ir import Executable, Step
+from ostinato.compiler.lower.devices import DeviceTables
 from ostinato.compiler.lower.tables import Lowered, Outside, Substitution, lower_nodes
-
-if TYPE_CHECKING:
-    from ostinato import _core
-    from ostinato.compiler.ir import Executable
+from ostinato.devices.device import translate_failures
 
 
 def lower(
@@ -18,9 +18,39 @@ def lower(
     outside: Outside | None = None,
     streams: list[_core.devices.Stream] | None = None,
 ) -> Lowered:
-    """Return the plan of an executable; see `lower_nodes` and, for steps that use devices, `lower_on_devices`."""
-    if not executable.step.uses_devices:
-        return lower_nodes(executable.step.nodes, executable.core, executable.slots, substitute, outside)
-    from ostinato.compiler.lower.devices import lower_on_devices
+    """Return the plan of an executable: see `lower_nodes`.
 
-    return lower_on_devices(executable, processors, substitute, outside, streams)
+    Parameters
+    ----------
+    executable
+        The schedule.
+    processors
+        How many CPUs the machine has; devices are numbered on from there.
+    substitute, outside
+        As of `lower_nodes`.
+    streams
+        Those of an earlier plan for this schedule, to be used again; None: it gets streams of its own.
+
+    Raises
+    ------
+    DeviceError
+        A device has not enough memory.
+    """
+    step = executable.step
+    if not step.uses_devices:
+        return lower_nodes(step.nodes, executable.core, executable.slots, substitute, outside)
+    tables = DeviceTables(executable, streams or _open_streams(step, processors), substitute)
+    for op in step.nodes:
+        tables.add(op)
+    lowered = tables.build_all(outside)
+    lowered.again = partial(lower, executable, processors, substitute, lowered.outside)
+    return lowered
+
+
+def _open_streams(step: Step, processors: int) -> list[_core.devices.Stream]:
+    streams = []
+    for number in step.streams.device.tolist():
+        device = step.devices[number]
+        with translate_failures(device):
+            streams.append(_core.devices.Stream(device.core, device.name, processors + number))
+    return streams

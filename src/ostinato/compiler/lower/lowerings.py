@@ -1,4 +1,4 @@
-"""How the host runs each kind of body: one class for each, registered once."""
+"""How the core runs each kind of body, on the host and on streams of devices: one class for each, registered once."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato._core import Kind
+from ostinato.compiler.inserted import InstanceCopy
 from ostinato.compiler.lower.host_transfers import host_transfer, words
+from ostinato.devices.transfers import plan_fill
 from ostinato.graph import body as bodies
+from ostinato.graph.access import STREAM
 from ostinato.graph.arrays import Operand, used_bytes
 from ostinato.graph.body import Arrive, Body, Copy, Fill, NativeCall, PythonCall
-from ostinato.graph.param import Param
+from ostinato.graph.param import STEP, Param
 
 if TYPE_CHECKING:
+    from ostinato.compiler.lower.devices import DeviceTables
     from ostinato.compiler.lower.tables import Tables
+    from ostinato.devices.device import Device
     from ostinato.graph.op import Op
 
 
 class Lowering:
-    """How the core runs a body on the host; this one for bodies that say it themselves, by `Body.perform`."""
+    """How the core runs a body; this one for bodies that say it themselves, by `Body.perform`, on the host only."""
 
     kind_of_all = Kind.PYTHON  # The kind, where it is one for all bodies of a class.
 
@@ -37,6 +42,10 @@ class Lowering:
     def add(self, tables: Tables, op: Op, body: Any) -> None:
         """Add what the op calls, and on which arrays, to the tables of a plan."""
         tables.add_python(op.index, body.perform, body.operands, ())
+
+    def issue(self, tables: DeviceTables, op: Op, body: Any, device: Device) -> tuple[Any, ...]:
+        """Return what the op puts on its stream of a device, in the form that the core takes."""
+        raise NotImplementedError(f"{type(body).__name__} has no lowering for streams of devices")
 
 
 _REGISTERED: dict[type[Body], Lowering] = {Body: Lowering()}
@@ -78,6 +87,11 @@ class _Native(Lowering):
                 tables.add_scalar(op.index, value, kind)
         tables.add_operands(op.index, op.operands)
 
+    def issue(self, tables: DeviceTables, op: Op, body: NativeCall, device: Device) -> tuple[Any, ...]:
+        self.add(tables, op, body)
+        scalars = [value for value in body.args if not isinstance(value, Operand)]
+        return "native", next((at for at, value in enumerate(scalars) if value is STREAM), -1)
+
 
 @lowering(PythonCall)
 class _Python(Lowering):
@@ -91,6 +105,13 @@ class _Python(Lowering):
         number = tables.add_python(op.index, body.function, body.args, body.keywords)
         if body.blocking:
             tables.wait_outside(op.index, "blocking", number)
+
+    def issue(self, tables: DeviceTables, op: Op, body: PythonCall, device: Device) -> tuple[Any, ...]:
+        tables.add_python(op.index, device.in_turn(body.function), body.args, body.keywords)
+        if body.launch_only and STEP not in body.args:
+            positions = tuple(at for at, value in enumerate(body.args) if value is STREAM)
+            return "captured", device.stream, positions
+        return ("python",)
 
 
 @lowering(bodies.Until)
@@ -121,6 +142,17 @@ class _Transfer(Lowering):
             tables.add_words(how.scalars)
             tables.add_operands(op.index, how.operands)
 
+    def issue(self, tables: DeviceTables, op: Op, body: Copy | Fill, device: Device) -> tuple[Any, ...]:
+        targets = [tables.array_of(body.target, phase) for phase in tables.phases_of(op)]
+        if isinstance(body, Copy):
+            sources = [tables.array_of(body.source, phase) for phase in tables.phases_of(op)]
+            return "copy", [tables.plan_copy([pair], device) for pair in zip(sources, targets, strict=True)]
+        tables.work_on(*targets)
+        value = np.asarray(body.value).reshape(-1)[0]
+        patterns = [plan_fill(target, value) for target in targets]
+        assert all(each is not None for each in patterns)
+        return "fill", patterns
+
 
 @lowering(bodies.Join)
 class _Nothing(Lowering):
@@ -129,12 +161,20 @@ class _Nothing(Lowering):
     def add(self, tables: Tables, op: Op, body: Body) -> None:
         pass
 
+    def issue(self, tables: DeviceTables, op: Op, body: Body, device: Device) -> tuple[Any, ...]:
+        return ("nothing",)
+
 
 @lowering(bodies.Inserted)
 class _Inserted(_Nothing):
-    """What passes insert is for devices: `ostinato.compiler.lower.devices` lowers it."""
-
     kind_of_all = Kind.EXTERNAL
+
+
+@lowering(InstanceCopy)
+class _InstanceCopy(_Inserted):
+    def issue(self, tables: DeviceTables, op: Op, body: InstanceCopy, device: Device) -> tuple[Any, ...]:
+        phases = (body.pairs[phase % body.period] for phase in tables.phases_of(op))
+        return "copy", [tables.plan_between_instances(pairs, device) for pairs in phases]
 
 
 @lowering(bodies.Precondition)

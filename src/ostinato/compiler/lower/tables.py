@@ -119,9 +119,12 @@ class Tables:
 
     def add(self, op: Op) -> None:
         """Add an op; they come in order."""
+        self._begin(op)
+        lowering_of(op.body).add(self, op, op.body)
+
+    def _begin(self, op: Op) -> None:
         self._table_begin[op.index] = len(self._table)
         self._scalar_begin[op.index] = len(self._scalars)
-        lowering_of(op.body).add(self, op, op.body)
 
     def call(self, index: int, function: int, user: int = 0) -> None:
         """Let an op call a C function at an address."""

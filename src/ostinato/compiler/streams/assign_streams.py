@@ -33,17 +33,6 @@ from ostinato.graph.body import Copy, Join
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
-__all__ = [
-    "add_stream_lanes",
-    "assign_streams",
-    "chain_steps",
-    "isolate_streams",
-    "order_fences",
-    "split_host_lanes",
-    "streams_of",
-    "with_joins",
-]
-
 MOST_WAITS = 16
 """Host lanes are split by each wait for a device if there are at most so many, and at most so many lanes come of it;
 else all waits for one device count as one."""

@@ -16,8 +16,6 @@ from ostinato.graph.body import Postcondition, Precondition
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
-__all__ = ["behind_preconditions", "hold_device_work", "insert_fences", "reached", "share_costs"]
-
 
 def hold_device_work(step: Step, target: Target) -> Step:
     """Return the step with its device work behind all preconditions: see `behind_preconditions`."""

@@ -11,7 +11,6 @@ namespace ostinato {
 // From the first byte to behind the last, counted from Bytes::offset.
 struct Span {
     std::int64_t low = 0, high = 0;
-    bool within(std::int64_t first, std::int64_t last) const { return first <= low && high <= last; }
 };
 Span source_span(const std::vector<Block>& blocks);
 Span target_span(const std::vector<Block>& blocks);

@@ -1,4 +1,4 @@
-#include "devices/blocks.h"
+#include "blocks.h"
 
 #include <algorithm>
 #include <cstring>
