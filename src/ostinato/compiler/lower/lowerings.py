@@ -161,7 +161,7 @@ class _Nothing(Lowering):
     def add(self, tables: Tables, op: Op, body: Body) -> None:
         pass
 
-    def issue(self, tables: DeviceTables, op: Op, body: Body, device: Device) -> tuple[Any, ...]:
+    def issue(self, tables: DeviceTables, op: Op, body: Any, device: Device) -> tuple[Any, ...]:
         return ("nothing",)
 
 
