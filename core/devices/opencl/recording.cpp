@@ -283,7 +283,7 @@ Int move_rectangle(Queue queue, Memory memory, Uint blocking, const std::size_t*
     if (blocking != kFalse)
         return it.refuse(index);
     return it.add(command<Call>(it.share(memory), kFalse, sizes(memory_origin), sizes(host_origin), sizes(region),
-                                 memory_row, memory_slice, host_row, host_slice, host),
+                                memory_row, memory_slice, host_row, host_slice, host),
                   count, events, event);
 }
 
