@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "channel.h"
-#include "clock.h"
 #include "command.h"
 #include "leases.h"
 #include "messages.h"
@@ -153,7 +152,7 @@ private:
     void spawn(const Received& received) {
         const auto spawn = beginning<Spawn>(received.message);
         if (!received.all_descriptors || received.descriptors.size() != spawn.targets + std::size_t{1}) {
-            channel_.say(NotStarted{Event::not_started, EMFILE, Stage::setup});
+            channel_.send(NotStarted{.error = EMFILE, .stage = Stage::setup});
             return;
         }
         std::vector<int> targets;

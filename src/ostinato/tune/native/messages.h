@@ -38,30 +38,27 @@ enum class Stage : std::uint32_t { fork, setup, chdir, exec };
 enum class Cause : std::uint32_t { exit, time, memory, killed };
 
 struct Started {
-    Event kind;
-    std::int32_t pid;
+    Event kind = Event::started;
+    std::int32_t pid = 0;
 };
 
 struct NotStarted {
-    Event kind;
-    std::int32_t error;
-    Stage stage;
+    Event kind = Event::not_started;
+    std::int32_t error = 0;
+    Stage stage = Stage::fork;
 };
 
 struct Exited {
-    Event kind;
-    std::int32_t status;
-    Cause cause;
-    std::uint32_t leftovers;
-    std::uint64_t max_rss;
-    std::uint64_t cpu_ns;
-    std::uint64_t preemptions;
-    std::uint64_t ns;
+    Event kind = Event::exited;
+    std::int32_t status = 0;
+    Cause cause = Cause::exit;
+    std::uint32_t leftovers = 0;
+    std::uint64_t max_rss = 0, cpu_ns = 0, preemptions = 0, ns = 0;
 };
 
 struct Swept {
-    Event kind;
-    std::uint32_t killed;
+    Event kind = Event::swept;
+    std::uint32_t killed = 0;
 };
 
 constexpr std::size_t longest_request = 1 << 16;
