@@ -23,7 +23,7 @@ from leases import Other, in_child, lease_of
 from ostinato.errors import DeviceError
 from ostinato.tune.leases import lease as leasing
 from ostinato.tune.leases import lock_file
-from ostinato.tune.leases.lease import Holder, holders
+from ostinato.tune.leases.lock_file import Holder, holders
 
 NOBODY = 65534
 

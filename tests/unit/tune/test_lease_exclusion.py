@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 )
 
 from leases import Other, contend, lease_of
-from ostinato.tune.leases.lease import Lease, holders
+from ostinato.tune.leases.lease import Lease
+from ostinato.tune.leases.lock_file import holders
 
 CORES = [f"core-{number}" for number in range(4)]
 HERE = "here"

@@ -14,9 +14,6 @@ from ostinato.errors import DeviceError
 from ostinato.text import counted
 from ostinato.tune.leases.device import Device
 
-__all__ = ["cpu_device", "cpu_devices"]
-
-
 CPUINFO = Path("/proc/cpuinfo")
 SYSTEM_DEVICES = Path("/sys/devices")
 

@@ -13,8 +13,6 @@ from ostinato.errors import DeviceError
 from ostinato.tune.leases.device import Device
 from ostinato.tune.leases.gpu import Gpu, masked, pick
 
-__all__ = ["cuda_device", "cuda_devices", "described", "host_gpus", "nvml", "text", "visible_gpus"]
-
 
 def nvml() -> Any:
     """Return the module `pynvml`, initialised; None if it or a driver is missing."""

@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 
-__all__ = ["Device", "Simulation", "simulated_device"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:

@@ -11,9 +11,6 @@ from ostinato.tune.leases.device import Device, simulated_device
 from ostinato.tune.leases.hip import hip_device, hip_devices
 from ostinato.tune.leases.opencl import opencl_device
 
-__all__ = ["devices"]
-
-
 _KINDS: dict[str, Callable[[str], Device]] = {
     "cpu": cpu_device,
     "cuda": cuda_device,

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from ostinato.errors import DeviceError
 
-__all__ = ["Gpu", "masked", "pick", "resolve"]
-
 
 class Gpu(NamedTuple):
     """A GPU, or a MIG instance of one.

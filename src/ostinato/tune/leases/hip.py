@@ -9,9 +9,6 @@ from pathlib import Path
 from ostinato.tune.leases.device import Device
 from ostinato.tune.leases.gpu import Gpu, masked, pick
 
-__all__ = ["described", "hip_device", "hip_devices", "host_gpus", "runtime_gpus", "runtime_mask"]
-
-
 NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 MODULE = Path("/sys/module/amdgpu")
 RUNTIME_MASK = "ROCR_VISIBLE_DEVICES"

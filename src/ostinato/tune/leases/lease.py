@@ -8,7 +8,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -16,10 +15,7 @@ from typing import NoReturn
 from ostinato.tune.leases import lock_file
 from ostinato.tune.leases.cuda import nvml
 from ostinato.tune.leases.device import Device
-from ostinato.tune.leases.lock_file import Holder, holders
-
-__all__ = ["ForeignProcesses", "Holder", "Lease", "descendants", "holders"]
-
+from ostinato.tune.leases.lock_file import Holder
 
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's number of the namespace that the host itself has
@@ -30,11 +26,6 @@ class ForeignProcesses:
 
     In a container with process numbers of its own it finds none: the library tells the host's numbers, which cannot be
     compared. Contention for cores shows as preemption instead, where times are measured.
-
-    Parameters
-    ----------
-    device
-        The device.
 
     Examples
     --------
@@ -48,8 +39,7 @@ class ForeignProcesses:
         self._uuid = device.identities[0]
 
     def pids(self, ours: Callable[[], Collection[int]]) -> list[int]:
-        """Return the processes on the device that are none of ours, sorted; `ours` is asked only if there is a way to
-        know."""
+        """Return the processes on the device that are not `ours`, sorted; nothing if there is no way to know."""
         module = self._module
         if module is None:
             return []
@@ -59,25 +49,6 @@ class ForeignProcesses:
         except module.NVMLError:
             return []
         return sorted(running.difference(ours()))
-
-
-def descendants(pid: int) -> set[int]:
-    """Return a process and all that descend from it, as far as they are still there.
-
-    Examples
-    --------
-    >>> os.getpid() in descendants(os.getpid())
-    True
-    """
-    found = {pid}
-    waiting = [pid]
-    while waiting:
-        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            with suppress(OSError):
-                children = set(map(int, task.read_text().split())) - found
-                found |= children
-                waiting += children
-    return found
 
 
 def _counts_like_the_host() -> bool:
@@ -129,15 +100,12 @@ class Lease:
 
     @property
     def files(self) -> tuple[int, ...]:
-        """Descriptors of the locked files; none while it is not held. Duplicates of them keep it held, until
-        `release`."""
+        """Descriptors of the locked files; none while it is not held. Duplicates keep it held until `release`."""
         self._check_process()
         return self._files
 
     def try_acquire(self) -> Holder | None:
-        """Take the device if it is free: None if it is held from now on, else who holds it.
-
-        Like a lock, a lease that is held already cannot be taken again, by nobody.
+        """Take the device if it is free and return None, else return the holder, which may be this lease.
 
         Raises
         ------
@@ -152,7 +120,7 @@ class Lease:
         return holder
 
     def acquire(self, timeout: float | None = None, waiting: Callable[[Holder], None] | None = None) -> None:
-        """Take the device, and wait while others hold it. Who waits longest need not be the next.
+        """Take the device, and wait while others hold it. Those who wait have no order.
 
         Parameters
         ----------
@@ -184,7 +152,7 @@ class Lease:
             pause = min(_LONGEST_WAIT, pause * 1.5)
 
     def release(self) -> None:
-        """Give the device back, duplicates of the descriptors notwithstanding; nothing happens if it is not held."""
+        """Give the device back even if there are duplicates of the descriptors; may be called when it is not held."""
         with _files_change:
             self._check_process()
             for file in self._files:

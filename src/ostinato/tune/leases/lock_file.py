@@ -24,9 +24,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ostinato.errors import DeviceError
-
-__all__ = ["Holder", "holders", "lease_directory", "try_lock", "unlock", "write_holder"]
-
+from ostinato.tune.leases.processes import fields
 
 VARIABLE = "OSTINATO_LEASE_DIR"
 DEFAULT_DIRECTORY = "/tmp/ostinato-leases"
@@ -74,14 +72,9 @@ class Holder(NamedTuple):
 
 
 def try_lock(identity: str) -> int | Holder:
-    """Lock a file without waiting; return its descriptor, or who holds it.
+    """Lock a file without waiting; return its descriptor, or the holder.
 
-    Raises
-    ------
-    DeviceError
-        If it cannot be locked at all.
-    OSError
-        If this process may open no more files.
+    Raises `DeviceError` if it cannot be locked at all, and `OSError` if this process may open no more files.
     """
     name = quote(identity, safe="") + _SUFFIX
     path = os.path.join(lease_directory(), name)
@@ -133,26 +126,15 @@ def holders() -> list[Holder]:
         return []
     except OSError as error:
         raise DeviceError(f"leases are in {lease_directory()}, which cannot be read: {error.strerror}") from error
-    found = []
     try:
-        for name in sorted(os.listdir(directory)):
-            if name.endswith(_SUFFIX):
-                holder = _observe(name, directory)
-                if holder is not None:
-                    found.append(holder)
+        names = sorted(name for name in os.listdir(directory) if name.endswith(_SUFFIX))
+        return [holder for name in names if (holder := _observe(name, directory)) is not None]
     finally:
         os.close(directory)
-    return found
 
 
 def lease_directory() -> str:
-    """Return where lock files are.
-
-    Raises
-    ------
-    DeviceError
-        If ``OSTINATO_LEASE_DIR`` is relative.
-    """
+    """Return where lock files are; `DeviceError` if ``OSTINATO_LEASE_DIR`` is relative."""
     path = os.environ.get(VARIABLE) or DEFAULT_DIRECTORY
     if not os.path.isabs(path):
         raise DeviceError(f"{VARIABLE} is {path!r}; it must be absolute, to mean the same directory to everybody")
@@ -276,9 +258,6 @@ def _read(file: int, identity: str) -> Holder:
 
 
 def _started(pid: int) -> int | None:
-    """Return when a process began, in ticks since the host did: with it a number that was used again is told apart."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except OSError:
-        return None
+    """Return when a process began, in ticks since the host did: this tells apart processes of the same number."""
+    found = fields(pid)
+    return int(found[19]) if found else None

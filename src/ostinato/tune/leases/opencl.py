@@ -11,9 +11,6 @@ from ostinato.environment import usable_cores
 from ostinato.errors import DeviceError
 from ostinato.tune.leases.device import Device
 
-__all__ = ["opencl_device", "opencl_devices"]
-
-
 SELECTED = "PYOPENCL_CTX"
 """What pyopencl's ``create_some_context`` goes by: ``platform:device``, by number."""
 

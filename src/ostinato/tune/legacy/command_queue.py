@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from ostinato.errors import OstinatoError
 from ostinato.tune.leases.device import Device
-from ostinato.tune.leases.lease import Holder, Lease
+from ostinato.tune.leases.lease import Lease
+from ostinato.tune.leases.lock_file import Holder
 from ostinato.tune.outcome import Outcome, Status
 from ostinato.tune.workers.command import PAUSES, SHORTAGES, CommandRun, Reading
 from ostinato.tune.workers.loop import Loop, Timer

@@ -20,7 +20,7 @@ from ostinato.text import one_line
 from ostinato.tune.leases import cuda, hip
 from ostinato.tune.leases.device import Device
 from ostinato.tune.leases.gpu import Gpu, resolve
-from ostinato.tune.leases.lease import Holder
+from ostinato.tune.leases.lock_file import Holder
 from ostinato.tune.legacy.command_queue import CommandQueue, Job
 from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.workers.protocol import BadLine, OldLine, OldLines, Reading, nameless, read_lines

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from _json import encode_basestring_ascii as quoted
 from _json import make_scanner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-__all__ = ["Channel", "end_if_forked", "loads", "measure_here", "moved", "quoted"]
 
 
 _getpid = os.getpid

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["CudaError", "CudaTimer"]
 
 _now = time.perf_counter_ns
 _LIBRARY = "libcuda.so.1"

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
         def end(self) -> None: ...
 
 
-__all__ = ["Samples", "sampled"]
-
 _now = time.perf_counter_ns  # candidates may replace what they find in the module
 _RETAKES = 3
 _MOST_PREEMPTED = 0.01  # of a sample

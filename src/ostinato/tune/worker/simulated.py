@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ostinato.tune.worker.sampling import Timer
 
-__all__ = ["SimulatedTimer"]
 
 _now, _sleep = time.perf_counter_ns, time.sleep
 _SPIN = 60_000  # ns: a sleep ends late by up to this, so the rest is spent awake

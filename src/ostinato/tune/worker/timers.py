@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = [
-    "CpuTimer",
-    "Flusher",
-    "Preemption",
-    "before_sample",
-    "calls_per_sample",
-    "empty",
-    "last_level_bytes",
-    "middle",
-]
-
 
 _CPUS = "/sys/devices/system/cpu"
 _MOST = 64 << 20  # a server's cache of hundreds of MiB takes longer to fill than most candidates run

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ostinato.tune.worker.cuda import CudaTimer
     from ostinato.tune.worker.sampling import Samples, Timer
 
-__all__ = ["Tidying", "Worker", "poisoned"]
-
 
 _DEEPEST = 4
 _LONGEST = 1000  # a longer list holds numbers, not arrays

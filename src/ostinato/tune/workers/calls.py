@@ -18,9 +18,6 @@ from ostinato.tune.workers.loop import ROOM, Loop, Watch, output_pipe
 from ostinato.tune.workers.protocol import json_object
 from ostinato.tune.workers.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 
-__all__ = ["Calls", "Ended", "WarmWorker", "outcome_of"]
-
-
 Ended = Exited | NotStarted | Stuck | Lost
 Message = dict[str, Any]
 
@@ -35,23 +32,11 @@ _MOST_LINES = 1000  # of one task, which has two
 
 
 class WarmWorker:
-    """A worker process under a reaper.
+    """A worker process under a reaper, which runs nothing else as long as this object lives.
 
-    Parameters
-    ----------
-    loop
-        Tells when something arrives.
-    reaper
-        Runs the worker, and nothing else as long as this object lives.
-    environment
-        All of the worker's environment.
-    heard
-        Called with each message of the worker.
-    flooded
-        Called whenever more is written, once the present task has written more than it may: `MOST_PRINTED` bytes to
-        all its descriptors, or 1000 lines to that of its worker.
-    ended
-        Called once, when the worker and everything it started are gone; every message it sent was heard before.
+    `heard` is called with each message of the worker. `flooded` is called whenever more is written, once the present
+    task has written more than it may: `MOST_PRINTED` bytes to all its descriptors, or 1000 lines to that of its worker.
+    `ended` is called once, when the worker and everything it started are gone; every message was heard before.
     """
 
     def __init__(
@@ -102,7 +87,7 @@ class WarmWorker:
             for fd in (requests, reports, output):
                 os.close(fd)
         loop.watch(reaper.fileno(), self._told)
-        loop.watch(self._reports, self._read_reports)
+        loop.watch(self._reports, self._take_reports)  # one piece a turn: who writes without end must not keep the loop
         loop.watch(self._output, self._read_output)
         self._watched = {self._reports, self._output}
         self._watch = Watch(loop, reaper)
@@ -136,10 +121,6 @@ class WarmWorker:
         """Count what is written from now on as that of a task which has begun."""
         self._written = self._lines = 0
 
-    def abandon(self) -> None:
-        """Close everything without waiting: for the end, when the reaper is closed anyway."""
-        self._close()
-
     def _write(self) -> None:
         self._due = False
         while self._waiting and self._requests >= 0:
@@ -155,10 +136,6 @@ class WarmWorker:
         if self._blocked:
             self._blocked = False
             self._loop.forget(self._requests)
-
-    def _read_reports(self) -> None:
-        # One piece a turn: who writes without end must not keep the loop from the others.
-        self._take_reports()
 
     def _take_reports(self) -> bool:
         """Read one piece; return whether there may be more."""
@@ -209,7 +186,7 @@ class WarmWorker:
             elif not isinstance(event, Started):
                 self.hear()
                 self._read_output()
-                self._close()
+                self.close()
                 self._ended(event)
                 return
 
@@ -217,7 +194,8 @@ class WarmWorker:
         self._watched.discard(fd)
         self._loop.forget(fd)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close everything without waiting: the reaper sees to the process."""
         requests, self._requests = self._requests, -1  # first: nothing is closed twice, whenever an interrupt comes
         if requests < 0:
             return
@@ -284,22 +262,8 @@ _WINDOWS = ((0.001, 32), (0.005, 4))
 class Calls:
     """Runs tasks in one warm worker, which is started when needed, and again after a crash.
 
-    Parameters
-    ----------
-    loop
-        The loop of the search.
-    reaper
-        Runs the worker.
-    environment
-        All of the worker's environment.
-    memory
-        Bytes that the worker and what it starts may take.
-    finished
-        Called with a task, its outcome, and when it began.
-    returned
-        Called with tasks that never began, and whether the first of them may be why the worker ended.
-    lost
-        Called with `Stuck` or `Lost` when the reaper cannot go on.
+    `finished` is called with a task, its outcome, and when it began; `returned` with tasks that never began, and
+    whether the first of them may be why the worker ended; `lost` when the reaper cannot go on.
     """
 
     def __init__(
@@ -405,7 +369,7 @@ class Calls:
     def close(self) -> None:
         """Forget the worker; closing the reaper ends it."""
         if self._worker is not None:
-            self._worker.abandon()
+            self._worker.close()  # without waiting
             self._worker = None
         self._tasks.clear()
 

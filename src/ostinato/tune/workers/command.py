@@ -15,9 +15,6 @@ from ostinato.tune.outcome import MOST_PRINTED, OpOutcome, Outcome, Status, deat
 from ostinato.tune.workers.loop import ROOM, Loop, Timer, Watch, output_pipe
 from ostinato.tune.workers.reaper import Exited, Lost, NotStarted, Reaper, Started, Stuck, Swept
 
-__all__ = ["PAUSES", "SHORTAGES", "CommandRun", "Kept", "Reading"]
-
-
 SHORTAGES = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ETXTBSY})
 """Errors of a launch that say nothing about the command: it is tried again.
 
@@ -94,40 +91,12 @@ class Kept:
 
 
 class CommandRun:
-    """One run of a command line.
+    """One run of a command line, by a reaper that runs nothing else meanwhile.
 
     A launch for which this process lacks resources, or of a program that is being written, is tried again after
-    `PAUSES`.
-
-    Parameters
-    ----------
-    loop
-        Tells when something arrives.
-    reaper
-        Runs the command, and nothing else as long as it runs.
-    words
-        The program and its arguments.
-    env
-        All of its environment, but for ``OSTINATO_REPORT_FD``.
-    cwd
-        Where it runs; None: where this process is.
-    seconds
-        It is killed when it has not ended so long after its start.
-    memory
-        It is killed when it and what it started have more bytes resident; None: no limit.
-    ended
-        Called once, in the loop, when all of it is gone.
-    reading
-        Takes what it reports; None: nothing is expected of it but to end well.
-
-    Attributes
-    ----------
-    outcome
-        What `ended` was called with; None before.
-    event
-        What the reaper said of its end.
-    stdout, stderr
-        What it printed.
+    `PAUSES`. ``OSTINATO_REPORT_FD`` is added to `env`. `ended` is called once, in the loop, when all of it is gone;
+    `outcome` is what it was called with. `reading` takes what the command reports; None: nothing is expected of it but
+    to end well. `event` is what the reaper said of its end.
     """
 
     def __init__(

@@ -15,8 +15,6 @@ from ostinato.tune.workers.loop import Loop, Timer
 from ostinato.tune.workers.protocol import Reading
 from ostinato.tune.workers.reaper import Exited, Lost, Reaper, Stuck
 
-__all__ = ["Commands", "SimulatedCommands"]
-
 
 class SimulatedCommands:
     """What a simulated device does to commands.

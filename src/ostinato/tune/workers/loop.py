@@ -13,8 +13,6 @@ from contextlib import suppress
 
 from ostinato.tune.workers.reaper import Reaper
 
-__all__ = ["ROOM", "Loop", "Timer", "Watch", "output_pipe"]
-
 
 class Timer:
     """A call at a moment in time; `cancel` takes it back."""
@@ -96,8 +94,7 @@ ROOM = 1 << 18
 def output_pipe() -> tuple[int, int]:
     """Return a pipe's two ends, to read and to write, with room for more than usual.
 
-    Who prints much waits, within its limit of time, until the tuner reads; which may be a while where many candidates
-    share few cores with it.
+    A command that prints much waits, within its limit of time, until the tuner reads.
 
     Examples
     --------
@@ -120,10 +117,7 @@ _GRACE = 10.0  # a reaper says after 5 s what it cannot kill
 class Watch:
     """Lets a reaper run on whenever something has stopped it, and does its work when it does not.
 
-    Attributes
-    ----------
-    rescued
-        Whether the command was killed from here.
+    `rescued` says whether the command was killed from here.
 
     Examples
     --------

@@ -6,14 +6,11 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ostinato.tune.outcome import OpOutcome, Status
-
-__all__ = ["BadLine", "Lines", "OldLine", "OldLines", "Reading", "json_object", "nameless", "read_lines"]
-
 
 _DEEPEST = 100
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
@@ -242,10 +239,8 @@ def _read(text: str, op: str, time: str, workspace: str) -> OldLine | BadLine:
         return BadLine(text, _FORM, "")
     if not _WHOLE.fullmatch(time):
         not_finite = time.lower().lstrip("+-").startswith(("nan", "inf"))  # as printf and iostreams write them
-        reason = (
-            f"the time {time[:40]} is not positive and finite" if not_finite else f"the time {time[:40]!r} is no number"
-        )
-        return BadLine(text, reason, op)
+        wrong = f"{time[:40]} is not positive and finite" if not_finite else f"{time[:40]!r} is no number"
+        return BadLine(text, f"the time {wrong}", op)
     bytes_ = _WORKSPACE.match(workspace)
     milliseconds = float(time)
     only_workspace = bytes_ is not None and int(bytes_[1]) > 0 and _is_nothing(time)
@@ -300,19 +295,17 @@ class Lines:
         return lines
 
 
+@dataclass(slots=True)
 class _Op:
     """What was said of one op so far."""
 
-    __slots__ = ("message", "problem", "samples", "status", "timeless", "times", "workspace")
-
-    def __init__(self) -> None:
-        self.samples: list[float] = []  # of `sample` messages
-        self.times: list[float] = []  # of `result` messages, or of old lines
-        self.status: Status | None = None  # None: it has not ended
-        self.timeless = False  # whether it told a workspace and, in so many words, no time
-        self.workspace = 0
-        self.message = ""
-        self.problem = ""
+    samples: list[float] = field(default_factory=list)  # of `sample` messages
+    times: list[float] = field(default_factory=list)  # of `result` messages, or of old lines
+    status: Status | None = None  # None: it has not ended
+    timeless: bool = False  # whether it told a workspace and, in so many words, no time
+    workspace: int = 0
+    message: str = ""
+    problem: str = ""
 
 
 class Reading:
@@ -322,17 +315,8 @@ class Reading:
     that stand by themselves only if there is no record. What makes no sense costs its op only. Of each way of
     reporting, 200 000 lines are read.
 
-    Parameters
-    ----------
-    op
-        The name of what is reported without one.
-    iterations
-        Reported times are divided by this.
-
-    Attributes
-    ----------
-    problem
-        What the first line was that made no sense and could not be laid at any op's door; empty if there is none.
+    `op` is the name of what is reported without one; reported times are divided by `iterations`. `problem` is the first
+    line that made no sense and belongs to no op; empty if there is none.
 
     Examples
     --------
@@ -378,11 +362,8 @@ class Reading:
     def finish(self, died: tuple[Status, str] | None = None) -> tuple[OpOutcome, ...]:
         """Return what became of each op, in the order in which they were named.
 
-        Parameters
-        ----------
-        died
-            How the command failed, if it did. If ops had started then and not ended, these fail so, and the others
-            stand: the culprit is known. Otherwise all fail so.
+        `died` says how the command failed, if it did. If ops had started then and not ended, these fail so, and the
+        others stand: the culprit is known. Otherwise all fail so.
         """
         if died is None:  # of one that died, a last line without its end may be cut
             self.reported(b"\n")
@@ -398,15 +379,12 @@ class Reading:
                 outcomes.append(OpOutcome(name, died[0], (), op.workspace, died[1]))
             else:
                 outcomes.append(self._outcome(name, op))
-        if self._lost and not self._reported and outcomes:
-            outcomes[0] = replace(outcomes[0], message="; ".join(filter(None, (outcomes[0].message, self._lost))))
+        if self._cut and not self._reported and outcomes:
+            more = f", and {self._cut - 1} more" if self._cut > 1 else ""
+            said = outcomes[0].message
+            lost = f"left out: {self.problem}{more}"
+            outcomes[0] = replace(outcomes[0], message=f"{said}; {lost}" if said else lost)
         return tuple(outcomes)
-
-    @property
-    def _lost(self) -> str:
-        """Say what was lost of what was printed, if anything was."""
-        more = f", and {self._cut - 1} more" if self._cut > 1 else ""
-        return f"left out: {self.problem}{more}" if self._cut else ""
 
     def _outcome(self, name: str, op: _Op) -> OpOutcome:
         if op.problem:
@@ -435,7 +413,7 @@ class Reading:
         if not isinstance(name, str) or not name:
             self._object(line, 'has no name as its "op"')
             return
-        op = _named(self._reported, _clean(name))
+        op = self._reported.setdefault(_clean(name), _Op())
         if kind != "start":
             problem = _extend(op.samples, message.get("ns")) if kind == "sample" else _end(op, message)
             op.problem = op.problem or problem
@@ -445,7 +423,7 @@ class Reading:
             self._cut += 1
             self._object(line[0].encode(), "is not OP:name,TIME:ms,WS:bytes")
             return
-        op = _named(self._printed, line.op)
+        op = self._printed.setdefault(line.op, _Op())
         op.status = op.status or Status.OK
         if isinstance(line, BadLine):
             op.problem = op.problem or line.reason
@@ -458,13 +436,6 @@ class Reading:
 
     def _object(self, line: bytes, what: str) -> None:
         self.problem = self.problem or f"{_shown(line.decode('utf-8', 'replace'))} {what}"
-
-
-def _named(ops: dict[str, _Op], name: str) -> _Op:
-    op = ops.get(name)
-    if op is None:
-        op = ops[name] = _Op()
-    return op
 
 
 def _end(op: _Op, message: dict[str, Any]) -> str:

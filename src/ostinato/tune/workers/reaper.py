@@ -23,28 +23,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, get_args
 
 import ostinato
 from ostinato.errors import TuningError
-
-__all__ = [
-    "Exited",
-    "Lost",
-    "NotStarted",
-    "Reaper",
-    "Started",
-    "Stuck",
-    "Swept",
-    "above_standard",
-    "kill_descendants",
-    "kill_group",
-    "open_child",
-    "program",
-    "start_process",
-]
-
+from ostinato.tune.leases.processes import children, fields
 
 _PROCESS_GROUP = 1 << 2  # PIDFD_SIGNAL_PROCESS_GROUP, since Linux 6.9
 _LEADER_SECONDS = 0.5
@@ -59,30 +42,27 @@ def kill_descendants(pid: int) -> bool:
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
-        for child in _children(parent):
+        for child in children(parent):
             waiting.append(child)
-            try:
-                descriptor = os.pidfd_open(child)
-            except OSError:  # it has ended
+            descriptor = open_child(child, parent, pid)
+            if descriptor < 0:
                 continue
             try:
-                state, now = _state(child)
-                if now in (parent, pid) and state not in "ZX":
-                    found = True
-                    with suppress(ProcessLookupError, PermissionError):
-                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                found = found or fields(child)[:1] not in ([], ["Z"], ["X"])
+                with suppress(ProcessLookupError, PermissionError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             finally:
                 os.close(descriptor)
     return found
 
 
-def open_child(pid: int, parent: int) -> int:
-    """Return a descriptor of a process that has this parent; -1 if there is none."""
+def open_child(pid: int, *parents: int) -> int:
+    """Return a descriptor of a process that has one of these parents; -1 if there is none."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
         return -1
-    if _state(pid)[1] == parent:
+    if fields(pid)[1:2] in ([str(parent)] for parent in parents):  # only now: the number cannot be used again
         return descriptor
     os.close(descriptor)
     return -1
@@ -110,29 +90,17 @@ def kill_group(leader: int, pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            found += map(int, thread.read_text().split())
-    return found
-
-
-def _state(pid: int) -> tuple[str, int]:
-    """Return the letter of a process's state, and its parent; X if there is no such process."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return fields[0], int(fields[1])
-    except (OSError, IndexError, ValueError):
-        return "X", 0
-
-
 def start_process(control: int) -> tuple[int, int]:
     """Start a reaper; return its process number and a descriptor of its process."""
     path = program()
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         raise TuningError("this kernel does not list the children of processes (CONFIG_PROC_CHILDREN)")
-    us = above_standard(_process_descriptor(os.getpid()))
+    try:
+        us = above_standard(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            raise TuningError("this kernel has no descriptors of processes; Linux 5.3 and newer do") from error
+        raise
     try:
         # An environment of its own: LD_PRELOAD and the like are meant for commands. A session of its own: so is Ctrl-C.
         actions = [(os.POSIX_SPAWN_DUP2, control, 0), (os.POSIX_SPAWN_DUP2, us, 1)]
@@ -140,19 +108,10 @@ def start_process(control: int) -> tuple[int, int]:
     finally:
         os.close(us)
     try:
-        return pid, above_standard(_process_descriptor(pid))
+        return pid, above_standard(os.pidfd_open(pid))
     except BaseException:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        raise
-
-
-def _process_descriptor(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid)
-    except OSError as error:
-        if error.errno == errno.ENOSYS:
-            raise TuningError("this kernel has no descriptors of processes; Linux 5.3 and newer do") from error
         raise
 
 
@@ -182,42 +141,27 @@ class Started(NamedTuple):
     pid: int
 
 
-class NotStarted(NamedTuple):
-    """The command could not be started; nothing runs.
+Stage = Literal["fork", "setup", "chdir", "exec"]  # setup: of its session, cores or descriptors
+Cause = Literal["exit", "time", "memory", "killed"]
 
-    ``stage`` is what failed: ``"fork"``, ``"setup"`` (its session, cores or descriptors), ``"chdir"`` or ``"exec"``.
-    """
+
+class NotStarted(NamedTuple):
+    """The command could not be started; nothing runs."""
 
     errno: int
-    stage: Literal["fork", "setup", "chdir", "exec"]
+    stage: Stage  # that failed
 
 
 class Exited(NamedTuple):
-    """The command has ended, and so has everything that it had started.
+    """The command has ended, and so has everything that it had started."""
 
-    Attributes
-    ----------
-    status
-        Exit status, or minus the number of the signal that ended it.
-    cause
-        ``"exit"``: it ended by itself; ``"time"``, ``"memory"``: killed at that limit; ``"killed"``: by `kill`.
-    leftovers
-        How many other processes, still running when the command ended or was killed, were killed.
-    max_rss
-        Most memory that one of the processes had resident, in bytes.
-    cpu_ns, preemptions
-        Time on processors, and involuntary context switches, of all of them.
-    seconds
-        From the start of the program to its end.
-    """
-
-    status: int
-    cause: Literal["exit", "time", "memory", "killed"]
-    leftovers: int
-    max_rss: int
-    cpu_ns: int
-    preemptions: int
-    seconds: float
+    status: int  # or minus the number of the signal that ended it
+    cause: Cause  # exit: it ended by itself; time, memory: killed at that limit; killed: by `Reaper.kill`
+    leftovers: int  # other processes that were still running and were killed
+    max_rss: int  # most bytes that one of the processes had resident
+    cpu_ns: int  # of all of them
+    preemptions: int  # involuntary context switches of all of them
+    seconds: float  # from the start of the program to its end
 
 
 class Stuck(NamedTuple):
@@ -242,12 +186,11 @@ Event = Started | NotStarted | Exited | Stuck | Swept | Lost
 
 # The messages of src/ostinato/tune/native/messages.h. A message starts with its kind.
 _SETUP, _LEASES, _SPAWN, _KILL, _SWEEP, _CLOSE = range(1, 7)
-_STARTED, _NOT_STARTED, _EXITED, _STUCK, _SWEPT = range(1, 6)
 _SETUP_HEADER = struct.Struct("=II")
 _SPAWN_HEADER = struct.Struct("=IIIIQQ")
-_STAGES: tuple[Literal["fork", "setup", "chdir", "exec"], ...] = ("fork", "setup", "chdir", "exec")
-_CAUSES: tuple[Literal["exit", "time", "memory", "killed"], ...] = ("exit", "time", "memory", "killed")
-_EXITED_FIELDS = struct.Struct("=iIIQQQQ")
+_STAGES: tuple[Stage, ...] = get_args(Stage)
+_CAUSES: tuple[Cause, ...] = get_args(Cause)
+_EXITED = struct.Struct("=iIIQQQQ")
 _LONGEST_MESSAGE = 4096
 # The kernel passes at most 253 descriptors with one message.
 _MOST_DESCRIPTORS = 250
@@ -263,20 +206,9 @@ class Reaper:
     Every method but `close` raises `RuntimeError` in a process forked from the one that made the reaper; there, `close`
     leaves the reaper and its command alone.
 
-    Parameters
-    ----------
-    leases
-        Descriptors with ``flock`` locks. The reaper holds duplicates, and unlocks them if this process dies, after it
-        has killed the command.
-    cores
-        The cores that commands run on; None: those of this process.
-    idle_priority
-        Whether commands run only while nothing else wants their cores.
-
-    Raises
-    ------
-    TuningError
-        If the reaper's program is missing or the kernel lacks what it needs.
+    `leases` are descriptors with ``flock`` locks. The reaper holds duplicates, and unlocks them if this process dies,
+    after it has killed the command. Commands run on `cores`, or on those of this process, and if `idle_priority`, only
+    while nothing else wants these.
 
     Examples
     --------
@@ -347,30 +279,13 @@ class Reaper:
     ) -> None:
         """Start a command; `read` says what becomes of it.
 
-        It runs in a session and process group of its own, with default signal dispositions and no signal blocked.
+        It runs in a session and process group of its own, with default signal dispositions and no signal blocked, in
+        the directory `cwd`, else in that of this process. `env` is its whole environment; its program is found along
+        ``PATH`` of that unless it has a slash. `fds` are its descriptors: number there -> number here. Of 0, 1 and 2,
+        those not given are ``/dev/null``; no other descriptor is open. It is killed when it has not ended `seconds`
+        after its program was executed, or when it and its descendants have more than `memory` bytes resident.
 
-        Parameters
-        ----------
-        argv
-            The program, found along ``PATH`` of `env` unless it has a slash, and its arguments.
-        env
-            The whole environment.
-        cwd
-            Working directory; None: that of this process.
-        fds
-            Its descriptors: number there -> number here. Of 0, 1 and 2, those not given are ``/dev/null``; no other
-            descriptor is open.
-        seconds
-            It is killed when it has not ended so long after its program was executed.
-        memory
-            It is killed when it and its descendants have more bytes resident.
-
-        Raises
-        ------
-        RuntimeError
-            If the last command has not ended, or the reaper is closed or lost.
-        ValueError
-            If an argument cannot be given to a process, such as a string with a zero byte.
+        Raises `ValueError` if an argument cannot be given to a process, such as a string with a zero byte.
         """
         self._check_owner()
         if self._running:
@@ -390,7 +305,8 @@ class Reaper:
         # A memory file, because arguments and environment may be longer than a message.
         words = os.memfd_create("ostinato-command")
         try:
-            _write(words, _words(argv, env, cwd))
+            with open(words, "wb", closefd=False) as file:
+                file.write(_words(argv, env, cwd))
             self._send(header + array.array("i", targets).tobytes(), [words, *targets.values()])
         finally:
             os.close(words)
@@ -449,35 +365,30 @@ class Reaper:
     def close(self, timeout: float = 10) -> None:
         """Kill the command, wait until all of it is gone, and end the reaper. May be called again.
 
-        Raises
-        ------
-        TimeoutError
-            If processes of the command are still there after `timeout` seconds; it names them. The reaper goes on
-            waiting for them, and holds the leases until then.
+        Raises `TimeoutError` if processes of the command are still there after `timeout` seconds. The reaper goes on
+        waiting for them, and holds the leases until then.
         """
         if self._socket.fileno() < 0:
             return
-        if os.getpid() != self._owner:
-            self._socket.close()
-            os.close(self._pidfd)
-            self._know(0)
-            return
-        if not self._lost:
-            self._send(struct.pack("=I", _CLOSE), ())
-            if not self._ends_within(timeout):
-                raise TimeoutError(f"processes are still there {timeout:g} s after SIGKILL: {self._remaining()}")
-            self._wait()
+        if os.getpid() == self._owner:
+            if not self._lost:
+                self._send(struct.pack("=I", _CLOSE), ())
+                if not self._ends_within(timeout):
+                    for event in self.read():
+                        if isinstance(event, Stuck):
+                            self._stuck = event.pids
+                    left = ", ".join(map(str, self._stuck or [self._command_pid]))
+                    raise TimeoutError(f"processes are still there {timeout:g} s after SIGKILL: {left}")
+                self._wait()
+            self._running = False
         self._socket.close()
         os.close(self._pidfd)
         self._know(0)
-        self._running = False
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _check_owner(self) -> None:
@@ -490,23 +401,23 @@ class Reaper:
             socket.send_fds(self._socket, [message], list(descriptors))
 
     def _event(self, message: bytes) -> Event:
-        kind, *fields = struct.unpack_from("=Ii", message)
+        kind, number = struct.unpack_from("=Ii", message)
         event: Event
-        if kind == _STARTED:
-            self._know(fields[0])
-            return Started(fields[0])
-        if kind == _STUCK:
-            return Stuck(tuple(array.array("i", message[4:])))
-        if kind == _SWEPT:
-            return Swept(fields[0])
-        if kind == _NOT_STARTED:
-            code, stage = struct.unpack_from("=iI", message, 4)
-            event = NotStarted(code, _STAGES[stage])
-        elif kind == _EXITED:
-            status, cause, leftovers, max_rss, cpu_ns, preemptions, ns = _EXITED_FIELDS.unpack_from(message, 4)
-            event = Exited(status, _CAUSES[cause], leftovers, max_rss, cpu_ns, preemptions, ns * 1e-9)
-        else:
-            raise ValueError(f"no message of a reaper begins with {kind}")
+        match kind:
+            case 1:
+                self._know(number)
+                return Started(number)
+            case 4:
+                return Stuck(tuple(array.array("i", message[4:])))
+            case 5:
+                return Swept(number)
+            case 2:
+                event = NotStarted(number, _STAGES[struct.unpack_from("=I", message, 8)[0]])
+            case 3:
+                status, cause, *numbers, ns = _EXITED.unpack_from(message, 4)
+                event = Exited(status, _CAUSES[cause], *numbers, ns * 1e-9)
+            case _:
+                raise ValueError(f"no message of a reaper begins with {kind}")
         self._running = False
         self._know(0)
         return event
@@ -514,9 +425,7 @@ class Reaper:
     def _end(self) -> Lost:
         self._lost = True
         # It has closed its end because it is about to exit; or it was only cut off, and stays.
-        exited = select.poll()
-        exited.register(self._pidfd, select.POLLIN)
-        if not exited.poll(_EXIT_SECONDS * 1000):
+        if not self._poll(_EXIT_SECONDS):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._wait()
@@ -535,11 +444,9 @@ class Reaper:
             self._command = open_child(pid, self._pid)
 
     def _ends_within(self, seconds: float) -> bool:
-        ended = select.poll()
-        ended.register(self._pidfd, select.POLLIN)
         now = time.monotonic()
         rescue, end = now + seconds / 2, now + seconds
-        while not ended.poll(max(0, min(_LOOK_SECONDS, end - now)) * 1000):
+        while not self._poll(max(0, min(_LOOK_SECONDS, end - now))):
             now = time.monotonic()
             if now >= end:
                 return False
@@ -547,11 +454,11 @@ class Reaper:
                 self.rescue()
         return True
 
-    def _remaining(self) -> str:
-        for event in self.read():
-            if isinstance(event, Stuck):
-                self._stuck = event.pids
-        return ", ".join(map(str, self._stuck or [self._command_pid]))
+    def _poll(self, seconds: float) -> bool:
+        """Wait for the end of the reaper; return whether it has ended."""
+        ended = select.poll()
+        ended.register(self._pidfd, select.POLLIN)
+        return bool(ended.poll(seconds * 1000))
 
     def _wait(self) -> None:
         # Somebody may have waited for all children of this process, and another child may have the number by now.
@@ -576,22 +483,12 @@ def _words(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> byte
         if not name or "=" in name:
             raise ValueError(f"env must hold names of environment variables, got {name!r}")
         words.append(os.fsencode(name) + b"=" + os.fsencode(value))
-    words.append(_directory(cwd))
-    for word in words:
-        if b"\0" in word:
-            raise ValueError(f"the words of a command must not hold null characters, got {word!r}")
-    return b"\0".join(words) + b"\0"
-
-
-def _directory(cwd: str | None) -> bytes:
     try:
         here = os.getcwdb()
     except FileNotFoundError:
         here = b"."  # it was removed: then the reaper, which is still in it, stays there
-    return here if cwd is None else os.path.join(here, os.fsencode(cwd))
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    words.append(here if cwd is None else os.path.join(here, os.fsencode(cwd)))
+    for word in words:
+        if b"\0" in word:
+            raise ValueError(f"the words of a command must not hold null characters, got {word!r}")
+    return b"\0".join(words) + b"\0"

@@ -13,13 +13,10 @@ from pathlib import Path
 
 from ostinato.errors import TuningError
 
-__all__ = ["NoRoomError", "Scratch", "says_full"]
-
-
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MARKER = "ostinato-scratch"
 _WORK = "work"
-_TRIES = 10
+_TRIES = 9  # before the last
 
 
 class NoRoomError(TuningError):
@@ -49,15 +46,7 @@ class Scratch:
         self._lock = -1
 
     def directory(self, name: str) -> str:
-        """Make a directory of this name and return its path.
-
-        Raises
-        ------
-        NoRoomError
-            If the disk is full.
-        TuningError
-            If none can be made for another reason.
-        """
+        """Make a directory of this name and return its path; `NoRoomError` if the disk is full."""
         try:
             if self._top is None:
                 self._top, self._lock = _begun()
@@ -106,15 +95,10 @@ def says_full(text: str) -> bool:
 
 
 def _begun() -> tuple[Path, int]:
-    for left in reversed(range(_TRIES)):
-        try:
-            parent = _parent()
-            _remove_those_of_the_dead(parent)
-            return _made(parent)
-        except FileNotFoundError:  # another search has ended, and has removed the parent since
-            if not left:
-                raise
-    raise AssertionError("the last try returns or raises")
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):  # another search has ended, and has removed the parent since
+            return _made(_parent())
+    return _made(_parent())
 
 
 def _parent() -> Path:
@@ -132,6 +116,7 @@ def _parent() -> Path:
 
 
 def _made(parent: Path) -> tuple[Path, int]:
+    _remove_those_of_the_dead(parent)
     top = Path(tempfile.mkdtemp(prefix="tune-", dir=parent))
     marker = top / _MARKER
     try:

@@ -10,7 +10,8 @@ from typing import Any
 
 from ostinato.tune.candidate import Command
 from ostinato.tune.leases.device import Device
-from ostinato.tune.leases.lease import ForeignProcesses, Lease, descendants
+from ostinato.tune.leases.lease import ForeignProcesses, Lease
+from ostinato.tune.leases.processes import descendants
 from ostinato.tune.outcome import Outcome, Status
 from ostinato.tune.policy import inherited
 from ostinato.tune.trial import Task
@@ -19,9 +20,6 @@ from ostinato.tune.workers.commands import Commands, SimulatedCommands
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.reaper import Lost, Reaper, Stuck
 
-__all__ = ["Finished", "LeasedWorker", "Returned", "Slot"]
-
-
 Finished = Callable[["Slot", Task, Outcome, float], None]
 Returned = Callable[["Slot", list[Task], bool], None]
 
@@ -29,18 +27,8 @@ Returned = Callable[["Slot", list[Task], bool], None]
 class Slot:
     """A place where one candidate at a time is built or measured: in a warm worker, or as a command.
 
-    Parameters
-    ----------
-    loop
-        The loop that serves it as long as it exists.
-    name
-        What it is called in reports.
-    environment
-        Added to what is inherited of this process's environment.
-    memory
-        Bytes that whatever runs may take.
-    allow
-        Names and patterns of the variables that are inherited; None: all.
+    `environment` is added to what is inherited of this process's, which is all or what the names and patterns of
+    `allow` match; `memory` is how many bytes whatever runs may take.
     """
 
     def __init__(
@@ -66,8 +54,7 @@ class Slot:
         self._surroundings: object = None  # of the worker
 
     def serve(self, finished: Finished, returned: Returned, stop: Callable[[str, Status], None]) -> None:
-        """Serve a search: it is told outcomes and when each began, and gets back tasks that never
-        began, with whether the first of them may be why. `stop` ends it where nothing can be measured."""
+        """Serve a search, which gets outcomes and when each began, and the tasks that never began."""
         if self.lost:
             self.close()
         elif self._calls is not None and self._surroundings != _surroundings():
@@ -202,15 +189,7 @@ def _surroundings() -> object:
 
 
 class LeasedWorker(Slot):
-    """A slot on a device: what runs there has the device to itself, as long as it is leased.
-
-    Parameters
-    ----------
-    loop, memory, allow
-        As for `Slot`.
-    device
-        The device.
-    """
+    """A slot on a device: what runs there has the device to itself, as long as it is leased."""
 
     def __init__(self, loop: Loop, device: Device, *, memory: int | None, allow: tuple[str, ...] | None = None) -> None:
         super().__init__(loop, device.name, environment=device.environment, memory=memory, allow=allow)

@@ -20,7 +20,8 @@ from ostinato.tune.graphs.executor import Session
 from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.graphs.workload import Workload
 from ostinato.tune.leases.devices import devices
-from ostinato.tune.leases.lease import Lease, descendants
+from ostinato.tune.leases.lease import Lease
+from ostinato.tune.leases.processes import descendants
 from ostinato.tune.progress import Progress
 from tune.graphs import misbehaving, tasks
 from tune.graphs.faking import measure

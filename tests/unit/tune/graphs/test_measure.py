@@ -15,7 +15,8 @@ from ostinato.errors import ContractError, TaskError
 from ostinato.tune.graphs.executor import Request, Session
 from ostinato.tune.graphs.signature import Signature, signatures_of
 from ostinato.tune.leases.devices import devices
-from ostinato.tune.leases.lease import Lease, descendants
+from ostinato.tune.leases.lease import Lease
+from ostinato.tune.leases.processes import descendants
 from tune.graphs import tasks
 from tune.graphs.faking import measure
 
