@@ -28,13 +28,6 @@ def cpu_device(name: str) -> Device:
 
     Numbers count the cores of this process's affinity mask, so ``cpu:0`` is the first usable core.
 
-    Raises
-    ------
-    ValueError
-        If these are no numbers, or one is there twice.
-    DeviceError
-        If there are not so many cores.
-
     Examples
     --------
     >>> len(cpu_device("cpu:0").cores)

@@ -48,27 +48,12 @@ def cuda_devices() -> list[Device]:
 
 
 def cuda_device(name: str) -> Device:
-    """Return the device that ``cuda:0`` (an index in this process's mask), ``cuda:GPU-...`` or ``cuda:MIG-...`` names.
-
-    Raises
-    ------
-    ValueError
-        If it is no such name.
-    DeviceError
-        If it is not there.
-    """
+    """Return the device that ``cuda:0`` (an index in this process's mask) or the beginning of a UUID names."""
     return _device(name, pick(name, visible_gpus(), _why_none()))
 
 
 def visible_gpus() -> list[Gpu]:
-    """Return the GPUs of this process's mask, in its order.
-
-    Raises
-    ------
-    DeviceError
-        If the mask is ambiguous: indices, but models that differ, so that CUDA counts by speed unless it is told not
-        to.
-    """
+    """Return the GPUs of this process's mask, in its order; `DeviceError` if the mask is ambiguous."""
     gpus = host_gpus()
     mask = os.environ.get(MASK)
     if mask is None or not gpus:

@@ -10,23 +10,11 @@ from ostinato.errors import DeviceError
 
 
 class Gpu(NamedTuple):
-    """A GPU, or a MIG instance of one.
+    """A GPU, or a MIG instance of one."""
 
-    Attributes
-    ----------
-    number
-        What an index in a mask means; MIG instances share that of their GPU.
-    uuid
-        Empty if the driver does not say.
-    identity
-        What is leased.
-    model, driver
-        As for devices.
-    """
-
-    number: int
-    uuid: str
-    identity: str
+    number: int  # what an index in a mask means; MIG instances share that of their GPU
+    uuid: str  # empty if the driver does not say
+    identity: str  # what is leased
     model: str
     driver: str
 
@@ -45,12 +33,8 @@ def resolve(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
 def masked(mask: str | None, gpus: Sequence[Gpu], variable: str) -> list[Gpu]:
     """Return the GPUs that a mask leaves, in its order; None: there is no mask.
 
-    As for the drivers, the first entry that means nothing ends the list, so ``""`` and ``"-1"`` hide everything.
-
-    Raises
-    ------
-    DeviceError
-        If it names a GPU twice.
+    As for the drivers, the first entry that means nothing ends the list, so ``""`` and ``"-1"`` hide everything. Raises
+    `DeviceError` if the mask names a GPU twice.
     """
     if mask is None:
         return list(gpus)
@@ -68,12 +52,7 @@ def masked(mask: str | None, gpus: Sequence[Gpu], variable: str) -> list[Gpu]:
 def pick(name: str, visible: Sequence[Gpu], nothing: str) -> Gpu:
     """Return the visible GPU that ``kind:INDEX`` or ``kind:UUID`` names; `nothing` says why there are none.
 
-    Raises
-    ------
-    ValueError
-        If it is neither an index nor the beginning of a UUID.
-    DeviceError
-        If there is none, or more than one.
+    Raises `ValueError` for another name, and `DeviceError` if there is no such GPU, or more than one.
     """
     kind, _, text = name.partition(":")
     if re.fullmatch(r"[0-9]+", text):

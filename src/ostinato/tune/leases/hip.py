@@ -21,15 +21,7 @@ def hip_devices() -> list[Device]:
 
 
 def hip_device(name: str) -> Device:
-    """Return the device that ``hip:0`` (an index in this process's masks) or ``hip:GPU-...`` names.
-
-    Raises
-    ------
-    ValueError
-        If it is no such name.
-    DeviceError
-        If it is not there.
-    """
+    """Return the device that ``hip:0`` (an index in this process's masks) or ``hip:GPU-...`` names."""
     none = f"this host has no AMD GPU with a driver ({NODES} lists none)"
     return _device(name, pick(name, _visible_gpus(), f"{RUNTIME_MASK} and {MASK} leave none" if host_gpus() else none))
 
@@ -48,12 +40,7 @@ def runtime_mask() -> str | None:
 def described(name: str, gpu: Gpu, environment: dict[str, str]) -> Device:
     """Return the device that a GPU is."""
     return Device(
-        name=name,
-        kind="hip",
-        identities=(gpu.identity,),
-        model=gpu.model,
-        driver=gpu.driver,
-        environment=environment,
+        name=name, kind="hip", identities=(gpu.identity,), model=gpu.model, driver=gpu.driver, environment=environment
     )
 
 

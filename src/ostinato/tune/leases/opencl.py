@@ -29,15 +29,7 @@ def opencl_devices() -> list[Device]:
 
 
 def opencl_device(name: str) -> Device:
-    """Return the device that ``opencl:0`` names: a number in the order in which OpenCL lists platforms and devices.
-
-    Raises
-    ------
-    ValueError
-        If it is no such name.
-    DeviceError
-        If it is not there.
-    """
+    """Return the device that ``opencl:0`` names: a number in the order in which OpenCL lists platforms and devices."""
     match = re.fullmatch(r"opencl:([0-9]{1,9})", name)
     if match is None:
         raise ValueError(f"an OpenCL device must be opencl:INDEX, got {name!r}")

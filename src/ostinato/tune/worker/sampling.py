@@ -34,27 +34,15 @@ _MOST_PREEMPTED_IN_ALL = 0.1
 
 
 class Samples:
-    """What sampling found.
-
-    Attributes
-    ----------
-    ns
-        The samples, in the order in which they were taken.
-    verdict
-        ``"enough"``, ``"raced"``, or empty: the time was spent.
-    flagged
-        How many of the samples were preempted for more than a hundredth of their time, after three more tries.
-    preempted
-        The part of all the time sampled in which something else had the core.
-    """
+    """What sampling found."""
 
     __slots__ = ("flagged", "ns", "preempted", "verdict")
 
     def __init__(self) -> None:
-        self.ns: list[float] = []
-        self.verdict = ""
-        self.flagged = 0
-        self.preempted = 0.0
+        self.ns: list[float] = []  # in the order in which they were taken
+        self.verdict = ""  # "enough", "raced", or empty: the time was spent
+        self.flagged = 0  # samples preempted for more than a hundredth of their time, after three more tries
+        self.preempted = 0.0  # the part of all the time sampled in which something else had the core
 
     @property
     def contended(self) -> bool:
@@ -70,24 +58,13 @@ def sampled(
     before: Callable[[], None] | None = None,
     calls: int = 1,
 ) -> Samples:
-    """Take samples until `stopping` has enough of them, or `seconds` are spent: at least one.
+    """Take samples of the callable that `timer` knows until `stopping` has enough of them, or `seconds` are spent.
 
-    Parameters
-    ----------
-    timer
-        Takes them; it knows the callable already.
-    stopping
-        Says when there are enough.
-    seconds
-        Limit of time, for what is done before samples and repeated samples too. A sample that would end later is not
-        begun.
-    waited
-        Returns for how many ns this thread waited for its core so far. A sample that waited for more than a hundredth
-        of its time is taken again, up to three times.
-    before
-        Called before each sample, and not timed: empties the caches, puts back what calls change.
-    calls
-        How many calls one call of what is timed stands for: times are divided by it.
+    At least one is taken. The time for what is done before samples and for repeated samples counts too; a sample that
+    would end later is not begun. `waited` returns for how many ns this thread waited for its core so far: a sample that
+    waited for more than a hundredth of its time is taken again, up to three times. `before` is called before each
+    sample, and not timed: it empties the caches, or puts back what calls change. Times are divided by `calls`, those
+    that one call of the callable stands for.
     """
     found = Samples()
     take, add = timer.take, stopping.add

@@ -88,13 +88,7 @@ class Preemption:
 
 
 def before_sample(call: object, flush: Callable[[], None] | None = None) -> Callable[[], None] | None:
-    """Return what is called before each sample: the callable's own ``before_sample``, then `flush`; None for nothing.
-
-    Raises
-    ------
-    TypeError
-        If the callable's own is none.
-    """
+    """Return what is called before each sample: the callable's own ``before_sample``, then `flush`; None: nothing."""
     own = getattr(call, "before_sample", None)
     if own is None:
         return flush
@@ -111,13 +105,7 @@ def before_sample(call: object, flush: Callable[[], None] | None = None) -> Call
 
 
 def calls_per_sample(call: object) -> int:
-    """Return how many calls one call of a callable stands for; 1 unless it says otherwise.
-
-    Raises
-    ------
-    TypeError
-        If what it says is no positive whole number.
-    """
+    """Return how many calls one call of a callable stands for; 1 unless it says otherwise."""
     said = getattr(call, "calls_per_sample", 1)
     if not hasattr(said, "__index__") or said < 1:
         raise TypeError(f"calls_per_sample must be a positive integer, got {said!r}")
@@ -160,13 +148,9 @@ def _timed_batch(call: Callable[[], Any], count: int) -> int:
 class CpuTimer:
     """Times one callable after the other; made once per worker, as it measures what an empty call takes.
 
-    Attributes
-    ----------
-    overhead
-        ns of an empty call, timed as the last sample was, which are taken off.
-    resolution
-        ns below which a time says nothing of the candidate, since empty calls of different kinds (functions, methods,
-        builtins) differ by as much. A shorter time is reported as this.
+    `overhead` is the ns of an empty call, timed as the last sample was, which are taken off. A time below `resolution`
+    (ns) says nothing of the candidate, since empty calls of different kinds (functions, methods, builtins) differ by as
+    much: it is reported as this.
     """
 
     __slots__ = ("_call", "_count", "_fixed", "_per_call", "_single", "overhead", "resolution")

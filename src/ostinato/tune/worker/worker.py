@@ -6,12 +6,13 @@ import gc
 import os
 import sys
 import time
+from _json import encode_basestring_ascii as quoted
 
 from ostinato.tune.stopping import Stopping
-from ostinato.tune.worker.channel import end_if_forked, moved, quoted
+from ostinato.tune.worker.channel import end_if_forked, moved
 from ostinato.tune.worker.functions import described, found
 from ostinato.tune.worker.sampling import sampled
-from ostinato.tune.worker.timers import CpuTimer, Preemption, before_sample, calls_per_sample
+from ostinato.tune.worker.timers import CpuTimer, Flusher, Preemption, before_sample, calls_per_sample
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,23 +72,8 @@ _dup2 = os.dup2
 class Tidying:
     """Remembers how the worker was, and puts that back after a candidate.
 
-    Attributes
-    ----------
-    path
-        Directories that modules must be found in.
+    `path` has the directories that modules must be found in.
     """
-
-    __slots__ = (
-        "_copies",
-        "_cores",
-        "_directory",
-        "_modules",
-        "_priority",
-        "_streams",
-        "_threads",
-        "_variables",
-        "path",
-    )
 
     def __init__(self) -> None:
         self._cores = os.sched_getaffinity(0)
@@ -177,12 +163,11 @@ class Worker:
                 sys.path[:] = request["path"]
                 self._tidying.path = frozenset(sys.path)
                 channel.answer(f'{{"v":1,"type":"hello","pid":{os.getpid()}}}\n')
-                continue
-            if kind == "forget":
+            elif kind == "forget":
                 self._kept.clear()
-                continue
-            if kind == "verify":
+            elif kind == "verify":
                 channel.answer(f'{{"v":1,"type":"verify","message":{quoted(_problem(request))}}}\n')
+            if kind not in work:
                 continue
             number, op = request["id"], quoted(request.get("op", ""))
             channel.start(f'{{"v":1,"type":"start","op":{op},"id":{number}}}\n')
@@ -195,7 +180,7 @@ class Worker:
                 answer.failed("wrong_result" if answer.stage == "wrong_result" else "crash", error)
             channel.answer(answer.line(number, op))
             del answer, request
-            damage = self._tidying.tidy() or self._cuda_damage()
+            damage = self._tidying.tidy() or (self._cuda.damage() if self._cuda else "")
             if damage:
                 channel.answer(f'{{"v":1,"type":"bye","message":{quoted(damage)}}}\n')
                 channel.leave()
@@ -226,17 +211,15 @@ class Worker:
         timer.begin(made.call, before is not None)
         calls = calls_per_sample(made.call)
         stopping = Stopping(policy["rel_ci"], policy["min_samples"], request["bound"], timer.resolution / calls)
-        # A simulated device is nobody's core: who else computes there is no matter.
-        waited = _never if request.get("simulation") else self._preemption.waited
+        # A simulated device is nobody's core: it does not matter who else computes there.
+        waited = (lambda: 0) if request.get("simulation") else self._preemption.waited
         samples = sampled(timer, stopping, policy["max_seconds"], waited, before, calls)
         status = "contended" if samples.contended else "raced" if samples.verdict == "raced" else "ok"
         if check is not None and status == "ok":
             _checked(answer, check, request["key"], made, outputs)
         if request["keep"]:
             self._kept[candidate] = made
-        answer.overhead = timer.overhead
-        answer.samples = samples
-        answer.status = status
+        answer.overhead, answer.samples, answer.status = timer.overhead, samples, status
 
     def _timer(self, request: dict[str, Any], answer: _Answer) -> Timer:
         if request.get("timer") == "cuda":
@@ -247,8 +230,7 @@ class Worker:
                 self._cuda = CudaTimer()
                 answer.stage = "invalid"
             return self._cuda
-        if self._cpu is None:
-            self._cpu = CpuTimer()
+        self._cpu = self._cpu or CpuTimer()
         if request.get("simulation"):
             from ostinato.tune.worker.simulated import SimulatedTimer
 
@@ -258,14 +240,8 @@ class Worker:
     def _flusher(self, timer: Timer) -> Callable[[], None]:
         if timer is self._cuda:
             return self._cuda.flush
-        if self._flush is None:
-            from ostinato.tune.worker.timers import Flusher
-
-            self._flush = Flusher()
+        self._flush = self._flush or Flusher()
         return self._flush
-
-    def _cuda_damage(self) -> str:
-        return "" if self._cuda is None else self._cuda.damage()
 
     def _make(self, request: dict[str, Any]) -> _Made:
         arguments = dict(request["config"])
@@ -335,10 +311,6 @@ class _Answer:
             f'"workspace":{self.workspace},"message":{quoted(self.message)},"preempted":{preempted:.4g},'
             f'"contended":{flagged},"overhead_ns":{self.overhead:.4g}}}\n'
         )
-
-
-def _never() -> int:
-    return 0
 
 
 def _prepare(request: dict[str, Any], answer: _Answer) -> None:

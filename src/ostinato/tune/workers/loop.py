@@ -37,7 +37,7 @@ class Loop:
 
     now = staticmethod(time.monotonic)
 
-    def watch(self, fd: int, call: Callable[[], None], *, write: bool = False) -> None:
+    def watch(self, fd: int, call: Callable[[], object], *, write: bool = False) -> None:
         """Call `call` whenever `fd` is readable, or writable, until `forget`."""
         self._selector.register(fd, selectors.EVENT_WRITE if write else selectors.EVENT_READ, call)
 

@@ -414,8 +414,8 @@ class Reaper:
             case 2:
                 event = NotStarted(number, _STAGES[struct.unpack_from("=I", message, 8)[0]])
             case 3:
-                status, cause, *numbers, ns = _EXITED.unpack_from(message, 4)
-                event = Exited(status, _CAUSES[cause], *numbers, ns * 1e-9)
+                status, cause, leftovers, max_rss, cpu_ns, preemptions, ns = _EXITED.unpack_from(message, 4)
+                event = Exited(status, _CAUSES[cause], leftovers, max_rss, cpu_ns, preemptions, ns * 1e-9)
             case _:
                 raise ValueError(f"no message of a reaper begins with {kind}")
         self._running = False
