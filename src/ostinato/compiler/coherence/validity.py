@@ -140,14 +140,12 @@ def follow(home: int, events: Sequence[Event], ops: int) -> Followed:
 _ROUNDS = 3  # The first, one like all that follow, and one more for edges that reach from one to the next.
 
 
+@dataclass(slots=True)
 class _Since:
     """Accesses, each with its step: those of ops apart, since ops have edges among themselves already."""
 
-    __slots__ = ("added", "ops")
-
-    def __init__(self, ops: dict[int, int] | None = None, added: dict[int, int] | None = None) -> None:
-        self.ops = ops if ops is not None else {}
-        self.added = added if added is not None else {}
+    ops: dict[int, int] = field(default_factory=dict)
+    added: dict[int, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.ops or self.added)

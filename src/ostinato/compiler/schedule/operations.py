@@ -27,59 +27,36 @@ def list_operations(step: Step, target: Target) -> Step:
     Raises GraphError if an op is bound to a CPU that there is not.
     """
     ops, n = step.nodes, len(step.nodes)
-    kinds, seconds, on_cpu = kinds_of(ops), step.costs.seconds, np.ones(n, np.bool_)
+    serial = step.serial or not ops  # a run of nothing has an end, too
+    slots = n + int(serial)
+    kinds, seconds, priority = np.full(slots, Kind.NOTHING, np.uint8), np.zeros(slots), np.zeros(slots, np.int32)
+    kinds[:n], seconds[:n], priority[:n] = kinds_of(ops), step.costs.seconds, [op.priority for op in ops]
+    on_cpu = np.ones(n, np.bool_)
     if step.uses_devices:
-        on_cpu, seconds = step.device < 0, seconds.copy()
-        kinds[~on_cpu] = Kind.EXTERNAL  # a task that keeps no stream's order: a thread waits until the device is done
-        kinds[step.streams.issued] = Kind.DEVICE
+        on_cpu = step.device < 0
+        kinds[:n][~on_cpu] = Kind.EXTERNAL  # a task that keeps no stream's order: a thread waits for the device
+        kinds[:n][step.streams.issued] = Kind.DEVICE
         for index, fence in step.streams.fences:
             seconds[index] = 0.0
             if not fence.waits:
                 kinds[index] = Kind.NOTHING
-    thread_of = np.full(n, -1, np.int32)
+    thread_of = np.full(slots, -1, np.int32)
     for index in np.flatnonzero(on_cpu).tolist():
         thread_of[index] = _thread_of(ops[index], target.processors)
     tells = kinds == Kind.POSTCONDITION
-    priority = np.array([op.priority for op in ops], np.int32)
     priority[tells] = _MOST_URGENT
-    outside, idle = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    outside, idle = np.zeros(slots, np.bool_), np.zeros(slots, np.bool_)
     for index in np.flatnonzero((kinds >= Kind.EXTERNAL) & (kinds != Kind.DEVICE)).tolist():
         outside[index] = ops[index].body.waits_outside
         idle[index] = ops[index].body.only_waits
-    found = Operations(
-        step.ordering,
-        kinds,
-        seconds,
-        _gil_bound(ops, kinds),
-        thread_of,
-        priority,
-        outside,
-        idle,
-        tells,
-    )
-    if step.serial or not ops:  # a run of nothing has an end, too
-        found = _with_barrier(found)
+    ordering = step_barrier(step.ordering, n) if serial else step.ordering
+    gil_bound = _gil_bound(ops, kinds)
+    found = Operations(ordering, kinds, seconds, gil_bound, thread_of, priority, outside, idle, tells, serial)
     return replace(step, operations=found)
 
 
-def _with_barrier(found: Operations) -> Operations:
-    n = len(found.kinds)
-    return found._replace(
-        ordering=step_barrier(found.ordering, n),
-        kinds=np.append(found.kinds, np.uint8(Kind.NOTHING)),
-        seconds=np.append(found.seconds, 0.0),
-        gil_bound=np.append(found.gil_bound, np.False_),
-        thread_of=np.append(found.thread_of, np.int32(-1)),
-        priority=np.append(found.priority, np.int32(0)),
-        outside=np.append(found.outside, np.False_),
-        idle=np.append(found.idle, np.False_),
-        tells=np.append(found.tells, np.False_),
-        serial=True,
-    )
-
-
 def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    bound = np.zeros(len(ops), np.bool_)
+    bound = np.zeros(len(kinds), np.bool_)
     if getattr(sys, "_is_gil_enabled", lambda: True)():
         for index in np.flatnonzero((kinds == Kind.PYTHON) | (kinds == Kind.EXTERNAL) | (kinds == Kind.DEVICE)):
             bound[index] = lowering_of(ops[index].body).holds_gil(ops[index].body, Kind(int(kinds[index])))

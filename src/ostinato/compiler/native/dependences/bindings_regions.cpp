@@ -1,10 +1,12 @@
 // Reads the operands of a graph's ops out of their Python objects.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
+#include <tsl/robin_map.h>
 
 #include <utility>
 #include <vector>
 
+#include "at.h"
 #include "bindings/arrays.h"
 #include "dependences/regions.h"
 
@@ -16,48 +18,14 @@ namespace ostinato::passes {
 
 namespace {
 
-// Numbers for Python objects by identity. Open addressing, since this is asked for every operand of every op.
-class Identities {
-public:
-    // An object's number, to be set where it is -1: then the object is new.
-    int32_t& operator[](const void* object) {
-        if (2 * count_ >= slots_.size())
-            grow();
-        Slot& slot = slots_[slot_of(object)];
-        if (slot.object == nullptr) {
-            slot.object = object;
-            ++count_;
-        }
-        return slot.number;
+struct AddressHash {
+    std::size_t operator()(const void* object) const {
+        return (reinterpret_cast<uintptr_t>(object) * 0x9e3779b97f4a7c15u) >> 20;
     }
-
-    int32_t find(const void* object) const { return slots_.empty() ? -1 : slots_[slot_of(object)].number; }
-
-private:
-    struct Slot {
-        const void* object = nullptr;
-        int32_t number = -1;
-    };
-
-    std::size_t slot_of(const void* object) const {
-        const std::size_t mask = slots_.size() - 1;
-        std::size_t i = (reinterpret_cast<uintptr_t>(object) * 0x9e3779b97f4a7c15u) >> 20 & mask;
-        while (slots_[i].object != nullptr && slots_[i].object != object)
-            i = (i + 1) & mask;
-        return i;
-    }
-
-    void grow() {
-        std::vector<Slot> old(slots_.empty() ? 64 : 2 * slots_.size());
-        old.swap(slots_);
-        for (const Slot& slot : old)
-            if (slot.object != nullptr)
-                slots_[slot_of(slot.object)] = slot;
-    }
-
-    std::vector<Slot> slots_;
-    std::size_t count_ = 0;
 };
+
+// Numbers for Python objects by identity.
+using Identities = tsl::robin_map<const void*, int32_t, AddressHash>;
 
 // Where an array is: the Python ways to ask take microseconds.
 struct Buffer : Py_buffer {
@@ -120,12 +88,10 @@ public:
 
 private:
     void add(nb::handle operand) {
-        int32_t& number = operands_[operand.ptr()];
-        if (number < 0) {
-            number = static_cast<int32_t>(looked_at_.size());
+        const auto [known, fresh] = operands_.try_emplace(operand.ptr(), static_cast<int32_t>(looked_at_.size()));
+        if (fresh)
             looked_at_.push_back(look_at(operand));
-        }
-        out_.accesses.push_back(looked_at_[static_cast<std::size_t>(number)]);
+        out_.accesses.push_back(looked_at_[at(known->second)]);
         out_.accesses.back().op = out_.ops;
     }
 
@@ -140,10 +106,9 @@ private:
     }
 
     int32_t token(const void* identity) {
-        int32_t& number = tokens_[identity];
-        if (number < 0)
-            number = out_.tokens++;
-        return number;
+        const auto [known, fresh] = tokens_.try_emplace(identity, out_.tokens);
+        out_.tokens += fresh ? 1 : 0;
+        return known->second;
     }
 
     int32_t view(nb::handle array) {
@@ -152,8 +117,8 @@ private:
     }
 
     int32_t root(nb::object array) {
-        if (const int32_t known = roots_.find(array.ptr()); known >= 0)
-            return known;
+        if (const auto known = roots_.find(array.ptr()); known != roots_.end())
+            return known->second;
         nb::object base = array.attr(base_);
         if (nb::isinstance(base, ndarray_))
             return root(std::move(base));
@@ -170,14 +135,14 @@ private:
     }
 
     int32_t ring(nb::handle ring) {
-        int32_t& number = rings_[ring.ptr()];
-        if (number >= 0)
-            return number;
+        const auto [known, fresh] = rings_.try_emplace(ring.ptr(), static_cast<int32_t>(out_.rings.size()));
+        if (!fresh)
+            return known->second;
         Operands::Ring r{{}, nb::cast<bool>(ring.attr("disjoint"))};
         for (nb::handle a : nb::object(ring.attr("arrays")))
             r.arrays.push_back(view(a));
         out_.rings.push_back(std::move(r));
-        return number = static_cast<int32_t>(out_.rings.size()) - 1;
+        return known->second;
     }
 
     nb::handle ndarray_, tasks_;
@@ -200,8 +165,8 @@ nb::dict accesses(nb::handle ops, nb::handle ndarray, nb::handle tasks) {
     out["phase"] = give(std::move(r.phase));
     out["alias"] = give(std::move(r.alias));
     out["box"] = give(std::move(r.box));
-    out["lo"] = give_rows(std::move(r.lo), static_cast<std::size_t>(r.dims));
-    out["hi"] = give_rows(std::move(r.hi), static_cast<std::size_t>(r.dims));
+    out["lo"] = give_rows(std::move(r.lo), at(r.dims));
+    out["hi"] = give_rows(std::move(r.hi), at(r.dims));
     out["groups"] = r.groups;
     return out;
 }
@@ -233,12 +198,10 @@ Out<int64_t> touched_bytes(nb::handle ops) {
     for (nb::handle op : ops) {
         int64_t sum = 0;
         for (nb::handle operand : nb::object(op.attr(operands))) {
-            int32_t& number = known[operand.ptr()];
-            if (number < 0) {
-                number = static_cast<int32_t>(bytes.size());
+            const auto [number, fresh] = known.try_emplace(operand.ptr(), static_cast<int32_t>(bytes.size()));
+            if (fresh)
                 bytes.push_back(bytes_of(operand));
-            }
-            sum += bytes[static_cast<std::size_t>(number)];
+            sum += bytes[at(number->second)];
         }
         out.push_back(sum);
     }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 namespace ostinato::passes {
@@ -14,9 +15,7 @@ struct Happening {
 
     // Of what happens at the same time, the order is fixed: models must say the same whenever they are asked.
     bool before(const Happening& other) const {
-        if (time != other.time)
-            return time < other.time;
-        return kind != other.kind ? kind < other.kind : which < other.which;
+        return std::tie(time, kind, which) < std::tie(other.time, other.kind, other.which);
     }
 };
 

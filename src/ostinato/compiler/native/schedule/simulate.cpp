@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <queue>
 #include <tuple>
@@ -180,14 +181,10 @@ private:
     void announce(int32_t affinity, const Turn& turn) { affinities_.push({turn, affinity, ++version_[at(affinity)]}); }
 
     Turn next_of(int32_t affinity) const {
-        Turn best{};
-        bool first = true;
-        for (const int32_t lane : ready_[at(affinity)]) {
-            const Turn turn = turn_of(lane, thread_for(lane));
-            if (first || best > turn)
+        Turn best{std::numeric_limits<double>::infinity(), true, 0.0, 0};
+        for (const int32_t lane : ready_[at(affinity)])
+            if (const Turn turn = turn_of(lane, thread_for(lane)); best > turn)
                 best = turn;
-            first = false;
-        }
         return best;
     }
 
@@ -253,8 +250,7 @@ private:
             return thread_among_many(lane, start);
         for (std::size_t t = 0; t < thread_free_.size(); ++t) {
             const auto other = static_cast<int32_t>(t);
-            const double then = start_on(other, lane, ready);
-            if (then < start) {
+            if (const double then = start_on(other, lane, ready); then < start) {
                 start = then;
                 thread = other;
             }
