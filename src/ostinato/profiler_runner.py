@@ -40,24 +40,6 @@ from ostinato.errors import TuningError, describe_error
 from ostinato.tune.legacy.profile import Backlog, Command, ProfileResult, extract_profile_result, words
 from ostinato.tune.workers.command import SHORTAGES
 
-__all__ = [
-    "PROFILER_RUN_MAX_ATTEMPTS",
-    "PROFILER_RUN_RETRY_DELAY_SECONDS",
-    "PROF_RUNTIME_PATTERN",
-    "RUNTIME_PATTERN",
-    "WORKSPACE_PATTERN",
-    "ProfileResult",
-    "ProfilerRunner",
-    "ProfilingError",
-    "Runner",
-    "extract_profile_result",
-    "optimization_key",
-    "process_return",
-    "process_task",
-    "run_task",
-    "update_inplace",
-]
-
 PROF_RUNTIME_PATTERN = re.compile(r"OP:((?:(?!,TIME:).)+),TIME:([\d.]+(?:[eE][+-]?\d+)?),WS:(\d+)")
 """A record, as `extract_profile_result` reads it where all is well: name, time, workspace."""
 RUNTIME_PATTERN = re.compile(r"TIME:([\d.]+(?:[eE][+-]?\d+)?)")

@@ -35,9 +35,6 @@ from ostinato.graph.param import REQUIRED, Converted, Param, Step, as_scalar
 from ostinato.graph.recorder import Recordable, Recorder, importable_name, native_refusal, refuse_placeholder
 from ostinato.text import brief
 
-__all__ = ["ArrayType", "CompileError", "Kernel", "compile_entry", "kernel"]
-
-
 # Offsets and sizes, in bytes, of what ostinato.h declares.
 _CALL_ARRAYS, _CALL_SCALARS = 0, 8
 _ARRAY_DATA, _ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_SIZE = 0, 16, 24, 32

@@ -21,8 +21,6 @@ from ostinato.text import brief
 if TYPE_CHECKING:
     from ostinato.graph.kernel import Kernel
 
-__all__ = ["NativeTask", "Pointer", "function_address", "native", "user_address"]
-
 
 class Pointer(NamedTuple):
     """A function's address, the name it goes by, its own user data, and what keeps it alive."""

@@ -18,9 +18,6 @@ from ostinato.environment import get_include
 from ostinato.text import brief
 from ostinato.tune.policy import positive, whole
 
-__all__ = ["Call", "Candidate", "Command", "canonical", "digest", "hashed", "importable_name", "plain"]
-
-
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 

@@ -10,8 +10,6 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["CommandOutputs", "equal_within"]
-
 _PIECE = 1 << 14  # elements
 
 

@@ -6,8 +6,6 @@ import signal
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["MOST_PRINTED", "OpOutcome", "Outcome", "Status", "death"]
-
 
 class Status(StrEnum):
     """How a candidate ended; a `str`, so ``result.status == "ok"`` works.

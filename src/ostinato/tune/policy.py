@@ -10,8 +10,6 @@ from fnmatch import fnmatchcase
 from numbers import Integral, Real
 from typing import Literal
 
-__all__ = ["Budget", "Policy", "allowed_names", "inherited", "positive", "whole"]
-
 
 def positive(name: str, value: object) -> float:
     """Return a number that is positive and finite."""

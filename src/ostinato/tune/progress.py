@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ostinato.tune.candidate import Candidate
     from ostinato.tune.result import Result
 
-__all__ = ["Display", "Progress", "listener"]
-
 
 class Progress:
     """Is told what a search does; every method does nothing, so override those that you need.

@@ -9,8 +9,6 @@ from ostinato.tune.candidate import Candidate
 from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.stopping import interval, median
 
-__all__ = ["Result", "Span", "outcome_of", "result_of"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Result:

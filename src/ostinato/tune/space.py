@@ -10,8 +10,6 @@ from typing import Any
 
 from ostinato.tune.candidate import canonical, plain
 
-__all__ = ["Space"]
-
 _Constraint = Callable[[dict[str, Any]], bool]
 
 

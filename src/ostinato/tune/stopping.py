@@ -9,9 +9,6 @@ from __future__ import annotations
 import math
 from bisect import insort
 
-__all__ = ["MOST_SAMPLES", "Stopping", "cut", "hopeless", "interval", "lower_rank", "median", "rank", "upper"]
-
-
 MOST_SAMPLES = 10_000
 """More say nothing new: the interval of so many is an eightieth of their standard deviation wide on either side."""
 

@@ -14,8 +14,6 @@ from ostinato.tune.policy import whole
 from ostinato.tune.result import Result
 from ostinato.tune.space import Space
 
-__all__ = ["Exhaustive", "Listed", "Optuna", "Random", "Strategy"]
-
 _STALE = 20
 """After so many proposals in a row that were made before or are excluded, Optuna's is replaced by one by chance."""
 

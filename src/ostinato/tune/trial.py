@@ -11,8 +11,6 @@ from enum import Enum, auto
 from ostinato.tune.candidate import Call, Candidate
 from ostinato.tune.outcome import Outcome
 
-__all__ = ["TRANSITIONS", "Event", "IllegalTransition", "State", "Task", "Trial", "Trials"]
-
 
 class State(Enum):
     """What a trial waits for."""

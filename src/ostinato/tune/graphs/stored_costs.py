@@ -22,7 +22,7 @@ from ostinato.tune.graphs.call_context import CallContext, CallContexts
 from ostinato.tune.graphs.cost_store import Lookup, tuner_device
 from ostinato.tune.graphs.record import Record
 from ostinato.tune.graphs.signature import for_kind, group, key_of, kinds_for
-from ostinato.tune.store.store import StoreError
+from ostinato.tune.store.database import StoreError
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device

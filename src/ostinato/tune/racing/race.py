@@ -10,9 +10,6 @@ from typing import NamedTuple
 from ostinato.tune.policy import Policy
 from ostinato.tune.stopping import cut, hopeless, interval, median, upper
 
-__all__ = ["ROUNDS", "UNEVEN", "Bounds", "EntryKey", "Final", "Place", "Race", "Speeds", "Verdict"]
-
-
 UNEVEN = 1.05
 """A device that is x times slower for the reference is taken to be x times slower for every candidate within 5 %."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
-__all__ = ["MEANINGS", "write_page"]
-
 MEANINGS = {
     Status.OK: "measured, and right where it was checked",
     Status.RACED: "cut early, since it could no longer win",

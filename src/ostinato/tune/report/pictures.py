@@ -16,24 +16,6 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result, Span
 
-__all__ = [
-    "COLOURS",
-    "Dot",
-    "Parameter",
-    "Scale",
-    "dots",
-    "element",
-    "heat_map",
-    "kind",
-    "landscape",
-    "number",
-    "parameter_picture",
-    "picture",
-    "rank_picture",
-    "text",
-    "time_line",
-]
-
 
 _MOST_TITLED = 1000
 _FEWEST_LINEAR = 4.0  # times the lowest value: from there, an axis is logarithmic

@@ -12,8 +12,6 @@ from ostinato.text import counted
 from ostinato.tune.policy import Policy
 from ostinato.tune.result import Result, Span
 
-__all__ = ["Report", "writer"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Report:

@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
-__all__ = [
-    "Gain",
-    "gain",
-    "half_width",
-    "marks",
-    "named",
-    "parameters",
-    "ranked",
-    "sentences",
-    "status_counts",
-    "table",
-    "write_csv",
-    "write_json",
-]
-
 
 _FEWEST_SAMPLES = 6  # of fewer, the range covers the median with less than 95 %
 _MOST_TIES = 5

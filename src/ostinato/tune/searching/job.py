@@ -73,9 +73,6 @@ from ostinato.tune.searching.tuner import Tuner
 from ostinato.tune.space import Space
 from ostinato.tune.strategies import Exhaustive, Optuna, Random
 
-__all__ = ["Job", "JobError", "constraint", "load", "run"]
-
-
 _FUNCTIONS = {"abs": abs, "len": len, "max": max, "min": min}
 _NODES = (
     *(ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Tuple, ast.List, ast.Call),

@@ -15,9 +15,6 @@ from ostinato.tune.strategies import Listed
 from ostinato.tune.trial import Task, Trial
 from ostinato.tune.workers.slot import LeasedWorker
 
-__all__ = ["Offered", "Queue", "Strategy", "Tasks", "checked", "offers"]
-
-
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 

@@ -14,12 +14,10 @@ from ostinato.tune.outcome import OpOutcome, Outcome, Status
 from ostinato.tune.progress import Progress
 from ostinato.tune.racing.race import EntryKey, Race
 from ostinato.tune.result import Result, outcome_of, result_of
+from ostinato.tune.store.database import StoreError
 from ostinato.tune.store.key import Sources
-from ostinato.tune.store.store import Search, StoreError
+from ostinato.tune.store.store import Search
 from ostinato.tune.trial import Trial
-
-__all__ = ["Confirmed", "Known", "Results"]
-
 
 _LOOK_SECONDS = 0.1
 

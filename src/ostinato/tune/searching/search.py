@@ -19,9 +19,6 @@ from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.scratch import NoRoomError, Scratch, says_full
 from ostinato.tune.workers.slot import LeasedWorker, Slot
 
-__all__ = ["ReferenceCandidate", "Rounds", "Search", "confirm"]
-
-
 _EVERY = 64  # measurements on a device between two of the reference
 
 

@@ -21,12 +21,11 @@ from ostinato.tune.report.report import Report
 from ostinato.tune.searching.queue import Queue, Strategy, Tasks, offers
 from ostinato.tune.searching.results import Known, Results
 from ostinato.tune.searching.search import ReferenceCandidate, Search, confirm
+from ostinato.tune.store.database import StoreError
 from ostinato.tune.store.key import Sources, environment
-from ostinato.tune.store.store import Store, StoreError
+from ostinato.tune.store.store import Store
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.slot import LeasedWorker, Slot
-
-__all__ = ["Tuner", "run_search"]
 
 
 class Tuner:

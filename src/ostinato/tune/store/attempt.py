@@ -15,8 +15,6 @@ from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.store.database import LARGEST_SAMPLES, Code, Damaged, Row, fault
 from ostinato.tune.store.key import Context
 
-__all__ = ["LARGEST", "StoredAttempt", "attempt", "described", "is_sound", "packed", "restored", "text"]
-
 LARGEST = 2**63 - 1
 """The largest integer that SQLite stores: more bytes than any machine has."""
 

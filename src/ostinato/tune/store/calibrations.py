@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ostinato.tune.store import database
 
-__all__ = ["Calibrations"]
-
 _LONGEST = 1 << 16  # characters; a longer content is damage
 _TABLE = """CREATE TABLE IF NOT EXISTS calibration (
     identity TEXT PRIMARY KEY, content TEXT NOT NULL, time REAL NOT NULL

@@ -24,29 +24,6 @@ from ostinato.errors import TuningError
 from ostinato.tune.outcome import Status
 from ostinato.tune.store.key import Context
 
-__all__ = [
-    "ATTEMPT",
-    "LARGEST_SAMPLES",
-    "LARGEST_TEXT",
-    "PATIENCE",
-    "Attempt",
-    "Code",
-    "Damaged",
-    "Row",
-    "StoreError",
-    "Transaction",
-    "connect",
-    "fault",
-    "holds",
-    "name_damaged",
-    "naming",
-    "put",
-    "reader",
-    "reader_of_store",
-    "rows",
-]
-
-
 _MANY = 10  # runs of a store that are named one by one
 
 _REAL = (int, float)

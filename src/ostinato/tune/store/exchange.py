@@ -13,8 +13,6 @@ from ostinato.tune.store.attempt import restored
 from ostinato.tune.store.database import Row
 from ostinato.tune.store.store import Store
 
-__all__ = ["export", "load"]
-
 _HEADER = {"format": "ostinato attempts", "v": 1}
 
 

@@ -20,9 +20,6 @@ from typing import Any, NamedTuple
 from ostinato.tune.candidate import Call, Candidate, Command, canonical, digest
 from ostinato.tune.leases.device import Device
 
-__all__ = ["Context", "Sources", "contexts", "differing", "environment", "miss", "versions"]
-
-
 _LIBRARIES = (
     "cuda-bindings",
     "cupy",

@@ -20,8 +20,6 @@ from ostinato.tune.store.attempt import LARGEST, StoredAttempt, attempt, describ
 from ostinato.tune.store.database import Code, Damaged, Row, StoreError, fault, name_damaged
 from ostinato.tune.store.key import Context, contexts, differing, miss
 
-__all__ = ["Search", "Store", "StoreError", "StoredAttempt"]
-
 _BRIEFLY = 0.02  # seconds to wait for another process that writes, while devices could be fed instead
 _AT_LEAST = 60.0  # seconds to wait for it where nothing is left to do but to write
 
