@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -113,12 +113,8 @@ def _outer_values(function: FunctionType) -> Iterator[tuple[str, Any]]:
         if name in function.__globals__:
             yield name, function.__globals__[name]
     yield from (function.__kwdefaults__ or {}).items()
-    for place, value in enumerate(function.__defaults__ or ()):
-        yield _default_name(function.__code__, place, function.__defaults__ or ()), value
-
-
-def _default_name(code: CodeType, place: int, defaults: Sequence[object]) -> str:
-    return code.co_varnames[code.co_argcount - len(defaults) + place]
+    code, defaults = function.__code__, function.__defaults__ or ()
+    yield from zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
 
 
 def _global_names(code: CodeType) -> set[str]:

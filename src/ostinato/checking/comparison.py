@@ -146,8 +146,9 @@ def _alike(wanted: Array, got: Array, rtol: float) -> _Mask:
         return found
     names = wanted.dtype.names
     if names is not None:
-        by_field = [_per_element(_alike(wanted[name], got[name], rtol), wanted.ndim) for name in names]
-        return cast("_Mask", np.logical_and.reduce(by_field))
+        by_field = (_alike(wanted[name], got[name], rtol) for name in names)
+        inner = [mask.all(axis=tuple(range(wanted.ndim, mask.ndim))) for mask in by_field]  # of subarrays
+        return cast("_Mask", np.logical_and.reduce(inner))
     if wanted.dtype.kind not in "fc":
         return found
     found |= np.isnan(wanted) & np.isnan(got)
@@ -164,11 +165,6 @@ def _alike_objects(wanted: Array, got: Array, rtol: float) -> _Mask:
     for index in np.ndindex(wanted.shape):
         found[index] = same_value(wanted[index], got[index], rtol)
     return found
-
-
-def _per_element(mask: _Mask, ndim: int) -> _Mask:
-    """Join what was found of the elements of subarrays."""
-    return np.asarray(mask.all(axis=tuple(range(ndim, mask.ndim))))
 
 
 def _shown(value: object) -> str:

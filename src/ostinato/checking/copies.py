@@ -54,11 +54,6 @@ def allocations(
     """Return the memory that ops access under a binding, and that of other arrays, in the order of its addresses.
 
     If `whole`, with all of the arrays that theirs are views of; arrays of Python objects always are with these.
-
-    Raises
-    ------
-    TypeError
-        An array of Python objects is not of a kind that can be copied in place.
     """
     found = []
     for operand in {id(operand): operand for op in ops for operand in op.operands}.values():
@@ -93,16 +88,12 @@ def allocations(
 
 
 class MemoryCopy:
-    """A copy of allocations, on the host.
+    """A copy of allocations on the host; or `owners`, arrays that are copies already.
 
-    Attributes
-    ----------
-    plain
-        The memory that stands for each allocation that holds no Python objects: of those, bytes say nothing.
+    `plain` is the memory that stands for each allocation that holds no Python objects: of those, bytes say nothing.
     """
 
     def __init__(self, originals: Sequence[Allocation], owners: Sequence[Array] | None = None) -> None:
-        """Copy the originals, or let the memory of `owners`, which are arrays copied already, stand for them."""
         self._originals = originals
         self._lows = [original.low for original in originals]
         self._owners = [_copied_to_host(original, 0) for original in originals] if owners is None else list(owners)
@@ -141,15 +132,8 @@ class Replacements:
     """Copies that stand for all arrays and tokens of ops: a substitution for the sequential run and the lowering.
 
     Tokens are copied as `copy.deepcopy` does, all at once, so that what they share they share in the copies. Those that
-    cannot be copied (open files, locks) stand for themselves.
-
-    Parameters
-    ----------
-    ops, binding, originals
-        The ops, and the memory that they access under a binding.
-    guard
-        Bytes on either side of each copy, besides those of alignment, that nobody uses; see `MemoryCopy.guards_hold`.
-        Arrays of other libraries and of Python objects have none.
+    cannot be copied (open files, locks) stand for themselves. On either side of each copy are `guard` bytes that nobody
+    uses (see `MemoryCopy.guards_hold`), but not of arrays of other libraries and of Python objects.
     """
 
     def __init__(

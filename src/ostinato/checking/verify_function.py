@@ -43,16 +43,7 @@ def call_step_function(
 ) -> int:
     """Call a step function once a step, on its arrays as they were given, and return how many steps it had.
 
-    Parameters
-    ----------
-    steps
-        How many, at most.
-    params
-        Values of parameters by name.
-    substitution
-        What stands for arrays and tokens that tasks are given.
-    skips
-        Says which operations are left out.
+    `substitution` says what stands for arrays and tokens that tasks are given, `skips` which operations are left out.
     """
     for step in range(steps):
         graph = _EagerGraph(step, params, substitution, skips)
@@ -70,13 +61,7 @@ def call_step_function(
 
 
 class _EagerGraph(Graph):
-    """A graph that does each operation when it is added.
-
-    Attributes
-    ----------
-    is_last
-        Whether `until` has ended the run with this step.
-    """
+    """A graph that does each operation when it is added; `is_last`: `until` has ended the run with this step."""
 
     def __init__(
         self, step: int, params: Mapping[str, Any], substitution: Substitution, skips: Callable[[Op], bool]
@@ -168,19 +153,8 @@ def verify_function(
     """Call the function eagerly, then run what was recorded of it sequentially, and compare all memory.
 
     Both use the arrays themselves, since the function and its tasks may use arrays that no argument names. What the
-    arrays held is put back afterwards.
-
-    Returns
-    -------
-    list of ClosedOver
-        The arrays that were compared although the function does not receive them.
-
-    Raises
-    ------
-    ContractError
-        They differ, or the function changes an array that no operation writes.
-    TaskError
-        A task failed.
+    arrays held is put back afterwards. Return the arrays that were compared although the function does not receive
+    them.
     """
     title = name_of(step_function.function)
     outside = closed_over([step_function.function])
@@ -290,10 +264,9 @@ class _Tokens(AsCaptured):
 
     def value(self, value: object) -> object:
         """Return the copy of a token; an array of another library itself."""
-        known = self._copies.get(id(value))
-        if known is None:
-            known = self._copies[id(value)] = value, self._copied(value)
-        return known[1]
+        if id(value) not in self._copies:
+            self._copies[id(value)] = value, self._copied(value)
+        return self._copies[id(value)][1]
 
     def _copied(self, value: object) -> object:
         try:

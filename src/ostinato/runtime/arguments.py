@@ -71,15 +71,7 @@ After: TypeAlias = (
 
 
 def resolve_conditions(names: Sequence[str], after: After) -> tuple[_core.Event | None, tuple[_core.Event | None, ...]]:
-    """Return the default precondition of a run, and the events of its preconditions in the order of their names.
-
-    Raises
-    ------
-    ValueError
-        A declared precondition is not given, or one is given that is not declared.
-    TypeError
-        What is given is no event.
-    """
+    """Return the default precondition of a run, and the events of its preconditions in the order of their names."""
     if type(after) is not dict and not isinstance(after, Mapping):  # the first is much faster
         if not names:
             return None if after is None else event_of(after), ()
@@ -111,15 +103,7 @@ def _mismatch(names: Sequence[str], after: Mapping[str | None, Any]) -> ValueErr
 
 
 class Values:
-    """Gives the values of a run: made once for a plan, since submitting takes little more than this.
-
-    Parameters
-    ----------
-    params
-        The parameters that a run may give, by name.
-    lowered
-        The plan.
-    """
+    """Gives the values of a run: made once for a plan, since submitting takes little more than this."""
 
     def __init__(self, params: Mapping[str, Param], lowered: Lowered) -> None:
         self._params = params
@@ -136,15 +120,7 @@ class Values:
         self._used = list({id(param): param for param in used}.values())  # those of nested graphs may share a name
 
     def of(self, given: Mapping[str, Any]) -> tuple[list[float] | None, list[object] | None]:
-        """Return the numbers for native tasks, and the objects for others, that a run gives, as the plan wants them.
-
-        Raises
-        ------
-        TypeError
-            A parameter is not known or not given, or its value is of the wrong type.
-        ValueError
-            A value cannot be assigned to what it is to fill.
-        """
+        """Return the numbers for native tasks, and the objects for others, that a run gives, as the plan wants them."""
         params = self._params
         for name in given:
             if name not in params:
@@ -165,8 +141,7 @@ class Values:
         lowered = self._lowered
         values = {id(param): param.value_in(given) for param in self._used}
         for param in lowered.counts:
-            count = values[id(param)]
-            integer(f"parameter {param.name!r}, a number of arrivals,", count, 1)
+            integer(f"parameter {param.name!r}, a number of arrivals,", values[id(param)], 1)
         for param, target in lowered.fills:
             _check_fill(values[id(param)], target, param.name)
         numbers = [_number(values[id(param)], kind, param.name) for param, kind in lowered.native_values]
@@ -174,13 +149,7 @@ class Values:
 
 
 def resolve_barriers(lowered: Lowered, given: Mapping[str, Any]) -> tuple[_core.Barrier, ...]:
-    """Return the core's side of the barriers that are given as parameters, in the order the plan wants them.
-
-    Raises
-    ------
-    TypeError
-        A value is no barrier.
-    """
+    """Return the core's side of the barriers that are given as parameters, in the order the plan wants them."""
     barriers = [param.value_in(given) for param in lowered.barriers]
     for param, barrier in zip(lowered.barriers, barriers, strict=True):
         if not isinstance(barrier, Barrier):

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -65,13 +66,7 @@ class _Entry(NamedTuple):
         return cls(default_store(), repr(identity))
 
     def read(self) -> dict[str, Any]:
-        """Return what is remembered; import nothing if there is no store.
-
-        Raises
-        ------
-        ValueError, TypeError, RecursionError
-            Nothing is, or it is not right.
-        """
+        """Return what is remembered, or raise one of `_NOT_RIGHT`; import nothing if there is no store."""
         if not os.path.isfile(self.path):
             return {}
         import json
@@ -102,13 +97,8 @@ def bind_store(open_store: Callable[[str], CalibrationStore]) -> None:
 _NOT_RIGHT = (ValueError, TypeError, KeyError, RecursionError)
 
 
-class _Known(NamedTuple):
-    seconds: dict[str, Any]  # by field of the model
-    source: str
-
-
 _hosts: dict[tuple[str, tuple[int, ...]], _Entry] = {}
-_known: dict[_Entry, _Known | None] = {}
+_known: dict[_Entry, MachineModel | None] = {}  # with any number of cores
 _known_devices: dict[_Entry, DeviceModel] = {}
 _lock = threading.Lock()
 
@@ -118,7 +108,7 @@ def recall_host(cores: int) -> MachineModel:
     host = _host()
     if host not in _known:
         _known[host] = _read_host(host)
-    return _model(cores, _known[host])
+    return replace(_known[host] or MachineModel(cores=cores), cores=cores)
 
 
 def measure_host(cores: int) -> MachineModel:
@@ -130,17 +120,12 @@ def measure_host(cores: int) -> MachineModel:
     with _lock:
         known = _known.get(host) or _read_host(host)
         if known is None:
-            known = _measure_host(usable_cores())
-            if len(usable_cores()) == 1 or known.seconds.keys() >= {*_TOGETHER}:
-                host.write(known._asdict())
+            seconds, source = _measure_host(usable_cores())
+            if len(usable_cores()) == 1 or seconds.keys() >= {*_TOGETHER}:
+                host.write({"seconds": seconds, "source": source})
+            known = MachineModel(cores=1, source=source, **seconds)
         _known[host] = known
-    return _model(cores, known)
-
-
-def _model(cores: int, known: _Known | None) -> MachineModel:
-    if known is None:
-        return MachineModel(cores=cores)
-    return MachineModel(cores=cores, source=known.source, **known.seconds)
+    return replace(known, cores=cores)
 
 
 def _host() -> _Entry:
@@ -167,40 +152,38 @@ def _processor() -> str:
     return os.uname().machine
 
 
-def _read_host(host: _Entry) -> _Known | None:
+def _read_host(host: _Entry) -> MachineModel | None:
     """Return what is remembered; None if there is nothing, or nothing that is right."""
     try:
         content = host.read()
-        known = _Known(dict(content["seconds"]), content["source"])
+        seconds, source = dict(content["seconds"]), content["source"]
         right = (
-            isinstance(known.source, str)
-            and known.seconds.keys() <= {*_TOGETHER, *_CALLS}
-            and known.seconds.keys() >= {*_CALLS}
-            and all(type(value) is float and 0 <= value <= LONGEST for value in known.seconds.values())
+            isinstance(source, str)
+            and {*_CALLS} <= seconds.keys() <= {*_TOGETHER, *_CALLS}
+            and all(type(value) is float and 0 <= value <= LONGEST for value in seconds.values())
         )
     except _NOT_RIGHT:
         return None
-    return known if right else None
+    return MachineModel(cores=1, source=source, **seconds) if right else None
 
 
-def _measure_host(cores: list[int]) -> _Known:
+def _measure_host(cores: list[int]) -> tuple[dict[str, Any], str]:
+    """Return what could be measured, by field of the model, and what is said of it."""
     from ostinato.runtime.machine import Machine
 
-    seconds = {}
+    seconds: dict[str, Any] = {}
     with Machine(cpus=1) as machine:
         seconds["native_call"] = _call_seconds(machine, native(_core.nothing_address(), ()))
         seconds["python_call"] = _call_seconds(machine, task(_nothing))
-        together = (
-            dict(zip(_TOGETHER, _core.measure_machine(machine.workers.core, *cores[:2]), strict=True))
-            if len(cores) > 1
-            else {}
-        )
+        together = {}
+        if len(cores) > 1:
+            together = dict(zip(_TOGETHER, _core.measure_machine(machine.workers.core, *cores[:2]), strict=True))
     seconds |= {name: value for name, value in together.items() if 0 <= value <= LONGEST}
     source = f"measured {time.strftime('%Y-%m-%d')}"
     if missing := [name for name in _TOGETHER if name not in seconds]:
         reason = "its threads never ran at once" if together else "it has one core"
         source += f"; {', '.join(missing)} assumed, since {reason}"
-    return _Known(seconds, source)
+    return seconds, source
 
 
 def _nothing() -> None: ...

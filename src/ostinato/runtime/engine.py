@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -44,17 +45,8 @@ class Instances:
     """Instances of one schedule: lanes and calls of their own, on the same arrays.
 
     A run that may wait for something outside gets an instance that is idle: whatever it waits for may be another run.
-    Others are spread over a few instances; more than threads can serve would gain nothing. The caller sees to it that
-    only one thread at a time is in here.
-
-    Parameters
-    ----------
-    machine, schedule
-        What instances are made of.
-    another
-        Makes a plan that can be used besides others.
-    enough
-        How many instances keep the machine busy.
+    Others are spread over `enough` instances; more than threads can serve would gain nothing. `another` makes a plan
+    that can be used besides others. The caller lets only one thread at a time in.
     """
 
     def __init__(
@@ -64,7 +56,7 @@ class Instances:
         self._schedule = schedule
         self._another = another
         self._enough = enough
-        self._all: deque[_Instance] = deque()
+        self._all: deque[_Instance] = deque()  # those used longest ago first
         self._closed = False
         self._forgotten: dict[str, Any] = {}
 
@@ -73,7 +65,7 @@ class Instances:
         if self._closed:
             raise RuntimeError(_CLOSED)
         self._forget_one()
-        for _ in range(min(len(self._all), _LOOKED_AT)):  # those used longest ago
+        for _ in range(min(len(self._all), _LOOKED_AT)):
             instance = self._all[0]
             self._all.rotate(-1)
             if instance.core.idle or not (waits or instance.waits or len(self._all) < self._enough):
@@ -81,9 +73,8 @@ class Instances:
                 return instance.core
         lowered = self._another()
         core = _core.Program(self._machine, self._schedule, lowered.plan, "concurrent")
-        instance = _Instance(core, lowered, waits)
-        self._all.append(instance)
-        return instance.core
+        self._all.append(_Instance(core, lowered, waits))
+        return core
 
     def rebind(self, another: Callable[[], Lowered]) -> None:
         """Let later runs use other plans."""
@@ -128,13 +119,11 @@ class Instances:
         self._forgotten = ProgramStatistics.sum([found, *([self._forgotten] if self._forgotten else [])])._asdict()
 
 
+@dataclass(slots=True)
 class _Instance:
-    __slots__ = ("core", "lowered", "waits")
-
-    def __init__(self, core: _core.Program, lowered: Lowered, waits: bool) -> None:
-        self.core = core
-        self.lowered = lowered
-        self.waits = waits
+    core: _core.Program
+    lowered: Lowered
+    waits: bool
 
 
 _Given: TypeAlias = "tuple[_core.Event | None, tuple[_core.Event | None, ...], tuple[_core.Barrier, ...], int, None]"
@@ -147,21 +136,8 @@ _LINKED = ("concurrent", "once")
 class LoadedExecutable:
     """An executable on a machine: lowered onto arrays, and instantiated in the core.
 
-    Parameters
-    ----------
-    workers
-        What it is for.
-    executable
-        What was compiled.
-    binding
-        Which arrays stand for those captured.
-    runs
-        How runs relate.
-    other
-        Another executable of the same program, which may have run. The new one is passive then.
+    If there is an `other` executable of the same program, which may have run, the new one is passive.
     """
-
-    __slots__ = ("_last", "_processors", "core", "executable", "lowered", "values")
 
     def __init__(
         self,
@@ -207,14 +183,13 @@ _CLOSED = "this program is closed"
 
 
 class Engine:
-    """Gives runs of one program to the core, and knows what became of them.
-
-    It outlives its `Program` while anybody holds a run.
+    """Gives runs of one program to the core; it outlives its `Program` while anybody holds a run.
 
     Attributes
     ----------
-    core, executable
-        Of the loaded executable that is active, as far as known: the core knows which one takes runs.
+    core, executable, lowered
+        Of the loaded executable that is active, as far as known: the core knows which one takes runs. `lowered` is None
+        once the program is closed.
     kept
         The executable that is to stay; while a program is retuned, another one may be active.
     binding
@@ -254,7 +229,6 @@ class Engine:
 
     @property
     def lowered(self) -> Lowered:
-        """The plan of the active executable; None once it is closed."""
         return self._active.lowered
 
     @property
@@ -308,64 +282,47 @@ class Engine:
         return values.of(params)
 
     def submit(
-        self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
-    ) -> _core.Run:
-        """Submit a run, and return at once; `stops` says whether a failure lets no further step begin."""
-        run = None
-        while run is None:
-            if self._unsettled:
-                self.settle(if_due=True)
-            if self.runs in _LINKED:
-                _, run = self._submit_in_turn(steps, after, priority, stops, params, traced)
-            else:
-                values, objects = self.values(params)
-                given = self._given(after, params)
-                run = self.core.submit(count(steps), priority, stops, values, objects, given, traced)
-            if run is None:
-                self.catch_up()
-        return run
+        self,
+        steps: int,
+        after: After,
+        priority: int,
+        stops: bool,
+        params: Mapping[str, Any],
+        traced: bool,
+        *,
+        waits: bool = False,
+    ) -> Any:
+        """Submit a run, and return it at once; `stops` says whether a failure lets no further step begin.
 
-    def replay(
-        self, steps: int, after: After, priority: int, stops: bool, params: Mapping[str, Any], traced: bool
-    ) -> object:
-        """Run steps, and return as `_core.Program.replay` does: the number of steps run, or the run if it may fail.
-
-        Raises
-        ------
-        ContractError
-            A task called this.
+        If the caller `waits` for its end, return as `_core.Program.replay` does: the number of steps run, or the run if
+        it may fail. A task must not.
         """
-        ended = None
-        while ended is None:
+        started = None
+        while started is None:
             if self._unsettled:
                 self.settle(if_due=True)
             if self.runs in _LINKED:
-                if _core.serving():
+                if waits and _core.serving():
                     raise ContractError(
                         "replay inside a task: a task on a lane must not wait, the lane would stand still"
                     )
                 core, run = self._submit_in_turn(steps, after, priority, stops, params, traced)
-                ended = None if run is None else core.follow(run)
+                started = core.follow(run) if waits and run is not None else run
             else:
+                start = self.core.replay if waits else self.core.submit
                 values, objects = self.values(params)
                 given = self._given(after, params)
-                ended = self.core.replay(count(steps), priority, stops, values, objects, given, traced)
-            if ended is None:
+                started = start(count(steps), priority, stops, values, objects, given, traced)
+            if started is None:
                 self.catch_up()
-        return ended
+        return started
 
     def trace(self, run: _core.Run) -> Trace:
         """Return the trace of a traced run that has ended."""
         return make_trace(run, self.executable, self.workers)
 
     def note_run(self) -> None:
-        """Take note of a run outside the core.
-
-        Raises
-        ------
-        RuntimeError
-            The program may be run once, and has been.
-        """
+        """Take note of a run outside the core; raise if the program may be run once, and has been."""
         with self._submitting:
             self._check_once()
             self._has_run = True
@@ -413,7 +370,6 @@ class Engine:
             return ProgramStatistics.sum([*present, *self._retired, *instances])
 
     def outcome_of(self, run: _core.Run) -> int | BaseException:
-        """Return how a run ended: the number of its steps, or what to raise."""
         return ended(self.executable, run)
 
     def deliver(self, run: _core.Run) -> int:
@@ -539,12 +495,7 @@ class Engine:
         """What a run is given of what is outside."""
         if after is None and not self._needs_events:
             return None
-        return (
-            *resolve_conditions(self.executable.preconditions, after),
-            self._barriers(params),
-            -1,
-            None,
-        )
+        return *resolve_conditions(self.executable.preconditions, after), self._barriers(params), -1, None
 
     def _barriers(self, params: Mapping[str, Any]) -> tuple[_core.Barrier, ...]:
         """Return the barriers among a run's parameters; another thread may have closed the program meanwhile."""

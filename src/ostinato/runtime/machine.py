@@ -50,8 +50,7 @@ class Machine:
     ['cpu:0', 'cpu:1']
     """
 
-    workers: Workers
-    """The threads and processors, for the rest of the package; no part of the contract."""
+    workers: Workers  # for the rest of the package; no part of the contract
 
     def __init__(
         self, cpus: int | None = None, gpus: int | None = None, init: Callable[[], object] | None = None

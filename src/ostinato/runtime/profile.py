@@ -49,15 +49,7 @@ def kind_of(op: Op) -> str:
 
 
 def bytes_copied(ops: Sequence[Op], op: npt.NDArray[Any], step: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return how many bytes each record's op copied in its step.
-
-    Parameters
-    ----------
-    ops
-        The ops of the schedule.
-    op, step
-        By record, the index of the op and the step.
-    """
+    """Return how many bytes each record's op copied in its step."""
     by_op = [_bytes_by_phase(each.body) for each in ops]
     periods = np.array([len(each) for each in by_op], np.int64)
     begin = np.cumsum(periods) - periods
@@ -78,24 +70,17 @@ def _bytes_by_phase(body: Body) -> Sequence[int]:
 def add_up(
     labels: Sequence[str], ran: npt.NDArray[np.bool_], time: npt.NDArray[np.int64], nbytes: npt.NDArray[np.int64]
 ) -> list[ProfileTotal]:
-    """Return the totals of the records of each label, those that took longest first.
-
-    Parameters
-    ----------
-    labels, ran, time, nbytes
-        By record: its label, whether it ran, how long it took, and what it copied.
-    """
+    """Return the totals of the records of each label, those that took longest first."""
     names, which = np.unique(np.asarray(labels, dtype=object).astype(str), return_inverse=True)
     if not len(labels):
         return []
     time, nbytes = np.where(ran, time, 0), np.where(ran, nbytes, 0)
-    longest = np.zeros(len(names), np.int64)
-    np.maximum.at(longest, which, time)
-    added = [np.zeros(len(names), np.int64) for _ in range(4)]
-    for total, values in zip(added, (ran, ~ran, time, nbytes), strict=True):
-        np.add.at(total, which, values.astype(np.int64))
-    count, skipped, summed, copied = (each.tolist() for each in added)
-    found = map(ProfileTotal, names.tolist(), count, skipped, summed, longest.tolist(), copied)
+    totals = np.zeros((5, len(names)), np.int64)
+    for total, values in zip(totals, (ran, ~ran, time, None, nbytes), strict=True):
+        if values is not None:
+            np.add.at(total, which, values.astype(np.int64))
+    np.maximum.at(totals[3], which, time)
+    found = map(ProfileTotal, names.tolist(), *totals.tolist())
     return sorted(found, key=lambda each: each.time, reverse=True)
 
 

@@ -149,15 +149,10 @@ class Program:
         return value if binding is None else binding.array(value)
 
     def reset(self, step: int = 0) -> None:
-        """Let the next step have another number.
+        """Let the next step have the number `step`.
 
         Rings, `ostinato.step`, `ostinato.until` and everything else that goes by step numbers follow. Arrays stay as
         they are.
-
-        Parameters
-        ----------
-        step
-            The number of the next step.
 
         Raises
         ------
@@ -248,7 +243,7 @@ class Program:
                 engine.check_open()
             ended = engine.core.replay(count(steps), priority, stop, None, None, None, False)
             if ended is None:  # the program was retuned just now
-                ended = engine.replay(steps, None, priority, stop, NO_PARAMS, False)
+                ended = engine.submit(steps, None, priority, stop, NO_PARAMS, False, waits=True)
         else:
             ended = self._replay(steps, after, priority, on_error, progress, timeout, merge_params(params, more_params))
         if type(ended) is int:
@@ -259,17 +254,7 @@ class Program:
         """Run steps like `replay`, but one operation after the other, in the calling thread, as plain Python does.
 
         For debuggers, and to see what a replay gains. Ctrl-C ends it at once, wherever it is. No other thread should
-        submit runs meanwhile.
-
-        Parameters
-        ----------
-        steps, params
-            As for `replay`.
-
-        Returns
-        -------
-        int
-            The number of steps run: fewer than asked for where `until` ended the run.
+        submit runs meanwhile. Parameters and the result are those of `replay`.
 
         Raises
         ------
@@ -358,14 +343,9 @@ class Program:
     def trace(
         self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
     ) -> Trace:
-        """Run steps like `replay`, and return when each operation ran, and on which thread.
-
-        Parameters
-        ----------
-        steps, after, params
-            As for `replay`.
-        """
-        run = cast("_core.Run", self._engine.replay(steps, after, 0, True, merge_params(params, more_params), True))
+        """Run steps like `replay`, and return when each operation ran, and on which thread."""
+        params = merge_params(params, more_params)
+        run = cast("_core.Run", self._engine.submit(steps, after, 0, True, params, True, waits=True))
         self._engine.deliver(run)
         return self._engine.trace(run)
 
@@ -414,7 +394,8 @@ class Program:
         compared. Nothing outside is touched: events are not waited for, barriers not arrived at, reservations not
         taken. Tasks declared ``pure=False`` are not called, and neither is what depends on them: the report says so.
 
-        It is slow: all memory that the program uses is looked through after every operation.
+        It is slow: all memory that the program uses is looked through after every step. If a task wrote to what it did
+        not declare, the steps are run again to find that task.
 
         Parameters
         ----------
@@ -511,11 +492,10 @@ class Program:
             run = self.submit(steps, after=after, priority=priority, on_error=on_error, params=params)
             return watch(run, count(steps), progress, seconds)
         stop = stops(on_error)
-        if engine.process_trace is None:
-            return engine.replay(steps, after, priority, stop, params, False)
-        traced = cast("_core.Run", engine.replay(steps, after, priority, stop, params, True))
-        engine.process_trace.watch(engine, traced)
-        return traced
+        ended = engine.submit(steps, after, priority, stop, params, engine.process_trace is not None, waits=True)
+        if engine.process_trace is not None:
+            engine.process_trace.watch(engine, ended)
+        return ended
 
 
 def bind_verify(verify: Verify) -> None:

@@ -31,14 +31,8 @@ class _Swap(NamedTuple):
 class Rebinding:
     """Which memory stands for which of the captured arrays' memory; views follow their base by address.
 
-    Parameters
-    ----------
-    owned
-        What keeps the captured arrays alive: those that nothing stands for.
-    alignments
-        Of what number of bytes the addresses of captured memory are multiples, as far as code may rely on that.
-    swaps
-        The arrays that stand for others.
+    `owned` keeps the captured arrays alive that nothing stands for. Code may rely on the `alignments` of addresses, in
+    bytes.
     """
 
     def __init__(
@@ -92,13 +86,7 @@ class Rebinding:
         return value
 
     def rebound(self, arrays: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> Rebinding:
-        """Return the binding in which `arrays` hold too.
-
-        Raises
-        ------
-        GraphError
-            An array is not one of the program's, or what is to stand for it does not fit, or overlaps another.
-        """
+        """Return the binding in which `arrays` hold too."""
         captured = [*self._owned, *(view for swap in self._swaps for view in swap.views)]
         swaps = {swap.old: swap for swap in self._swaps}
         for old_value, new_value in arrays.items() if isinstance(arrays, Mapping) else arrays:
@@ -168,15 +156,13 @@ def detach(executable: Executable) -> Executable:
 
     Tokens, and arrays of other libraries, which tasks get as they were passed, stay what they are.
     """
-    copies = _Copies()
-    step = executable.step
-    ops = tuple(map(copies.op, step.nodes))
-    before = step.before_devices
+    copies, step, before = _Copies(), executable.step, executable.step.before_devices
+    nodes = tuple(map(copies.op, step.nodes))
     write_backs = tuple(each._replace(pairs=_pairs(each.pairs)) for each in step.coherence.write_backs)
-    coherence = step.coherence._replace(write_backs=write_backs)
     if before is not None:
         before = replace(before, nodes=tuple(map(copies.op, before.nodes)))
-    return replace(executable, step=replace(step, nodes=ops, coherence=coherence, before_devices=before))
+    coherence = step.coherence._replace(write_backs=write_backs)
+    return replace(executable, step=replace(step, nodes=nodes, coherence=coherence, before_devices=before))
 
 
 def _pairs(pairs: Iterable[tuple[Array, Array]]) -> tuple[tuple[Array, Array], ...]:
@@ -192,23 +178,19 @@ class _Copies:
         self._operands: dict[int, Operand] = {}
 
     def op(self, op: Op) -> Node:
-        body = self.body(op.body)
-        recorded = body if op.recorded is op.body else self.body(op.recorded)
-        return Node(op, body=body, operands=self.operands(op.operands), recorded=recorded).forgetting()
+        body = self._body(op.body)
+        recorded = body if op.recorded is op.body else self._body(op.recorded)
+        return Node(op, body=body, operands=tuple(map(self._operand, op.operands)), recorded=recorded).forgetting()
 
-    def operands(self, operands: Iterable[Operand]) -> tuple[Operand, ...]:
-        return tuple(self._operand(operand) for operand in operands)
-
-    def body(self, body: Body) -> Body:
+    def _body(self, body: Body) -> Body:
         if isinstance(body, InstanceCopy):
             return InstanceCopy(body.source, body.target, tuple(map(_pairs, body.pairs)))
         return body.map_operands(self._operand)
 
     def _operand(self, operand: Operand) -> Operand:
-        copy = self._operands.get(id(operand))
-        if copy is None:
-            copy = self._operands[id(operand)] = self._copy(operand)
-        return copy
+        if id(operand) not in self._operands:
+            self._operands[id(operand)] = self._copy(operand)
+        return self._operands[id(operand)]
 
     def _copy(self, operand: Operand) -> Operand:
         if operand.ring is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,10 +35,6 @@ class DeviceStatistics(NamedTuple):
     launches: int
     """How often several of these, captured before, were issued as one."""
 
-    def plus(self, other: DeviceStatistics) -> DeviceStatistics:
-        """Return the sums for one device."""
-        return DeviceStatistics(self.name, *(a + b for a, b in zip(self[1:], other[1:], strict=True)))
-
 
 class ProgramStatistics(NamedTuple):
     """A snapshot of a program's counters."""
@@ -57,13 +54,13 @@ class ProgramStatistics(NamedTuple):
     def sum(cls, parts: Iterable[Mapping[str, Any]]) -> ProgramStatistics:
         """Return the sums of the counters of several instances."""
         parts = list(parts)
-        names = cls._fields[:-1]
-        devices: dict[str, DeviceStatistics] = {}
-        for part in parts:
-            for each in part.get("devices", ()):
-                devices[each.name] = each.plus(devices[each.name]) if each.name in devices else each
-        sums = {name: sum(part[name] for part in parts) for name in names}
-        return cls(**sums, devices=tuple(devices[name] for name in sorted(devices)))
+        devices = []
+        found = sorted(each for part in parts for each in part.get("devices", ()))
+        for name, those in groupby(found, key=itemgetter(0)):
+            _, *counts = zip(*those, strict=True)
+            devices.append(DeviceStatistics(name, *map(sum, counts)))
+        sums = {name: sum(part[name] for part in parts) for name in cls._fields[:-1]}
+        return cls(**sums, devices=tuple(devices))
 
 
 def counters(core: _core.Program, lowered: Lowered | None) -> dict[str, Any]:

@@ -93,21 +93,12 @@ class Run:
         """End the run at the first step boundary that all lanes can share.
 
         If that takes over 0.1 s, it ends at the next boundary between operations, and arrays hold parts of a step.
-
-        Returns
-        -------
-        bool
-            False if the run has ended already. Otherwise `result` raises `concurrent.futures.CancelledError`.
+        Return False if the run has ended already. Otherwise `result` raises `concurrent.futures.CancelledError`.
         """
         return self._core.cancel()
 
     def result(self, timeout: float | None = None) -> int:
-        """Wait for the end of the run and return the number of steps run.
-
-        Parameters
-        ----------
-        timeout
-            Seconds to wait at most.
+        """Wait for the end of the run, at most `timeout` seconds, and return the number of steps run.
 
         Raises
         ------
@@ -241,11 +232,8 @@ class Run:
 class _Origin:
     """Explains the end of a run to those who wait for its events, without keeping the `Run` alive."""
 
-    __slots__ = ("_core", "_engine")
-
     def __init__(self, core: _core.Run, engine: Engine) -> None:
-        self._core = core
-        self._engine = engine
+        self._core, self._engine = core, engine
 
     def __call__(self) -> BaseException | None:
         # Before the run has ended, too: a postcondition may be poisoned long before.
@@ -342,16 +330,19 @@ def _matters(run: Run | None) -> bool:
     return run is not None and (not run._core.done or run._core.unretrieved)
 
 
+_STANDING = {
+    "running": "running",
+    "ready": "ready",
+    "idle": "has done all that was submitted",
+    "earlier runs": "waits for the runs before to end",
+    "start": "waits for the event that the run comes after (after=)",
+}
+
+
 def _standing(ops: Sequence[Op], what: str, first: int, second: int, text: str) -> str:
     """Say what a lane stands at; the first number is an op for some."""
-    if what in ("running", "ready"):
-        return what
-    if what == "idle":
-        return "has done all that was submitted"
-    if what == "earlier runs":
-        return "waits for the runs before to end"
-    if what == "start":
-        return "waits for the event that the run comes after (after=)"
+    if what in _STANDING:
+        return _STANDING[what]
     if what == "device":
         return f"waits for {text}"
     name = "the end of a step" if first >= len(ops) else f"{ops[first].name!r} at {ops[first].call_site}"
@@ -366,21 +357,9 @@ _INTERVAL = 0.1  # seconds between two looks at the progress
 
 
 def watch(run: Run, steps: int, progress: bool, limit: float) -> int:
-    """Wait for the end of a run and return the number of steps run.
+    """Wait for the end of a run, and return the number of steps run; cancel it after `limit` seconds, if not negative.
 
     The calling thread watches, and workers do the steps.
-
-    Parameters
-    ----------
-    progress
-        Whether to show a progress bar.
-    limit
-        Seconds after which the run is cancelled; negative: never.
-
-    Raises
-    ------
-    TimeoutError
-        The run took longer, and was cancelled.
     """
     core = run._core
     try:

@@ -34,11 +34,9 @@ class AsCaptured:
     """The captured arrays and tokens themselves, where a substitution is asked for."""
 
     def substitute(self, array: Array) -> Array:
-        """Return the array."""
         return array
 
     def value(self, value: object) -> object:
-        """Return the value."""
         return value
 
 
@@ -53,24 +51,9 @@ def run_sequentially(
     params: Mapping[str, Any] | None = None,
     run: RunOp | None = None,
 ) -> int:
-    """Run steps of a graph's ops, one after the other, and return how many.
+    """Run steps of a graph's ops, one after the other, and return how many; a failure ends the run at once.
 
-    A failure ends the run at once.
-
-    Parameters
-    ----------
-    ops
-        The ops in program order.
-    steps
-        How many steps, at most.
-    first_step
-        The number of the first one.
-    substitution
-        What stands for the captured arrays and tokens; None for themselves.
-    params
-        Values of parameters by name.
-    run
-        What is called for each op, in place of `run_op`, with the same arguments.
+    `run` is called for each op, in place of `run_op`.
     """
     for step in range(first_step, first_step + steps):
         last = False
@@ -82,13 +65,7 @@ def run_sequentially(
 
 
 def run_op(op: Op, step: int, substitution: Substitution, params: Mapping[str, Any]) -> bool:
-    """Run one op in one step, and return whether it says that this step is the last.
-
-    Raises
-    ------
-    TaskError
-        The task failed.
-    """
+    """Run one op in one step, and return whether it says that this step is the last."""
     try:
         code = run_body(op.body, step, substitution, params)
     except Exception as error:
@@ -257,15 +234,7 @@ class _EagerReplay:
             self._calls.append((op, self._call_of(op)))
 
     def run_step(self, step: int) -> bool:
-        """Run one step; return whether it is the run's last.
-
-        Raises
-        ------
-        Exception
-            What a task raised, with a note that names it.
-        TaskError
-            A native task returned an error code.
-        """
+        """Run one step; return whether it is the run's last. What a task raises gets a note that names it."""
         last = False
         for op, call in self._calls:
             try:
@@ -285,8 +254,10 @@ class _EagerReplay:
             self._held.pop().release()
 
     def _call_of(self, op: Op) -> _Call:
-        body = op.body
-        if isinstance(body, PythonCall) and not on_device(body, partial(self._array, 0)):
+        body, substitution = op.body, self._substitution
+        if isinstance(body, PythonCall) and not on_device(
+            body, lambda operand: operand_array(operand, 0, substitution)
+        ):
             return self._python_call(body)
         if isinstance(body, Arrive):
             return partial(self._arrive, op, body)
@@ -296,7 +267,7 @@ class _EagerReplay:
             return partial(self._acquire, body)
         if isinstance(body, Release):
             return partial(self._release, body)
-        return lambda step: run_body(body, step, self._substitution, self._params)
+        return lambda step: run_body(body, step, substitution, self._params)
 
     def _python_call(self, body: PythonCall) -> _Call:
         """Return a call whose arguments lie ready, for each turn of the rings in it."""
@@ -333,10 +304,8 @@ class _EagerReplay:
                 f"step {step} arrives in phase {phase} of a barrier that is in phase {barrier.phase}; replay() can "
                 "arrive in a later phase, replay_eagerly() cannot"
             )
-        if body.value is Arrive.NO_VALUE:
-            barrier.arrive(self._value(body.count))
-        else:
-            barrier.arrive(self._value(body.count), self._value(body.value))
+        values = () if body.value is Arrive.NO_VALUE else (self._value(body.value),)
+        barrier.arrive(self._value(body.count), *values)
         return 0
 
     def _wait(self, op: Op, body: Await, step: int) -> int:
@@ -349,14 +318,12 @@ class _EagerReplay:
         return 0
 
     def _release(self, body: Release, step: int) -> int:
-        if not any(held is body.reservation for held in self._held):
+        place = next((place for place, held in enumerate(self._held) if held is body.reservation), None)
+        if place is None:
             raise RuntimeError("the reservation is not held by this replay")
         body.reservation.release()
-        self._held.pop(next(place for place, held in enumerate(self._held) if held is body.reservation))
+        self._held.pop(place)
         return 0
 
     def _value(self, value: Any) -> Any:
         return value.value_in(self._params) if isinstance(value, Param) else value
-
-    def _array(self, step: int, operand: Operand) -> Any:
-        return operand_array(operand, step, self._substitution)

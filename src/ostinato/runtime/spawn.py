@@ -44,11 +44,8 @@ _STUCK = {
 class SpawnedOp:
     """What `TaskError.op` is for a spawned task: its name, and where it was spawned."""
 
-    __slots__ = ("call_site", "name")
-
     def __init__(self, name: str, call_site: CallSite) -> None:
-        self.name = name
-        self.call_site = call_site
+        self.name, self.call_site = name, call_site
 
     def __repr__(self) -> str:
         return f"<spawned task {self.name!r}>"
@@ -77,22 +74,11 @@ class SpawnedRun(Run):
         return self._core.state == "running"
 
     def cancel(self) -> bool:
-        """Have the task not begin, or, if it has, count as cancelled when it ends.
-
-        Returns
-        -------
-        bool
-            False if it has ended already. Otherwise `result` raises `concurrent.futures.CancelledError`.
-        """
+        """Have the task not begin, or, if it has, count as cancelled when it ends; False if it has ended already."""
         return self._core.cancel()
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end of the task and return what it returned.
-
-        Parameters
-        ----------
-        timeout
-            Seconds to wait at most.
+        """Wait for the end of the task, at most `timeout` seconds, and return what it returned.
 
         Raises
         ------
@@ -212,11 +198,8 @@ def _drop(workers: Workers, core: _core.Spawned, op: SpawnedOp) -> None:
 class _OnDevice:
     """A call of a task that runs on a device; it returns when the device is done."""
 
-    __slots__ = ("_device", "_task")
-
     def __init__(self, task: Any, device: Device) -> None:
-        self._task = task
-        self._device = device
+        self._task, self._device = task, device
 
     def __call__(self, *args: Any) -> Any:
         with bind_to(self._device):

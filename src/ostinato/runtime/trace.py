@@ -167,7 +167,9 @@ class ProcessTrace:
             if not run.done:
                 still_running.append((engine, run))
                 continue
-            found = _first(engine.trace(run), self._room)
+            found = engine.trace(run)
+            left_out = max(len(found) - self._room, 0)
+            found = dataclasses.replace(found, records=found.records[: self._room], dropped=found.dropped + left_out)
             by_lanes = self._of_program.setdefault(engine, {})
             lanes = tuple(found.lane_processors)
             if lanes not in by_lanes:
@@ -176,11 +178,6 @@ class ProcessTrace:
             self._room -= len(found)
             by_lanes[lanes].append(found)
         self._running = still_running
-
-
-def _first(trace: Trace, count: int) -> Trace:
-    left_out = max(len(trace) - count, 0)
-    return dataclasses.replace(trace, records=trace.records[:count], dropped=trace.dropped + left_out)
 
 
 def _merged(runs: list[Trace]) -> Trace:
@@ -193,14 +190,7 @@ _is_traced = ContextVar("_is_traced", default=True)
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """Leave out the programs that are made meanwhile: Ostinato measures with them, and the user knows nothing of them.
-
-    Examples
-    --------
-    >>> with untraced():
-    ...     process_trace() is None
-    True
-    """
+    """Leave out the programs that are made meanwhile: Ostinato measures with them, unknown to the user."""
     token = _is_traced.set(False)
     try:
         yield
@@ -227,13 +217,7 @@ _MOST_OVERHEAD = 60  # ns: a gap that is longer is not the clock's alone
 
 
 def costing_of_trace(trace: Trace) -> Costing:
-    """Return the costing that knows what ops took in a trace of the same graph, and lets them run the same variants.
-
-    Raises
-    ------
-    ValueError
-        By the costing itself: the trace is of another graph, or of variants that are no more.
-    """
+    """Return the costing that knows what ops took in a trace of the same graph, and lets them run the same variants."""
 
     def costed(ops: tuple[Op, ...]) -> Costed:
         traced = _of_graph(trace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -115,9 +115,8 @@ class Processor(NamedTuple):
 HOST = Memory("host")
 
 
-def processor_of(device: Device) -> Processor:
-    """Return the processor that a device is."""
-    return Processor(device.name, device.kind, DeviceMemory(device))
+def processors_of(devices: Iterable[Device]) -> tuple[Processor, ...]:
+    return tuple(Processor(device.name, device.kind, DeviceMemory(device)) for device in devices)
 
 
 class Engine(Protocol):
@@ -135,18 +134,9 @@ class Engine(Protocol):
 
 
 class Workers:
-    """The processors of a machine, its threads in the core, and what has to end with them.
+    """The processors of a machine, its `count` threads in the core, and what has to end with them.
 
-    Parameters
-    ----------
-    count
-        How many threads are in tasks at once.
-    cores
-        The cores of the CPU that the process may use.
-    devices
-        The devices; None: those that are usable, looked for when they are first needed.
-    init
-        The function that is called once a thread.
+    If `devices` is None, those that are usable are looked for when they are first needed.
     """
 
     def __init__(
@@ -154,7 +144,7 @@ class Workers:
     ) -> None:
         self.crowded = count > len(cores)
         self.cpus = tuple(Processor(f"cpu:{i}", "cpu", HOST) for i in range(count))
-        self.known_devices = None if devices is None else tuple(map(processor_of, devices))
+        self.known_devices = None if devices is None else processors_of(devices)
         pinned = [-1] * count if self.crowded else cores[:count]
         self._init = _Init(init) if init is not None else None
         bound = os.sched_getaffinity(0)
@@ -179,7 +169,7 @@ class Workers:
         if self.known_devices is None:
             from ostinato.devices.device import usable
 
-            self.known_devices = tuple(map(processor_of, usable()))
+            self.known_devices = processors_of(usable())
         return self.cpus + self.known_devices
 
     def devices(self) -> tuple[Device, ...]:
@@ -250,13 +240,7 @@ def report_at_end(workers: Workers, core: _core.Run | _core.Spawned, explain: Ex
 
 
 def devices_of(count: int) -> tuple[Device, ...]:
-    """Return so many devices.
-
-    Raises
-    ------
-    DeviceError
-        There are fewer.
-    """
+    """Return so many devices."""
     if count == 0:
         return ()
     from ostinato.devices.device import format_reasons, usable
