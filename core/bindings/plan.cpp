@@ -15,7 +15,7 @@
 #include "bindings/bindings.h"
 #include "bindings/device_plan.h"
 #include "bindings/op_indices.h"
-#include "devices/fences.h"
+#include "devices/device_ops.h"
 #include "lanes/builtin_tasks.h"
 #include "outside/barrier_ops.h"
 #include "outside/conditions.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "devices/fences.h"
 #include "program/program.h"
 #include "python/device.h"
 #include "python/ops.h"

@@ -1,5 +1,5 @@
 // Device operations: bodies that enqueue work on a stream and return. The lane's timeline means issued; that the work
-// is done is said by fences (fences.h). Protocol: core/DESIGN.md, "Devices".
+// is done is said by fences (fences.cpp). Protocol: core/DESIGN.md, "Devices".
 //
 // Operations of other streams come after one by its event, a mark in its stream. Each operation that others come after
 // has a ring of them, one for every step that lanes can be apart, used again for ever.
@@ -8,10 +8,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "devices/captures.h"
 #include "devices/stream.h"
 #include "lanes/lane_loop.h"
 #include "outside/external.h"
@@ -93,6 +94,42 @@ struct Segment {
         bool called = false;                 // its bodies were, once
     };
     std::vector<Capture> captures;  // by user step modulo their number, after which it does the same again
+};
+
+constexpr std::uint32_t kNoOperation = UINT32_MAX;
+
+// What became of the segments of a plan, for whoever asks while it replays.
+struct Captured {
+    std::uint64_t times = 0;              // that it was captured
+    bool refused = false;                 // the last time it could not be,
+    std::string why;                      // because of this (empty: the device captures nothing),
+    std::uint32_t failed = kNoOperation;  // told of this operation, if it is known
+};
+
+class Captures {
+public:
+    explicit Captures(std::size_t segments = 0) : found_(segments) {}
+
+    void captured(std::size_t segment) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        ++found_[segment].times;
+        found_[segment].refused = false;
+    }
+    void refused(std::size_t segment, std::string why, std::uint32_t failed) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        Captured& it = found_[segment];
+        it.refused = true;
+        it.why = std::move(why);
+        it.failed = failed;
+    }
+    Captured of(std::size_t segment) const {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return found_[segment];
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::vector<Captured> found_;
 };
 
 constexpr std::uint32_t kNoSegment = UINT32_MAX;
@@ -195,5 +232,26 @@ void tell_untold(Worker& worker, Lane& lane);
 bool write_back(Worker& worker, Lane& lane);
 // Whether it has arrived; if not, the lane is blocked. Failures are told.
 bool written_back(Worker& worker, Lane& lane);
+
+// An external operation that is done when the device has done what an operation issued in that step.
+class FenceOp final : public ExternalOp {
+public:
+    // `lazy`: nobody in the step comes after it. It waits in some steps only, so that not too much is in flight, and
+    // before its lane leaves a run.
+    FenceOp(std::uint32_t device_op, bool lazy) : device_op_(device_op), lazy_(lazy) {}
+    Outcome advance(ExternalContext context) const override;
+    bool firm() const override { return true; }
+    std::string waits_for(const Run& run, std::uint64_t step) const override;
+
+    // Waits for the event of `step`, which is the lane's, or the one before when its lane leaves the run.
+    Outcome wait(ExternalContext context, std::uint64_t step) const;
+
+private:
+    std::uint32_t device_op_;  // which of DevicePlan::ops
+    bool lazy_;
+};
+
+// Before `lane` leaves its run: whether its lazy fences of the last step are done. If not, the lane is blocked.
+bool fences_settled(Worker& worker, Lane& lane);
 
 }  // namespace ostinato

@@ -1,5 +1,3 @@
-#include "devices/fences.h"
-
 #include <optional>
 #include <utility>
 

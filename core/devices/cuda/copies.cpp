@@ -25,6 +25,20 @@ Side side_of(const Bytes& bytes, std::int64_t offset, std::int64_t row, std::int
 
 std::uint64_t moved(std::uint64_t address, std::int64_t by) { return address + static_cast<std::uint64_t>(by); }
 
+// Enqueues one after the other, by number, up to the first that fails.
+template <class Enqueue>
+Result enqueue_each(std::int64_t count, const Enqueue& enqueue) {
+    for (std::int64_t at = 0; at < count; ++at)
+        if (const Result code = enqueue(at); code != kSuccess)
+            return code;
+    return kSuccess;
+}
+
+Side moved(Side side, std::int64_t by) {
+    side.address = moved(side.address, by);
+    return side;
+}
+
 class Copier {
 public:
     Copier(const Api& api, Stream stream) : api_(api), stream_(stream) {}
@@ -59,13 +73,9 @@ public:
             if (code != kInvalidValue)
                 return code;
         }
-        for (std::int64_t at = 0; at < slices; ++at) {
-            if (const Result code = plane(width, rows, source, target); code != kSuccess)
-                return code;
-            source.address = moved(source.address, source.slice);
-            target.address = moved(target.address, target.slice);
-        }
-        return kSuccess;
+        return enqueue_each(slices, [&](std::int64_t at) {
+            return plane(width, rows, moved(source, at * source.slice), moved(target, at * target.slice));
+        });
     }
 
 private:
@@ -112,13 +122,9 @@ private:
             if (code != kInvalidValue)
                 return code;
         }
-        for (std::int64_t at = 0; at < rows; ++at) {
-            if (const Result code = line(width, source, target); code != kSuccess)
-                return code;
-            source.address = moved(source.address, source.row);
-            target.address = moved(target.address, target.row);
-        }
-        return kSuccess;
+        return enqueue_each(rows, [&](std::int64_t at) {
+            return line(width, moved(source, at * source.row), moved(target, at * target.row));
+        });
     }
 
     Result line(std::int64_t width, const Side& source, const Side& target) const {
@@ -175,12 +181,8 @@ public:
             target.row = target.slice;
             slices = 1;
         }
-        for (std::int64_t at = 0; at < slices; ++at) {
-            if (const Result code = plane(width, rows, target); code != kSuccess)
-                return code;
-            target.address = moved(target.address, target.slice);
-        }
-        return kSuccess;
+        return enqueue_each(slices,
+                            [&](std::int64_t at) { return plane(width, rows, moved(target, at * target.slice)); });
     }
 
 private:
@@ -197,43 +199,31 @@ private:
             rows = 1;  // the same row again and again
         const auto size = static_cast<std::int64_t>(pattern_.size());
         if (rows > 1 && target.row < width)  // rows that overlap
-            return each_row(width, rows, target);
+            return enqueue_each(rows, [&](std::int64_t row) {
+                return plane(width, 1, {moved(target.address, row * target.row), 0, 0, true});
+            });
         const bool aligned = target.address % word() == 0 && (rows == 1 || target.row % word() == 0);
         const std::int64_t step = aligned ? static_cast<std::int64_t>(word()) : 1;
         if (step == size)
             return words(step, target.address, target.row, width / size, rows, 0);
         // One word of the pattern at a time, over all its repetitions: along the rows, or down the columns.
         const std::int64_t along = width / size;
-        if (rows == 1 || rows <= along) {
-            for (std::int64_t row = 0; row < rows; ++row)
-                if (const Result code = apart(step, moved(target.address, row * target.row), size, along);
-                    code != kSuccess)
-                    return code;
-            return kSuccess;
-        }
-        for (std::int64_t column = 0; column < along; ++column)
-            if (const Result code = apart(step, moved(target.address, column * size), target.row, rows);
-                code != kSuccess)
-                return code;
-        return kSuccess;
-    }
-
-    Result each_row(std::int64_t width, std::int64_t rows, Side target) const {
-        for (std::int64_t row = 0; row < rows; ++row)
-            if (const Result code = plane(width, 1, {moved(target.address, row * target.row), 0, 0, true});
-                code != kSuccess)
-                return code;
-        return kSuccess;
+        if (rows == 1 || rows <= along)
+            return enqueue_each(rows, [&](std::int64_t row) {
+                return apart(step, moved(target.address, row * target.row), size, along);
+            });
+        return enqueue_each(along, [&](std::int64_t column) {
+            return apart(step, moved(target.address, column * size), target.row, rows);
+        });
     }
 
     std::uint64_t word() const { return std::min<std::uint64_t>(pattern_.size(), 4); }
 
     // The whole pattern, `count` times, `pitch` bytes apart.
     Result apart(std::int64_t step, std::uint64_t address, std::int64_t pitch, std::int64_t count) const {
-        for (std::int64_t at = 0; at < static_cast<std::int64_t>(pattern_.size()); at += step)
-            if (const Result code = words(step, moved(address, at), pitch, 1, count, at); code != kSuccess)
-                return code;
-        return kSuccess;
+        return enqueue_each(static_cast<std::int64_t>(pattern_.size()) / step, [&](std::int64_t at) {
+            return words(step, moved(address, at * step), pitch, 1, count, at * step);
+        });
     }
 
     // The word of the pattern that begins at byte `at`, in rows of `count`.
@@ -248,12 +238,9 @@ private:
                                  static_cast<std::size_t>(rows));
         if (code != kInvalidValue)
             return code;
-        for (std::int64_t number = 0; number < rows; ++number) {
-            const std::uint64_t begin = moved(address, number * pitch);
-            if (const Result said = row(step, begin, value, static_cast<std::size_t>(count)); said != kSuccess)
-                return said;
-        }
-        return kSuccess;
+        return enqueue_each(rows, [&](std::int64_t number) {
+            return row(step, moved(address, number * pitch), value, static_cast<std::size_t>(count));
+        });
     }
 
     Result row(std::int64_t step, std::uint64_t address, unsigned value, std::size_t count) const {

@@ -16,13 +16,12 @@ from ostinato import _core
 from ostinato.devices import registry
 from ostinato.devices.array import Allocation, DeviceArray
 from ostinato.devices.device import Stream, translate_failures
-from ostinato.devices.registry import Memory, view_of
+from ostinato.devices.registry import DLPACK_CUDA, Memory, view_of
 from ostinato.errors import DeviceError
 
 DRIVER = "libcuda.so.1"
 VERSION = Path("/proc/driver/nvidia/version")
 
-_DLPACK_CUDA = frozenset({2, 13})  # its memory, and memory that it shares with the host
 _LEGACY_STREAM = 1  # the stream that work is on which names none
 _ANY_STREAM = -1
 _TYPE_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # of DLPack
@@ -302,7 +301,7 @@ def _by_dlpack(obj: Any) -> _Foreign | None:
     if not hasattr(type(obj), "__dlpack_device__"):
         return None
     kind, ordinal = obj.__dlpack_device__()
-    if int(kind) not in _DLPACK_CUDA:
+    if int(kind) not in DLPACK_CUDA:
         return None
     try:
         capsule = obj.__dlpack__(stream=_LEGACY_STREAM, max_version=(1, 0))

@@ -66,7 +66,7 @@ def view_of(
     return np.ndarray(shape, dtype, raw, offset, strides)
 
 
-_DLPACK_CUDA = frozenset({2, 13})  # its memory, and memory that it shares with the host
+DLPACK_CUDA = frozenset({2, 13})  # its memory, and memory that it shares with the host
 
 
 class _Ranges:
@@ -83,6 +83,7 @@ class _Ranges:
         self._longest = 0
 
     def add(self, allocation: Allocation, reserved: object) -> None:
+        """Make an allocation known; `reserved` is kept as long as it lives, and its address may still be found."""
         key = (allocation.device.name, allocation.base)
         with self.lock:
             self._purge()
@@ -97,6 +98,7 @@ class _Ranges:
         return bool(self._starts)  # those that died since may count
 
     def at(self, address: int) -> Allocation | None:
+        """Return the allocation that an address stands for; None where it is memory of the host."""
         if not self._starts:
             return None
         with self.lock:
@@ -115,6 +117,7 @@ class _Ranges:
         return None
 
     def of(self, name: str, base: int) -> Allocation | None:
+        """Return the allocation of the device called `name` that it knows by `base`, if it is in use."""
         with self.lock:
             reference = self._of.get((name, base))
         return None if reference is None else reference()
@@ -132,24 +135,15 @@ class _Ranges:
 
 
 _ranges = _Ranges()
+add, allocation_at, allocation_of = _ranges.add, _ranges.at, _ranges.of
 os.register_at_fork(
     before=_ranges.lock.acquire, after_in_parent=_ranges.lock.release, after_in_child=_ranges.lock.release
 )
 
 
-def add(allocation: Allocation, reserved: object) -> None:
-    """Make an allocation known; `reserved` is kept as long as it lives, and its address may still be found."""
-    _ranges.add(allocation, reserved)
-
-
 def any_allocations() -> bool:
     """Whether memory of any device is in use in this process."""
     return bool(_ranges)
-
-
-def allocation_at(address: int) -> Allocation | None:
-    """Return the allocation that an address stands for; None where it is memory of the host."""
-    return _ranges.at(address)
 
 
 def allocation_under(array: np.ndarray[Any, Any]) -> Allocation | None:
@@ -161,11 +155,6 @@ def allocation_under(array: np.ndarray[Any, Any]) -> Allocation | None:
         if isinstance(base, Memory):
             return base.owner  # type: ignore[return-value]
     return allocation_at(address_of(array))
-
-
-def allocation_of(name: str, base: int) -> Allocation | None:
-    """Return the allocation of the device called `name` that it knows by `base`, if it is in use."""
-    return _ranges.of(name, base)
 
 
 def device_array(proxy: np.ndarray[Any, Any]) -> DeviceArray:
@@ -218,7 +207,7 @@ def _kind_of(obj: Any) -> str | None:
         # PyTorch's tensors have the attribute wherever they lie.
         return "cuda" if hasattr(obj, "__cuda_array_interface__") else None
     if hasattr(of, "__dlpack_device__"):
-        return "cuda" if int(obj.__dlpack_device__()[0]) in _DLPACK_CUDA else None
+        return "cuda" if int(obj.__dlpack_device__()[0]) in DLPACK_CUDA else None
     return None
 
 

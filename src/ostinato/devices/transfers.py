@@ -47,7 +47,8 @@ def plan(source: AnyArray, target: AnyArray) -> _core.devices.Transfer:
     """
     source, target = _memory(source), _memory(target)
     _check(source, target)
-    return _transfer(source, target)
+    rows, from_first, to_first = _blocks(source, target)
+    return _core.devices.Transfer(_locate(source, from_first), _locate(target, to_first), rows)
 
 
 def plan_together(pairs: Sequence[tuple[AnyArray, AnyArray]]) -> _core.devices.Transfer:
@@ -183,11 +184,6 @@ def _shortest(element: bytes) -> bytes:
     return element[:size]
 
 
-def _transfer(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> _core.devices.Transfer:
-    rows, from_first, to_first = _blocks(source, target)
-    return _core.devices.Transfer(_locate(source, from_first), _locate(target, to_first), rows)
-
-
 def _blocks(
     source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], fill: bool = False
 ) -> tuple[list[list[int]], int, int]:
@@ -206,13 +202,8 @@ def _blocks(
         for turns in product(*(range(axis.size) for axis in axes[2:])):
             source_offset = sum(turn * axis.source for turn, axis in zip(turns, axes[2:], strict=True))
             target_offset = sum(turn * axis.target for turn, axis in zip(turns, axes[2:], strict=True))
-            rows.append(
-                [
-                    *(width, row.size, plane.size),
-                    *(source_offset, row.source, plane.source),
-                    *(target_offset, row.target, plane.target),
-                ]
-            )
+            loops = (source_offset, row.source, plane.source, target_offset, row.target, plane.target)
+            rows.append([width, row.size, plane.size, *loops])
     return rows, from_first, to_first
 
 

@@ -93,16 +93,8 @@ def streams_of(
     after these in other steps, has streams of its own. In the order of one stream it would wait for work that it does
     not need. See `lanes.split`, which has nothing left to split in lanes that are made of these.
 
-    Parameters
-    ----------
-    ops, ordering
-        The ops of a flat graph, and all edges that order them.
-    device
-        By op, the device whose stream it enqueues work on, or -1.
-    outside
-        By op, whether it waits for something outside.
-    used
-        Devices that need a stream even if no op does: for data that is copied affinity at the end of a run.
+    `device` is, by op, the device whose stream it enqueues work on, or -1; `outside`, whether it waits for something
+    outside; `used`, devices that need a stream even if no op does: for data that is copied home at the end of a run.
     """
     ordered = np.flatnonzero(device >= 0)
     held_up = np.zeros(len(ops), np.int32)

@@ -29,15 +29,6 @@ def behind_preconditions(ops: Sequence[Op], ordering: Edges, on_device: Mask) ->
     hold up other programs, and the user's own work. Work that a postcondition depends on waits for its own
     preconditions only: the others may be events that happen because of the postcondition. The edges added order ops,
     but carry no poison.
-
-    Parameters
-    ----------
-    ops
-        The ops of a flat graph.
-    ordering
-        All edges that order them.
-    on_device
-        The ops that run on a device.
     """
     preconditions = _of(ops, Precondition)
     if not len(preconditions) or not on_device.any():
