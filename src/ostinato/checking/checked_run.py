@@ -70,19 +70,11 @@ def run_checked(
 
 
 class CheckedRun:
-    """A sequential run on copies that is looked at after every op.
+    """A sequential run on copies, its `replacements`, that is looked at after every op.
 
-    In a run that comes after another one, the program's own arrays follow the copies.
-
-    Attributes
-    ----------
-    replacements
-        What it runs on.
-    steps
-        How many steps it had.
-    unwritten
-        Elements that still held the pattern after a task that was to write them. Where the task wrote just that
-        pattern, a run with another one tells.
+    In a run that comes after another one, the program's own arrays follow the copies. `unwritten` are the elements that
+    still held the pattern after a task that was to write them. If the task wrote just that pattern, a run with another
+    one tells.
     """
 
     def __init__(

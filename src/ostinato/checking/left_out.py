@@ -22,16 +22,9 @@ if TYPE_CHECKING:
 
 
 class LeftOut:
-    """Ops that are neither run sequentially nor replayed.
+    """Ops that are neither run sequentially nor replayed: `impure` ones, and `dependent` calls that come after these.
 
     Copies and fills that depend on a task that is left out are done all the same: that does no harm.
-
-    Attributes
-    ----------
-    impure
-        The ops of tasks with ``pure=False``, as they were recorded.
-    dependent
-        Other calls that come after these, in the same step or in a later one.
     """
 
     def __init__(self, ops: Sequence[Op] = (), impure: frozenset[Op] = frozenset()) -> None:

@@ -104,12 +104,9 @@ class Processor(NamedTuple):
         """
         return self.device is None or is_usable(self.device)
 
-    @property
-    def _state(self) -> str:
-        return "" if self.usable else " (not usable)"
-
     def __repr__(self) -> str:
-        return f"Processor(name={self.name!r}, kind={self.kind!r}, memory={self.memory!r}){self._state}"
+        state = "" if self.usable else " (not usable)"
+        return f"Processor(name={self.name!r}, kind={self.kind!r}, memory={self.memory!r}){state}"
 
 
 HOST = Memory("host")

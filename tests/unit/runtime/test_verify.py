@@ -330,3 +330,76 @@ def test_a_proxy_of_what_is_no_more_is_passed_over(machine):
         use_proxy(np.zeros(2))
     with graph.compile(machine) as program:
         assert program.verify(2).steps == 2
+
+
+@pytest.mark.parametrize("overwritten", [False, True])
+def test_a_task_that_wrote_long_before_it_was_found_is_named(check, overwritten):
+    x, hidden = np.zeros(2), np.zeros(5)
+
+    @ost.task
+    def sneaky(x: ost.ReadWrite):
+        hidden[3] = 7
+
+    @ost.task
+    def add(x: ost.ReadWrite):
+        x += 1
+
+    @ost.task
+    def overwrite(x: ost.Write):
+        x[...] = 1
+
+    def record():
+        add(x)
+        sneaky(x)
+        add(x)
+        (overwrite if overwritten else add)(hidden)
+
+    with pytest.raises(ost.ContractError, match=r"'sneaky' wrote to argument 1 'x' .* of .*the array itself"):
+        check(record, x, hidden, steps=3)
+
+
+def test_a_task_that_wrote_once_only_is_found_though_not_named(check):
+    x, hidden, calls = np.zeros(2), np.zeros(5), []
+
+    @ost.task
+    def once(x: ost.ReadWrite):
+        calls.append(1)
+        if len(calls) == 1:
+            hidden[3] = 7
+
+    @ost.task
+    def add(x: ost.ReadWrite):
+        x += 1
+
+    def record():
+        once(x)
+        add(hidden)
+
+    with pytest.raises(ost.ContractError, match=r"a task wrote to argument 1 'x' .* of 'add'"):
+        check(record, x, hidden)
+
+
+def test_it_compares_in_linear_time(machine, monkeypatch):
+    compared = 0
+    array_equal = np.array_equal
+
+    def count(one, other, *args):
+        nonlocal compared
+        compared += np.size(one)
+        return array_equal(one, other, *args)
+
+    @ost.task
+    def add(x: ost.ReadWrite):
+        x += 1
+
+    monkeypatch.setattr(np, "array_equal", count)
+    found = []
+    for ops in (20, 40):
+        with ost.capture() as graph:
+            for _ in range(ops):
+                add(np.zeros(100))
+        compared = 0
+        with graph.compile(machine) as program:
+            program.verify()
+        found.append(compared)
+    assert 0 < found[1] < 3 * found[0]
