@@ -22,13 +22,6 @@ _LEAST_PRIORITY, _MOST_PRIORITY = -(2**31), 2**31 - 1
 def integer(name: str, value: object, least: int = _LEAST, most: int = _MOST) -> int:
     """Return a value as a plain int, within bounds that by default are those of 64 bits.
 
-    Raises
-    ------
-    TypeError
-        It is no integer.
-    ValueError
-        It is out of bounds.
-
     Examples
     --------
     >>> integer("steps", 3, 0)
@@ -52,11 +45,5 @@ def integer(name: str, value: object, least: int = _LEAST, most: int = _MOST) ->
 
 
 def priority_of(value: object) -> int:
-    """Return a priority: an integer of 32 bits.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `integer`.
-    """
+    """Return a priority: an integer of 32 bits."""
     return integer("priority", value, _LEAST_PRIORITY, _MOST_PRIORITY)

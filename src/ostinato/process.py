@@ -8,13 +8,7 @@ from importlib import import_module
 
 
 def refuse_others() -> None:
-    """Raise in every interpreter but the main one.
-
-    Raises
-    ------
-    ImportError
-        This is a sub-interpreter.
-    """
+    """Raise `ImportError` in every interpreter but the main one."""
     for name in ("_interpreters", "_xxsubinterpreters"):  # from Python 3.13 on, and before
         try:
             interpreters = import_module(name)

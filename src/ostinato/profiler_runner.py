@@ -91,13 +91,9 @@ class ProfilerRunner:
     Raises
     ------
     ValueError
-        If a device is there twice, or `timeout` is not positive.
+        A device is there twice, or `timeout` is not positive.
     DeviceError
-        If a device is not in this process's mask, where it has one.
-
-    Examples
-    --------
-    See `ostinato.profiler_runner`.
+        A device is not in this process's mask.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class Contestant:
 
 def contest(contestants: Sequence[Contestant]) -> None:
     """Let everybody take their steps in turns, a part each, so that what disturbs the machine disturbs them all."""
-    with progress_bar(sum(contestant.steps for contestant in contestants), "steps") as bar:
+    with progress_bar(sum(contestant.steps for contestant in contestants), "steps") as show:
         done = 0
         for turn in range(TURNS):
             for contestant in contestants:
@@ -82,7 +82,7 @@ def contest(contestants: Sequence[Contestant]) -> None:
                     contestant.advance(range(first, last))
                     contestant.turns.append((time.perf_counter() - begin) / (last - first))
                     done += last - first
-                    bar.update(done)
+                    show(done)
 
 
 def one_by_one(scene: Scene, steps: int) -> Contestant:

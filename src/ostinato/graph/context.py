@@ -228,9 +228,9 @@ def _can_be_given_back(array: Array) -> bool:
 class Recording:
     """An open capture, and whose it is.
 
-    New threads and asyncio tasks may inherit the context of their maker, and with it this value, so it says itself to
-    which thread and which task it belongs. And a thread that captures may replay a program: what that program's tasks
-    call is not the capture's.
+    Threads and asyncio tasks may inherit the context of their maker, and with it this value, so it says to which of
+    them it belongs. A thread that captures may also replay a program: calls of that program's tasks are not the
+    capture's.
     """
 
     __slots__ = ("asyncio_task", "ended", "graph", "guard", "serving", "thread")

@@ -11,23 +11,22 @@ from ostinato.arguments import Runs, integer, priority_of
 from ostinato.errors import GraphError
 from ostinato.graph.access import find_stream
 from ostinato.graph.arrays import READ, Operand
-from ostinato.graph.body import Body, Postcondition, Until
+from ostinato.graph.body import Acquire, Await, Body, Postcondition, Precondition, Release, Until
 from ostinato.graph.context import CallSite, Guard, user_frame
 from ostinato.graph.op import After, Op, Port, Source, check_target, source_of, sources_of
 from ostinato.graph.operations import (
     ReduceArgument,
-    acquire_body,
     arrive_body,
+    barrier_of,
     check_not_outside,
     copy_body,
     fill_body,
     graphs_in,
     nested_body,
+    new_name,
     postcondition_body,
-    precondition_body,
-    release_body,
+    reservation_of,
     stop_in,
-    wait_body,
 )
 from ostinato.graph.param import REQUIRED, Combine, Param
 from ostinato.graph.recorder import Recordable, Recorder
@@ -316,7 +315,7 @@ class Graph:
         stop = stop_in(self)
         if stop is not None:
             raise GraphError(f"the graph has an until() already, at {stop.call_site}; it can have one")
-        operand = self._recorder.array_operand(untrace(flag), READ, _until_label, 0)
+        operand = self._recorder.array_operand(untrace(flag), READ, lambda index: "the flag of until()", 0)
         array = operand.arrays[0]
         if array.size != 1:
             raise GraphError(f"the flag of until() must be an array of one element, got shape {array.shape}")
@@ -354,25 +353,29 @@ class Graph:
 
     def wait(self, barrier: Barrier | Param, after: After = ()) -> Op:
         """Add a wait for the phase of a barrier that `arrive` in the same step would belong to."""
-        return self._add(wait_body(self._recorder, barrier), (), user_frame(), "wait", sources_of(self, after))
+        return self._add(
+            Await(barrier_of(self._recorder, barrier, "wait")), (), user_frame(), "wait", sources_of(self, after)
+        )
 
     def acquire(self, reservation: Reservation, exclusive: bool = True, after: After = ()) -> Op:
         """Add a request for a reservation; what comes after it runs once it is granted.
 
         Within a program, the requests and releases of one reservation happen in program order, step after step.
         """
-        return self._add(acquire_body(reservation, exclusive), (), user_frame(), "acquire", sources_of(self, after))
+        body = Acquire(reservation_of(reservation, "acquire"), bool(exclusive))
+        return self._add(body, (), user_frame(), "acquire", sources_of(self, after))
 
     def release(self, reservation: Reservation, after: After = ()) -> Op:
         """Add giving a reservation back. This happens even where what it comes after failed, or was cancelled."""
-        return self._add(release_body(reservation), (), user_frame(), "release", sources_of(self, after))
+        body = Release(reservation_of(reservation, "release"))
+        return self._add(body, (), user_frame(), "release", sources_of(self, after))
 
     def precondition(self, name: str) -> Op:
         """Add something outside that must have happened: an event given under this name with each run.
 
         What comes after the op waits for it, in the run's first step. The op itself comes after nothing.
         """
-        body = precondition_body(name, self.preconditions)
+        body = Precondition(new_name("precondition", name, self.preconditions))
         op = self.preconditions[name] = self._add(body, (), user_frame(), name)
         return op
 
@@ -539,7 +542,3 @@ class Graph:
                 self.explicit_edges.append((index, target, distance))
             else:
                 self.port_edges.append((index, post, target, distance))
-
-
-def _until_label(index: int) -> str:
-    return "the flag of until()"

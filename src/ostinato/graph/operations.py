@@ -13,7 +13,7 @@ from ostinato.errors import GraphError
 from ostinato.events import Barrier, Reservation
 from ostinato.graph.access import ACCESS
 from ostinato.graph.arrays import READ, READ_WRITE, WRITE, Array, Operand, drop_leading, fill_value, is_array
-from ostinato.graph.body import Acquire, Arrive, Await, Copy, Fill, Nested, Postcondition, Precondition, Release
+from ostinato.graph.body import Arrive, Copy, Fill, Nested, Postcondition, Precondition
 from ostinato.graph.op import Source
 from ostinato.graph.param import REQUIRED, NoValue, Param, Step
 from ostinato.graph.recorder import Recordable, Recorder, native_refusal
@@ -32,12 +32,7 @@ ReduceArgument: TypeAlias = ReductionName | Callable[..., Any]
 class Reduction:
     """Combines element by element.
 
-    Attributes
-    ----------
-    name
-        What messages and reports call it.
-    built_in
-        Whether it is one of ours, and none that a user wrote.
+    Messages and reports call it `name`. It is `built_in` if it is one of ours, and none that a user wrote.
     """
 
     name: str
@@ -45,8 +40,7 @@ class Reduction:
 
     def check(self, source: np.dtype[Any], target: np.dtype[Any]) -> None:
         """Raise if elements of these types cannot be combined."""
-        if not np.can_cast(source, target, "same_kind"):
-            raise TypeError(f"an array of {source} cannot be copied to one of {target}: numpy.copyto would refuse, too")
+        _check_dtypes(source, target)
 
     def combine(self, target: Array, source: Array) -> None:
         """Combine an array into another of its shape. They do not overlap."""
@@ -55,10 +49,7 @@ class Reduction:
     def scatter(self, target: Array, indices: Array, source: Array) -> None:
         """Combine each row of `source` into the row of `target` at its index, one after the other.
 
-        Raises
-        ------
-        IndexError
-            An index is out of range. Nothing was combined then.
+        Raises `IndexError` if an index is out of range. Nothing was combined then.
         """
         raise NotImplementedError
 
@@ -184,13 +175,7 @@ _BUILT_IN = {
 
 
 def reduction_of(reduce: object, source: np.dtype[Any], target: np.dtype[Any]) -> Reduction:
-    """Return what ``reduce=`` means for arrays of these types.
-
-    Raises
-    ------
-    TypeError, ValueError, GraphError
-        It means nothing, or cannot be done.
-    """
+    """Return what ``reduce=`` means for arrays of these types; raise where it means nothing, or cannot be done."""
     found: Reduction
     if isinstance(reduce, str):
         if reduce not in _BUILT_IN:
@@ -297,16 +282,11 @@ def _broadcast(operand: Operand, shape: tuple[int, ...]) -> Operand:
     return Operand(operand.value, None, RingElement(operand.ring.ring, operand.ring.offset, views), READ)
 
 
-def precondition_body(name: str, known: Mapping[str, Op]) -> Precondition:
-    """Return the body of a precondition, having checked that its name is new."""
-    return Precondition(_new_name("precondition", name, known))
-
-
 def postcondition_body(
     name: str, known: Mapping[str, Op], sources: Sequence[Source], ops: Sequence[Op]
 ) -> Postcondition:
     """Return the body of a postcondition, having checked that its name is new and that it comes after something."""
-    body = Postcondition(_new_name("postcondition", name, known))
+    body = Postcondition(new_name("postcondition", name, known))
     if not sources:
         raise GraphError(f"postcondition {name!r} comes after nothing; give the ops that it stands for as after=")
     for source in sources:
@@ -323,7 +303,7 @@ def check_not_outside(name: str, source: Op) -> None:
         )
 
 
-def _new_name(what: str, name: str, known: Mapping[str, Op]) -> str:
+def new_name(what: str, name: str, known: Mapping[str, Op]) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the name of a {what} must be a str, got {brief(name)}")
     if not name:
@@ -335,13 +315,13 @@ def _new_name(what: str, name: str, known: Mapping[str, Op]) -> str:
 
 def arrive_body(recorder: Recorder, barrier: object, count: Any, value: Any) -> Arrive:
     """Return the body of arrivals at a barrier."""
-    known = _barrier(recorder, barrier, "arrive")
+    known = barrier_of(recorder, barrier, "arrive")
     if isinstance(count, Param):
         count = recorder.own_param(count, _arrive_label, 1)
         if count.default is not REQUIRED and count.combine is None:
-            _count(count.default)
+            integer("count of arrive()", count.default, 1)
     else:
-        count = _count(count)
+        count = integer("count of arrive()", count, 1)
     if value is None:
         return Arrive(known, count, Arrive.NO_VALUE)
     if isinstance(value, np.ndarray):
@@ -355,22 +335,7 @@ def arrive_body(recorder: Recorder, barrier: object, count: Any, value: Any) -> 
     return Arrive(known, count, value)
 
 
-def wait_body(recorder: Recorder, barrier: object) -> Await:
-    """Return the body of a wait for a barrier."""
-    return Await(_barrier(recorder, barrier, "wait"))
-
-
-def acquire_body(reservation: object, exclusive: bool) -> Acquire:
-    """Return the body of a request for a reservation."""
-    return Acquire(_reservation(reservation, "acquire"), bool(exclusive))
-
-
-def release_body(reservation: object) -> Release:
-    """Return the body of giving a reservation back."""
-    return Release(_reservation(reservation, "release"))
-
-
-def _barrier(recorder: Recorder, barrier: object, method: str) -> Barrier | Param:
+def barrier_of(recorder: Recorder, barrier: object, method: str) -> Barrier | Param:
     if isinstance(barrier, Barrier):
         return barrier
     if not isinstance(barrier, Param):
@@ -384,14 +349,10 @@ def _barrier(recorder: Recorder, barrier: object, method: str) -> Barrier | Para
     return barrier
 
 
-def _reservation(reservation: object, method: str) -> Reservation:
+def reservation_of(reservation: object, method: str) -> Reservation:
     if not isinstance(reservation, Reservation):
         raise TypeError(f"reservation of {method}() must be an ostinato.Reservation, got {brief(reservation)}")
     return reservation
-
-
-def _count(value: Any) -> int:
-    return integer("count of arrive()", value, 1)
 
 
 def _arrive_label(index: int) -> str:

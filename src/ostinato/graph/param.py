@@ -180,12 +180,8 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 def as_scalar(value: Any, kind: type, label: str) -> float | int:
     """Return a value as the Python float or int that goes to C.
 
-    Raises
-    ------
-    TypeError
-        If it is not of the kind; an int or a bool is a float too, and a bool an int.
-    OverflowError
-        If it has no 64-bit representation.
+    Raises `TypeError` if it is not of the kind; an int or a bool is a float too, and a bool an int. Raises
+    `OverflowError` if it has no 64-bit representation.
     """
     if kind is float:
         if isinstance(value, _REAL):
@@ -199,13 +195,7 @@ def as_scalar(value: Any, kind: type, label: str) -> float | int:
 
 
 def exact_scalar(value: Any, kind: type, label: str) -> float | int:
-    """Return a value as the Python float or int that goes to C, where that is the same number.
-
-    Raises
-    ------
-    TypeError, OverflowError
-        It is not of the kind, or has no exact representation.
-    """
+    """Do as `as_scalar`, and raise `OverflowError` if the result is not the same number."""
     scalar = as_scalar(value, kind, label)
     if scalar != value and scalar == scalar:
         raise OverflowError(f"{label} must be a number that {_A[kind]} holds exactly, got {value!r}")
@@ -222,15 +212,7 @@ def check_default(value: Param | Step, kind: type, label: str) -> None:
 
 
 class Converted(Param):
-    """A parameter whose values are made floats or ints, as they are for a native task that declares it so.
-
-    Attributes
-    ----------
-    of
-        The parameter that runs give.
-    kind
-        ``float`` or ``int``.
-    """
+    """The parameter `of`, its values made of a `kind`, float or int, as for a native task that declares it so."""
 
     __slots__ = ("kind", "of")
 
@@ -242,6 +224,5 @@ class Converted(Param):
         self.kind = kind
 
     def value_in(self, given: Mapping[str, Any]) -> Any:
-        """Return what tasks get in a run that gives these values by name; `REQUIRED` where it lacks one."""
         value = self.of.value_in(given)
         return value if value is REQUIRED else as_scalar(value, self.kind, f"parameter {self.name!r}")

@@ -42,18 +42,10 @@ Label: TypeAlias = Callable[[int], str]
 
 
 class Recorder:
-    """The operands of one graph.
+    """The operands of one graph; `guard` is that of the capture that records here, if one does.
 
-    Attributes
-    ----------
-    params
-        The parameters of the graph.
-    known
-        By mode, the operands that exist, by the `id` of what the user passed. The operands keep that alive.
-    native
-        By mode, those that native tasks may take.
-    guard
-        That of the capture that records here; None when none does.
+    By mode, `known` has the operands that exist, by the `id` of what the user passed, and `native` those that native
+    tasks may take. The operands keep that alive.
     """
 
     __slots__ = ("_arrays", "_rings", "_tokens", "guard", "known", "native", "params")
@@ -70,10 +62,7 @@ class Recorder:
     def argument(self, value: object, mode: int, label: Label, index: int) -> Operand | Container:
         """Return what a call records of an argument that it accesses: an operand, or a container of operands.
 
-        Raises
-        ------
-        TypeError
-            It can be neither an array nor a token.
+        Raises `TypeError` if it can be neither an array nor a token.
         """
         if isinstance(value, Token):
             return self._token(value.value, mode)
@@ -132,13 +121,7 @@ class Recorder:
         return operand
 
     def plain_value(self, value: object, label: Label, index: int) -> object:
-        """Return what is recorded of an argument that is no array.
-
-        Raises
-        ------
-        GraphError, TypeError
-            It cannot be one.
-        """
+        """Return what is recorded of an argument that is no array; raise if it cannot be one."""
         if isinstance(value, Param):
             return self.own_param(value, label, index)
         if isinstance(value, Op | Port):
@@ -160,10 +143,7 @@ class Recorder:
     def own_param(self, value: Param, label: Label, index: int) -> Param:
         """Return this graph's parameter for a parameter that is passed: itself, or of a free one that of its name.
 
-        Raises
-        ------
-        GraphError
-            It is a parameter of another graph.
+        Raises `GraphError` for a parameter of another graph.
         """
         if isinstance(value, FreeParam):
             return self.params.mention(value.name, value.default, value.combine)
@@ -282,14 +262,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Recordable:
-    """A task of any kind.
+    """A task of any kind, with its `name` in messages and traces.
 
-    Attributes
-    ----------
-    name
-        The name in messages and traces.
-    takes_names
-        Whether arguments may be passed by name.
+    `takes_names` says whether arguments may be passed by name.
     """
 
     __slots__ = ("variants_held",)
@@ -305,14 +280,9 @@ class Recordable:
         raise NotImplementedError
 
     def body_of(self, args: tuple[object, ...], kwargs: Mapping[str, object], known: dict[object, Any]) -> Body:
-        """Return what an op records of a call whose arguments another op has recorded.
+        """Return what an op records of a call whose arguments another op has recorded; raise if it cannot take these.
 
         `known` is filled with what calls with the same arguments can share.
-
-        Raises
-        ------
-        TypeError, ValueError, OverflowError, GraphError
-            It cannot take these arguments.
         """
         raise NotImplementedError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from operator import is_
 from typing import Any, TypeAlias
 
@@ -17,28 +18,16 @@ from ostinato.graph.param import NoValue
 from ostinato.graph.ring import AbstractArray, Ring, RingElement
 
 
+@dataclass(slots=True, eq=False)
 class Origin:
-    """Where the tracers of one argument come from.
+    """Where the tracers of one argument come from."""
 
-    Parameters
-    ----------
-    path
-        The name of the parameter, then the steps into containers: ``"[0]"`` as ``0``, ``.x`` as an `Attribute`.
-
-    Attributes
-    ----------
-    function
-        The name of the function.
-    recording
-        The recording of the call that they are arguments of.
-    """
-
-    __slots__ = ("function", "path", "recording")
-
-    def __init__(self, path: tuple[object, ...], function: str, recording: Recording) -> None:
-        self.path = path
-        self.function = function
-        self.recording = recording
+    path: tuple[object, ...]
+    """The name of the parameter, then the steps into containers: ``"[0]"`` as ``0``, ``.x`` as an `Attribute`."""
+    function: str
+    """The name of the function."""
+    recording: Recording
+    """The recording of the call that they are arguments of."""
 
     @property
     def name(self) -> str:
@@ -60,14 +49,8 @@ class Tracer(AbstractArray):
     """An array among the arguments of a function that is being compiled, or a view of one.
 
     It has a shape, a dtype and views, and is passed to tasks. Whatever needs its elements raises `TracerError`: tasks
-    have them, in every step; the function runs once.
-
-    Attributes
-    ----------
-    value
-        The array, or the view of it, that tasks are passed.
-    origin
-        The argument that it comes from.
+    have them, in every step; the function runs once. `value` is what tasks are passed, `origin` the argument that it
+    comes from.
     """
 
     __slots__ = ("__weakref__", "_parent", "_taken", "origin", "value")
@@ -79,13 +62,7 @@ class Tracer(AbstractArray):
         self._taken = taken
 
     def real(self) -> Any:
-        """Return the array, or the view of it, that this stands for.
-
-        Raises
-        ------
-        TracerError
-            The function has returned.
-        """
+        """Return the array, or view, that this stands for; raise `TracerError` if the function has returned."""
         if self.origin.recording.ended:
             raise self._error("a statement uses", _ENDED)
         return self.value
@@ -217,20 +194,7 @@ _ARRAYS = (np.ndarray, RingElement, Ring)
 
 
 class Traced:
-    """The arguments of one call, with tracers in place of arrays.
-
-    Parameters
-    ----------
-    function
-        The name of the function.
-    recording
-        The recording of the call.
-
-    Attributes
-    ----------
-    arrays
-        The ndarrays that tracers stand for.
-    """
+    """The arguments of one call, with tracers in place of arrays; `arrays` has the ndarrays that these stand for."""
 
     def __init__(self, function: str, recording: Recording) -> None:
         self._function = function

@@ -7,6 +7,7 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import Parameter
 from types import MappingProxyType
@@ -34,27 +35,17 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """One implementation of a task, with one configuration.
-
-    Attributes
-    ----------
-    task
-        The implementation.
-    name
-        Its name in reports.
-    on
-        The kind of processor that it is for; None for any.
-    config
-        Its configuration.
-    passed
-        That part of the configuration which it gets as arguments.
-    """
+    """One implementation of a task, with one configuration."""
 
     task: Recordable
+    """The implementation."""
     name: str
+    """Its name in reports."""
     on: str | None = None
+    """The kind of processor that it is for; None for any."""
     config: Mapping[str, Any] = field(default_factory=dict)
     passed: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """That part of the configuration which it gets as arguments."""
 
     @property
     def label(self) -> str:
@@ -73,10 +64,9 @@ class Variant:
 
     def body(self, default: Body) -> Body | None:
         """Return what an op does with this implementation in place of the one recorded; None if it cannot."""
-        try:
+        with suppress(*_REFUSALS):
             return self.implement(default, {})
-        except _REFUSALS:
-            return None
+        return None
 
     def refusal(self, default: Body) -> str | None:
         """Say why it cannot take the arguments recorded; None where it can."""
@@ -87,14 +77,9 @@ class Variant:
         return None
 
     def implement(self, default: Body, known: dict[object, Any]) -> Body:
-        """Return what an op does with this implementation.
+        """Return what an op does with this implementation; raise if it cannot take the arguments recorded.
 
         `known` is filled with what many ops can share.
-
-        Raises
-        ------
-        TypeError, ValueError, OverflowError, GraphError, ImportError
-            It cannot take the arguments recorded.
         """
         recorded = _task_of(default)
         if recorded is None:
@@ -212,15 +197,7 @@ _KIND_OF = {Task: "python", NativeTask: "native", Kernel: "kernel"}
 
 
 class Declaration:
-    """What `Recordable.variant` is given, checked.
-
-    Parameters
-    ----------
-    task
-        The task that gets a variant.
-    on, name, config
-        As for `Recordable.variant`.
-    """
+    """What `Recordable.variant` is given for a task, checked."""
 
     def __init__(self, task: Recordable, on: object, name: object, config: object) -> None:
         self._task = task
@@ -362,13 +339,10 @@ def _check(task: Recordable, implementation: Recordable, passed: Mapping[str, An
 def _task_like(task: Recordable, function: Callable[..., Any], local_names: Mapping[str, object]) -> Task[Any, Any]:
     """Make a task of a function; what is said of `task` holds for it too."""
     if isinstance(task, Task):
-        access = {key: each for key, each in task.access.items() if _has_parameter(function, key)}
+        names = signature_of(function).parameters
+        access = {key: each for key, each in task.access.items() if key in names}
         return Task(function, None, task.releases_gil, task.blocking, task.launch_only, local_names, access, task.pure)
     return Task(function, local_names=local_names)
-
-
-def _has_parameter(function: Callable[..., Any], name: str) -> bool:
-    return name in signature_of(function).parameters
 
 
 def _may_wait(task: Recordable) -> bool:

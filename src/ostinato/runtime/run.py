@@ -391,10 +391,10 @@ def _show_progress(run: Run, steps: int, limit: float) -> bool:
     from ostinato.view.progress import progress_bar
 
     end = time.monotonic() + limit if limit >= 0 else float("inf")
-    with progress_bar(steps) as bar:
+    with progress_bar(steps) as show:
         while not (ended := run._core.wait(max(0.0, min(_INTERVAL, end - time.monotonic())))):
-            bar.update(run.steps_done)
+            show(run.steps_done)
             if time.monotonic() >= end:
                 break
-        bar.update(run.steps_done)
+        show(run.steps_done)
     return ended

@@ -84,15 +84,7 @@ def segments_of(plans: Iterable[_core.Plan]) -> list[Segment]:
 
 
 def captures(ops: Sequence[Op], segments: Iterable[Segment]) -> list[str]:
-    """Return what is issued as one, what is called in each step, and why.
-
-    Parameters
-    ----------
-    ops
-        All ops of a schedule.
-    segments
-        Those that can be captured, as the core knows them.
-    """
+    """Return what is issued as one, what is called in each step, and why: for all ops of a schedule."""
     lines: list[str] = []
     waiting: list[int] = []
     for each in segments:
@@ -145,13 +137,7 @@ _MOST_COPIES = 32
 
 
 def copies(step: Step) -> list[str]:
-    """Return the copies with what they move in each step, the largest first; and what goes back when a run ends.
-
-    Parameters
-    ----------
-    step
-        A step that uses devices, with the copies that it needs.
-    """
+    """Return the copies with what they move in each step, the largest first; and what goes back when a run ends."""
     activity = step.coherence.activity
     names = {HOST: "the host"} | {index: device.name for index, device in enumerate(step.devices)}
     told = [_Copy(op, op.body, names, activity.get(op.index)) for op in step.nodes if isinstance(op.body, InstanceCopy)]
@@ -215,25 +201,19 @@ _ENDS_OF_PATH = 6  # ops shown from each end of a long critical path
 def explain(executable: Executable, crowded: bool, processors: int, segments: Iterable[Segment] = ()) -> str:
     """Return what a schedule is, as text.
 
-    Parameters
-    ----------
-    executable
-        The schedule.
-    crowded
-        Whether the machine has more processors than there are cores.
-    processors
-        How many processors it has.
-    segments
-        What of its work for devices can be captured, and what became of that so far.
+    The machine has so many `processors`, and is `crowded` if there are fewer cores. `segments` are the parts of the
+    work for devices that can be captured, with what became of that so far.
     """
     nodes, lanes = len(executable.step.nodes), len(executable.lane_ops)
+    step = executable.step
+    on_devices = [copies(step), captures(step.nodes, segments)] if step.uses_devices else []
     sections = [
         [f"{counted(nodes, 'op')} on {counted(lanes, 'lane')}, for {counted(processors, 'processor')}"],
         _lanes(executable),
         _costs(executable),
         _critical_path(executable),
         _dependences(executable),
-        *(_on_devices(executable, segments) if executable.step.uses_devices else []),
+        *filter(None, on_devices),
         ["Serialised", *(f"  {line}" for line in list(_serialised(executable, processors)) or ["nothing"])],
     ]
     if crowded:
@@ -241,11 +221,6 @@ def explain(executable: Executable, crowded: bool, processors: int, segments: It
             [f"The machine has more processors ({processors}) than there are cores: slower, never a livelock."]
         )
     return "\n\n".join("\n".join(map(one_line, section)) for section in sections) + "\n"
-
-
-def _on_devices(executable: Executable, segments: Iterable[Segment]) -> list[list[str]]:
-    captured = captures(executable.step.nodes, segments)
-    return [copies(executable.step), captured] if captured else [copies(executable.step)]
 
 
 def _lanes(executable: Executable) -> list[str]:

@@ -3,60 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
-
-
-class Progress(Protocol):
-    """Takes the number of steps done so far."""
-
-    def update(self, steps_done: int) -> None: ...
-
-
-class _Silent:
-    def update(self, steps_done: int) -> None:
-        """Show nothing: nobody is looking."""
 
 
 @contextmanager
-def progress_bar(total: int, label: str = "replay") -> Iterator[Progress]:
+def progress_bar(total: int, label: str = "replay") -> Iterator[Callable[[int], None]]:
     """Show a bar of `total` steps on standard error while the block runs, when that is a terminal.
 
-    >>> with progress_bar(1000) as bar:
-    ...     bar.update(500)
+    The block gets a function that takes the number of steps done so far.
+
+    >>> with progress_bar(1000) as show:
+    ...     show(500)
     """
     if not sys.stderr.isatty():
-        yield _Silent()
+        yield lambda steps_done: None
         return
-    with _Bar(total, label) as bar:
-        yield bar
+    from rich import progress  # imported here and not with ostinato: it takes a while
+    from rich.console import Console
 
-
-class _Bar:
-    """A thin cover over rich, which is imported here and not with ostinato: it takes a while."""
-
-    def __init__(self, total: int, label: str) -> None:
-        from rich import progress
-        from rich.console import Console
-
-        self._bar = progress.Progress(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TextColumn("steps"),
-            progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._row = self._bar.add_task(label, total=total)
-
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._bar.stop()
-
-    def update(self, steps_done: int) -> None:
-        self._bar.update(self._row, completed=steps_done)
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("steps"),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        row = bar.add_task(label, total=total)
+        yield lambda steps_done: bar.update(row, completed=steps_done)

@@ -14,7 +14,7 @@ from ostinato.arguments import integer
 from ostinato.compiler.pipeline.arrangement import GIL, Arrangement, arranged, as_compiled, copied
 from ostinato.compiler.target import MachineModel
 from ostinato.compiler.wording import duration
-from ostinato.text import brief
+from ostinato.text import brief, counted
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
@@ -148,24 +148,23 @@ class Prediction:
         ImportError
             When matplotlib is missing: it comes with the extra ``plot``.
         """
-        if measured is None:
-            self.timeline.plot(path, steps)
-            return
-        from ostinato.view.trace import draw_predicted
+        from ostinato.view.trace import draw
 
-        draw_predicted(self.timeline, measured, path, steps)
+        traces = {"": self.timeline} if measured is None else {"predicted": self.timeline, "measured": measured}
+        draw(traces, path, integer("steps", steps, 1))
 
     def __str__(self) -> str:
         model = self.model
-        where = f"{_count(model.cores, 'core')}" + (f" on each of {_count(model.nodes, 'node')}" * (model.nodes > 1))
-        what = f"{_count(self.copies, 'copy', 'copies')} of a step" if self.copies > 1 else "a step"
+        where = counted(model.cores, "core") + f" on each of {counted(model.nodes, 'node')}" * (model.nodes > 1)
+        what = f"{self.copies} copies of a step" if self.copies > 1 else "a step"
         lane = self.bottleneck.lane
         busy = self.threads["busy"] / max(self.step_seconds, 1e-30)
         return "\n".join(
             (
                 f"{what} on {where}: {duration(self.step_seconds)}, of which {duration(self.work)} of work, "
                 f"efficiency {self.efficiency:.1%}",
-                f"{_count(len(self.lanes), 'lane')}; threads are in ops for {busy.min():.0%} to {busy.max():.0%} of it",
+                f"{counted(len(self.lanes), 'lane')}; threads are in ops for {busy.min():.0%} to "
+                f"{busy.max():.0%} of it",
                 f"bottleneck: lane {lane}, {self.bottleneck.share:.0%} of the time: {self.bottleneck.reason}",
             )
         )
@@ -190,24 +189,9 @@ def simulate(
 ) -> Prediction:
     """Predict how a schedule runs on a machine.
 
-    Parameters
-    ----------
-    executable
-        The schedule. It stays as it is if the machine has as many cores as it was made for; else its ops are placed
-        anew.
-    model
-        The machine.
-    copies
-        How many copies of the step run side by side, each on its own share of the machine.
-    steps
-        How many steps are simulated; the second half of them counts. None: as many as say something.
-    seed
-        Of what ops take from step to step, where that was measured to vary.
-
-    Raises
-    ------
-    TypeError, ValueError
-        There is nothing such.
+    The schedule stays as it is if the machine has as many cores as it was made for; else its ops are placed for it.
+    `copies` of the step run side by side, each on its own share of the machine. The second half of the `steps` counts;
+    None: as many as say something. `seed` is that of what ops take from step to step, where that was measured to vary.
     """
     if not isinstance(model, MachineModel):
         raise TypeError(f"model must be an ostinato.MachineModel, got {brief(model)}")
@@ -275,7 +259,7 @@ def _bottleneck(
             at_home = np.arange(len(lanes))
         lane = int(at_home[lanes["busy"][at_home].argmax()])
         share = float(lanes["busy"][lane]) / seconds if seconds > 0 else 1.0
-        of = f"the thread of {_count(len(at_home), 'lane')} is in ops for {_share(busy, seconds)} of the time"
+        of = f"the thread of {counted(len(at_home), 'lane')} is in ops for {_share(busy, seconds)} of the time"
         return Bottleneck(lane, share, of)
     return _chain(arrangement, answer)
 
@@ -297,7 +281,7 @@ def _chain(arrangement: Arrangement, answer: dict[str, Any]) -> Bottleneck:
     }
     parts["turning to the next op"] = span - sum(parts.values())
     told = ", ".join(f"{_share(part, span)} {name}" for name, part in parts.items() if part >= 0.005 * span)
-    several = _count(len(np.unique(lane)), "lane")
+    several = counted(len(np.unique(lane)), "lane")
     held = arrangement.manner[chain % arrangement.ops] == GIL
     if len(np.unique(lane)) > 1 and float((end - start)[held].sum()) > span / 2:
         ops = f"ops of {several} hold the GIL and take turns (releases_gil=True says that a task does not)"
@@ -308,7 +292,3 @@ def _chain(arrangement: Arrangement, answer: dict[str, Any]) -> Bottleneck:
 
 def _share(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole > 0 else "100%"
-
-
-def _count(number: int, what: str, several: str = "") -> str:
-    return f"{number} {what if number == 1 else several or what + 's'}"

@@ -66,20 +66,12 @@ class Row(NamedTuple):
     lane: int = -1
 
 
-def draw(trace: Trace, path: str | os.PathLike[str], steps: int) -> None:
-    """Draw the last `steps` steps of `trace` into the file `path`."""
-    draw_below_each_other({"": trace}, path, steps)
-
-
-def draw_below_each_other(traces: Mapping[str, Trace], path: str | os.PathLike[str], steps: int) -> None:
+def draw(traces: Mapping[str, Trace], path: str | os.PathLike[str], steps: int) -> None:
     """Draw the last `steps` steps of traces, each under its title, on one axis of time."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError('a timeline needs matplotlib: pip install "ostinato[plot]"') from error
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
-
     shown = {title: _last_steps(trace.records, steps) for title, trace in traces.items()}
     rows = {title: _rows(trace, shown[title])[:MOST_ROWS] for title, trace in traces.items()}
     heights = [max(len(each), 1) for each in rows.values()]
@@ -87,7 +79,10 @@ def draw_below_each_other(traces: Mapping[str, Trace], path: str | os.PathLike[s
     figure = Figure(figsize=(10, len(traces) + 0.5 + 0.5 * sum(heights)), dpi=150, layout="constrained")
     grid = figure.subplots(len(traces), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (title, trace) in zip(grid, traces.items(), strict=True):
-        _style(axes, _names(trace, rows[title]))
+        axes.set_yticks(range(len(rows[title])), _names(trace, rows[title]))
+        axes.invert_yaxis()
+        axes.tick_params(colors=INK, left=False)
+        axes.spines[["top", "left", "right"]].set_visible(False)
         if len(shown[title]):
             _bars(axes, title, trace, shown[title], rows[title], steps, span)
         else:
@@ -134,13 +129,6 @@ def _last_steps(records: NDArray[np.void], steps: int) -> NDArray[np.void]:
     shown["start"] = np.maximum(shown["start"], begin)
     shown["issued"] = np.where(shown["issued"] > 0, np.maximum(shown["issued"], begin), 0)
     return np.sort(shown, order="start", kind="stable")
-
-
-def _style(axes: Axes, names: list[str]) -> None:
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.tick_params(colors=INK, left=False)
-    axes.spines[["top", "left", "right"]].set_visible(False)
 
 
 def _bars(
@@ -245,11 +233,6 @@ def _caption(trace: Trace, rows: int, span: float) -> str:
     if not trace.devices:
         return f"{what}: {len(trace.records)} operations, {sum(busy.values()) / max(rows, 1):.0%} busy"
     return f"{what}; busy: " + ", ".join(f"{name} {share:.0%}" for name, share in busy.items())
-
-
-def draw_predicted(predicted: Trace, measured: Trace, path: str | os.PathLike[str], steps: int) -> None:
-    """Draw the last `steps` steps as predicted, and below them as measured, into the file `path`."""
-    draw_below_each_other({"predicted": predicted, "measured": measured}, path, steps)
 
 
 RECORD = np.dtype(
@@ -363,9 +346,7 @@ class Trace:
         OSError
             When `path` cannot be written.
         """
-        from ostinato.view.trace import draw
-
-        draw(self, path, integer("steps", steps, 1))
+        draw({"": self}, path, integer("steps", steps, 1))
 
 
 def save(traces: Sequence[Trace], path: str | os.PathLike[str]) -> None:

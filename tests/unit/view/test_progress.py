@@ -14,8 +14,8 @@ class Terminal(io.StringIO):
 
 
 def test_silent_when_not_a_terminal(capsys):
-    with progress_bar(10) as bar:
-        bar.update(5)
+    with progress_bar(10) as show:
+        show(5)
     assert capsys.readouterr() == ("", "")
 
 
@@ -23,8 +23,8 @@ def test_shows_label_and_count_on_a_terminal(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with progress_bar(1000, "diffusion") as bar:
-        bar.update(500)
+    with progress_bar(1000, "diffusion") as show:
+        show(500)
     assert "diffusion" in terminal.getvalue()
     assert "500/1000" in terminal.getvalue()
 
