@@ -81,10 +81,10 @@ def compile(
 ) -> Program:
     """Record one call of a function, and compile it to a program: each step of the program does what the call does.
 
-    `fn` is called once. Arrays, rings and device arrays among its arguments, also in lists, tuples, dicts and
-    dataclasses, are replaced by *tracers*. A tracer has a shape, a dtype and views, and can be passed to tasks. It has
-    no elements: a statement that needs these raises `TracerError`, since it would run once instead of in every step.
-    Parameters (`param`) are given with each run. All other arguments are constants.
+    `fn` is called once. Arrays, rings and device arrays among its arguments, also in containers, are replaced by
+    *tracers*. A tracer has a shape, a dtype and views, and can be passed to tasks. A statement that needs elements
+    raises `TracerError`: it would run once instead of in every step. Parameters (`param`) are given with each run. All
+    other arguments are constants.
 
     Arrays that `fn` finds elsewhere, such as global ones, are recorded as `capture` does it.
 
@@ -180,19 +180,17 @@ def tune_recorded(
 ) -> Reports:
     """Measure every variant of every op, once for all ops alike, and remember which one is the fastest.
 
-    It calls tasks that have variants, native tasks and kernels, and does copies and fills. Other Python tasks are
-    called with ``everything=True`` only, since they may act on more than copies can stand for, such as a file.
-    Tasks declared ``pure=False`` or ``blocking=True`` are never called. The reports say what was left out.
+    Measured are tasks that have variants, native tasks and kernels, copies and fills, on copies of their arrays.
+    Other Python tasks are called with ``everything=True`` only: they may act on more, such as a file. Tasks declared
+    ``pure=False`` or ``blocking=True`` are never called. The reports say what was left out.
 
-    Ops are alike if they are calls of one task with arrays of the same shapes and dtypes, for the same kind of
-    processor; those of nested graphs count, and so do copies and fills. Everything happens on copies of the arrays.
-    A variant counts only if what it writes equals what the task itself writes. What is known from before is not
-    measured again, unless the code of the task or of a variant, the processor, or a library has changed since.
-    `compile` finds the results in the store.
+    Ops are alike if they call one task with arrays of the same shapes and dtypes, for the same kind of processor.
+    Nested graphs count, too. A variant counts only if it writes what the task itself writes. Nothing is measured
+    again unless the code of the task or of a variant, the processor, or a library has changed. `compile` finds the
+    results in the store.
 
-    Variants for devices of the machine, and tasks with a stream, are measured on the first device of each kind, in
-    this process: on arrays that are there already, from the issue of the first of many calls until the device is
-    done with the last. What copies there and back take is measured by itself, once for each device.
+    Variants for devices, and tasks with a stream, are measured in this process, on the first device of each kind and
+    on arrays that are there already. Copies there and back are measured once for each device.
 
     Parameters
     ----------
@@ -290,17 +288,7 @@ def model_of(machine: Machine | None = None) -> MachineModel:
 
 
 def costing_of(costs: CostsArgument) -> Costing:
-    """Return the costing that ``costs=`` asks for.
-
-    Raises
-    ------
-    TypeError
-        It is nothing of the kind, or a cost is no number.
-    ValueError
-        A cost is negative or not finite.
-    TuningError
-        There is no store at the path.
-    """
+    """Return the costing that ``costs=`` asks for; raise if it is nothing of the kind, or there is no such store."""
     if isinstance(costs, Mapping):
         from ostinato.compiler.costs import given
         from ostinato.runtime.results import InStore

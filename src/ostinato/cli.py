@@ -8,12 +8,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -132,8 +128,37 @@ def tune(
 def devices() -> None:
     """List the devices for tuning, and who uses them."""
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-    _show_devices(Console())
+    from ostinato.errors import DeviceError
+    from ostinato.tune.leases.cpu import cpu_devices
+    from ostinato.tune.leases.cuda import cuda_devices
+    from ostinato.tune.leases.hip import hip_devices
+    from ostinato.tune.leases.lock_file import holders, lease_directory
+    from ostinato.tune.leases.opencl import opencl_devices
+
+    console = Console()
+    table = Table("Name", "Model", "Driver", "Identity", "Leased by", caption=f"Leases are in {lease_directory()}")
+    held = {holder.identity: holder for holder in holders()}
+    shown: set[str] = set()
+    for find in (cuda_devices, hip_devices, opencl_devices, cpu_devices):
+        try:
+            found = find()
+        except DeviceError as error:  # about these devices only
+            console.print(Text(str(error)))
+            continue
+        for device in found:
+            identity = device.identities[0]  # an OpenCL device that is the processor has those of cores besides
+            holder = held.get(identity)
+            shown.add(identity)
+            cells = (device.name, device.model, device.driver, identity, "" if holder is None else str(holder))
+            table.add_row(*map(Text, cells))
+    for identity, holder in held.items():  # simulated devices, and those of others
+        if identity in shown:
+            continue
+        table.add_row(*map(Text, ("", "", "", identity, str(holder))))
+    console.print(table)
 
 
 @main.command(context_settings={"allow_interspersed_args": False})
@@ -160,37 +185,3 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 
 def _stamp(path: Path) -> int | None:
     return path.stat().st_mtime_ns if path.exists() else None
-
-
-def _show_devices(console: Console) -> None:
-    """Print a table of the devices that this process may use, and of everything else that is leased."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from ostinato.errors import DeviceError
-    from ostinato.tune.leases.cpu import cpu_devices
-    from ostinato.tune.leases.cuda import cuda_devices
-    from ostinato.tune.leases.hip import hip_devices
-    from ostinato.tune.leases.lock_file import holders, lease_directory
-    from ostinato.tune.leases.opencl import opencl_devices
-
-    table = Table("Name", "Model", "Driver", "Identity", "Leased by", caption=f"Leases are in {lease_directory()}")
-    held = {holder.identity: holder for holder in holders()}
-    shown: set[str] = set()
-    for find in (cuda_devices, hip_devices, opencl_devices, cpu_devices):
-        try:
-            found = find()
-        except DeviceError as error:  # about these devices only
-            console.print(Text(str(error)))
-            continue
-        for device in found:
-            identity = device.identities[0]  # an OpenCL device that is the processor has those of cores besides
-            holder = held.get(identity)
-            shown.add(identity)
-            cells = (device.name, device.model, device.driver, identity, "" if holder is None else str(holder))
-            table.add_row(*map(Text, cells))
-    for identity, holder in held.items():  # simulated devices, and those of others
-        if identity in shown:
-            continue
-        table.add_row(*map(Text, ("", "", "", identity, str(holder))))
-    console.print(table)

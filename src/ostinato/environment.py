@@ -6,6 +6,8 @@ import ctypes
 import math
 import os
 import re
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 
@@ -62,30 +64,16 @@ def get_include() -> str:
     >>> os.path.exists(os.path.join(get_include(), "ostinato.h"))
     True
     """
-    # An editable installation keeps the header beside the compiled module, not beside the Python files.
-    for directory in _package_directories():
-        include = directory / "include"
-        if (include / "ostinato.h").is_file():
-            return str(include)
-    raise FileNotFoundError("ostinato.h is not installed beside the package; install Ostinato again")
-
-
-def _package_directories() -> list[Path]:
-    from importlib.resources import files  # takes as long to import as all that a tuner's worker needs
-
     import ostinato
 
-    directories = [Path(entry) for entry in ostinato.__path__]
-    resources = files(ostinato)
-    if isinstance(resources, Path):
-        directories.append(resources)
-    try:
-        import ostinato._core as core
-    except ImportError:
-        return directories
-    if core.__file__ is not None:
-        directories.append(Path(core.__file__).parent)
-    return directories
+    directories = list(ostinato.__path__)
+    with suppress(ImportError):  # an editable installation keeps the headers beside the compiled module
+        directories.append(os.path.dirname(import_module("ostinato._core").__file__ or ""))
+    for directory in directories:
+        include = os.path.join(directory, "include")
+        if os.path.isfile(os.path.join(include, "ostinato.h")):
+            return include
+    raise FileNotFoundError("ostinato.h is not installed beside the package; install Ostinato again")
 
 
 def cache_directory() -> str:

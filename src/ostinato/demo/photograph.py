@@ -48,10 +48,16 @@ def save_before_after(before: Picture, after: Picture, captions: tuple[str, str]
     _, height, width = before.shape
     gap, band = 8, 30
     canvas = Image.new("RGB", (2 * width + gap, height + band), "white")
-    text = ImageDraw.Draw(canvas)
+    text, font = ImageDraw.Draw(canvas), ImageFont.load_default(size=16)
     for left, picture, caption in zip((0, width + gap), (before, after), captions, strict=True):
         canvas.paste(_image(picture), (left, 0))
-        text.text((left + width / 2, height + band / 2), caption, fill="#2b2d33", anchor="mm", font=_font())
+        text.text(
+            (left + width / 2, height + band / 2),
+            caption,
+            fill="#2b2d33",
+            anchor="mm",
+            font=font,
+        )
     # Noise does not compress: 256 colours, chosen for the smooth half and dithered, need a third of the bytes.
     palette = canvas.crop((width + gap, 0, *canvas.size)).quantize(256, Image.Quantize.MEDIANCUT, kmeans=3)
     with replacing(path) as draft:
@@ -60,7 +66,3 @@ def save_before_after(before: Picture, after: Picture, captions: tuple[str, str]
 
 def _image(picture: Picture) -> Image.Image:
     return Image.fromarray((picture.clip(0, 1) * 255).round().astype(np.uint8).transpose(1, 2, 0))
-
-
-def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size=16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,7 +23,6 @@ from ostinato.runtime.program import Program
 from ostinato.text import counted
 from ostinato.tune.graphs.tune_graph import Reports
 from ostinato.view.progress import progress_bar
-from ostinato.view.trace import Trace
 
 
 def duration(seconds: float) -> str:
@@ -246,7 +245,9 @@ def run(image: Path | None, steps: int, output: Path, *, tuned: bool = True) -> 
     try:
         output.mkdir(parents=True, exist_ok=True)
         with ost.Machine() as machine, ThreadPoolExecutor(len(machine.processors)) as pool:
-            console.print(_headline(picture, machine))
+            _, height, width = picture.shape
+            processors = counted(len(machine.processors), "processor")
+            console.print(f"Denoising a photograph of {width} x {height} pixels on {processors}.")
             whole = partial(Scene, noisy, STRIPS)
             preview = partial(_preview, np.ascontiguousarray(noisy[:, ::SMALLER, ::SMALLER]))
             reports = None
@@ -327,7 +328,8 @@ def _timelines(console: Console, scene: Scene, machine: ost.Machine, output: Pat
         costs = program.trace(100)
         graph = program.graph
     with graph.compile(machine, costs=costs) as program:
-        trace = _quietest(program.trace(10) for _ in range(10))
+        traces = [program.trace(10) for _ in range(10)]  # the shortest is the one least disturbed by other processes
+        trace = min(traces, key=lambda trace: trace.records["end"].max() - trace.records["start"].min())
         simulation = program.simulate()
     trace.plot(output / "timeline.png")
     simulation.plot(output / "predicted.png", trace)
@@ -336,16 +338,6 @@ def _timelines(console: Console, scene: Scene, machine: ost.Machine, output: Pat
         f"By simulation of the schedule a step takes {duration(simulation.step_seconds)}; "
         f"in the quietest of ten traces it took {duration(span)}."
     )
-
-
-def _quietest(traces: Iterable[Trace]) -> Trace:
-    """The shortest of some traces: the one least disturbed by other processes."""
-    return min(traces, key=lambda trace: trace.records["end"].max() - trace.records["start"].min())
-
-
-def _headline(picture: Picture, machine: ost.Machine) -> str:
-    _, height, width = picture.shape
-    return f"Denoising a photograph of {width} x {height} pixels on {counted(len(machine.processors), 'processor')}."
 
 
 def _print(console: Console, title: str, contestants: Sequence[Contestant]) -> None:

@@ -62,7 +62,26 @@ class Container:
 
     def make(self, parts: Sequence[Any]) -> Any:
         """Return a new container of the kind with these parts."""
-        return _MAKERS[_base(self.kind)](self, parts)
+        kind, count = self.kind, len(parts) - len(self.names)
+        if kind is list or kind is tuple:
+            return kind(parts)
+        if kind is dict:
+            return dict(zip(self.keys or (), parts, strict=True))
+        base = _base(kind)
+        made: Any = tuple.__new__(kind, parts[:count]) if base is tuple else base.__new__(kind)
+        if base is object:  # a dataclass, which may be frozen
+            for name, part in zip(self.names, parts, strict=True):
+                object.__setattr__(made, name, part)
+            return made
+        if base is list:
+            list.extend(made, parts[:count])
+        elif base is defaultdict:
+            defaultdict.__init__(made, self.extra)  # type: ignore[call-overload]
+        for key, part in zip(self.keys or (), parts, strict=False):  # attributes come after the values
+            base.__setitem__(made, key, part)
+        if self.names:
+            made.__dict__.update(zip(self.names, parts[count:], strict=True))
+        return made
 
     def is_unchanged(self, made: Any, parts: Sequence[Any]) -> bool:
         """Whether a container that was made with these parts still has them, and no others."""
@@ -220,55 +239,6 @@ def can_be_made(kind: type) -> bool:
         if not each.__flags__ & _HEAP_TYPE or hidden - names - {"__dict__", "__weakref__"}:
             return False
     return base is not object or kind.__new__ is object.__new__  # type: ignore[comparison-overlap]
-
-
-def _with_attributes(made: Any, like: Container, parts: Sequence[Any]) -> Any:
-    if like.names:
-        made.__dict__.update(zip(like.names, parts[len(parts) - len(like.names) :], strict=True))
-    return made
-
-
-def _make_list(like: Container, parts: Sequence[Any]) -> Any:
-    if like.kind is list:
-        return list(parts)
-    made: Any = list.__new__(like.kind)
-    list.extend(made, parts[: len(parts) - len(like.names)])
-    return _with_attributes(made, like, parts)
-
-
-def _make_tuple(like: Container, parts: Sequence[Any]) -> Any:
-    made: Any = tuple.__new__(like.kind, parts[: len(parts) - len(like.names)])
-    return _with_attributes(made, like, parts)
-
-
-def _make_dict(like: Container, parts: Sequence[Any]) -> Any:
-    assert like.keys is not None
-    if like.kind is dict:
-        return dict(zip(like.keys, parts, strict=True))
-    base = _base(like.kind)
-    made = base.__new__(like.kind)
-    if base is defaultdict:
-        defaultdict.__init__(made, like.extra)  # type: ignore[call-overload]
-    for key, part in zip(like.keys, parts, strict=False):  # attributes come after the values
-        base.__setitem__(made, key, part)
-    return _with_attributes(made, like, parts)
-
-
-def _make_dataclass(like: Container, parts: Sequence[Any]) -> Any:
-    made: Any = object.__new__(like.kind)
-    for name, part in zip(like.names, parts, strict=True):
-        object.__setattr__(made, name, part)
-    return made
-
-
-_MAKERS: dict[Any, Callable[[Container, Sequence[Any]], Any]] = {
-    list: _make_list,
-    tuple: _make_tuple,
-    dict: _make_dict,
-    OrderedDict: _make_dict,
-    defaultdict: _make_dict,
-    object: _make_dataclass,
-}
 
 
 Values: TypeAlias = tuple[object, ...]

@@ -190,10 +190,8 @@ class Source(NamedTuple):
 def sources_of(graph: Graph, after: After) -> list[Source]:
     """Return what ``after=`` names, in its order."""
     entries = (after,) if isinstance(after, Op | Port | Previous) else after
-    return [
-        source_of(graph, entry.op, entry.distance) if isinstance(entry, Previous) else source_of(graph, entry, 0)
-        for entry in entries
-    ]
+    pairs = [(entry.op, entry.distance) if isinstance(entry, Previous) else (entry, 0) for entry in entries]
+    return [source_of(graph, op, distance) for op, distance in pairs]
 
 
 def source_of(graph: Graph, value: Op | Port, distance: int) -> Source:

@@ -95,7 +95,8 @@ class Recorder:
             if array is None:
                 return self._token(value, mode)
             operand = Operand(value, array, None, mode)
-            writable = self._hold(array) if _is_held(value) else array.flags.writeable
+            # A guard keeps nobody from writing to an array that has another interface.
+            writable = self._hold(array) if isinstance(value, np.ndarray) else array.flags.writeable
         if mode & WRITE and not writable:
             raise GraphError(f"{label(index)} is written, but the array passed is read-only")
         self.known[mode][id(value)] = operand
@@ -159,7 +160,7 @@ class Recorder:
             for operand in operands.values():
                 if operand.ring is not None:
                     self._hold_ring(operand.ring.ring)
-                elif operand.array is not None and _is_held(operand.value):
+                elif operand.array is not None and isinstance(operand.value, np.ndarray):
                     self._hold(operand.array)
 
     def _container(self, value: object, taken: frozenset[int], mode: int, label: Label, index: int) -> Container:
@@ -233,11 +234,6 @@ class Recorder:
         """Make an array read-only while a capture is open; return whether it is writable otherwise."""
         guard = self.guard or current_guard()
         return is_writable(array) if guard is None else guard.hold(array)
-
-
-def _is_held(value: object) -> bool:
-    """Whether making an array read-only keeps anybody from writing; others have faces of their own."""
-    return isinstance(value, np.ndarray)
 
 
 _UNDECLARED = (

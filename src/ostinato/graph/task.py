@@ -6,8 +6,9 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
@@ -245,11 +246,8 @@ class Task(PythonTask, Generic[P, R]):
         self.access = dict(access or {})
         annotated = {each.name: declared[each.name][0] for each in self._parameters}
         self._mode_of = declared_modes(title, self.access, annotated)
-        self._positional = tuple(
-            parameter
-            for parameter in self._parameters
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        )
+        positional_kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        self._positional = tuple(each for each in self._parameters if each.kind in positional_kinds)
         self._plain = plain(self._parameters)
         self._shapes: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}  # modes of calls that were looked at
         self.optional = {
@@ -325,8 +323,9 @@ class Task(PythonTask, Generic[P, R]):
         return modes
 
     def _modes_of(self, count: int, keywords: Iterable[str]) -> tuple[int, ...]:
-        positional = self.modes[:count] + (self._extra_mode(),) * (count - len(self.modes))
-        return (*positional, *[self._keyword_mode(key) for key in keywords])
+        rest = (self._mode_of_rest(Parameter.VAR_POSITIONAL),) * (count - len(self.modes))
+        named = (self._mode_of.get(key, self._mode_of_rest(Parameter.VAR_KEYWORD)) for key in keywords)
+        return (*self.modes[:count], *rest, *named)
 
     def label(self, index: int) -> str:
         if index < len(self._positional):
@@ -365,13 +364,7 @@ class Task(PythonTask, Generic[P, R]):
         return function(*arguments[:count], **dict(zip(keywords, arguments[count:], strict=True)))
 
     def passed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-        """Return what stands for the positional, then the keyword values of a call at once, and the keywords.
-
-        Raises
-        ------
-        TypeError, ValueError
-            An argument is refused.
-        """
+        """Return what stands for the positional, then the keyword values of a call at once, and the keywords."""
         values, keywords = (*args, *kwargs.values()), tuple(kwargs)
         if self.stream is not None:
             values, keywords, modes = self.complete(args, kwargs)
@@ -427,44 +420,26 @@ class Task(PythonTask, Generic[P, R]):
         found = map_leaves(value, self.label(index), lambda part, path: id(part) in taken, leaf)
         return found if changed else value
 
-    def _extra_mode(self) -> int:
-        """The mode of what goes into ``*args``."""
-        for parameter in self._parameters:
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                return self._mode_of[parameter.name]
-        return 0  # one argument too many: the call itself says so
+    def _mode_of_rest(self, kind: object) -> int:
+        """The mode of what goes into ``*args`` or ``**kwargs``; 0 for one argument too many: the call says so."""
+        return next((self._mode_of[each.name] for each in self._parameters if each.kind is kind), 0)
 
-    def _keyword_mode(self, key: str) -> int:
-        if key in self._mode_of:
-            return self._mode_of[key]
-        for parameter in self._parameters:
-            if parameter.kind is parameter.VAR_KEYWORD:
-                return self._mode_of[parameter.name]
-        return 0
+
+class _Options(TypedDict, total=False):
+    """What `task` takes besides the function."""
+
+    name: str | None
+    releases_gil: bool
+    blocking: bool
+    launch_only: bool
+    access: Mapping[str, Any] | None
+    pure: bool
 
 
 @overload
-def task(
-    function: Callable[P, R],
-    /,
-    *,
-    name: str | None = None,
-    releases_gil: bool = False,
-    blocking: bool = False,
-    launch_only: bool = False,
-    access: Mapping[str, Any] | None = None,
-    pure: bool = True,
-) -> Task[P, R]: ...
+def task(function: Callable[P, R], /, **options: Unpack[_Options]) -> Task[P, R]: ...
 @overload
-def task(
-    *,
-    name: str | None = None,
-    releases_gil: bool = False,
-    blocking: bool = False,
-    launch_only: bool = False,
-    access: Mapping[str, Any] | None = None,
-    pure: bool = True,
-) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+def task(**options: Unpack[_Options]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,
     /,

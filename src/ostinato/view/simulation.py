@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,7 +93,8 @@ class Prediction:
     lanes: npt.NDArray[np.void]
     threads: npt.NDArray[np.void]
     copies: int
-    _parts: _Parts = field(repr=False)
+    _replayed: tuple[Executable, Arrangement, int, dict[str, Any]]
+    """What was replayed, in how many steps, and the core's answer."""
 
     @property
     def efficiency(self) -> float:
@@ -105,20 +106,19 @@ class Prediction:
         """The last steps, as `Program.trace` would have recorded them; times in whole nanoseconds."""
         from ostinato.view.trace import RECORD, Trace
 
-        parts = self._parts
-        executable, arrangement = parts.executable, parts.arrangement
+        executable, arrangement, replayed, answer = self._replayed
         slots = arrangement.ops // self.copies
         op = np.arange(arrangement.ops) % slots
         shown = np.flatnonzero(op < len(executable.step.nodes))  # not the barrier between steps
-        steps = len(parts.start)
+        steps = len(answer["start"])
         records = np.zeros((steps, len(shown)), RECORD)
         records["op"] = op[shown]
-        records["step"] = np.arange(parts.steps - steps, parts.steps)[:, None]
-        records["thread"] = parts.thread[:, shown]
+        records["step"] = np.arange(replayed - steps, replayed)[:, None]
+        records["thread"] = answer["thread"][:, shown]
         records["lane"] = arrangement.number[arrangement.lane_of[shown]]
-        origin = parts.start.min(initial=np.inf)
-        records["start"] = np.rint((parts.start[:, shown] - origin) * 1e9)
-        records["end"] = np.rint((parts.end[:, shown] - origin) * 1e9)
+        origin = answer["start"].min(initial=np.inf)
+        records["start"] = np.rint((answer["start"][:, shown] - origin) * 1e9)
+        records["end"] = np.rint((answer["end"][:, shown] - origin) * 1e9)
         flat = records.reshape(-1)
         cores = self.model.cores
         return Trace(
@@ -173,17 +173,6 @@ class Prediction:
         return f"<Prediction: {duration(self.step_seconds)} a step, efficiency {self.efficiency:.1%}>"
 
 
-class _Parts(NamedTuple):
-    """What the rest is told from."""
-
-    executable: Executable
-    arrangement: Arrangement
-    steps: int
-    start: npt.NDArray[np.float64]
-    end: npt.NDArray[np.float64]
-    thread: npt.NDArray[np.int32]
-
-
 def simulate(
     executable: Executable, model: MachineModel, *, copies: int = 1, steps: int | None = None, seed: int = 0
 ) -> Prediction:
@@ -224,7 +213,7 @@ def simulate(
         lanes,
         threads,
         copies,
-        _Parts(executable, arrangement, steps, answer["start"], answer["end"], answer["thread"]),
+        (executable, arrangement, steps, answer),
     )
 
 
