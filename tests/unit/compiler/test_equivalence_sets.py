@@ -31,7 +31,7 @@ def _addresses(found, numbers):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_foundhold_the_bytes_of_views_and_none_beyond_them(seed):
+def test_equivalence_sets_hold_the_bytes_of_views_and_none_beyond_them(seed):
     choice = random.Random(seed)
     shape = choice.choice([(5, 6), (7,), (3, 2, 4), (3, 3, 3)])
     offset = choice.randrange(20)
