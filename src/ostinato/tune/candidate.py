@@ -22,13 +22,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def plain(value: object, what: str) -> Any:
-    """Return a copy of `value` as JSON has it: tuples become lists, NumPy scalars and enum members what they stand for.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it holds something that JSON has no form for, named after `what`.
-    """
+    """Return a copy of `value` as JSON has it: tuples become lists, NumPy scalars and enums what they stand for."""
     try:
         return _plain(value, what)
     except RecursionError:

@@ -62,19 +62,7 @@ class Progress:
 
 
 def listener(progress: Progress | bool | None) -> Progress:
-    """Return whom to tell: `progress` itself, nobody for False, by default a display if stderr is a terminal.
-
-    Raises
-    ------
-    TypeError
-        If `progress` lacks the methods of `Progress`.
-
-    Examples
-    --------
-    >>> from ostinato.tune.progress import Progress, listener
-    >>> type(listener(False)) is Progress
-    True
-    """
+    """Return whom to tell: `progress` itself, nobody for False, by default a display if stderr is a terminal."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return Progress()
     if progress is None or progress is True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from ostinato.text import duration, one_line
 from ostinato.tune.candidate import Candidate
@@ -72,32 +72,21 @@ def result_of(
     ordered = sorted(outcome.samples)
     return Result(
         candidate=candidate,
-        op=outcome.op,
-        status=outcome.status,
         time_ns=median(ordered) if ordered else None,
         interval_ns=interval(ordered) if ordered else None,
-        samples=outcome.samples,
-        workspace=outcome.workspace,
         device=device,
-        message=outcome.message,
         cached=cached,
         miss=miss,
-        contended=outcome.contended,
-        overhead_ns=outcome.overhead_ns,
+        **{name: getattr(outcome, name) for name in _MEASURED},
     )
 
 
 def outcome_of(result: Result) -> OpOutcome:
     """Return what was measured of a result."""
-    return OpOutcome(
-        op=result.op,
-        status=result.status,
-        samples=result.samples,
-        workspace=result.workspace,
-        message=result.message,
-        contended=result.contended,
-        overhead_ns=result.overhead_ns,
-    )
+    return OpOutcome(**{name: getattr(result, name) for name in _MEASURED})
+
+
+_MEASURED = [field.name for field in fields(OpOutcome)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,11 +79,6 @@ def lower_rank(n: int) -> int:
     half of the samples are not above a bound in the long run, then bets that fewer are, paid fairly, multiply the
     stake by 20 with a probability of 1/20 at most (Ville's inequality; Howard and Ramdas, "Sequential estimation of
     quantiles with applications to A/B testing and best-arm identification", Bernoulli 28, 2022).
-
-    Examples
-    --------
-    >>> [lower_rank(n) for n in (4, 5, 11, 12, 100)]
-    [0, 1, 1, 2, 35]
     """
     while len(_lower) <= n:
         r = _lower[-1]
@@ -106,11 +101,6 @@ def cut(ordered: list[float], bound: float) -> bool:
 
     If it is not, the answer is yes after some sample with a probability of at most 1/20; and where the first samples
     are `hopeless`.
-
-    Examples
-    --------
-    >>> cut([10.1, 10.2, 10.2, 10.4], 10.0), cut([10.1, 10.2, 10.2, 10.4, 10.5], 10.0), cut([16.0, 17.0], 10.0)
-    (False, True, True)
     """
     r = lower_rank(len(ordered))
     return ordered[r - 1] > bound if r else ordered[0] > hopeless(len(ordered)) * bound
@@ -129,11 +119,6 @@ def upper(ordered: list[float]) -> float:
     """Return what the median of sorted samples is at most, in all but 1/128 of cases; infinity for one or two samples.
 
     Of fewer than seven samples the greatest, which in 1/2 ** n of cases is too low.
-
-    Examples
-    --------
-    >>> upper([1.0, 2.0]), upper([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]), upper([float(n) for n in range(12)])
-    (inf, 7.0, 10.0)
     """
     n = len(ordered)
     return ordered[-max(_upper.get(n), 1)] if n > 2 else math.inf
@@ -160,26 +145,7 @@ def interval(ordered: list[float]) -> tuple[float, float]:
 
 
 class Stopping:
-    """Takes one sample after the other, and says when there are enough.
-
-    Parameters
-    ----------
-    rel_ci, min_samples
-        As in `Policy`.
-    bound
-        A time that a candidate has to beat, or None: one that does not is cut.
-    resolution
-        Half the width, in ns, below which a narrower interval says nothing.
-
-    Examples
-    --------
-    >>> stopping = Stopping(rel_ci=0.1, min_samples=3)
-    >>> [stopping.add(sample) for sample in (10.0, 10.5, 9.5)]
-    ['', '', 'enough']
-    >>> cut = Stopping(rel_ci=0.01, min_samples=7, bound=10.0)
-    >>> [cut.add(sample) for sample in (16.0, 15.5)]
-    ['', 'raced']
-    """
+    """Takes one sample after the other, and says when there are enough."""
 
     __slots__ = ("bound", "min_samples", "ordered", "rel_ci", "resolution")
 

@@ -37,20 +37,7 @@ class Strategy:
 
 
 class Listed(Strategy):
-    """Offers candidates in the order in which they are given.
-
-    Parameters
-    ----------
-    candidates
-        The candidates; may be made on demand, and without end.
-
-    Examples
-    --------
-    >>> import ostinato as ost
-    >>> listed = Listed([ost.Candidate.command(["./a"]), ost.Candidate.command(["./b"])])
-    >>> listed.ask().words, [candidate.words for candidate in listed.rest()]
-    (('./a',), [('./b',)])
-    """
+    """Offers candidates in the order in which they are given."""
 
     def __init__(self, candidates: Iterable[Candidate]) -> None:
         self._left = iter(candidates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -60,40 +60,23 @@ class Event(Enum):
     """It was built for the final, which measures it in turns of its own."""
 
 
-_S, _E = State, Event
-
-TRANSITIONS: Mapping[tuple[State, Event], State] = {
-    (_S.OFFERED, _E.NEED_BUILD): _S.UNBUILT,
-    (_S.OFFERED, _E.ADMIT): _S.READY,
-    (_S.OFFERED, _E.END): _S.DONE,
-    (_S.OFFERED, _E.CANCEL): _S.DONE,
-    (_S.UNBUILT, _E.START): _S.BUILDING,
-    (_S.UNBUILT, _E.CANCEL): _S.DONE,
-    (_S.BUILDING, _E.BUILD): _S.READY,
-    (_S.BUILDING, _E.RETURN): _S.UNBUILT,
-    (_S.BUILDING, _E.END): _S.DONE,
-    (_S.BUILDING, _E.CANCEL): _S.DONE,
-    (_S.READY, _E.START): _S.MEASURING,
-    (_S.READY, _E.CANCEL): _S.DONE,
-    (_S.READY, _E.DROP): _S.DONE,
-    (_S.MEASURING, _E.RETURN): _S.READY,
-    (_S.MEASURING, _E.DISTURB): _S.DISTURBED,
-    (_S.MEASURING, _E.NEED_CHECK): _S.UNCHECKED,
-    (_S.MEASURING, _E.END): _S.DONE,
-    (_S.MEASURING, _E.CANCEL): _S.DONE,
-    (_S.UNCHECKED, _E.START): _S.CHECKING,
-    (_S.UNCHECKED, _E.CANCEL): _S.DONE,
-    (_S.CHECKING, _E.RETURN): _S.UNCHECKED,
-    (_S.CHECKING, _E.END): _S.DONE,
-    (_S.CHECKING, _E.CANCEL): _S.DONE,
-    (_S.DISTURBED, _E.NEED_BUILD): _S.UNBUILT,
-    (_S.DISTURBED, _E.ADMIT): _S.READY,
-    (_S.DISTURBED, _E.END): _S.DONE,
-    (_S.DISTURBED, _E.CANCEL): _S.DONE,
-    (_S.DONE, _E.NEED_BUILD): _S.UNBUILT,
-    (_S.DONE, _E.ADMIT): _S.READY,
-    (_S.DONE, _E.END): _S.DONE,  # a finalist fails in its turn
+_TABLE: dict[State, dict[Event, State]] = {
+    State.OFFERED: {Event.NEED_BUILD: State.UNBUILT, Event.ADMIT: State.READY},
+    State.UNBUILT: {Event.START: State.BUILDING},
+    State.BUILDING: {Event.BUILD: State.READY, Event.RETURN: State.UNBUILT},
+    State.READY: {Event.START: State.MEASURING, Event.DROP: State.DONE},
+    State.MEASURING: {Event.RETURN: State.READY, Event.DISTURB: State.DISTURBED, Event.NEED_CHECK: State.UNCHECKED},
+    State.UNCHECKED: {Event.START: State.CHECKING},
+    State.CHECKING: {Event.RETURN: State.UNCHECKED},
+    State.DISTURBED: {Event.NEED_BUILD: State.UNBUILT, Event.ADMIT: State.READY},
+    State.DONE: {Event.NEED_BUILD: State.UNBUILT, Event.ADMIT: State.READY},
 }
+for _state in (State.OFFERED, State.BUILDING, State.MEASURING, State.CHECKING, State.DISTURBED, State.DONE):
+    _TABLE[_state][Event.END] = State.DONE  # also of what is done: a finalist fails in its turn
+for _state in set(State) - {State.DONE}:
+    _TABLE[_state][Event.CANCEL] = State.DONE
+
+TRANSITIONS = {(state, event): then for state, events in _TABLE.items() for event, then in events.items()}
 """The state that follows a state and an event. Every other pair is a defect of the search, and raises."""
 
 
@@ -153,18 +136,7 @@ class Trial:
 
 
 class Trials:
-    """The trials of one search, by what they wait for: each moves as `TRANSITIONS` says.
-
-    Examples
-    --------
-    >>> trials, trial = Trials(), Trial(Candidate.command(["true"]))
-    >>> trials.move(trial, Event.ADMIT)
-    >>> trials.start(State.READY) is trial, trial.state
-    (True, <State.MEASURING: 5>)
-    >>> trials.move(trial, Event.BUILD)
-    Traceback (most recent call last):
-    ostinato.tune.trial.IllegalTransition: a trial that is measuring must not get the event BUILD
-    """
+    """The trials of one search, by what they wait for: each moves as `TRANSITIONS` says."""
 
     def __init__(self) -> None:
         waiting = (State.UNBUILT, State.READY, State.UNCHECKED, State.DISTURBED)
@@ -189,13 +161,7 @@ class Trials:
         return trial
 
     def move(self, trial: Trial, event: Event) -> None:
-        """Tell a trial an event; one that returns is the next to be taken.
-
-        Raises
-        ------
-        IllegalTransition
-            The event cannot happen in the trial's state.
-        """
+        """Tell a trial an event; one that returns is the next to be taken."""
         following = TRANSITIONS.get((trial.state, event))
         if following is None:
             raise IllegalTransition(f"a trial that is {trial.state.name.lower()} must not get the event {event.name}")
@@ -206,11 +172,6 @@ class Trials:
             self._waiting[following][trial] = None
             if event is Event.RETURN:
                 self._waiting[following].move_to_end(trial, last=False)
-
-    def move_all(self, trials: Iterable[Trial], event: Event) -> None:
-        """Tell several trials an event."""
-        for trial in trials:
-            self.move(trial, event)
 
 
 @dataclass(slots=True, eq=False)

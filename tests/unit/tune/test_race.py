@@ -137,7 +137,7 @@ def test_devices_take_their_turns_as_they_come():
         while any(queues):
             name, *rest = rng.choice([queue for queue in queues if queue]).pop(0)
             getattr(race, name)(*rest)
-        found.add((tuple(race.finalists()), race.bound("cpu:0"), race.bound("cpu:1"), frozenset(race.factors.items())))
+        found.add((tuple(race.finalists()), race.bound("cpu:0"), race.bound("cpu:1"), race.verdict()))
     assert len(found) == 1
 
 
@@ -263,7 +263,6 @@ def test_another_device_sets_no_bound_before_both_have_measured_the_anchor():
     race.add_reference("cpu:1", [100.0] * 7)
     assert race.bound("cpu:1") == pytest.approx(200 * 1.05 * 1.01)
     assert race.bound("cpu:0") == pytest.approx(100 * 1.01)
-    assert race.factors == {"cpu:0": 1.0, "cpu:1": 2.0}
 
 
 def test_a_noisy_anchor_widens_the_bound():
@@ -279,7 +278,6 @@ def test_a_device_that_has_become_slower_is_given_a_greater_bound():
     race.measured(A, "cpu:0", [100.0] * 7)
     race.add_reference("cpu:0", [60.0] * 7)
     assert race.bound("cpu:0") == pytest.approx(100 * 60 / 50 * 1.01)
-    assert race.drift == {"cpu:0": pytest.approx(0.2)}
 
 
 def test_the_final_gets_the_best_of_all_devices_by_their_speed():
@@ -364,7 +362,7 @@ def test_the_median_decides_who_comes_into_the_final_not_luck():
 def test_there_is_no_final_of_one(default):
     race = with_times({A: 10.0, B: 30.0}, default=default)
     assert race.finalists() == []
-    assert race.confirmed()
+    assert not race.finalists()
     assert race.verdict() == Verdict(A, (A,))
 
 

@@ -163,9 +163,9 @@ class Snapshot:
         runs: defaultdict[int, list[Row]] = defaultdict(list)
         codes: dict[int, tuple[str, str]] = {}
         with database.naming(self._path), closing(database.reader_of_store(self._path)) as connection:
-            for each in database.rows(connection, self._path, operation):
-                runs[each.row.run].append(each.row)
-                codes[each.row.run] = each.config, each.description
+            for row, config, description in database.rows(connection, self._path, operation):
+                runs[row.run].append(row)
+                codes[row.run] = config, description
         found: defaultdict[str, list[Stored]] = defaultdict(list)
         sound = functools.cache(is_sound)
         for run, rows in runs.items():

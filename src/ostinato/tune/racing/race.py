@@ -31,14 +31,6 @@ class Speeds:
     """How fast devices are, by a reference: one candidate, measured on each of them, and again from time to time.
 
     A measurement between two references of its device counts with the geometric mean of both, so a slow drift cancels.
-
-    Examples
-    --------
-    >>> speeds = Speeds()
-    >>> speeds.add_reference("cpu:0", [100.0])
-    >>> speeds.add_reference("cpu:1", [200.0])
-    >>> speeds.factors
-    {'cpu:0': 1.0, 'cpu:1': 2.0}
     """
 
     def __init__(self) -> None:
@@ -61,37 +53,19 @@ class Speeds:
         around = self._around(place)
         if not around:
             return 1.0
-        return math.sqrt(around[0].middle * around[-1].middle) / self._fastest()
+        fastest = min(references[-1].middle for references in self._references.values())
+        return math.sqrt(around[0].middle * around[-1].middle) / fastest
 
     def scale(self, place: Place) -> tuple[float, float] | None:
         """Return between which values the reference's median lay at a place; None if it was not measured there."""
         if place not in self._scales:
             around = self._around(place)
-            scale = (
-                (min(reference.low for reference in around), max(reference.high for reference in around))
-                if around
-                else None
-            )
-            self._scales[place] = scale
+            ends = [each.low for each in around], [each.high for each in around]
+            self._scales[place] = (min(ends[0]), max(ends[1])) if around else None
         return self._scales[place]
-
-    @property
-    def factors(self) -> dict[str, float]:
-        """How many times slower than the fastest each device is, by the latest time of the reference there."""
-        return {device: self.factor(self.place(device)) for device in self._references}
-
-    @property
-    def drift(self) -> dict[str, float]:
-        """By which part each device has become slower, from its first time of the reference to its latest."""
-        return {
-            device: references[-1].middle / references[0].middle - 1 for device, references in self._references.items()
-        }
 
     def _around(self, place: Place) -> list[_Reference]:
         return self._references.get(place.device, [])[max(place.epoch - 1, 0) : place.epoch + 1]
-
-    def _fastest(self) -> float:
-        return min(references[-1].middle for references in self._references.values())
 
 
 class Bounds:
@@ -100,26 +74,6 @@ class Bounds:
     The reference relates the bounds of places: its least time where the bound was measured, its greatest where it is
     to hold. That ratio is the same for all bounds of a place, and does not change once the reference was measured
     again. So one number stands for all the places that a device has behind it, however many there are.
-
-    Parameters
-    ----------
-    speeds
-        Relates places; it is told of references before `add_reference`.
-
-    Examples
-    --------
-    >>> speeds = Speeds()
-    >>> bounds = Bounds(speeds)
-    >>> here = speeds.place("cpu:0")
-    >>> bounds.measured("a", here, 12.0)
-    >>> bounds.measured("b", here, 10.0)
-    >>> bounds.at(here), bounds.at(speeds.place("cpu:1"))
-    (10.0, inf)
-    >>> for device, samples in (("cpu:0", [128.0]), ("cpu:1", [256.0])):
-    ...     speeds.add_reference(device, samples)
-    ...     bounds.add_reference(device)
-    >>> bounds.at(speeds.place("cpu:1"))
-    21.0
     """
 
     def __init__(self, speeds: Speeds) -> None:
@@ -219,22 +173,6 @@ class Final:
     alike, and of 1/10 at most if it is not. It falls fast where there is a difference, and so where it matters who
     wins: a finalist that is faster than all others by the standard deviation of a turn is beaten in less than one of
     fifty finals. These are not theorems, but what `tests/unit/tune/test_final.py` holds it to.
-
-    Parameters
-    ----------
-    field
-        The finalists.
-    precision
-        Relative difference that is of no interest.
-
-    Examples
-    --------
-    >>> a, b = ("a", "matmul"), ("b", "matmul")
-    >>> final = Final([a, b], 0.01)
-    >>> while due := final.due():
-    ...     final.turn(due[0], [1.0 if due[0] == a else 1.1])
-    >>> final.rounds, final.standing
-    (6, [('a', 'matmul')])
     """
 
     def __init__(self, field: Sequence[EntryKey], precision: float) -> None:
@@ -247,14 +185,7 @@ class Final:
         self._playing: dict[str, int] = {}  # the round of each place
 
     def due(self, place: str | None = None) -> list[EntryKey]:
-        """Return who has not had a turn in a round, in the order of their turns; nobody if it is confirmed.
-
-        Parameters
-        ----------
-        place
-            Where the round is played: the one that was begun there, or else the next. Before there are enough rounds
-            to tell who has won, no others begin. None: the first that is not complete.
-        """
+        """Return who has not had a turn in a round, in the order of their turns; nobody if it is confirmed."""
         if self.confirmed:
             return []
         if place is None:
@@ -387,15 +318,7 @@ _SHORTEST = 1e-3
 
 
 class Verdict(NamedTuple):
-    """Who won.
-
-    Attributes
-    ----------
-    best
-        The winner; None if nobody is left.
-    ties
-        Those that cannot be told from the winner, the winner first.
-    """
+    """Who won."""
 
     best: EntryKey | None
     ties: tuple[EntryKey, ...]
@@ -429,28 +352,6 @@ class Race:
     by any number of samples in a row. The final therefore measures in turns.
 
     Whoever was cut by the bound of a candidate that failed later is in the race again.
-
-    Parameters
-    ----------
-    default
-        The entry that wins unless another is surely faster.
-    policy
-        How candidates are measured.
-
-    Examples
-    --------
-    >>> import ostinato as ost
-    >>> a, b, c = (("a", "op"), ("b", "op"), ("c", "op"))
-    >>> race = Race(default=None, policy=ost.Policy())
-    >>> race.measured(a, "cpu:0", [10.0] * 7, 0)
-    >>> race.bound("cpu:0")
-    10.1
-    >>> race.measured(b, "cpu:0", [30.0] * 2, 0)
-    >>> race.measured(c, "cpu:0", [9.0] * 7, 0)
-    >>> while due := race.finalists():
-    ...     race.final(due[0], [10.0 if due[0] == a else 9.0])
-    >>> race.verdict().best
-    ('c', 'op')
     """
 
     def __init__(self, *, default: EntryKey | None, policy: Policy) -> None:
@@ -467,26 +368,11 @@ class Race:
         self._bounds = Bounds(self._speeds)
         self._final: Final | None = None
 
-    @property
-    def factors(self) -> dict[str, float]:
-        """How many times slower than the fastest each device that measured the reference is."""
-        return self._speeds.factors
-
-    @property
-    def drift(self) -> dict[str, float]:
-        """By which part each device that measured the reference has become slower since its first reference."""
-        return self._speeds.drift
-
     def measured(self, entry: EntryKey, device: str, samples: Sequence[float], workspace: int = 0) -> None:
         """Note samples of the screening, be it all or those until the entry was cut; they replace earlier ones.
 
         A result of another time (out of the store) is given a device of its own, such as ``"store:cpu:0"``: it is
         ranked with the others, but sets no bound for other devices until that device has measured it, too.
-
-        Raises
-        ------
-        ValueError
-            If there are no samples, or one is negative or not finite.
         """
         if entry in self._screened:
             self._forget(entry)
@@ -522,11 +408,6 @@ class Race:
         """Return who is due in a round of the final, in order; nobody if all is decided, or no other round may begin.
 
         The screening must be over.
-
-        Parameters
-        ----------
-        device
-            Where the round is played; None: the first round that is not complete, wherever. See `Final`.
         """
         if self._final is None:
             field = self._field()
@@ -554,10 +435,6 @@ class Race:
     def decided(self) -> bool:
         """Whether the final, if there is one, has come to where its result can be read."""
         return self._final is None or self._final.confirmed or self._final.decides
-
-    def confirmed(self) -> bool:
-        """Return whether there is nothing to measure again."""
-        return not self.finalists()
 
     def verdict(self) -> Verdict:
         """Return who won, by what is known: the final if its result can be read already, or else the screening.

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result, Span
 
-
 _MOST_TITLED = 1000
 _FEWEST_LINEAR = 4.0  # times the lowest value: from there, an axis is logarithmic
 
@@ -87,23 +86,7 @@ def dots(entries: Iterable[Dot], css: str, radius: float = 3.0) -> Iterator[str]
 
 
 class Scale:
-    """Where values are along an axis: evenly, or by their logarithm where they differ much.
-
-    Parameters
-    ----------
-    low, high
-        The least and greatest value.
-    begin, end
-        Where they are.
-
-    Examples
-    --------
-    >>> scale = Scale(1.0, 1000.0, begin=0.0, end=300.0)
-    >>> round(scale.place(10.0), 6), scale.ticks()
-    (100.0, [1.0, 10.0, 100.0, 1000.0])
-    >>> Scale(0.0, 1.0, begin=0.0, end=50.0).ticks()
-    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    """
+    """Where values are along an axis: evenly, or by their logarithm where they differ much."""
 
     def __init__(self, low: float, high: float, begin: float, end: float) -> None:
         self.logarithmic = low > 0 and high / low > _FEWEST_LINEAR

@@ -121,18 +121,7 @@ class Report:
 
 
 def writer(path: str | os.PathLike[str]) -> Callable[[Report, IO[str]], None]:
-    """Return what writes a report to a file of this name.
-
-    Raises
-    ------
-    ValueError
-        If the suffix is not known.
-
-    Examples
-    --------
-    >>> writer("report.csv").__name__
-    'write_csv'
-    """
+    """Return what writes a report to a file of this name."""
     suffix = Path(path).suffix.lower()
     writers = _writers()
     if suffix not in writers:

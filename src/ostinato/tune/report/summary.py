@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
     from ostinato.tune.result import Result
 
-
 _FEWEST_SAMPLES = 6  # of fewer, the range covers the median with less than 95 %
 _MOST_TIES = 5
 _LONGEST_SENTENCE = 300

@@ -131,29 +131,7 @@ def _checking(node: Any) -> Any:
 
 
 def constraint(text: str, names: Collection[str]) -> Callable[[Mapping[str, Any]], bool]:
-    """Return a function of a configuration that says whether an expression is true of it.
-
-    Parameters
-    ----------
-    text
-        Python's arithmetic, comparisons, ``and``, ``or``, ``not``, ``in``, ``x if c else y``, and `abs`, `len`, `max`
-        and `min`, of the parameters and of constants; nothing else. ``*``, ``**``, ``<<`` and ``%`` take numbers only,
-        and whole numbers have 4096 bits at most.
-    names
-        The parameters.
-
-    Raises
-    ------
-    ValueError
-        If it is something else, or a name in it is no parameter; from the function, if the expression makes no sense
-        for a configuration.
-
-    Examples
-    --------
-    >>> fits = constraint("tile * unroll <= 256 and order in ['ij', 'ji']", ["tile", "unroll", "order"])
-    >>> fits({"tile": 64, "unroll": 4, "order": "ij"}), fits({"tile": 64, "unroll": 8, "order": "ij"})
-    (True, False)
-    """
+    """Return a function of a configuration that says whether an expression is true of it."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
@@ -491,22 +469,6 @@ def run(
     """Run a job and return what was found, and whether it was interrupted (Ctrl-C): then what was found until then.
 
     The job's directories are put before the others where modules are found.
-
-    Parameters
-    ----------
-    job
-        The job.
-    devices, store, seconds
-        In place of the job's.
-    anew
-        Whether everything is measured, also what the store knows.
-
-    Raises
-    ------
-    JobError
-        If a device's name means nothing, or a strategy cannot be had.
-    OstinatoError
-        If the search cannot begin for another reason: a device is not there, the store cannot be used.
     """
     sys.path[:0] = [path for path in job.path if path not in sys.path]
     progress = SoFar(listener(None))
@@ -543,11 +505,6 @@ def run(
 class SoFar(Progress):
     """Keeps the results of a search as they come, and tells another listener all that it is told.
 
-    Parameters
-    ----------
-    listener
-        The other one.
-
     Examples
     --------
     >>> import ostinato as ost
@@ -562,6 +519,8 @@ class SoFar(Progress):
 
     def __init__(self, listener: Progress) -> None:
         self._listener = listener
+        for name in ("waiting", "building", "running", "idle", "note", "end"):
+            setattr(self, name, getattr(listener, name))
         self._op = ""
         self._began = time.monotonic()
         self._best: Result | None = None
@@ -590,21 +549,3 @@ class SoFar(Progress):
         self._results[result.candidate.id, result.op] = result
         self._best = best
         self._listener.ended(result, best)
-
-    def waiting(self, device: str, holder: str) -> None:
-        self._listener.waiting(device, holder)
-
-    def building(self, slot: str, candidate: Candidate) -> None:
-        self._listener.building(slot, candidate)
-
-    def running(self, device: str, candidate: Candidate | None, what: str) -> None:
-        self._listener.running(device, candidate, what)
-
-    def idle(self, where: str) -> None:
-        self._listener.idle(where)
-
-    def note(self, text: str) -> None:
-        self._listener.note(text)
-
-    def end(self, report: Report | None) -> None:
-        self._listener.end(report)

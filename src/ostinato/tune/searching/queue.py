@@ -19,21 +19,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Tasks:
-    """Makes the tasks of one search.
-
-    Parameters
-    ----------
-    op, key, verify, policy
-        As `Tuner.tune` and `Tuner` got them.
-    turn
-        How much is measured in one turn of the final.
-    seconds
-        Limit of time of one build, measurement or check.
-    memory
-        Bytes that a candidate may take.
-    data
-        What setups get besides the key.
-    """
+    """Makes the tasks of one search."""
 
     def __init__(
         self,
@@ -140,13 +126,7 @@ class Strategy(Protocol):
 
 
 class Offered(Listed):
-    """Offers what an iterable yields.
-
-    Attributes
-    ----------
-    total
-        Number of candidates; None if nobody knows.
-    """
+    """Offers what an iterable yields."""
 
     def __init__(self, candidates: Iterable[Candidate]) -> None:
         super().__init__(map(checked, candidates))
@@ -155,28 +135,14 @@ class Offered(Listed):
 
 
 def checked(candidate: object) -> Candidate:
-    """Return a candidate.
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    """
+    """Return a candidate."""
     if not isinstance(candidate, Candidate):
         raise TypeError(f"candidates must be Candidate.command(...) or Candidate.call(...), got {candidate!r}")
     return candidate
 
 
 def offers(candidates: Iterable[Candidate] | Strategy, default: Candidate | None) -> Strategy:
-    """Return what offers `candidates`.
-
-    Raises
-    ------
-    TypeError
-        If it is neither a strategy nor an iterable of candidates.
-    ValueError
-        If `default` is not among candidates that can be looked through.
-    """
+    """Return what offers `candidates`."""
     if isinstance(candidates, Strategy):
         return candidates
     if isinstance(candidates, str | bytes | Candidate) or not isinstance(candidates, Iterable):
@@ -190,17 +156,7 @@ def offers(candidates: Iterable[Candidate] | Strategy, default: Candidate | None
 
 
 class Queue:
-    """Makes trials of what a strategy offers: the default first, and each candidate once.
-
-    Parameters
-    ----------
-    strategy
-        Offers the candidates.
-    default
-        Comes first, whenever the strategy would offer it.
-    most
-        Most candidates that are taken.
-    """
+    """Makes trials of what a strategy offers: the default first, and each candidate once."""
 
     def __init__(self, strategy: Strategy, default: Candidate | None, most: int | None) -> None:
         self._strategy = strategy

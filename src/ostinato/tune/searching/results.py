@@ -27,21 +27,6 @@ class Known:
 
     A store that cannot be written any more is left alone from then on, and the search goes on: what was measured is in
     its report.
-
-    Parameters
-    ----------
-    op
-        What a candidate is stored under that reported nothing.
-    stored
-        The store's view of the search; None where nothing is to be remembered.
-    sources
-        Digests of the code that candidates stand for.
-    answers
-        Whether the store answers for what it knows; if not, everything is measured.
-    seconds, memory
-        The limits that candidates run under.
-    note
-        Is told what the user should know.
     """
 
     def __init__(
@@ -147,21 +132,7 @@ class Confirmed(NamedTuple):
 
 
 class Results:
-    """What is known of every candidate of a search, as results; the race is told as they come.
-
-    Parameters
-    ----------
-    op
-        The op of the search: what a candidate is entered under that reported nothing.
-    default
-        Id of the default candidate: the fastest of its ops is the race's default.
-    alike
-        Whether samples of different devices may be put together.
-    race
-        Decides between the results.
-    progress
-        Is told each result.
-    """
+    """What is known of every candidate of a search, as results; the race is told as they come."""
 
     def __init__(self, op: str, default: str | None, alike: bool, race: Race, progress: Progress) -> None:
         self._op = op

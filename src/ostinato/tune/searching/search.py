@@ -23,19 +23,7 @@ _EVERY = 64  # measurements on a device between two of the reference
 
 
 class ReferenceCandidate:
-    """The candidate that every device measures from time to time, which tells how fast each is, and when it changes.
-
-    Parameters
-    ----------
-    candidate
-        Its id; None: the first that is measured well.
-    devices
-        Their names.
-    alike
-        Whether they are all of one model.
-    race
-        Is told what the reference takes.
-    """
+    """The candidate that every device measures from time to time, which tells how fast each is, and when it changes."""
 
     def __init__(self, candidate: str | None, devices: Iterable[str], alike: bool, race: Race) -> None:
         self._candidate = candidate
@@ -80,11 +68,6 @@ class Rounds:
 
     One device serves all of a round, and nothing is built meanwhile: what is left of the noise hits the finalists
     alike. Devices that are alike and do not disturb each other play a round each at the same time.
-
-    Parameters
-    ----------
-    search, race, results
-        What measures them, who may win, and what is known of them.
     """
 
     def __init__(self, search: Search, race: Race, results: Results) -> None:
@@ -161,29 +144,7 @@ _COMMIT_SECONDS = 0.02
 
 
 class Search:
-    """Measures every candidate that it takes in, once.
-
-    Parameters
-    ----------
-    loop
-        Serves the slots.
-    workers, builders
-        Where candidates are measured, and where they are built and checked.
-    queue
-        Where candidates come from.
-    tasks
-        Makes what the slots are told.
-    known, results, race
-        What the store knows of the candidates, what this search does, and who may win.
-    checked
-        Whether what commands print and write is checked.
-    reference
-        What is measured from time to time on each device.
-    seconds
-        Most seconds that the search may take.
-    progress
-        Is told what happens.
-    """
+    """Measures every candidate that it takes in, once."""
 
     def __init__(
         self,
@@ -262,7 +223,8 @@ class Search:
             self._drop_ready()
 
     def _drop_ready(self) -> None:
-        self._trials.move_all(self._trials.waiting(State.READY), Event.DROP)
+        for trial in self._trials.waiting(State.READY):
+            self._trials.move(trial, Event.DROP)
 
     def final(self, trial: Trial, worker: LeasedWorker) -> None:
         """Begin a turn of the final."""

@@ -58,13 +58,7 @@ class StoredAttempt(OpOutcome):
 
 
 def attempt(row: Row) -> StoredAttempt:
-    """Return the attempt that a row holds.
-
-    Raises
-    ------
-    Damaged
-        It holds none.
-    """
+    """Return the attempt that a row holds."""
     problem = fault(row)
     if problem:
         raise Damaged(problem)
@@ -72,7 +66,7 @@ def attempt(row: Row) -> StoredAttempt:
         found = StoredAttempt(
             op=_read(row.op, str),
             status=Status(row.status),
-            samples=_unpacked(row.samples),
+            samples=struct.unpack(f"<{len(row.samples) // 8}d", row.samples),
             workspace=row.workspace,
             message=_read(row.message, str),
             contended=row.contended,
@@ -81,18 +75,15 @@ def attempt(row: Row) -> StoredAttempt:
         )
     except (ValueError, RecursionError) as error:
         raise Damaged(str(error)) from error
-    _check_samples(found.status, found.samples)
+    if not all(map(math.isfinite, found.samples)) or min(found.samples, default=0.0) < 0:
+        raise Damaged("a time is negative or not finite")
+    if found.status is Status.RACED and not found.samples:
+        raise Damaged("it was raced, but has no times")
     return found
 
 
 def described(row: Row, config: str, description: str) -> dict[str, Any]:
-    """Return a stored attempt as a plain dict.
-
-    Raises
-    ------
-    Damaged
-        The row holds none.
-    """
+    """Return a stored attempt as a plain dict."""
     found = attempt(row)
     try:
         context = {name: json.loads(text) for name, text in row.context._asdict().items()}
@@ -133,13 +124,7 @@ def is_sound(context: Context) -> bool:
 
 
 def restored(value: object) -> tuple[Row, str, str]:
-    """Return what `described` made from, given what it returned.
-
-    Raises
-    ------
-    ValueError
-        If it is not such a dict.
-    """
+    """Return what `described` made from, given what it returned."""
     if not isinstance(value, dict):
         raise ValueError(f"an attempt must be an object, got {value!r}")
     _check(value)
@@ -194,14 +179,3 @@ def _read(value: str, kind: type[_T]) -> _T:
     if not isinstance(found, kind):
         raise ValueError(f"a {kind.__name__} must be named, got {value[:80]!r}")
     return found
-
-
-def _check_samples(status: Status, samples: Sequence[float]) -> None:
-    if not all(map(math.isfinite, samples)) or min(samples, default=0.0) < 0:
-        raise Damaged("a time is negative or not finite")
-    if status is Status.RACED and not samples:
-        raise Damaged("it was raced, but has no times")
-
-
-def _unpacked(samples: bytes) -> tuple[float, ...]:
-    return struct.unpack(f"<{len(samples) // 8}d", samples)

@@ -21,11 +21,6 @@ class Calibrations:
     The table is made when the first text is written, and is no part of the version of the store: every version reads
     the stores of every other one. What cannot be read counts as absent, and what cannot be written is left alone.
 
-    Parameters
-    ----------
-    path
-        The store's file, which need not exist.
-
     Examples
     --------
     >>> import tempfile

@@ -16,35 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import product
 from pathlib import Path
-from types import NoneType, TracebackType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, get_args, get_type_hints
 
-from ostinato.environment import default_store
 from ostinato.errors import TuningError
 from ostinato.tune.outcome import Status
 from ostinato.tune.store.key import Context
 
 _MANY = 10  # runs of a store that are named one by one
-
-_REAL = (int, float)
-_TYPES = frozenset(
-    product(
-        (int,),  # run
-        (str,),  # phase
-        (str, NoneType),  # device
-        (str,),  # host
-        _REAL,  # time
-        (str,),  # op
-        (str,),  # status
-        (bytes,),  # samples
-        (int,),  # workspace
-        (str,),  # message
-        (int,),  # contended
-        _REAL,  # overhead
-        (*_REAL, NoneType),  # allowed
-    )
-)
-"""What the values of a row may be: SQLite keeps what it is given, whatever the column was declared as."""
 
 _LATEST = 1e11  # seconds since 1970; a later row would stand before all that are ever written
 
@@ -69,17 +47,7 @@ def fault(row: Row) -> str:
 
 
 def name_damaged(path: Path, run: object, why: str) -> None:
-    """Warn of a run in a store that is passed over, once in this process.
-
-    Parameters
-    ----------
-    path
-        The store's file.
-    run
-        The number of the run, or whatever stands in its place; a text for what is none.
-    why
-        What is wrong with it.
-    """
+    """Warn of a run in a store that is passed over, once in this process."""
     what = run if isinstance(run, str) else f"run {run!r:.80}"
     named = _named.setdefault(path, set())
     if what in named or len(named) > _MANY:
@@ -172,12 +140,14 @@ class Row(NamedTuple):
     allowed: float | None
 
 
-class Attempt(NamedTuple):
-    """An attempt as it is read, with its candidate's config and description."""
+def _types(hint: object) -> tuple[type, ...]:
+    """Return the types of values that a hint allows; an integer is a float, too."""
+    kinds = get_args(hint) or (hint,)
+    return (*kinds, int) if float in kinds else kinds
 
-    row: Row
-    config: str
-    description: str
+
+_TYPES = frozenset(product(*map(_types, list(get_type_hints(Row).values())[2:])))
+"""What the values of a row may be: SQLite keeps what it is given, whatever the column was declared as."""
 
 
 LARGEST_TEXT = 16 << 20
@@ -216,13 +186,7 @@ def _text(data: bytes) -> str:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a store, and make or migrate it where necessary; its directory too.
-
-    Raises
-    ------
-    StoreError
-        If that cannot be done; the message says why, and what to do.
-    """
+    """Open a store, and make or migrate it where necessary; its directory too."""
     if os.path.isdir(path):
         raise StoreError(f"the store {path} is a directory; name a file in it, such as {path / 'tune.db'}")
     try:
@@ -249,13 +213,7 @@ def reader(path: Path) -> sqlite3.Connection:
 
 
 def reader_of_store(path: Path) -> sqlite3.Connection:
-    """Open a file to read it, also where it cannot be written, if it is a store.
-
-    Raises
-    ------
-    StoreError
-        It is none.
-    """
+    """Open a file to read it, also where it cannot be written, if it is a store."""
     connection = reader(path)
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -400,9 +358,7 @@ class Transaction:
             raise
         self.begun = True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         try:
             if kind is None:
                 self._connection.execute("COMMIT")
@@ -425,24 +381,7 @@ def put(
     attempts: Collection[Row],
     verdicts: Iterable[tuple[str, str, float]] = (),
 ) -> dict[Code, int]:
-    """Write rows, inside a transaction.
-
-    Parameters
-    ----------
-    candidates
-        Config and description of those that are not there yet.
-    known
-        The numbers of those that are.
-    attempts
-        Of the one or the other.
-    verdicts
-        Runs, verdict, time.
-
-    Returns
-    -------
-    dict
-        The numbers of the new candidates; valid once the transaction is committed.
-    """
+    """Write rows, inside a transaction."""
     contexts: dict[Context, int | None] = {}
     for context in {row.context for row in attempts}:
         connection.execute(
@@ -473,8 +412,8 @@ def identify(connection: sqlite3.Connection, context: Context) -> int | None:
     return None if found is None else int(found[0])
 
 
-def rows(connection: sqlite3.Connection, path: Path, operation: str | None = None) -> Iterator[Attempt]:
-    """Yield all attempts, oldest first; damaged ones are passed over, and named."""
+def rows(connection: sqlite3.Connection, path: Path, operation: str | None = None) -> Iterator[tuple[Row, str, str]]:
+    """Yield all attempts with their candidates' configs and descriptions, oldest first; damaged ones are named."""
     found = connection.execute(
         f"SELECT {ATTEMPT}, {_guarded('k.config')}, {_guarded('k.description')},"
         f" {_guarded('k.candidate')}, {_guarded('k.source')}, {', '.join(map(_guarded, _CONTEXT))}"
@@ -490,12 +429,4 @@ def rows(connection: sqlite3.Connection, path: Path, operation: str | None = Non
         if why:
             name_damaged(path, row.run, why)
         else:
-            yield Attempt(row, config, description)
-
-
-def default_path() -> Path:
-    """Return where the store is if nobody says.
-
-    ``OSTINATO_CACHE_DIR`` names the directory; by default it is ``ostinato`` in the user's cache directory.
-    """
-    return Path(default_store())
+            yield row, config, description

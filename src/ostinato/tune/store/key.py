@@ -44,12 +44,6 @@ def versions() -> dict[str, str]:
     """Return the version of Python and of each installed library that may change what a candidate does.
 
     Nothing is imported to find out.
-
-    Examples
-    --------
-    >>> found = versions()
-    >>> sorted(found)[-1], found["ostinato"]
-    ('python', '...')
     """
     return dict(_installed())
 
@@ -103,21 +97,6 @@ class Sources:
 
     Nothing is imported: a module is looked up the way `import` would, and its file is read. Files are read once as
     long as they stay the same, but looked at for each candidate.
-
-    Parameters
-    ----------
-    verify
-        The check of the search, ``"package.module:function"``: results that it did not check are no results.
-
-    Examples
-    --------
-    >>> import ostinato as ost
-    >>> sources = Sources()
-    >>> one, other = (ost.Candidate.call("json:dumps", {"obj": value}) for value in (1, 2))
-    >>> sources.of(one) == sources.of(other)
-    True
-    >>> sources.of(one) == Sources(verify="json:loads").of(one)
-    False
     """
 
     def __init__(self, verify: str | None = None) -> None:
@@ -133,11 +112,6 @@ class Sources:
         found along PATH, and every file that an argument names (all of it, or what follows its first ``=``), and the
         same of its build. What a build makes is not there before the first build, so the digest under which a result
         is stored is to be taken after it.
-
-        Raises
-        ------
-        OSError
-            If a `source` file cannot be read; the message names it.
         """
         parts = tuple(self._parts(candidate))
         found = self._digests.get(parts)
@@ -279,16 +253,7 @@ class Context(NamedTuple):
 
 
 def environment(devices: Sequence[Device]) -> dict[str, Any]:
-    """Return what results on these devices hold for, as `Report.environment` and `contexts` have it.
-
-    Examples
-    --------
-    >>> found = environment([Device(name="sim:a", kind="sim", identities=("sim:a",), model="simulated")])
-    >>> found["devices"]
-    {'sim:a': {'model': 'simulated', 'driver': ''}}
-    >>> "python" in found["versions"]
-    True
-    """
+    """Return what results on these devices hold for, as `Report.environment` and `contexts` have it."""
     return {
         "devices": {device.name: {"model": device.model, "driver": device.driver} for device in devices},
         "versions": versions(),
@@ -311,24 +276,6 @@ def differing(stored: Context, asked: Context) -> frozenset[str]:
 
 
 def miss(differences: Iterable[frozenset[str]]) -> str | None:
-    """Say which field kept stored results from answering.
-
-    Parameters
-    ----------
-    differences
-        The fields in which each stored result of the same operation and configuration differs from what is asked.
-
-    Returns
-    -------
-    str or None
-        Of the result that differs in the fewest fields the first of these; None if there is no result that differs.
-
-    Examples
-    --------
-    >>> miss([frozenset({"key", "policy"}), frozenset({"versions"})])
-    'versions'
-    >>> miss([frozenset({"key", "policy"})])
-    'policy'
-    """
+    """Say which field kept stored results from answering."""
     named = [sorted(_ORDER.index(name) for name in fields) for fields in differences if fields]
     return _ORDER[min(named, key=lambda places: (len(places), places))[0]] if named else None

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
+from ostinato.environment import default_store
 from ostinato.tune.candidate import Candidate, canonical, digest
 from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.store import database
@@ -63,7 +63,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = database.default_path() if path is None else Path(os.path.abspath(path))
+        self.path = Path(default_store() if path is None else os.path.abspath(path))
         self._process = os.getpid()
         self._lock = threading.Lock()  # one connection for all threads: a transaction belongs to one at a time
         self._connection = database.connect(self.path)
@@ -97,11 +97,11 @@ class Store:
         """
         self._check()
         with database.naming(self.path), closing(database.reader(self.path)) as connection:
-            for each in database.rows(connection, self.path, None if op is None else text(op)):
+            for row, config, description in database.rows(connection, self.path, None if op is None else text(op)):
                 try:
-                    value = described(each.row, each.config, each.description)
+                    value = described(row, config, description)
                 except Damaged as error:
-                    name_damaged(self.path, each.row.run, str(error))
+                    name_damaged(self.path, row.run, str(error))
                     continue
                 yield value
 
@@ -134,9 +134,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -172,21 +170,6 @@ class Search:
 
         A run answers if all its results are such that measuring again would say the same. One that ended at a limit
         of time or memory says nothing for a larger limit.
-
-        Parameters
-        ----------
-        candidate_id, config, source
-            The candidate, and the digest of its code.
-        timeout, memory
-            The limits (seconds, bytes) that it would run under; None: none.
-
-        Returns
-        -------
-        attempts
-            One per op; None if the store cannot answer.
-        miss
-            The first field that differs from the most similar stored result of the same op and configuration; None if
-            there is none, or if the store answers.
         """
         code = Code(candidate_id, source)
         run = self._answers.get(code)
@@ -218,24 +201,7 @@ class Search:
         timeout: float | None = None,
         memory: int | None = None,
     ) -> None:
-        """Take down what a run of a candidate came to; `commit` writes it.
-
-        Parameters
-        ----------
-        candidate, source
-            The candidate, and the digest of its code.
-        device_name
-            Which of this search's devices it ran on, and so what the results hold for; None if it did not get that far.
-        results
-            One per op.
-        phase
-            What the run was for; only those of ``"screen"`` are found.
-        first
-            The name of the device that it was first measured on, where that was another one: perhaps another search's.
-            `StoredAttempt.device` will say this name.
-        timeout, memory
-            The limits (seconds, bytes) that it ran under; None: none.
-        """
+        """Take down what a run of a candidate came to; `commit` writes it."""
         if device_name is None:
             context, device = next(iter(self._contexts.values())), None
         else:
@@ -270,23 +236,7 @@ class Search:
             self._used[candidate.id] = run
 
     def commit(self, wait: float = _BRIEFLY) -> bool:
-        """Write what was added since, in one transaction; when this has returned true, nothing takes it away again.
-
-        Parameters
-        ----------
-        wait
-            Seconds to wait for another process that writes.
-
-        Returns
-        -------
-        bool
-            False if it was still writing: all is kept for the next commit.
-
-        Raises
-        ------
-        StoreError
-            If the file cannot be written. All is kept all the same.
-        """
+        """Write what was added since, in one transaction; when this has returned true, nothing takes it away again."""
         if not self._rows and not self._verdicts:
             return True
         self._store._check()
@@ -309,11 +259,6 @@ class Search:
         """Return the verdict over exactly the runs that this search has found or added; None if there is none.
 
         A final round that was not finished leaves none, nor does one over other runs.
-
-        Parameters
-        ----------
-        about
-            What else it depends on, such as the default candidate; a plain value.
         """
         self._store._check()
         with self._store._lock, database.naming(self._store.path):
@@ -333,22 +278,14 @@ class Search:
         self._verdicts.append((self._runs(about), canonical(verdict), time.time()))
 
     def close(self) -> None:
-        """Commit the rest, and wait for other processes as long as it takes, up to a minute.
-
-        Raises
-        ------
-        StoreError
-            If the file cannot be written.
-        """
+        """Commit the rest, and wait for other processes as long as it takes, up to a minute."""
         if not self.commit(_AT_LEAST):
             raise StoreError(f"the store {self._store.path} was in use by another process for {_AT_LEAST:.0f} s")
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _runs(self, about: object) -> str:

@@ -17,8 +17,8 @@ import pytest
 import ostinato as ost
 from ostinato.compiler.costs import Costed, estimate
 from ostinato.compiler.flatten import flatten
+from ostinato.environment import default_store
 from ostinato.tune.graphs import cost_store, costing
-from ostinato.tune.store.database import default_path
 from tune.graphs.faking import Fake, tune
 from tune.graphs.tasks import add, graph_of, relax
 
@@ -330,7 +330,7 @@ def test_what_is_gone_is_forgotten() -> None:
 
         return tuned(fast, None)
 
-    path = default_path()
+    path = Path(default_store())
     kept = graph()
     assert cost_store.knows(path)
     del kept
