@@ -185,7 +185,11 @@ class Final:
         self._playing: dict[str, int] = {}  # the round of each place
 
     def due(self, place: str | None = None) -> list[EntryKey]:
-        """Return who has not had a turn in a round, in the order of their turns; nobody if it is confirmed."""
+        """Return who has not had a turn in the round of a place, in order; nobody if it is confirmed.
+
+        A place without a round begins the next, but before there are enough rounds to tell who has won, no others.
+        Without a place: the first round that is not complete.
+        """
         if self.confirmed:
             return []
         if place is None:

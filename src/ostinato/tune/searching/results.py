@@ -137,7 +137,7 @@ class Results:
     def __init__(self, op: str, default: str | None, alike: bool, race: Race, progress: Progress) -> None:
         self._op = op
         self._default = default
-        self._alike = alike
+        self._alike = alike  # whether samples of different devices may be put together
         self._race = race
         self._progress = progress
         self._trials: dict[str, Trial] = {}

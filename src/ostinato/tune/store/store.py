@@ -201,7 +201,11 @@ class Search:
         timeout: float | None = None,
         memory: int | None = None,
     ) -> None:
-        """Take down what a run of a candidate came to; `commit` writes it."""
+        """Take down what a run of a candidate came to, one result per op; `commit` writes it.
+
+        Only runs of the phase ``"screen"`` are found. `first` is the device that it was first measured on, where that
+        was another one, perhaps another search's: `StoredAttempt.device` will say this name.
+        """
         if device_name is None:
             context, device = next(iter(self._contexts.values())), None
         else:
