@@ -256,9 +256,9 @@ def tune_recorded(
 
 def edges_of(graph: _Graph) -> list[tuple[Op, Op, int]]:
     """All dependences, given and inferred: an op, the op that comes after it, the distance in steps."""
-    from ostinato.compiler.dependences import outer_edges
+    from ostinato.compiler.dependences import find_outer_edges
 
-    ops, found = graph.ops, outer_edges(graph)
+    ops, found = graph.ops, find_outer_edges(graph)
     triples = zip(found.src.tolist(), found.dst.tolist(), found.distance.tolist(), strict=True)
     return [(ops[src], ops[dst], distance) for src, dst, distance in triples]
 
@@ -290,7 +290,7 @@ def model_of(machine: Machine | None = None) -> MachineModel:
 def costing_of(costs: CostsArgument) -> Costing:
     """Return the costing that ``costs=`` asks for; raise if it is nothing of the kind, or there is no such store."""
     if isinstance(costs, Mapping):
-        from ostinato.compiler.costs import given
+        from ostinato.compiler.costs import cost_as_given
         from ostinato.runtime.results import InStore
 
         if isinstance(costs, InStore):
@@ -298,7 +298,7 @@ def costing_of(costs: CostsArgument) -> Costing:
                 "costs= is what graph.tune returned; that is in the store, which compile asks by default: leave costs= "
                 "out, or name the file that tune was given as store="
             )
-        return given(costs)
+        return cost_as_given(costs)
     if costs is None or isinstance(costs, str | os.PathLike):
         from ostinato.tune.graphs import costing
 

@@ -15,7 +15,7 @@ from ostinato.checking.closures import ClosedOver
 from ostinato.checking.comparison import array_difference, first_index
 from ostinato.checking.copies import Allocation, MemoryCopy, Replacements, restore
 from ostinato.checking.left_out import LeftOut
-from ostinato.compiler.variants import as_recorded
+from ostinato.compiler.variants import restore_recorded
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.arrays import READ, WRITE, Array, Operand
 from ostinato.graph.body import Copy, NativeCall, PythonCall
@@ -177,12 +177,12 @@ class CheckedRun:
         """Run the task that was recorded, too; return what it wrote, which is put back."""
         arrays = {place: self.replacements.substitute(array) for place, array in written.items()}
         before = {place: _copy_of(array) for place, array in arrays.items()}
-        run_op(as_recorded(op), step, self.replacements, params)
+        run_op(restore_recorded(op), step, self.replacements, params)
         found = {place: _copy_of(array) for place, array in arrays.items()}
         for place, array in arrays.items():
             _assign(array, before[place])
         self._expect(written)
-        self._check_watched(as_recorded(op))
+        self._check_watched(restore_recorded(op))
         return found
 
     def _fill(self, array: Array, read: Sequence[Array]) -> npt.NDArray[np.bool_]:

@@ -128,12 +128,12 @@ def estimate(ops: tuple[Op, ...]) -> Costs:
     return Costs(seconds, np.zeros(len(ops)), np.zeros(len(ops), np.int32))
 
 
-def estimated(ops: tuple[Op, ...]) -> Costed:
+def cost_by_estimate(ops: tuple[Op, ...]) -> Costed:
     """Return ops as they are, with estimates: the costing that knows nothing."""
     return Costed(ops, estimate(ops))
 
 
-def given(costs: Mapping[object, float]) -> Costing:
+def cost_as_given(costs: Mapping[object, float]) -> Costing:
     """Return the costing that knows what the user says.
 
     `costs`: seconds by op, task or name of an op; the first of these that is there counts.

@@ -30,13 +30,13 @@ def infer_dependences(flat: Flat) -> Step:
 
     Raises GraphError if ops come after each other in a circle.
     """
-    edges = dependences(flat)
+    edges = find_dependences(flat)
     ordering = order_steps_and_holders(flat, edges)
     serial = flat.serial and len(flat.ops) > 0
     return Step(flat.ops, edges, ordering, Costs.unknown(len(flat.ops)), serial, dict(flat.params))
 
 
-def dependences(flat: Flat) -> Edges:
+def find_dependences(flat: Flat) -> Edges:
     """Return the edges of a flat graph, inferred ones included.
 
     Raises GraphError if ops depend on each other within one step.
@@ -63,7 +63,7 @@ def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
     """
     ops = flat.ops
     step_order = edges_of(len(ops), *np.array(flat.step_order, np.int32).reshape(-1, 3).T)
-    found = [edges, holding_order(ops, edges), step_order]
+    found = [edges, order_holders(ops, edges), step_order]
     if not any(len(more.src) for more in found[1:]):
         return edges
     joined = edges_of(len(ops), *map(np.concatenate, zip(*found, strict=True)))
@@ -76,13 +76,13 @@ def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
     return joined
 
 
-def outer_edges(graph: Graph) -> Edges:
+def find_outer_edges(graph: Graph) -> Edges:
     """Return the edges between the ops of a graph, where the op of a nested graph stands for all ops in there.
 
     Raises GraphError if ops depend on each other within one step.
     """
     flat = flatten(graph)
-    found = dependences(flat)
+    found = find_dependences(flat)
     if flat.outer is None:
         return found
     outer = np.array(flat.outer, np.int32)
@@ -98,7 +98,7 @@ def outer_edges(graph: Graph) -> Edges:
     return edges_of(len(graph), *(np.concatenate([inside[kept], row]) for inside, row in pairs))
 
 
-def inferred(ops: int, found: Accesses, apart: IntArray = _ALL, given: Edges = _NONE) -> Edges:
+def infer_edges(ops: int, found: Accesses, apart: IntArray = _ALL, given: Edges = _NONE) -> Edges:
     """Return edges along which exactly those ops reach each other whose accesses conflict, directly or through others.
 
     Accesses conflict where they can touch the same memory and one of them writes: in program order within a step, and
@@ -108,7 +108,7 @@ def inferred(ops: int, found: Accesses, apart: IntArray = _ALL, given: Edges = _
     return Edges(*_core.passes.inferred(ops, found, apart, given))
 
 
-def step_barrier(edges: Edges, n: int) -> Edges:
+def add_step_barrier(edges: Edges, n: int) -> Edges:
     """Return the edges with one more op, of index `n`, between each step and the next."""
     inside = edges.distance == 0
     last = np.setdiff1d(np.arange(n, dtype=np.int32), edges.src[inside])
@@ -132,7 +132,7 @@ def _inferred_in(flat: Flat) -> Edges:
 def _inferred_among(ops: Sequence[Op], among: Inference, given: npt.NDArray[np.int32]) -> Edges:
     low, high, ranges = among
     if not ranges:
-        found = inferred(high - low, accesses(ops[low:high]))
+        found = infer_edges(high - low, find_accesses(ops[low:high]))
     else:
         apart = np.full(high - low, -1, np.int32)
         for number, (begin, end) in enumerate(ranges):
@@ -140,7 +140,7 @@ def _inferred_among(ops: Sequence[Op], among: Inference, given: npt.NDArray[np.i
         within = given[slice(*np.searchsorted(given[:, 0], (low, high)))]
         within = within[(low <= within[:, 1]) & (within[:, 1] < high)] - np.array([low, low, 0], np.int32)
         within = within[apart[within[:, 0]] == apart[within[:, 1]]]
-        found = inferred(high - low, accesses(ops[low:high]), apart, Edges(*np.ascontiguousarray(within.T)))
+        found = infer_edges(high - low, find_accesses(ops[low:high]), apart, Edges(*np.ascontiguousarray(within.T)))
     return Edges(found.src + np.int32(low), found.dst + np.int32(low), found.distance)
 
 
@@ -164,7 +164,7 @@ class Accesses(NamedTuple):
     groups: int  # Number of groups.
 
 
-def accesses(ops: Sequence[Op]) -> Accesses:
+def find_accesses(ops: Sequence[Op]) -> Accesses:
     """Return the accesses of ops.
 
     A view of an array is a box along that array's axes; steps between its first and last index count as if all between
@@ -177,7 +177,7 @@ def accesses(ops: Sequence[Op]) -> Accesses:
 _Triple: TypeAlias = tuple[int, int, int]
 
 
-def holding_order(ops: Sequence[Op], edges: Edges) -> Edges:
+def order_holders(ops: Sequence[Op], edges: Edges) -> Edges:
     """Return edges that keep the acquires and releases of each reservation in program order, step after step.
 
     Lanes that asked on a first-come basis could each hold what the other waits for. That is true of shared requests,

@@ -219,7 +219,7 @@ class _Flattening:
             body = op.body
             if isinstance(body, Nested):
                 check_given(body)
-                inner_values = given_values(body, values)
+                inner_values = find_inner_values(body, values)
                 scope.entry.append(self._add(op, self._join, outer))
                 inner = self._scope(body.graph, scope, inner_values, outer)
                 inner.begin = scope.entry[-1]
@@ -356,7 +356,7 @@ class Combined(Param):
         return value if value is REQUIRED else self.combine(self.default, value)
 
 
-def given_values(nested: Nested, outer: Mapping[str, object] | None) -> dict[str, object]:
+def find_inner_values(nested: Nested, outer: Mapping[str, object] | None) -> dict[str, object]:
     """Return by name what the parameters of a nested graph are: values, or parameters of the outermost graph.
 
     `outer` is the same for the graph that it is nested in; None for the outermost.

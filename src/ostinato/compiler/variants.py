@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
 
 
-def with_variants(
+def replace_variants(
     ops: tuple[Op, ...], chosen: Mapping[int, Variant], rtol: Mapping[int, float] | None = None
 ) -> tuple[Op, ...]:
     """Return ops with variants of the tasks that were recorded, by index, in place of what they run.
@@ -41,7 +41,7 @@ def with_variants(
     return tuple(result)
 
 
-def as_recorded(op: Op) -> Op:
+def restore_recorded(op: Op) -> Op:
     """Return a call of a task with the task that was recorded in place of what it runs."""
     variant = default_variant(op.recorded)
     assert variant is not None
@@ -60,7 +60,7 @@ _GAIN = 0.98  # What is not done in less than so much of the time without device
 _MOST_VISITS = 50_000  # So many ops are looked at in steps that are tried besides the first few.
 
 
-def chosen(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -> Costed:
+def choose_device_variants(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -> Costed:
     """Return ops with variants for devices in place where these are known to be right, and a step ends earlier so.
 
     Ops stay where they are bound to. One that is bound to devices of a kind, but whose task itself is for none, runs
@@ -102,7 +102,7 @@ class _Choice:
             if op.on is not None:
                 self._put_in(index, op)
         self._fixed = np.full(len(self._ops), HOST, np.int32)  # where ops run that are not moved
-        ops = with_variants(self._ops, self._variants)
+        ops = replace_variants(self._ops, self._variants)
         if uses_devices(ops):
             self._fixed = find_devices(ops, devices, cpus)
         self._choices: dict[int, list[int]] = {}
@@ -127,7 +127,7 @@ class _Choice:
                     bound[index] = self._devices[where].name
                     self._variants[index] = self._known[where].variants[index]
                     self._rtol[index] = self._known[where].rtol[index]
-        ops = list(with_variants(self._ops, self._variants, self._rtol))
+        ops = list(replace_variants(self._ops, self._variants, self._rtol))
         for index, name in bound.items():
             ops[index].on = name
         costs = self._costs._replace(

@@ -22,7 +22,7 @@ from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.results import CostChange, Retuning, StepTime
 from ostinato.runtime.sequential_test import ALPHA, ABTest
 from ostinato.runtime.trace import durations
-from ostinato.view.simulation import predicted
+from ostinato.view.simulation import predict_seconds
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
@@ -146,7 +146,7 @@ def _retune(engine: Engine, budget: StepBudget, seed: int | None) -> Retuning:
             if test.verdict == "new":
                 engine.kept = candidates[1]
         if engine.kept is old:
-            engine.learn(costs, predicted(old.executable.with_costs(costs), old.executable.target.model))
+            engine.learn(costs, predict_seconds(old.executable.with_costs(costs), old.executable.target.model))
     engine.switch(engine.kept)  # if that is possible now; otherwise a later run does it
     run_kept(budget.left)
     before, after = (StepTime.of(tested[each] or untested[each]) for each in (old, engine.kept))
@@ -203,12 +203,12 @@ def _schedule_otherwise(engine: Engine, costs: Costs) -> list[Executable]:
     """Return the schedules by these costs that may be faster than the present one, the most promising first."""
     processors, present = len(engine.workers.cpus), engine.kept.executable
     model = measure_host(processors)
-    longest = _WORTH * predicted(present.with_costs(costs), model)
+    longest = _WORTH * predict_seconds(present.with_costs(costs), model)
     found: list[tuple[float, Executable]] = []
     for threads in sorted({engine.threads, 1}, reverse=True):
         other = schedule_again(present, costs, Target(processors, threads, model))
         other = replace(other, target=present.target)  # as the user asked
-        seconds = predicted(other, model)
+        seconds = predict_seconds(other, model)
         if seconds <= longest and not any(_same(other, known) for known in (present, *(each for _, each in found))):
             found.append((seconds, other))
     return [executable for _, executable in sorted(found, key=itemgetter(0))]

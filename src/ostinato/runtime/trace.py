@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.compiler.costs import ESTIMATED, Costed, Costing, Costs, estimate, median_and_spread
 from ostinato.compiler.inserted import InstanceCopy
-from ostinato.compiler.variants import with_variants
+from ostinato.compiler.variants import replace_variants
 from ostinato.graph.body import Copy, Inserted
 from ostinato.graph.op import Op
 from ostinato.graph.variant import Variant, variants_of
@@ -228,7 +228,8 @@ def costing_of_trace(trace: Trace) -> Costing:
                 f"{counted(len(traced), 'op')}, or with other names or lines"
             )
         chosen = _variants(trace, ops, traced)
-        ran = with_variants(ops, chosen, dict.fromkeys(chosen, math.inf))  # a trace does not say what they were held to
+        # A trace does not say what they were held to.
+        ran = replace_variants(ops, chosen, dict.fromkeys(chosen, math.inf))
         return Costed(ran, durations(trace, estimate(ran), "traced", traced))
 
     return costed

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.arguments import integer
-from ostinato.compiler.pipeline.arrangement import GIL, Arrangement, arranged, as_compiled, copied
+from ostinato.compiler.pipeline.arrangement import GIL, Arrangement, arrange, arrange_as_compiled, arrange_copies
 from ostinato.compiler.target import MachineModel
 from ostinato.compiler.wording import duration
 from ostinato.text import brief, counted
@@ -217,7 +217,7 @@ def simulate(
     )
 
 
-def predicted(executable: Executable, model: MachineModel) -> float:
+def predict_seconds(executable: Executable, model: MachineModel) -> float:
     """Return roughly what a step of a schedule takes on a machine, in little time: to compare schedules by."""
     arrangement = _arrangement(executable, model, 1)
     steps = int(np.clip(FEW_OPS // arrangement.ops, LEAST_STEPS, MOST_STEPS))
@@ -227,10 +227,10 @@ def predicted(executable: Executable, model: MachineModel) -> float:
 
 def _arrangement(executable: Executable, model: MachineModel, copies: int) -> Arrangement:
     if copies > 1:
-        return copied(executable, model, copies)
+        return arrange_copies(executable, model, copies)
     if model.nodes == 1 and model.cores == executable.target.model.cores:
-        return as_compiled(executable, model)
-    return arranged(executable, model)
+        return arrange_as_compiled(executable, model)
+    return arrange(executable, model)
 
 
 def _bottleneck(

@@ -12,7 +12,7 @@ from compiler.memories import DEVICES, bounds
 from ostinato.compiler.assign_devices import find_devices
 from ostinato.compiler.ir import HOST
 from ostinato.compiler.memories import Homes
-from ostinato.compiler.variants import with_variants
+from ostinato.compiler.variants import replace_variants
 from ostinato.devices.device import Stream
 from ostinato.errors import GraphError
 from ostinato.graph.access import Read, ReadWrite, Write
@@ -180,9 +180,9 @@ def test_fills_run_where_their_array_is() -> None:
 def test_variants_run_where_they_are_for() -> None:
     graph, a = Graph(), np.zeros(4)
     graph.task(plain, a)
-    ops: tuple[Op, ...] = with_variants(graph.ops, {0: Variant(streamed, "on a device", "fake")})
+    ops: tuple[Op, ...] = replace_variants(graph.ops, {0: Variant(streamed, "on a device", "fake")})
     assert assign(ops) == [0]
-    ops = with_variants(graph.ops, {0: Variant(other, "other", "fake")})
+    ops = replace_variants(graph.ops, {0: Variant(other, "other", "fake")})
     assert assign(ops) == [0]
-    ops = with_variants(graph.ops, {0: Variant(other, "other")})
+    ops = replace_variants(graph.ops, {0: Variant(other, "other")})
     assert assign(ops) == [HOST]

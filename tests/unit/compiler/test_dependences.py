@@ -10,7 +10,7 @@ from hypothesis import given
 
 from compiler.graphs import Access, body, conflict, graphs
 from compiler.unrolled import closure, unroll
-from ostinato.compiler.dependences import dependences, step_barrier
+from ostinato.compiler.dependences import add_step_barrier, find_dependences
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import edges_of
 from ostinato.errors import GraphError
@@ -38,7 +38,7 @@ def test_edges_reach_exactly_what_accesses_reach(case: tuple[Graph, list[list[Ac
         if (step, a) < (later, b) and any(conflict(x, y, step, later) for x, y in product(accesses[a], accesses[b]))
     ]
     expected += unroll(ops, STEPS, graph.explicit_edges)
-    found = unroll(ops, STEPS, triples(dependences(flatten(graph))))
+    found = unroll(ops, STEPS, triples(find_dependences(flatten(graph))))
     assert np.array_equal(closure(STEPS * ops, found), closure(STEPS * ops, expected))
 
 
@@ -46,7 +46,7 @@ def test_a_chain_has_one_edge_an_op() -> None:
     graph, array = Graph(), np.zeros(3)
     for _ in range(1000):
         graph.task(body, array, access=(ReadWrite,))
-    assert len(dependences(flatten(graph)).src) == 1000
+    assert len(find_dependences(flatten(graph)).src) == 1000
 
 
 def test_readers_of_all_do_not_pile_up() -> None:
@@ -55,14 +55,14 @@ def test_readers_of_all_do_not_pile_up() -> None:
         for tile in range(64):
             graph.task(body, array[tile : tile + 1], access=(ReadWrite,))
         graph.task(body, array, access=(Read,))
-    assert len(dependences(flatten(graph)).src) <= 20 * 64 * 3
+    assert len(find_dependences(flatten(graph)).src) <= 20 * 64 * 3
 
 
 def test_distinct_rings_over_the_same_arrays_are_one() -> None:
     a, b = np.zeros(4), np.zeros(4)
     graph = Graph()
     graph.task(body, ring(a, b)[0], ring(a, b)[1], access=(Read, Write))
-    assert triples(dependences(flatten(graph))) == [(0, 0, 1), (0, 0, 2)]
+    assert triples(find_dependences(flatten(graph))) == [(0, 0, 1), (0, 0, 2)]
 
 
 def test_a_ring_over_a_view_of_what_others_use_elsewhere_stays_exact() -> None:
@@ -72,14 +72,14 @@ def test_a_ring_over_a_view_of_what_others_use_elsewhere_stays_exact() -> None:
     graph.task(body, turns[0], access=(Read,))
     graph.task(body, turns[1], access=(Write,))
     graph.task(body, stack[2], access=(Write,))
-    assert triples(dependences(flatten(graph))) == [(1, 0, 1), (0, 1, 1), (1, 1, 2), (2, 2, 1)]
+    assert triples(find_dependences(flatten(graph))) == [(1, 0, 1), (0, 1, 1), (1, 1, 2), (2, 2, 1)]
 
 
 def test_ops_without_operands_keep_their_order() -> None:
     graph = Graph()
     for _ in range(3):
         graph.task(body, access=())
-    assert triples(dependences(flatten(graph))) == [(2, 0, 1), (0, 1, 0), (1, 2, 0)]
+    assert triples(find_dependences(flatten(graph))) == [(2, 0, 1), (0, 1, 0), (1, 2, 0)]
 
 
 def test_without_inference_only_given_edges_hold() -> None:
@@ -87,7 +87,7 @@ def test_without_inference_only_given_edges_hold() -> None:
     graph = Graph(infer=False)
     first = graph.task(body, array, access=(Write,))
     second = graph.task(body, array, access=(Write,), after=first)
-    assert triples(dependences(flatten(graph))) == [(0, 1, 0)]
+    assert triples(find_dependences(flatten(graph))) == [(0, 1, 0)]
     assert flatten(graph).serial
     graph.edge(second, first, 1)
     assert not flatten(graph).serial
@@ -100,7 +100,7 @@ def test_a_cycle_is_told_op_by_op() -> None:
     graph.edge(ops[1], ops[2])
     graph.edge(ops[2], ops[0])
     with pytest.raises(GraphError) as error:
-        dependences(flatten(graph))
+        find_dependences(flatten(graph))
     lines = str(error.value).splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["'one'", "'two'", "'three'"]
     assert all(str(op.call_site) in line for op, line in zip(ops, lines[1:4], strict=False))
@@ -113,11 +113,11 @@ def test_an_inferred_and_a_given_edge_can_make_a_cycle() -> None:
     first, second = (graph.task(body, array, access=(Write,)) for _ in range(2))
     graph.edge(second, first)
     with pytest.raises(GraphError):
-        dependences(flatten(graph))
+        find_dependences(flatten(graph))
 
 
 def test_a_barrier_op_separates_steps() -> None:
-    edges = step_barrier(edges_of(3, [0], [1], [0]), 3)
+    edges = add_step_barrier(edges_of(3, [0], [1], [0]), 3)
     reach = closure(12, unroll(4, 3, triples(edges)))
     steps = np.arange(12) // 4
     ops = np.arange(12) % 4 < 3
@@ -128,4 +128,4 @@ def test_a_barrier_op_separates_steps() -> None:
 
 
 def test_an_empty_graph_has_no_edges() -> None:
-    assert triples(dependences(flatten(Graph()))) == []
+    assert triples(find_dependences(flatten(Graph()))) == []

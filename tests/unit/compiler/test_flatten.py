@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from compiler.graphs import body
 from compiler.nested_graphs import Oracle, nested_graphs
 from compiler.unrolled import closure, unroll
-from ostinato.compiler.dependences import dependences, infer_dependences, outer_edges
+from ostinato.compiler.dependences import find_dependences, find_outer_edges, infer_dependences
 from ostinato.compiler.flatten import Flat, flatten
 from ostinato.errors import GraphError
 from ostinato.events import Barrier
@@ -54,7 +54,7 @@ def test_a_flat_graph_orders_what_the_nested_ones_do(graph: Graph) -> None:
     ]
     nodes = len(oracle.nodes)
     given_edges = unroll(nodes, STEPS, oracle.given())
-    edges = dependences(flat)
+    edges = find_dependences(flat)
     pairs = [*given_edges, *oracle.conflicts(STEPS)]
     assert np.array_equal(reach_of(flat, triples(edges)), reach_in(oracle, pairs))
 
@@ -83,7 +83,7 @@ def test_edges_of_a_graph_join_its_own_ops(graph: Graph) -> None:
     real = np.flatnonzero(np.tile([node in set(oracle.real) for node in oracle.nodes], STEPS))
     between_real = [(src, dst) for src, dst in np.argwhere(closure(STEPS * nodes, pairs)) if {src, dst} <= {*real}]
     given_edges = [(src.index, dst.index, distance) for src, dst, distance in graph.given_edges]
-    found = triples(outer_edges(graph))
+    found = triples(find_outer_edges(graph))
     assert all(src != dst or distance for src, dst, distance in found)
     assert set(given_edges) <= set(found)
     reach = closure(STEPS * ops, unroll(ops, STEPS, found))
@@ -106,7 +106,7 @@ def test_nested_graphs_that_nothing_orders_need_no_joins() -> None:
     assert [op.original for op in flat.ops] == [*inner.ops] * 3
     assert [op.index for op in flat.ops] == [0, 1, 2]
     assert flat.explicit_edges == []
-    assert triples(outer_edges(graph)) == [(2, 0, 1), (0, 1, 0), (1, 2, 0)]
+    assert triples(find_outer_edges(graph)) == [(2, 0, 1), (0, 1, 0), (1, 2, 0)]
 
 
 def test_the_same_graph_very_often_takes_a_join_each() -> None:
@@ -118,7 +118,7 @@ def test_the_same_graph_very_often_takes_a_join_each() -> None:
         last = graph.subgraph(inner, after=last)
     flat = flatten(graph)
     assert len(flat.ops) == 1000 * 11 - 1
-    assert len(dependences(flat).src) == 999 * 20
+    assert len(find_dependences(flat).src) == 999 * 20
 
 
 def test_graphs_within_graphs_far_down() -> None:
@@ -178,7 +178,7 @@ def test_only_tasks_that_access_nothing_keep_their_order() -> None:
     graph.wait(barrier)
     graph.precondition("p")
     graph.task(body, access=())
-    assert triples(dependences(flatten(graph))) == [(4, 0, 1), (0, 4, 0)]
+    assert triples(find_dependences(flatten(graph))) == [(4, 0, 1), (0, 4, 0)]
 
 
 def test_what_infers_nothing_inside_still_conflicts_outside() -> None:
@@ -188,7 +188,7 @@ def test_what_infers_nothing_inside_still_conflicts_outside() -> None:
     graph = Graph()
     graph.task(body, array, access=(Read,))
     graph.subgraph(inner)
-    edges = dependences(flatten(graph))
+    edges = find_dependences(flatten(graph))
     assert triples(edges) == [(1, 0, 1), (2, 0, 1), (0, 1, 0), (0, 2, 0)]
 
 
@@ -198,7 +198,7 @@ def test_blocks_of_ops_that_infer_nothing_inside_do_not_pile_up() -> None:
         inner.task(body, array, access=(mode,))
     for _ in range(1000):
         graph.subgraph(inner)
-    assert len(dependences(flatten(graph)).src) < 1000 * 20
+    assert len(find_dependences(flatten(graph)).src) < 1000 * 20
 
 
 def test_chains_that_are_given_take_an_edge_from_end_to_begin() -> None:
@@ -208,7 +208,7 @@ def test_chains_that_are_given_take_an_edge_from_end_to_begin() -> None:
         last = inner.task(body, array, access=(ReadWrite,), after=last)
     for _ in range(50):
         graph.subgraph(inner)
-    assert len(dependences(flatten(graph)).src) == 50 * 50
+    assert len(find_dependences(flatten(graph)).src) == 50 * 50
 
 
 def test_steps_of_a_graph_that_infers_nothing_are_apart_but_not_poisoned() -> None:
@@ -217,7 +217,7 @@ def test_steps_of_a_graph_that_infers_nothing_are_apart_but_not_poisoned() -> No
         inner.task(body, access=())
     graph.subgraph(inner)
     flat = flatten(graph)
-    edges = dependences(flat)
+    edges = find_dependences(flat)
     assert triples(edges) == []
     assert isinstance(flat.ops[4].body, Join)
     assert triples(infer_dependences(flat).ordering) == [(4, i, 1) for i in range(4)] + [(i, 4, 0) for i in range(4)]
@@ -230,7 +230,7 @@ def test_a_cycle_through_nested_graphs_is_told_op_by_op() -> None:
     nested = graph.subgraph(inner, {}, {"ready": before})
     graph.edge(nested.posts["done"], before)
     with pytest.raises(GraphError, match=r"(?s)'before' at .*'within' at "):
-        dependences(flatten(graph))
+        find_dependences(flatten(graph))
 
 
 def test_empty_graphs_in_a_circle_are_told() -> None:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.compiler.dependences import step_barrier
+from ostinato.compiler.dependences import add_step_barrier
 from ostinato.compiler.ir import Placement, Target, edges_of
 from ostinato.compiler.pipeline.compile import compile
-from ostinato.compiler.schedule.lanes import settle, split
+from ostinato.compiler.schedule.lanes import move_next_to_purpose, split
 from ostinato.compiler.schedule.place import find_waits as waits_of
 
 STEPS = 6
@@ -68,7 +68,7 @@ def held_up(n, edges, lane, order, sources):
 def test_lane_order_adds_no_waits_to_what_does_something(case):
     edges, placement, order, outside, idle = case
     n = len(order)
-    placement, order = settle(edges, placement, order, idle, NO_TELLS[: len(order)])
+    placement, order = move_next_to_purpose(edges, placement, order, idle, NO_TELLS[: len(order)])
     found = split(edges, placement, order, outside, idle)
     asked = held_up(n, edges, np.arange(n), order, outside)
     got = held_up(n, edges, found.lane, order, outside)
@@ -85,7 +85,7 @@ def test_lane_order_adds_no_waits_to_what_does_something(case):
 @given(cases())
 def test_the_order_is_still_one_of_the_edges(case):
     edges, placement, order, outside, idle = case
-    placement, order = settle(edges, placement, order, idle, NO_TELLS[: len(order)])
+    placement, order = move_next_to_purpose(edges, placement, order, idle, NO_TELLS[: len(order)])
     assert sorted(order.tolist()) == list(range(len(order)))
     place = np.argsort(order)
     inside = edges.distance == 0
@@ -168,7 +168,7 @@ def with_barrier(edges, placement, order, outside, idle):
     n = len(order)
     placement = placement._replace(lane=np.append(placement.lane, placement.lane[order[-1]]))
     outside, idle = np.append(outside, np.False_), np.append(idle, np.False_)
-    return step_barrier(edges.within_a_step(), n), placement, np.append(order, np.int32(n)), outside, idle
+    return add_step_barrier(edges.within_a_step(), n), placement, np.append(order, np.int32(n)), outside, idle
 
 
 @settings(max_examples=200, deadline=None)

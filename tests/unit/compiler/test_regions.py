@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from compiler.graphs import body
-from ostinato.compiler.dependences import accesses
+from ostinato.compiler.dependences import find_accesses
 from ostinato.graph.access import Read, Write
 from ostinato.graph.graph import Graph
 from ostinato.graph.ring import ring
@@ -22,7 +22,7 @@ def boxes(*values: object) -> list[tuple[int, list[tuple[int, int]]]]:
     """Group and box of each access of one op."""
     graph = Graph()
     graph.task(body, *values, access=(Read,) * len(values))
-    found = accesses(graph.ops)
+    found = find_accesses(graph.ops)
     return [
         (int(group), list(zip(found.lo[box].tolist(), found.hi[box].tolist(), strict=True)))
         for group, box in zip(found.group, found.box, strict=True)
@@ -146,7 +146,7 @@ def test_a_ring_alone_has_a_group_of_its_own() -> None:
     turns = ring(*stack)
     graph = Graph()
     graph.task(body, turns[0][2:4], turns[2], access=(Read, Write))
-    found = accesses(graph.ops)
+    found = find_accesses(graph.ops)
     assert found.group[0] == found.group[1]
     assert found.period.tolist() == [3, 3]
     assert found.phase.tolist() == [0, 2]
@@ -158,7 +158,7 @@ def test_a_ring_that_meets_others_has_shadows() -> None:
     stack = np.zeros((2, 8))
     graph = Graph()
     graph.task(body, ring(*stack)[0], stack, access=(Read, Write))
-    found = accesses(graph.ops)
+    found = find_accesses(graph.ops)
     assert (found.alias >= 0).tolist() == [False, True, True, False]
     assert found.group[1] == found.group[3]
 

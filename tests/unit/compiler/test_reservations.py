@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from compiler.graphs import body
 from compiler.unrolled import closure, unroll
-from ostinato.compiler.dependences import dependences, holding_order, infer_dependences
+from ostinato.compiler.dependences import find_dependences, infer_dependences, order_holders
 from ostinato.compiler.flatten import flatten
 from ostinato.errors import GraphError
 from ostinato.events import Reservation
@@ -34,7 +34,7 @@ def graph_of(kinds: str, reservation: Reservation) -> Graph:
 
 
 def order_in(graph: Graph) -> list[tuple[int, int, int]]:
-    return triples(holding_order(graph.ops, dependences(flatten(graph))))
+    return triples(order_holders(graph.ops, find_dependences(flatten(graph))))
 
 
 def order_of(kinds: str) -> np.ndarray:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import ostinato as ost
 from compiler.replay_oracle import Oracle
 from ostinato import _core
-from ostinato.compiler.costs import given as given_costs
+from ostinato.compiler.costs import cost_as_given
 from ostinato.compiler.ir import Executable, Target
-from ostinato.compiler.pipeline.arrangement import AWAY, GIL, THREAD, Arrangement, communication_volume
+from ostinato.compiler.pipeline.arrangement import AWAY, GIL, THREAD, Arrangement, find_volumes
 from ostinato.compiler.pipeline.compile import compile
 from ostinato.compiler.target import MachineModel
-from ostinato.view.simulation import Prediction, predicted, simulate
+from ostinato.view.simulation import Prediction, predict_seconds, simulate
 
 US = 1e-6
 MODEL = MachineModel(cores=2, transfer=0.1 * US, poll=0.0, switch=0.25 * US, wake=10 * US, notify=3 * US)
@@ -278,7 +278,7 @@ def stencil(width: int, reach: int = 1) -> ost.Graph:
 
 
 def scheduled(graph: ost.Graph, seconds: float = 10 * US, cores: int = 2) -> Executable:
-    costs = given_costs({op: seconds for op in graph.ops})
+    costs = cost_as_given({op: seconds for op in graph.ops})
     return compile(graph, Target(cores, cores, replace(MODEL, cores=cores)), costs)
 
 
@@ -368,7 +368,7 @@ def test_ops_of_copies_have_the_names_of_their_originals() -> None:
 
 def test_a_rough_prediction_is_near_the_other() -> None:
     compiled = scheduled(stencil(16))
-    assert predicted(compiled, MODEL) == pytest.approx(simulate(compiled, MODEL).step_seconds, rel=0.05)
+    assert predict_seconds(compiled, MODEL) == pytest.approx(simulate(compiled, MODEL).step_seconds, rel=0.05)
 
 
 def test_steps_that_end_before_the_next_begins_are_run_so() -> None:
@@ -404,11 +404,11 @@ def test_only_what_one_writes_and_the_other_reads_is_passed() -> None:
         relax(b[3:5, ::2], a[:2])
         relax(u[0][0:7], u[1][1:6])
         relax(u[0][5:12], u[1][6:11])
-    from ostinato.compiler.dependences import dependences
+    from ostinato.compiler.dependences import find_dependences
     from ostinato.compiler.flatten import flatten
 
-    edges = dependences(flatten(graph))
-    passed = communication_volume(graph.ops, edges)
+    edges = find_dependences(flatten(graph))
+    passed = find_volumes(graph.ops, edges)
     found = {
         edge: bytes_
         for edge, bytes_ in zip(zip(*(column.tolist() for column in edges), strict=True), passed.tolist(), strict=True)
@@ -450,7 +450,7 @@ def test_a_program_answers_for_itself() -> None:
 def test_ops_that_hold_the_gil_are_named_as_what_bounds_a_step() -> None:
     graph = ost.Graph()
     graph.task(print, np.zeros(1), access=(ost.ReadWrite,))
-    scheduled = compile(graph, Target(1, 1), given_costs({"print": 10e-6}))
+    scheduled = compile(graph, Target(1, 1), cost_as_given({"print": 10e-6}))
     if not scheduled.step.operations.gil_bound.any():
         pytest.skip("this Python has no GIL")
     found = simulate(scheduled, MachineModel(cores=8), copies=4)

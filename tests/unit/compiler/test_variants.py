@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from native import load
-from ostinato.compiler.costs import Costed, estimate, estimated
+from ostinato.compiler.costs import Costed, cost_by_estimate, estimate
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline.compile import compile
-from ostinato.compiler.variants import with_variants
+from ostinato.compiler.variants import replace_variants
 from ostinato.errors import ContractError, TaskError
 from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.variant import default_variant, variants_of
@@ -116,7 +116,7 @@ def choosing(seed):
             fitting = [each for each in variants_of(op.recorded) if each.body(op.recorded) is not None]
             if fitting:
                 chosen[op.index] = chance.choice(fitting)
-        ops = with_variants(ops, chosen)
+        ops = replace_variants(ops, chosen)
         labels.append([op.variant and op.variant.label for op in ops])
         return Costed(ops, estimate(ops))
 
@@ -217,7 +217,7 @@ def by_name(name):
         chosen = {
             op.index: variant for op in ops for variant in variants_of(op.recorded) if variant.name.startswith(name)
         }
-        ops = with_variants(ops, chosen)
+        ops = replace_variants(ops, chosen)
         return Costed(ops, estimate(ops))
 
     return costing
@@ -227,22 +227,22 @@ def test_ops_say_what_they_run(tasks):
     scale = tasks[0]
     graph, op = one(scale, np.ones(4), np.zeros(4), 2.0)
     rows = scale.variants[0]
-    (changed,) = with_variants(graph.ops, {0: rows})
+    (changed,) = replace_variants(graph.ops, {0: rows})
     assert (op.variant, op.recorded, op.original) == (None, op.body, op)
     assert (changed.variant, changed.recorded, changed.original) == (rows, op.body, op)
     assert (changed.name, changed.call_site, changed.operands) == (op.name, op.call_site, op.operands)
-    again = with_variants((changed,), {0: scale.variants[2]})[0]
+    again = replace_variants((changed,), {0: scale.variants[2]})[0]
     assert (again.variant.name, type(again.body), again.original) == ("native scale", NativeCall, op)
-    (back,) = with_variants((changed,), {0: default_variant(op.body)})
+    (back,) = replace_variants((changed,), {0: default_variant(op.body)})
     assert (back.variant, back.body, back.recorded, back.original) == (None, op.body, op.body, op)
-    assert with_variants(graph.ops, {0: default_variant(op.body)}) == (op,)
-    assert with_variants(graph.ops, {}) == graph.ops
+    assert replace_variants(graph.ops, {0: default_variant(op.body)}) == (op,)
+    assert replace_variants(graph.ops, {}) == graph.ops
 
 
 def test_a_variant_that_cannot_take_the_arguments_is_an_error(tasks):
     graph, _ = one(tasks[0], [1.0], np.zeros(1), 2.0)
     with pytest.raises(TypeError, match="token"):
-        with_variants(graph.ops, {0: tasks[0].variants[2]})
+        replace_variants(graph.ops, {0: tasks[0].variants[2]})
 
 
 def test_arrays_are_rebound_with_a_variant_chosen(tasks, machine):
@@ -280,12 +280,12 @@ def test_rebound_ops_take_other_variants(tasks):
     a, b = np.arange(4.0), np.zeros(4)
     graph, op = one(scale, a, b, ost.step, 1)
     executable = compile(graph, Target(1, 1))
-    step = replace(executable.step, nodes=with_variants(graph.ops, {0: scale.variants[0]}))
+    step = replace(executable.step, nodes=replace_variants(graph.ops, {0: scale.variants[0]}))
     (apart,) = detach(replace(executable, step=step)).step.nodes
     assert apart.variant is scale.variants[0]
     assert variants_of(apart.recorded) == variants_of(op.body)
-    (other,) = with_variants((apart,), {0: scale.variants[1]})
-    (back,) = with_variants((other,), {0: default_variant(op.body)})
+    (other,) = replace_variants((apart,), {0: scale.variants[1]})
+    (back,) = replace_variants((other,), {0: default_variant(op.body)})
     assert (other.variant, back.variant) == (scale.variants[1], None)
     for each in (apart, other, back):
         b[:] = 0
@@ -325,7 +325,7 @@ def test_verify_looks_at_the_variant_that_runs(machine):
     with ost.capture() as graph:
         act(a, b)
         act(hidden, b)
-    with Program(graph, machine, 1, estimated, "pipelined") as program:
+    with Program(graph, machine, 1, cost_by_estimate, "pipelined") as program:
         program.verify(2)
     with Program(graph, machine, 1, by_name("leaks"), "pipelined") as program:  # noqa: SIM117
         with pytest.raises(ContractError, match=r"'act' \(variant leaks\) wrote to .* did not declare"):
@@ -380,7 +380,7 @@ def test_verify_lets_variants_differ_by_what_they_were_held_to(machine, rtol):
         n[...] = 7
 
     def costing(ops):
-        ops = with_variants(ops, {0: act.variants[0]}, {0: rtol})
+        ops = replace_variants(ops, {0: act.variants[0]}, {0: rtol})
         assert ops[0].rtol == rtol
         return Costed(ops, estimate(ops))
 
@@ -457,7 +457,7 @@ def test_many_ops_share_what_is_made_of_parameters(tasks, machine):
         for _ in range(50):
             native(a, b, w, 1)
     rows = native.variants[0]
-    ops = with_variants(graph.ops, dict.fromkeys(range(50), rows))
+    ops = replace_variants(graph.ops, dict.fromkeys(range(50), rows))
     assert all(isinstance(op.body, PythonCall) for op in ops)
     assert len({id(op.body.args[2]) for op in ops}) == 1
     assert graph.ops[0].body.args[2] is w

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.compiler.variants import as_recorded, with_variants
+from ostinato.compiler.variants import replace_variants, restore_recorded
 from ostinato.graph.access import STREAM
 from ostinato.graph.variant import default_variant, variants_of
 
@@ -16,7 +16,7 @@ def values(body):
 
 
 def chosen(op, variant):
-    return with_variants((op,), {0: variant})[0].body
+    return replace_variants((op,), {0: variant})[0].body
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_variant_may_take_a_stream_where_the_task_takes_none(scale):
     body = chosen(op, two)
     assert body.args[-1] is STREAM
     assert body.keywords == ("stream",)
-    back = as_recorded(with_variants((op,), {0: one})[0])
+    back = restore_recorded(replace_variants((op,), {0: one})[0])
     assert back.body is op.body
 
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato._core import Kind
-from ostinato.compiler.dependences import accesses, step_barrier
+from ostinato.compiler.dependences import add_step_barrier, find_accesses
 from ostinato.compiler.ir import Edges, Executable, FloatArray, IntArray, Placement, edges_of
 from ostinato.compiler.pipeline.compile import schedule_again
-from ostinato.compiler.schedule.place import find_order, find_placement, paid
+from ostinato.compiler.schedule.place import find_order, find_placement, list_costs
 from ostinato.compiler.target import MachineModel
 from ostinato.graph.arrays import READ, WRITE
 from ostinato.graph.body import Until
@@ -81,11 +81,11 @@ class Arrangement:
         """Return what the model of the core says: see src/ostinato/compiler/native/replay/replay_model.h."""
         schedule = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "number"}
         return _core.passes.replay(
-            **schedule, model=paid(model), link_latency=model.link_latency, steps=steps, shown=shown, seed=seed
+            **schedule, model=list_costs(model), link_latency=model.link_latency, steps=steps, shown=shown, seed=seed
         )
 
 
-def as_compiled(executable: Executable, model: MachineModel) -> Arrangement:
+def arrange_as_compiled(executable: Executable, model: MachineModel) -> Arrangement:
     """Return a schedule as it is."""
     lengths = [len(ops) for ops in executable.lane_ops]
     placement = executable.step.placement
@@ -125,7 +125,7 @@ def _ops_of(executable: Executable) -> dict[str, Any]:
     return {"seconds": seconds, "spread": spread, "manner": manner, "until_op": until, "until_every": every}
 
 
-def arranged(executable: Executable, model: MachineModel) -> Arrangement:
+def arrange(executable: Executable, model: MachineModel) -> Arrangement:
     """Return the ops of a schedule placed again, for a machine with other cores, or for several.
 
     Ops are dealt to nodes in blocks of equal cost: of those that the same number of ops lead to, what was recorded side
@@ -134,7 +134,7 @@ def arranged(executable: Executable, model: MachineModel) -> Arrangement:
     if model.nodes == 1:
         bound = int(executable.step.placement.affinity.max(initial=0)) + 1
         target = replace(executable.target, processors=max(model.cores, bound), threads=model.cores, model=model)
-        return as_compiled(schedule_again(executable, executable.step.costs, target), model)
+        return arrange_as_compiled(schedule_again(executable, executable.step.costs, target), model)
     ops = _ops_of(executable)
     edges = _add_barrier(executable)
     node = _deal(edges, ops["seconds"], model.nodes)
@@ -164,7 +164,7 @@ def arranged(executable: Executable, model: MachineModel) -> Arrangement:
     )
 
 
-def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangement:
+def arrange_copies(executable: Executable, model: MachineModel, copies: int) -> Arrangement:
     """Return copies of a schedule side by side, each on its own share of a machine.
 
     What an op takes from the step before, it takes from the same op of the two copies beside its own, too.
@@ -172,11 +172,11 @@ def copied(executable: Executable, model: MachineModel, copies: int) -> Arrangem
     Raises ValueError if the copies cannot share the machine evenly.
     """
     if model.nodes % copies == 0:
-        one = arranged(executable, replace(model, nodes=model.nodes // copies))
+        one = arrange(executable, replace(model, nodes=model.nodes // copies))
         first = np.arange(copies, dtype=np.int32) * np.int32(one.threads)
     elif copies % model.nodes == 0 and copies // model.nodes <= model.cores:
         a_node = copies // model.nodes
-        one = arranged(executable, replace(model, nodes=1, cores=model.cores // a_node))
+        one = arrange(executable, replace(model, nodes=1, cores=model.cores // a_node))
         first = np.arange(copies, dtype=np.int32)
         first = first // a_node * model.cores + first % a_node * (model.cores // a_node)
     else:
@@ -230,14 +230,14 @@ def _add_barrier(executable: Executable) -> Edges:
     """What orders the operations that the core has."""
     if executable.slots == len(executable.step.nodes):
         return executable.step.ordering
-    return step_barrier(executable.step.ordering, len(executable.step.nodes))
+    return add_step_barrier(executable.step.ordering, len(executable.step.nodes))
 
 
 def _volumes(executable: Executable, edges: Edges, kept: npt.NDArray[np.bool_]) -> FloatArray:
     """The bytes that pass along each edge that is kept; 0 along others."""
     passed = np.zeros(len(edges.src))
     kept = kept & (edges.src < len(executable.step.nodes)) & (edges.dst < len(executable.step.nodes))
-    passed[kept] = communication_volume(executable.step.nodes, Edges(*(column[kept] for column in edges)))
+    passed[kept] = find_volumes(executable.step.nodes, Edges(*(column[kept] for column in edges)))
     return passed
 
 
@@ -320,12 +320,12 @@ def _find_latest(
     return begin.astype(np.int64), src[ends], distance[ends], number
 
 
-def communication_volume(ops: Sequence[Op], edges: Edges) -> npt.NDArray[np.float64]:
+def find_volumes(ops: Sequence[Op], edges: Edges) -> npt.NDArray[np.float64]:
     """Return for each edge the bytes that its first op writes and its second one reads.
 
     Edges that only order, such as those from a reader to the next writer, pass nothing; tokens count as a byte.
     """
-    found = accesses(ops)
+    found = find_accesses(ops)
     writes, write_begin = _by_op(found.op, found.mode & WRITE, len(ops))
     reads, read_begin = _by_op(found.op, found.mode & READ, len(ops))
     passed = np.zeros(len(edges.src))

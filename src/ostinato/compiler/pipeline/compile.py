@@ -12,13 +12,13 @@ from ostinato import _core
 from ostinato._core import Kind
 from ostinato.compiler.assign_devices import assign_devices, uses_devices
 from ostinato.compiler.coherence.insert_copies import insert_copies
-from ostinato.compiler.costs import Costing, Costs, estimated
+from ostinato.compiler.costs import Costing, Costs, cost_by_estimate
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.dump import Stages
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.ir import Executable, Step, Target
 from ostinato.compiler.lower.tables import periods_of
-from ostinato.compiler.schedule.lanes import settle, split
+from ostinato.compiler.schedule.lanes import move_next_to_purpose, split
 from ostinato.compiler.schedule.operations import list_operations
 from ostinato.compiler.schedule.place import check, find_order, find_placement, find_waits
 from ostinato.compiler.streams.assign_streams import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
 
 
-def compile(graph: Graph, target: Target, costing: Costing = estimated) -> Executable:
+def compile(graph: Graph, target: Target, costing: Costing = cost_by_estimate) -> Executable:
     """Return the executable of a graph for a machine.
 
     Ops that are bound to a processor run there, even if that takes more threads than `target` has. `costing` says what
@@ -73,9 +73,9 @@ def choose_variants(step: Step, target: Target, costing: Costing) -> Step:
     """Return the step with what its nodes cost, and with the variants that are fastest by that."""
     costed = costing(step.nodes)
     if costed.device_costs is not None or uses_devices(costed.ops):
-        from ostinato.compiler.variants import chosen
+        from ostinato.compiler.variants import choose_device_variants
 
-        costed = chosen(costed, step.edges, target.devices, target.processors)
+        costed = choose_device_variants(costed, step.edges, target.devices, target.processors)
     return replace(step, nodes=costed.ops, costs=costed.costs)
 
 
@@ -106,7 +106,7 @@ def order(step: Step, target: Target) -> Step:
     )
     if step.uses_devices:
         in_order = order_fences(in_order, step.streams)
-    placement, in_order = settle(found.ordering, step.placement, in_order, found.idle, found.tells)
+    placement, in_order = move_next_to_purpose(found.ordering, step.placement, in_order, found.idle, found.tells)
     return replace(step, placement=placement, order=in_order)
 
 

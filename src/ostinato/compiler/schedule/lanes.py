@@ -13,7 +13,7 @@ from ostinato import _core
 from ostinato.compiler.ir import Edges, IntArray, Placement
 
 
-def settle(
+def move_next_to_purpose(
     edges: Edges,
     placement: Placement,
     order: IntArray,
@@ -87,7 +87,7 @@ def split(
         return placement
     if serial:  # every op depends on all waits of the step before: only distances of 0, of 0 and 1, tell ops apart
         edges = edges.within_a_step()
-    distances = iteration_distances_of(len(outside), edges, outside)
+    distances = find_iteration_distances(len(outside), edges, outside)
     distances.held_up_as_what_follows(edges, idle)
     split_lanes = _by_waits_in_the_step if serial else _by_distances
     lane, old = split_lanes(distances, placement.lane.tolist(), order.tolist())
@@ -261,7 +261,7 @@ class IterationDistances(NamedTuple):
             self.rows[wait] = known[common], back[common]
 
 
-def iteration_distances_of(ops: int, edges: Edges, waits: npt.NDArray[np.bool_]) -> IterationDistances:
+def find_iteration_distances(ops: int, edges: Edges, waits: npt.NDArray[np.bool_]) -> IterationDistances:
     """Return how many steps back, at least, each op depends on each wait along the edges."""
     sources = np.flatnonzero(waits).astype(np.int32)
     start, op, back = _core.passes.iteration_distances(ops, edges, sources)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato._core import Kind
-from ostinato.compiler.dependences import step_barrier
+from ostinato.compiler.dependences import add_step_barrier
 from ostinato.compiler.ir import Operations, Step, Target
 from ostinato.compiler.lower.lowerings import kinds_of, lowering_of
 from ostinato.errors import GraphError
@@ -49,7 +49,7 @@ def list_operations(step: Step, target: Target) -> Step:
     for index in np.flatnonzero((kinds >= Kind.EXTERNAL) & (kinds != Kind.DEVICE)).tolist():
         outside[index] = ops[index].body.waits_outside
         idle[index] = ops[index].body.only_waits
-    ordering = step_barrier(step.ordering, n) if serial else step.ordering
+    ordering = add_step_barrier(step.ordering, n) if serial else step.ordering
     gil_bound = _gil_bound(ops, kinds)
     found = Operations(ordering, kinds, seconds, gil_bound, thread_of, priority, outside, idle, tells, serial)
     return replace(step, operations=found)

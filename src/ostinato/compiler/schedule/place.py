@@ -31,7 +31,7 @@ def find_placement(
     Candidates are that of HEFT (Topcuoglu, Hariri, Wu 2002: the op with the longest path ahead goes where it ends
     first), the longest op where there is least to do, cuts of each level, and fewer threads; a local search follows.
 
-    `threads`: how many threads may be used; more are used only where it pays.
+    `threads`: how many may be used; more are used only where it pays.
     `thread_of`: the thread that an op is pinned to, or -1.
     `gil_bound`: ops that hold the GIL; they go on one lane. All false where there is no GIL.
     `varied`: whether costs differ so much that threads should get several lanes each, for idle threads to take up. They
@@ -49,12 +49,12 @@ def find_placement(
         spread,
         known,
         steady,
-        paid(model),
+        list_costs(model),
     )
     return Placement(lane, affinity, pinned.view(np.bool_), step_seconds)
 
 
-def paid(model: MachineModel) -> tuple[float, float, float, float, float]:
+def list_costs(model: MachineModel) -> tuple[float, float, float, float, float]:
     """Return of a model what the passes' loops take."""
     return model.transfer, model.poll, model.switch, model.wake, model.notify
 
@@ -82,7 +82,7 @@ def find_order(
         placement.pinned.view(np.uint8),
         priority,
         gil_bound.view(np.uint8),
-        paid(model),
+        list_costs(model),
     )
 
 

@@ -25,7 +25,7 @@ from ostinato.compiler.ir import (
     Target,
     edges_of,
 )
-from ostinato.compiler.schedule.lanes import iteration_distances_of, split
+from ostinato.compiler.schedule.lanes import find_iteration_distances, split
 from ostinato.graph.arrays import HOST as HOST_MEMORY
 from ostinato.graph.arrays import memory_of
 from ostinato.graph.body import Copy, Join
@@ -99,7 +99,7 @@ def streams_of(
     ordered = np.flatnonzero(device >= 0)
     held_up = np.zeros(len(ops), np.int32)
     if outside.any():
-        held_up[:] = iteration_distances_of(len(ops), ordering, outside).kinds()
+        held_up[:] = find_iteration_distances(len(ops), ordering, outside).kinds()
     purpose = np.array([_purpose(ops[op]) for op in ordered.tolist()], np.int32)
     key = np.column_stack([device[ordered], purpose, held_up[ordered]])
     found, first, which = np.unique(key, axis=0, return_index=True, return_inverse=True)

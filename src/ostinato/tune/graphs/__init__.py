@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from ostinato.compiler.costs import Costed, Costing, estimated
+from ostinato.compiler.costs import Costed, Costing, cost_by_estimate
 from ostinato.environment import default_store
 from ostinato.errors import TuningError
 from ostinato.graph.op import Op
@@ -29,9 +29,9 @@ def costing(store: str | os.PathLike[str] | None) -> Costing:
         if not os.path.isfile(path) and not _remembered(path):
             if named:
                 raise TuningError(f"costs= names the store {path}, but there is no such file; graph.tune makes one")
-            return estimated(ops)
+            return cost_by_estimate(ops)
         if not named and not _remembered(path) and not _may_have_costs(path):
-            return estimated(ops)
+            return cost_by_estimate(ops)
         from ostinato.tune.graphs.stored_costs import stored_costs
 
         return stored_costs(ops, path, named)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.costs import given
+from ostinato.compiler.costs import cost_as_given
 from ostinato.compiler.flatten import replace_params
 from ostinato.compiler.ir import Node
 from ostinato.compiler.lower.lowerings import kinds_of
@@ -359,7 +359,7 @@ class DeviceBenchmark(Benchmark):
             graph.add_op(lambda _: (body, uses), op.name, on=self._device.name)
         try:
             with untraced():
-                return compile_graph(graph, self._machine, lanes=1, costing=given({}))
+                return compile_graph(graph, self._machine, lanes=1, costing=cost_as_given({}))
         except GraphError as error:
             raise Failure(str(error)) from None
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.compiler.costs import ESTIMATED, Costed, Costs, DeviceCosts, estimate, median_and_spread
-from ostinato.compiler.variants import with_variants
+from ostinato.compiler.variants import replace_variants
 from ostinato.graph.op import Op
 from ostinato.graph.variant import CPU, Variant, default_variant
 from ostinato.runtime.calibrate import recall_device
@@ -179,12 +179,12 @@ def _chosen(
 def _with_variants(ops: tuple[Op, ...], chosen: dict[int, Variant], rtol: Mapping[int, float]) -> tuple[Op, ...]:
     """Put variants in place; those that cannot take the arguments of an op are taken out of `chosen`."""
     try:
-        return with_variants(ops, chosen, rtol)
+        return replace_variants(ops, chosen, rtol)
     except (TypeError, ValueError, OverflowError, ImportError):
         for index, variant in list(chosen.items()):
             if variant.body(ops[index].body) is None:
                 del chosen[index]
-        return with_variants(ops, chosen, rtol)
+        return replace_variants(ops, chosen, rtol)
 
 
 def _filled(
