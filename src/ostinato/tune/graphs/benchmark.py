@@ -73,7 +73,7 @@ def variants_in(signature: Signature) -> tuple[Variant, ...]:
 
 
 class Failure(Exception):
-    """What a task raised, in words; so that faults of those who measure are not taken for its own."""
+    """What a task raised, in words; so that faults of the measuring are not taken for its own."""
 
 
 class MemoryFailure(Failure, MemoryError):
@@ -428,24 +428,6 @@ class Comparison:
     """Calls variants once on each of several ops, and compares the results with those of the default.
 
     `device` is where variants for devices run; `rtol` is by what part floating-point numbers may differ.
-
-    Examples
-    --------
-    >>> import numpy as np, ostinato as ost
-    >>> from ostinato.graph.variant import variants_of
-    >>> @ost.task
-    ... def double(src: ost.Read, dst: ost.Write):
-    ...     np.multiply(src, 2, out=dst)
-    >>> @double.variant
-    ... def triple(src: ost.Read, dst: ost.Write):
-    ...     np.multiply(src, 3, out=dst)
-    >>> with ost.capture() as graph:
-    ...     op = double(np.ones(4), np.zeros(4))
-    >>> with ost.Machine(cpus=1) as machine:
-    ...     default, other = variants_of(op.body)
-    ...     comparison = Comparison(Workload(op), (), default, 0.0, machine)
-    ...     comparison.difference(default), comparison.difference(other)
-    ('', "argument 2 'dst' (shape (4,), float64): at index (0,) it gives 3.0 instead of 2.0")
     """
 
     def __init__(

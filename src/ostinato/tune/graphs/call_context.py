@@ -68,10 +68,9 @@ class CallContexts:
         scalars: tuple[object, ...] = ()
         if isinstance(body, PythonCall | NativeCall) and len(body.args) > len(operands):
             scalars = tuple([self._scalar(arg) for arg in body.args if type(arg) is not Operand])
-        found = self._scalars.get(scalars)
-        if found is None:
-            found = self._scalars[scalars] = hashed(repr(scalars))[:16]
-        return CallContext(self._layout(operands), found)
+        if scalars not in self._scalars:
+            self._scalars[scalars] = hashed(repr(scalars))[:16]
+        return CallContext(self._layout(operands), self._scalars[scalars])
 
     def _layout(self, operands: tuple[Operand, ...]) -> str:
         known = self._places
@@ -83,12 +82,11 @@ class CallContexts:
                 then = _look([turns[step % len(turns)] if turns else now for now, turns in places])
                 if step == _MOST_STEPS or then != look:
                     return ""
-        found = self._digests.get(look)
-        if found is None:
+        if look not in self._digests:
             count = len(places) + 1
             layouts = [self._layouts[number] for number in look[1:count]]
-            found = self._digests[look] = hashed(repr((layouts, look[count:])))[:16]
-        return found
+            self._digests[look] = hashed(repr((layouts, look[count:])))[:16]
+        return self._digests[look]
 
     def _place(self, operand: Operand) -> _Place:
         array, ring, writes = operand.array, operand.ring, operand.mode & WRITE
@@ -116,10 +114,9 @@ class CallContexts:
         return "object", self._held_by(value)
 
     def _held_by(self, value: object) -> str:
-        found = self._objects.get(id(value))
-        if found is None:
-            found = self._objects[id(value)] = value, _content(value)
-        return found[1]
+        if id(value) not in self._objects:
+            self._objects[id(value)] = value, _content(value)
+        return self._objects[id(value)][1]
 
     def _kind(self, array: np.ndarray[Any, Any]) -> int:
         look = array.strides, array.shape, array.flags.aligned
@@ -156,7 +153,7 @@ def _look(places: list[_Where]) -> tuple[int, ...]:
 
 
 def _content(value: object) -> str:
-    """Return a digest of what an object holds; of one that cannot tell, what stands for it in this process only."""
+    """Return a digest of what an object holds; if it cannot be pickled, one for this process only."""
     held = b""
     with suppress(Exception):
         held = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
@@ -183,7 +180,7 @@ def representatives(ops: Iterable[Op], call_contexts: CallContexts) -> tuple[Op,
 class Checked:
     """The call contexts under which the variants of a signature were compared."""
 
-    def __init__(self, call_contexts: Iterable[CallContext]) -> None:
+    def __init__(self, call_contexts: Iterable[tuple[str, str]]) -> None:
         self._scalars: dict[str, set[str]] = {}
         for layout, scalars in call_contexts:
             if layout:

@@ -85,9 +85,8 @@ _FIELDS = ("source", "device", "driver", "versions", "policy")
 
 def tuner_device(device: UsableDevice) -> Device:
     """Return a device of this process as the tuner knows it, with everything that results on it hold for."""
-    return Device(
-        name=device.name, kind=device.kind, identities=(device.identity,), model=device.model, driver=device.driver
-    )
+    name, kind, model, driver = device.name, device.kind, device.model, device.driver
+    return Device(name=name, kind=kind, identities=(device.identity,), model=model, driver=driver)
 
 
 class Found(NamedTuple):
@@ -350,11 +349,11 @@ def report_of(signature: Signature, record: Record, device: Device) -> Report:
 
 def candidate_of(signature: Signature, place: int) -> VariantCandidate:
     """Return what was measured: a declared variant of a signature by its place; of a copy or a fill itself."""
-    task = signature.key["task"]
-    if not signature.declared:
-        return VariantCandidate({}, task)
-    variant = signature.declared[place]
-    return VariantCandidate({"variant": variant.name, **plain(dict(variant.config), "config")}, task)
+    config = {}
+    if signature.declared:
+        variant = signature.declared[place]
+        config = {"variant": variant.name, **plain(dict(variant.config), "config")}
+    return VariantCandidate(config, signature.key["task"])
 
 
 class CostStore:
@@ -395,14 +394,13 @@ class CostStore:
         for lookup in self._lookups.values():
             lookup.refresh()
 
-    def tells(self, signature: Signature) -> bool:
-        """Whether another process can tell what the variants of a signature are."""
-        return self._lookups[signature.kind].source(signature.compared) is not None
+    def source(self, signature: Signature) -> str | None:
+        """Return a digest of the variants of a signature; None if another process cannot tell what they are."""
+        return self._lookups[signature.kind].source(signature.compared)
 
     def keeping(self, signature: Signature, rtol: float) -> Keeping | None:
         """Return what makes a `Kept` for a signature; None where the store cannot know its variants, or is not open."""
-        lookup = self._lookups[signature.kind]
-        source = lookup.source(signature.compared)
+        lookup, source = self._lookups[signature.kind], self.source(signature)
         if self._store is None or source is None or len(signature.compared) < 2:
             return None
         operation, policy = f"graph variants: {signature.key['task']}", dataclasses.asdict(POLICY)
@@ -425,8 +423,7 @@ class CostStore:
     def add(self, signature: Signature, record: Record) -> None:
         """Write down what was found of a signature."""
         self.open()
-        lookup = self._lookups[signature.kind]
-        source = lookup.source(signature.compared)
+        lookup, source = self._lookups[signature.kind], self.source(signature)
         stored = self._store is not None and source is not None
         if self._store is not None and source is not None:
             operation, policy = operation_of(signature.key["task"]), dataclasses.asdict(POLICY)

@@ -92,7 +92,13 @@ class Session:
     @cached_property
     def device(self) -> Device:
         """The device; chosen when it is first asked for."""
-        return next((device for device in self._devices if _is_free(device)), self._devices[0])
+        for device in self._devices:
+            lease = Lease(device)
+            holder = lease.try_acquire()
+            lease.release()
+            if holder is None:
+                return device
+        return self._devices[0]
 
     def measure(self, request: Request) -> Report:
         """Measure in a worker process if that is possible, or else in this one; each result says where.
@@ -157,14 +163,6 @@ def _is_better(best: Result | None, default: Result | None) -> bool:
     # What disturbs only makes slower: the least of its samples is the best guess at what the default would take.
     disturbed = default.status is Status.CONTENDED and best.time_ns < min(default.samples, default=0.0)
     return default.status is Status.OK or disturbed
-
-
-def _is_free(device: Device) -> bool:
-    lease = Lease(device)
-    try:
-        return lease.try_acquire() is None
-    finally:
-        lease.release()
 
 
 def add_processor(device: UsableDevice, processor: Device) -> Device:

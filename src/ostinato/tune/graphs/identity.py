@@ -72,17 +72,6 @@ def source_of(variant: Variant, here: bool = False) -> str | None:
 
     Equal digests mean equal code in every process; with `here` in this process only, where objects and addresses count
     by their identity, for as long as they live.
-
-    Examples
-    --------
-    >>> from ostinato.graph.task import PythonTask
-    >>> from ostinato.graph.variant import Variant
-    >>> def adding(n, here=False):
-    ...     return source_of(Variant(PythonTask(lambda x: x + n, (0,), "add"), "add"), here)
-    >>> adding(1) == adding(1), adding(1) == adding(2), adding(object())
-    (True, False, None)
-    >>> adding(None, here=True) == adding(None, here=True), adding(object(), here=True) is None
-    (True, False)
     """
     try:
         source = _source(variant.task, here)
@@ -155,17 +144,15 @@ class _Description:
     def of(self, value: object) -> Any:
         if not self._here:
             return self._of(value)
-        if type(value) not in _CHANGING:
-            try:
+        with suppress(Unknown):
+            if type(value) not in _CHANGING:
                 return self._of(value)
-            except Unknown:
-                pass
         return ["object", id(value)]
 
     def _of(self, value: object) -> Any:
         if isinstance(value, FunctionType):
             return self._function(value)
-        if type(value) in _PLAIN:
+        if type(value) in _PLAIN or isinstance(value, np.dtype | np.generic):
             return [type(value).__name__, repr(value)]
         if isinstance(value, CodeType):
             return self._code(value)
@@ -175,10 +162,10 @@ class _Description:
             return [type(value).__name__, *sorted(map(repr, map(self.of, value)))]  # type: ignore[call-overload]
         if type(value) is dict:
             return ["dict", *([self.of(key), self.of(item)] for key, item in value.items())]
-        if isinstance(value, np.dtype | np.generic):
-            return [type(value).__name__, repr(value)]
         if type(value) is np.ndarray:
-            return self._array(value)
+            if value.dtype.hasobject or value.nbytes > _MOST_BYTES:
+                raise Unknown(f"an array of {value.nbytes} bytes, {value.dtype}")
+            return ["array", str(value.dtype), list(value.shape), hashed(value.tobytes().hex())]
         if isinstance(value, MethodType):
             return ["method", self.of(value.__func__), self.of(value.__self__)]
         if isinstance(value, functools.partial):
@@ -278,11 +265,6 @@ class _Description:
             [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags],
             code.co_exceptiontable.hex(),
         ]
-
-    def _array(self, array: np.ndarray[Any, Any]) -> Any:
-        if array.dtype.hasobject or array.nbytes > _MOST_BYTES:
-            raise Unknown(f"an array of {array.nbytes} bytes, {array.dtype}")
-        return ["array", str(array.dtype), list(array.shape), hashed(array.tobytes().hex())]
 
     def _module(self, module: ModuleType) -> Any:
         if module.__name__ == "__main__":

@@ -13,7 +13,6 @@ from ostinato.runtime.machine import Machine
 from ostinato.tune.graphs.benchmark import Benchmark, Comparison, Failure, Incomparable, benchmark_of, variants_in
 from ostinato.tune.graphs.workload import Unmeasurable, Workload
 from ostinato.tune.outcome import OpOutcome, Outcome, Status
-from ostinato.tune.policy import Policy
 from ostinato.tune.racing.race import Race
 from ostinato.tune.searching.queue import Queue, Tasks, offers
 from ostinato.tune.searching.results import Known
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from ostinato.graph.variant import Variant
     from ostinato.tune.graphs.executor import Request
     from ostinato.tune.leases.device import Device
+    from ostinato.tune.policy import Policy
     from ostinato.tune.progress import Progress
     from ostinato.tune.report.report import Report
     from ostinato.tune.trial import Task
@@ -133,7 +133,12 @@ class _ThisThread(LeasedWorker):
         except (Unmeasurable, MemoryError) as error:
             self._stop(str(error), Status.OOM if isinstance(error, MemoryError) else Status.INVALID)
             return
-        outcome = self._outcome(task)
+        try:
+            outcome = self._measure(task.trial.candidate.id, json.loads(task.request))
+        except (Failure, MemoryError) as error:
+            outcome = Outcome(Status.OOM if isinstance(error, MemoryError) else Status.CRASH, (), str(error))
+        except (Incomparable, Unmeasurable) as why:
+            outcome = Outcome(Status.INVALID, (), str(why))
         self._task = None
         self._finished(self, task, outcome, began)
         is_default = self._signature.has_default and task.trial.candidate.id == self._names[0]
@@ -144,7 +149,6 @@ class _ThisThread(LeasedWorker):
         """Make what all measurements share; raise if there is nothing to compare with."""
         self._machine = self._held.enter_context(Machine(cpus=1))
         self._preemption = self._held.enter_context(closing(Preemption()))
-        self._held.callback(self._close_benchmarks)
         self._clock = CpuTimer()
         self._flush = Flusher() if self._cold else None
         signature = self._signature
@@ -155,24 +159,13 @@ class _ThisThread(LeasedWorker):
             comparison.difference(default)
         self._comparison = comparison
 
-    def _close_benchmarks(self) -> None:
-        for benchmark in self._benchmarks.values():
-            benchmark.close()
-
-    def _outcome(self, task: Task) -> Outcome:
-        try:
-            return self._measure(task.trial.candidate.id, json.loads(task.request))
-        except (Failure, MemoryError) as error:
-            return Outcome(Status.OOM if isinstance(error, MemoryError) else Status.CRASH, (), str(error))
-        except (Incomparable, Unmeasurable) as why:
-            return Outcome(Status.INVALID, (), str(why))
-
     def _measure(self, name: str, request: dict[str, Any]) -> Outcome:
         """Measure a variant as a worker does, for the same request."""
-        variant, policy = self._variants[name], Policy(**request["policy"])
+        variant, policy = self._variants[name], request["policy"]
         benchmark = self._benchmarks.get(name)
         if benchmark is None:
             benchmark = self._benchmarks[name] = benchmark_of(self._workload, variant, self._machine, self._on)
+            self._held.callback(benchmark.close)
         before = before_sample(benchmark)
         if before is not None:
             before()
@@ -182,8 +175,8 @@ class _ThisThread(LeasedWorker):
             return Outcome(Status.WRONG_RESULT, (), difference)
         timer, calls, before = self._clock, calls_per_sample(benchmark), before_sample(benchmark, self._flush)
         timer.begin(benchmark, before is not None)
-        stopping = Stopping(policy.rel_ci, policy.min_samples, request["bound"], timer.resolution / calls)
-        seconds = max(0.0, min(policy.max_seconds, self._end - self._loop.now()))
+        stopping = Stopping(policy["rel_ci"], policy["min_samples"], request["bound"], timer.resolution / calls)
+        seconds = max(0.0, min(policy["max_seconds"], self._end - self._loop.now()))
         # While a device computes this thread waits; that others run meanwhile takes nothing from it.
         waited = self._preemption.waited if self._on is None else lambda: 0
         with self._bound():

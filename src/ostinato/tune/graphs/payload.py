@@ -65,7 +65,10 @@ class Payload:
         self._rtol = rtol
         self._operands = list({id(operand): operand for op in self._ops for operand in op.operands}.values())
         for operand in self._operands:
-            _check(operand)
+            if operand.arrays and operand.arrays[0].dtype.hasobject:
+                raise Unsendable("an array holds Python objects")
+            if operand.arrays and not isinstance(operand.value, np.ndarray):
+                raise Unsendable(f"an argument is an array of another library, a {type(operand.value).__name__}")
         self._originals = allocations(self._ops, AsCaptured(), whole=False)
         size = sum(original.high - original.low for original in self._originals)
         if size > _MOST_BYTES:
@@ -104,13 +107,6 @@ def receive(directory: str) -> Received:
         calls, implementations, rtol = unpickler.load()
     variants = tuple(each.variant() for each in implementations)
     return Received(tuple(call.op(variants[0]) for call in calls), variants, rtol)
-
-
-def _check(operand: Operand) -> None:
-    if operand.arrays and operand.arrays[0].dtype.hasobject:
-        raise Unsendable("an array holds Python objects")
-    if operand.arrays and not isinstance(operand.value, np.ndarray):
-        raise Unsendable(f"an argument is an array of another library, a {type(operand.value).__name__}")
 
 
 @dataclass(frozen=True)
@@ -235,5 +231,5 @@ class _Pickler(pickle.Pickler):
 class _Unpickler(pickle.Unpickler):
     memory: Any
 
-    def persistent_load(self, about: Any) -> Any:
+    def persistent_load(self, about: object) -> Any:
         return self.memory

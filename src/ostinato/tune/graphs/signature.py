@@ -218,7 +218,7 @@ def _signature(label: str, kind: str, alike: list[Op]) -> Signature:
 
 
 def _needs_params(body: Body) -> bool:
-    """Whether nobody knows the values of parameters before a run gives them."""
+    """Whether it has a parameter whose value only a run gives."""
     values = (body.value,) if isinstance(body, Fill) else getattr(body, "args", ())
     return any(isinstance(value, Param) and value.value_in({}) is REQUIRED for value in values)
 

@@ -48,8 +48,6 @@ class _Known(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What the store says of one signature."""
-
     known: _Known | None = None
     why: str = ""
     """Why it knows nothing of it."""

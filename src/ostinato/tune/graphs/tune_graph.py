@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ostinato.compiler.flatten import flatten
 from ostinato.devices.device import usable
@@ -56,12 +56,13 @@ class Reports(dict[str, Report], InStore):
 
     def table(self) -> str:
         """Return a table with a line for each signature: what won, how fast it is, and how much that gains."""
-        rows = [("case", "winner", "time", "default", "gain", "variants", "message")]
+        rows: list[tuple[str, ...]] = [("case", "winner", "time", "default", "gain", "variants", "message")]
         rows += [_row(label, report) for label, report in self.items()]
-        columns = [column for column in zip(*rows, strict=True) if any(column[1:]) or column[0] not in _OPTIONAL]
+        optional = ("winner", "message")
+        columns = [column for column in zip(*rows, strict=True) if any(column[1:]) or column[0] not in optional]
         lines = [""] * len(rows)
         for column in columns:
-            adjust = str.rjust if column[0] in _NUMBERS else str.ljust
+            adjust = str.rjust if column[0] in ("time", "default", "gain") else str.ljust
             width = max(map(len, column))
             lines = [f"{line}{adjust(cell, width)}  " for line, cell in zip(lines, column, strict=True)]
         return "\n".join(line.rstrip() for line in lines)
@@ -89,11 +90,7 @@ class Reports(dict[str, Report], InStore):
         plot(self, path)
 
 
-_NUMBERS = frozenset({"time", "default", "gain"})
-_OPTIONAL = frozenset({"winner", "message"})
-
-
-def _row(label: str, report: Report) -> tuple[str, str, str, str, str, str, str]:
+def _row(label: str, report: Report) -> tuple[str, ...]:
     best, default = report.best, report.default
     if default is not None and default in report.ties:
         best = default
@@ -115,18 +112,9 @@ def _row(label: str, report: Report) -> tuple[str, str, str, str, str, str, str]
     )
 
 
-def _winner(config: object) -> str:
-    if not isinstance(config, dict) or "variant" not in config:
-        return ""
+def _winner(config: Mapping[str, object]) -> str:
     rest = ", ".join(f"{name}={value}" for name, value in config.items() if name != "variant")
-    return one_line(f"{config['variant']}({rest})" if rest else str(config["variant"]))
-
-
-Opening: TypeAlias = Callable[
-    [list[str], Progress, Callable[[], object] | None, Mapping[str, "Device"]], AbstractContextManager["Executor"]
-]
-"""Opens what measures, on CPUs and on devices by their kinds, and in a thread for which a machine's `init` was called.
-"""
+    return one_line(f"{config.get('variant', '')}({rest})" if rest else str(config.get("variant", "")))
 
 
 def tune_graph(
@@ -138,9 +126,9 @@ def tune_graph(
     rtol: float = 0.0,
     everything: bool = False,
     progress: Progress | bool | None = None,
-    measuring: Opening | None = None,
+    measuring: Callable[..., AbstractContextManager[Executor]] | None = None,
 ) -> Reports:
-    """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` opens what measures a signature."""
+    """Measure the variants of a graph's ops; see `Graph.tune`. `measuring` stands for `_session` in tests."""
     if not isinstance(everything, bool):
         raise TypeError(f"everything must be True or False, got {everything!r}")
     processors = _processors(machine)
@@ -220,7 +208,7 @@ class _Tuning:
         if self._limit.spent():
             return _cancelled(signature)
         known = self._costs.find(signature)
-        told = self._costs.tells(signature)  # asked before anything is called, which may change what it closes over
+        source = self._costs.source(signature)  # before anything is called, which may change what it closes over
         keeping = self._costs.keeping(signature, self._rtol)
         report = executor.measure(Request(signature, self._rtol, self._limit.left(), keeping))
         self._limit.count(len(report.results))
@@ -228,7 +216,7 @@ class _Tuning:
             result.miss = None if result.cached else known.differs
         record = make_record(signature, report, self._rtol)
         if record is not None:
-            if not told:
+            if source is None:
                 self._told.note(
                     f"{signature.label}: only this process remembers it, since others cannot tell what the task is"
                 )
@@ -268,7 +256,6 @@ _ON_REQUEST = (
 
 
 def _cancelled(signature: Signature) -> Report:
-    """Return the report of a signature for which no time was left."""
     return _unmeasured(signature, Status.CANCELLED, "the budget was spent before its turn came")
 
 

@@ -150,11 +150,13 @@ def _has_bytes(operand: Operand) -> bool:
 
 
 def at_step_0(op: Op) -> Node:
-    """Return an op with the arrays themselves in place of rings: those that its operands are in step 0.
-
-    Of arrays that lie in the memory of a device, it has copies in that of the host.
-    """
-    operands = {id(operand): _element(operand) for operand in op.operands}
+    """Return an op with arrays in place of rings, as in step 0, and host copies of arrays in a device's memory."""
+    operands = {}
+    for operand in op.operands:
+        operands[id(operand)] = operand
+        if operand.ring is not None:
+            array = operand.ring.views[operand.ring.offset % len(operand.ring.views)]
+            operands[id(operand)] = Operand(array, array, None, operand.mode)
     if any_allocations():
         here = copy_to_host(operands.values())
         operands = {key: here[id(operand)] for key, operand in operands.items()}
@@ -181,13 +183,6 @@ def copy_object(value: object, memo: dict[int, object], name: str) -> object:
         raise Unmeasurable(f"an argument of {name!r}, a {type(value).__name__}, cannot be copied") from error
 
 
-def _element(operand: Operand) -> Operand:
-    if operand.ring is None:
-        return operand
-    array = operand.ring.views[operand.ring.offset % len(operand.ring.views)]
-    return Operand(array, array, None, operand.mode)
-
-
 _BYTE = 0xA5
 _NAN = {2: 0x7EA5, 4: 0x7FE5A5A5, 8: 0x7FF8A5A5A5A5A5A5}
 """NaNs by their size, which no arithmetic comes to by itself."""
@@ -196,14 +191,7 @@ _LOW = 6
 
 
 def pattern_of(dtype: np.dtype[Any]) -> Array:
-    """Return an element that is hardly a result: NaN in floating-point numbers, since whatever reads one is one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> pattern_of(np.dtype(float)), hex(int(pattern_of(np.dtype(np.uint32))))
-    (array(nan), '0xa5a5a5a5')
-    """
+    """Return an element that is hardly a result: NaN in floating-point numbers, since whatever reads one is one."""
     memory = np.full(dtype.itemsize, _BYTE, np.uint8)
     _fill(memory, 0, dtype)
     return np.ndarray((), dtype, memory)

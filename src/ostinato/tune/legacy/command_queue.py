@@ -104,8 +104,7 @@ class CommandQueue:
     def _wake(self) -> None:
         # A thread that has no signal yet will look at everything before it waits. One that drops it at this moment has
         # nothing to do any more; the descriptor is open as long as this function knows it.
-        signal = self._signal
-        if signal is not None:
+        if (signal := self._signal) is not None:
             signal.send()
 
     # The thread.
@@ -277,7 +276,7 @@ class _LeasedDevice:
         job.end(outcome)
 
     def _look(self) -> None:
-        """See whether what was stuck is gone."""
+        """Give the device back if what was stuck is gone."""
         assert self._reaper is not None
         if any(isinstance(event, Exited | Lost) for event in self._reaper.read()):
             self._loop.forget(self._reaper.fileno())
