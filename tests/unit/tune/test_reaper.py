@@ -78,7 +78,7 @@ def test_what_cannot_start_says_why_and_costs_nothing(reaper: Reaper, tmp_path: 
     assert not_started(reaper, "true", cwd=str(tmp_path / "none")) == (errno.ENOENT, "chdir")
     assert not_started(reaper, "true", cwd=str(plain)) == (errno.ENOTDIR, "chdir")
     assert not_started(reaper, "true", fds={10**9: 1}) == (errno.EINVAL, "setup")
-    assert Path(f"/proc/{reaper._pid}/task/{reaper._pid}/children").read_text() == ""
+    assert Path(f"/proc/{reaper.pid}/task/{reaper.pid}/children").read_text() == ""
     assert run(reaper, "true").status == 0
 
 
@@ -166,8 +166,8 @@ def test_cores_and_idle_priority_hold_for_commands_only() -> None:
     script = "import os; print(os.sched_getaffinity(0), os.sched_getscheduler(0) == os.SCHED_IDLE)"
     with Reaper(cores=frozenset({core}), idle_priority=True) as reaper:
         assert output(reaper, sys.executable, "-c", script) == f"{{{core}}} True\n"
-        assert os.sched_getaffinity(reaper._pid) == os.sched_getaffinity(0)
-        assert os.sched_getscheduler(reaper._pid) == os.sched_getscheduler(0)
+        assert os.sched_getaffinity(reaper.pid) == os.sched_getaffinity(0)
+        assert os.sched_getscheduler(reaper.pid) == os.sched_getscheduler(0)
     with Reaper() as reaper:
         assert output(reaper, sys.executable, "-c", script) == f"{os.sched_getaffinity(0)} False\n"
 
@@ -194,7 +194,7 @@ os.read(read, 1)
 
 def test_no_descriptor_is_left_after_many_commands(reaper: Reaper) -> None:
     def open_descriptors() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{reaper._pid}/fd"))
+        return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{reaper.pid}/fd"))
 
     run(reaper, "true")
     gc.collect()
@@ -239,7 +239,7 @@ def test_close_kills(mark: str) -> None:
     held, kept = os.pipe()
     with Reaper() as reaper:
         python(reaper, DAEMON, mark=mark, fds={0: held})
-        pid = reaper._pid
+        pid = reaper.pid
     assert marked(mark) == set()
     assert not living(pid)
     os.close(held)
@@ -249,7 +249,7 @@ def test_close_kills(mark: str) -> None:
 def test_a_lost_reaper_says_so_once(reaper: Reaper, mark: str) -> None:
     reaper.spawn(["sleep", "1000"], env=ENVIRONMENT | {"MARK": mark})
     wait_for(reaper, Started)
-    os.kill(reaper._pid, signal.SIGKILL)
+    os.kill(reaper.pid, signal.SIGKILL)
     assert wait_for(reaper, Lost) == [Lost(-9)]
     assert reaper.read() == []
     eventually(lambda: not marked(mark), "the command is killed")
@@ -261,7 +261,7 @@ def test_a_lost_reaper_says_so_once(reaper: Reaper, mark: str) -> None:
 def test_a_reaper_that_is_asked_to_end_kills_first(reaper: Reaper, mark: str) -> None:
     held, kept = os.pipe()
     python(reaper, DAEMON, mark=mark, fds={0: held})
-    os.kill(reaper._pid, signal.SIGTERM)
+    os.kill(reaper.pid, signal.SIGTERM)
     *_, exited, lost = wait_for(reaper, Lost)
     assert isinstance(exited, Exited)
     assert (exited.cause, exited.leftovers) == ("killed", 1)
@@ -290,5 +290,5 @@ def test_messages_that_make_no_sense_count_for_nothing(messages: list[bytes | tu
                 theirs.send(whole)
                 reaper.read()
         finally:
-            reaper._socket, reaper._running = right, False
+            reaper._socket, reaper.running = right, False
         assert run(reaper, "true").status == 0

@@ -50,7 +50,7 @@ assert os.read(read, 5) == b"there"
 copy = os.fork() if forks == "True" else 0
 if copy == 0 and forks == "True":
     time.sleep(1000)
-print(copy, reaper._pid, flush=True)
+print(copy, reaper.pid, flush=True)
 time.sleep(1000)
 """
 
@@ -106,7 +106,7 @@ for reaper in reapers:
     wait_for(reaper, Started)
 copy = os.fork()
 if copy:
-    print(copy, *(reaper._pid for reaper in reapers), flush=True)
+    print(copy, *(reaper.pid for reaper in reapers), flush=True)
 time.sleep(1000)
 """
 
@@ -213,7 +213,7 @@ command = ["sh", "-c", "sleep 1000 & sleep 1000 & echo; wait"]
 reaper.spawn(command, env=ENVIRONMENT | {"MARK": mark}, fds={1: write})
 wait_for(reaper, Started)
 os.read(read, 1)
-os.kill(reaper._pid, signal.SIGKILL)
+os.kill(reaper.pid, signal.SIGKILL)
 print(wait_for(reaper, Lost)[-1])
 eventually(lambda: not marked(mark), "the group is killed")
 reaper.close()
@@ -280,7 +280,7 @@ from ostinato.tune.workers.reaper import Lost, Reaper
 from tune.reaping import wait_for
 
 reaper = Reaper()
-os.kill(reaper._pid, signal.SIGKILL)
+os.kill(reaper.pid, signal.SIGKILL)
 os.wait()
 assert wait_for(reaper, Lost) == [Lost(None)]
 reaper.close()
@@ -296,7 +296,7 @@ from tune.reaping import ENVIRONMENT, end
 with Reaper() as reaper:
     reaper.spawn(["true"], env=ENVIRONMENT)
     end(reaper)
-    assert os.getsid(reaper._pid) == os.getpgid(reaper._pid) == reaper._pid
+    assert os.getsid(reaper.pid) == os.getpgid(reaper.pid) == reaper.pid
 """)
 
 
@@ -337,7 +337,7 @@ os.close(read)
 os.close(write)
 print(*(type(event).__name__ for event in wait_for(reaper, Exited)))
 reaper.close()
-assert not living(reaper._pid)
+assert not living(reaper.pid)
 """,
             str(program),
         )

@@ -29,11 +29,11 @@ def test_at_the_time_limit_all_are_killed(reaper: Reaper, mark: str) -> None:
 @contextmanager
 def unattended(reaper: Reaper) -> Iterator[None]:
     """The reaper learns what happens meanwhile only afterwards, all at once."""
-    os.kill(reaper._pid, signal.SIGSTOP)
+    os.kill(reaper.pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(reaper._pid, signal.SIGCONT)
+        os.kill(reaper.pid, signal.SIGCONT)
 
 
 def test_what_has_ended_in_time_is_never_a_timeout(reaper: Reaper, mark: str) -> None:

@@ -86,12 +86,7 @@ def described(name: str, gpu: Gpu, environment: dict[str, str]) -> Device:
             'or install its library: pip install "ostinato[nvidia]"'
         )
     return Device(
-        name=name,
-        kind="cuda",
-        identities=(gpu.identity,),
-        model=gpu.model,
-        driver=gpu.driver,
-        environment=environment,
+        name=name, kind="cuda", identities=(gpu.identity,), model=gpu.model, driver=gpu.driver, environment=environment
     )
 
 

@@ -5,27 +5,53 @@ from __future__ import annotations
 import re
 import uuid
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from ostinato.environment import usable_cores
 from ostinato.errors import DeviceError
+from ostinato.text import counted
 from ostinato.tune.leases.device import Device
 
 SELECTED = "PYOPENCL_CTX"
 """What pyopencl's ``create_some_context`` goes by: ``platform:device``, by number."""
 
 
-class _Listed(NamedTuple):
-    """A device that is there."""
-
-    device: Any
-    identity: str
-    place: str  # among the devices of all platforms
-
-
 def opencl_devices() -> list[Device]:
-    """Return the devices of all platforms, in OpenCL's order."""
-    return [_device(f"opencl:{index}", listed) for index, listed in enumerate(_listed())]
+    """Return the devices of all platforms that can be used, in OpenCL's order."""
+    try:
+        cl = import_module("pyopencl")
+    except ImportError:
+        return []
+    try:
+        platforms = cl.get_platforms()
+    except cl.LogicError:  # none is installed
+        return []
+    found: list[Device] = []
+    alike: dict[str, int] = {}
+    for number, platform in enumerate(platforms):
+        for place, device in enumerate(platform.get_devices()):
+            if not device.available:
+                continue
+            identity = f"opencl:{platform.name.strip()}/{device.name.strip()}"
+            alike[identity] = alike.get(identity, -1) + 1
+            identity += f"/{alike[identity]}" if alike[identity] else ""
+            # A processor computes on all cores that this process may use: who measures one of them is in its way.
+            cores = usable_cores() if device.type & cl.device_type.CPU else ()
+            identities = (_of_nvidia(device) or identity, *(f"cpu-core-{core}" for core in cores))
+            model = (
+                f"{device.name.strip()}, {counted(device.max_compute_units, 'compute unit')}, {platform.name.strip()}"
+            )
+            found.append(
+                Device(
+                    name=f"opencl:{len(found)}",
+                    kind="opencl",
+                    identities=identities,
+                    model=model,
+                    driver=str(device.driver_version),
+                    environment={SELECTED: f"{number}:{place}"},
+                )
+            )
+    return found
 
 
 def opencl_device(name: str) -> Device:
@@ -38,54 +64,6 @@ def opencl_device(name: str) -> Device:
         there = ", ".join(f"{device.name} ({device.model})" for device in found)
         raise DeviceError(f"there is no {name!r}; " + (f"there are {there}" if there else _why_none()))
     return found[index]
-
-
-def _device(name: str, listed: _Listed) -> Device:
-    device = listed.device
-    identities = [listed.identity]
-    if _is_cpu(device):  # it computes on all cores that this process may use: who measures one of them is in its way
-        identities += [f"cpu-core-{core}" for core in usable_cores()]
-    return Device(
-        name=name,
-        kind="opencl",
-        identities=tuple(identities),
-        model=_model(device),
-        driver=str(device.driver_version),
-        environment={SELECTED: listed.place},
-    )
-
-
-def _model(device: Any) -> str:
-    units = device.max_compute_units
-    return f"{device.name.strip()}, {units} compute unit{'s' * (units != 1)}, {device.platform.name.strip()}"
-
-
-def _is_cpu(device: Any) -> bool:
-    cl = import_module("pyopencl")
-    return bool(device.type & cl.device_type.CPU)
-
-
-def _listed() -> list[_Listed]:
-    """Return the devices that can be used, in OpenCL's order, each under the name that all processes know it by."""
-    try:
-        cl = import_module("pyopencl")
-    except ImportError:
-        return []
-    try:
-        platforms = cl.get_platforms()
-    except cl.LogicError:  # none is installed
-        return []
-    found: list[_Listed] = []
-    alike: dict[str, int] = {}
-    for number, platform in enumerate(platforms):
-        for place, device in enumerate(platform.get_devices()):
-            if not device.available:
-                continue
-            name = f"opencl:{platform.name.strip()}/{device.name.strip()}"
-            alike[name] = alike.get(name, -1) + 1
-            identity = name if alike[name] == 0 else f"{name}/{alike[name]}"
-            found.append(_Listed(device, _of_nvidia(device) or identity, f"{number}:{place}"))
-    return found
 
 
 def _of_nvidia(device: Any) -> str:

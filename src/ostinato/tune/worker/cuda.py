@@ -34,11 +34,6 @@ class CudaTimer:
     escapes them; then the time until the device is idle is taken instead.
     """
 
-    __slots__ = (
-        "_begin", "_buffer", "_bytes", "_call", "_context", "_count", "_cuda", "_end", "_escapes", "_single",
-        "overhead", "resolution",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self._cuda = ctypes.CDLL(_LIBRARY)
         self._buffer = ctypes.c_uint64()

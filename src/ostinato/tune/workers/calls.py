@@ -8,6 +8,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ _MOST_PIECES = 16  # that a pipe holds
 _MOST_LINES = 1000  # of one task, which has two
 
 
+@dataclass(eq=False)
 class WarmWorker:
     """A worker process under a reaper, which runs nothing else as long as this object lives.
 
@@ -39,22 +41,15 @@ class WarmWorker:
     `ended` is called once, when the worker and everything it started are gone; every message was heard before.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        reaper: Reaper,
-        *,
-        environment: Mapping[str, str],
-        memory: int | None,
-        heard: Callable[[Message], None],
-        flooded: Callable[[], None],
-        ended: Callable[[Ended], None],
-    ) -> None:
-        self._loop = loop
-        self._reaper = reaper
-        self._heard = heard
-        self._flooded = flooded
-        self._ended = ended
+    loop: Loop
+    reaper: Reaper
+    environment: Mapping[str, str]
+    memory: int | None
+    heard: Callable[[Message], None]
+    flooded: Callable[[], None]
+    ended: Callable[[Ended], None]
+
+    def __post_init__(self) -> None:
         self._waiting = bytearray()
         self._blocked = False
         self._due = False
@@ -71,13 +66,11 @@ class WarmWorker:
         for fd in (self._requests, self._reports, self._output):
             os.set_blocking(fd, False)
         try:
-            reaper.spawn(
+            self.reaper.spawn(
                 [sys.executable, _ENTRY],
-                env={**environment, "OSTINATO_REPORT_FD": str(_REPORTS)},
-                cwd=None,
+                env={**self.environment, "OSTINATO_REPORT_FD": str(_REPORTS)},
                 fds={1: output, 2: output, _REQUESTS: requests, _REPORTS: reports},
-                seconds=None,
-                memory=memory,
+                memory=self.memory,
             )
         except BaseException:
             for fd in (self._requests, self._reports, self._output):
@@ -86,11 +79,12 @@ class WarmWorker:
         finally:
             for fd in (requests, reports, output):
                 os.close(fd)
-        loop.watch(reaper.fileno(), self._told)
-        loop.watch(self._reports, self._take_reports)  # one piece a turn: who writes without end must not keep the loop
-        loop.watch(self._output, self._read_output)
+        self.loop.watch(self.reaper.fileno(), self._told)
+        # One piece a turn: a worker that writes without end must not keep the loop from the others.
+        self.loop.watch(self._reports, self._take_reports)
+        self.loop.watch(self._output, self._read_output)
         self._watched = {self._reports, self._output}
-        self._watch = Watch(loop, reaper)
+        self._watch = Watch(self.loop, self.reaper)
         self.send(_encode({"type": "hello", "path": sys.path}))
 
     def send(self, request: str) -> None:
@@ -99,17 +93,17 @@ class WarmWorker:
         self._waiting += b"\n"
         if not self._blocked and not self._due:
             self._due = True
-            self._loop.before_waiting(self._write)  # what is sent in one go is written in one go
+            self.loop.before_waiting(self._write)  # what is sent in one go is written in one go
 
     def kill(self) -> None:
         """Kill the worker and everything it started; `ended` is called when they are gone."""
-        self._reaper.kill()
+        self.reaper.kill()
         self._watch.expect(0)
 
     def sweep(self) -> None:
         """Kill everything that the worker started; `swept` becomes true when it is gone."""
         self.swept = False
-        self._reaper.sweep()
+        self.reaper.sweep()
 
     def hear(self) -> None:
         """Read what has arrived, now."""
@@ -129,13 +123,13 @@ class WarmWorker:
             except BlockingIOError:
                 if not self._blocked:
                     self._blocked = True
-                    self._loop.watch(self._requests, self._write, write=True)
+                    self.loop.watch(self._requests, self._write, write=True)
                 return
             except BrokenPipeError:  # it is ending, and the reaper will say how
                 self._waiting.clear()
         if self._blocked:
             self._blocked = False
-            self._loop.forget(self._requests)
+            self.loop.forget(self._requests)
 
     def _take_reports(self) -> bool:
         """Read one piece; return whether there may be more."""
@@ -156,7 +150,7 @@ class WarmWorker:
             # A candidate may have found the descriptor and written to it; what it wrote counts for nothing.
             message = json_object(whole)
             if message is not None:
-                self._heard(message)
+                self.heard(message)
         self._partial += rest
         if self._written > MOST_PRINTED:
             self._partial.clear()
@@ -165,7 +159,7 @@ class WarmWorker:
     def _count(self, size: int) -> None:
         self._written += size
         if self._written > MOST_PRINTED or self._lines > _MOST_LINES:
-            self._flooded()
+            self.flooded()
 
     def _read_output(self) -> None:
         if self._output not in self._watched:
@@ -180,19 +174,19 @@ class WarmWorker:
         self._count(len(data))
 
     def _told(self) -> None:
-        for event in self._reaper.read():
+        for event in self.reaper.read():
             if isinstance(event, Swept):
                 self.swept = True
             elif not isinstance(event, Started):
                 self.hear()
                 self._read_output()
                 self.close()
-                self._ended(event)
+                self.ended(event)
                 return
 
     def _unwatch(self, fd: int) -> None:
         self._watched.discard(fd)
-        self._loop.forget(fd)
+        self.loop.forget(fd)
 
     def close(self) -> None:
         """Close everything without waiting: the reaper sees to the process."""
@@ -203,8 +197,8 @@ class WarmWorker:
         for fd in list(self._watched):
             self._unwatch(fd)
         if self._blocked:
-            self._loop.forget(requests)
-        self._loop.forget(self._reaper.fileno())
+            self.loop.forget(requests)
+        self.loop.forget(self.reaper.fileno())
         for fd in (requests, self._reports, self._output):
             os.close(fd)
 
@@ -259,6 +253,7 @@ _SWEEP_SECONDS = 1.0
 _WINDOWS = ((0.001, 32), (0.005, 4))
 
 
+@dataclass(eq=False)
 class Calls:
     """Runs tasks in one warm worker, which is started when needed, and again after a crash.
 
@@ -266,24 +261,15 @@ class Calls:
     whether the first of them may be why the worker ended; `lost` when the reaper cannot go on.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        reaper: Reaper,
-        *,
-        environment: Mapping[str, str],
-        memory: int | None,
-        finished: Callable[[Task, Outcome, float], None],
-        returned: Callable[[list[Task], bool], None],
-        lost: Callable[[Stuck | Lost], None],
-    ) -> None:
-        self._loop = loop
-        self._reaper = reaper
-        self._environment = environment
-        self._memory = memory
-        self._finished = finished
-        self._returned = returned
-        self._lost = lost
+    loop: Loop
+    reaper: Reaper
+    environment: Mapping[str, str]
+    memory: int | None
+    finished: Callable[[Task, Outcome, float], None]
+    returned: Callable[[list[Task], bool], None]
+    lost: Callable[[Stuck | Lost], None]
+
+    def __post_init__(self) -> None:
         self._worker: WarmWorker | None = None
         self._ready = False
         self._failed_starts = 0
@@ -344,7 +330,7 @@ class Calls:
         if self._worker is None:
             return
         self._worker.hear()  # what ended in time did, even if nobody looked before
-        if self._loop.now() >= self.deadline():
+        if self.loop.now() >= self.deadline():
             self._kill("time")
 
     def cancel(self) -> None:
@@ -361,9 +347,9 @@ class Calls:
         """Kill everything that the worker started; return whether it is all gone soon."""
         if self._worker is not None:
             self._worker.sweep()
-        end = self._loop.now() + _SWEEP_SECONDS
-        while self._worker is not None and not self._worker.swept and self._loop.now() < end:
-            self._loop.turn(_SWEEP_SECONDS)
+        end = self.loop.now() + _SWEEP_SECONDS
+        while self._worker is not None and not self._worker.swept and self.loop.now() < end:
+            self.loop.turn(_SWEEP_SECONDS)
         return self._worker is None or self._worker.swept
 
     def close(self) -> None:
@@ -393,17 +379,11 @@ class Calls:
         self._served = 0
         self._next()
         self._worker = WarmWorker(
-            self._loop,
-            self._reaper,
-            environment=self._environment,
-            memory=self._memory,
-            heard=self._heard,
-            flooded=self._flooded,
-            ended=self._ended,
+            self.loop, self.reaper, self.environment, self.memory, self._heard, self._flooded, self._ended
         )
 
     def _next(self) -> None:
-        self._moment = self._loop.now()
+        self._moment = self.loop.now()
         self._began = False
 
     def _heard(self, message: Message) -> None:
@@ -417,11 +397,11 @@ class Calls:
             if not self._ready:
                 self._ready = True
                 self._failed_starts = 0
-                self._moment = self._loop.now()
+                self._moment = self.loop.now()
         elif kind == "verify":
             if self._asking:
                 self._asking = False
-                self._moment = self._loop.now()
+                self._moment = self.loop.now()
                 self._checked(message.get("message"))
         elif self._tasks and message.get("id") == self._tasks[0].number:
             if kind == "start":
@@ -435,7 +415,7 @@ class Calls:
                 self._next()
                 self._pace = 0.5 * (self._pace + self._moment - began)
                 self._window = next((ahead for limit, ahead in _WINDOWS if self._pace < limit), 1)
-                self._finished(task, outcome_of(task, message), began)
+                self.finished(task, outcome_of(task, message), began)
 
     def _checked(self, problem: object) -> None:
         """Take what the worker says of what `verify` names."""
@@ -461,7 +441,7 @@ class Calls:
         tasks = list(self._tasks)
         self._tasks.clear()
         if isinstance(event, Stuck | Lost):
-            self._lost(event)
+            self.lost(event)
         elif not ready and killing in ("", "time"):
             self._failed_starts += 1
             if self._failed_starts == _STARTS or isinstance(event, NotStarted):
@@ -474,9 +454,9 @@ class Calls:
         known = self._began or bool(killing)
         if tasks and self._began and killing != "stale" and not self._excused(tasks[0], event, killing):
             task = tasks.pop(0)
-            self._finished(task, self._verdict(task, event, killing, printed), self._moment)
+            self.finished(task, self._verdict(task, event, killing, printed), self._moment)
         if tasks:
-            self._returned(tasks, not known)
+            self.returned(tasks, not known)
 
     def _excused(self, task: Task, event: Ended, killing: str) -> bool:
         """Whether the worker may have died of what others left in it: memory, or damage. Then a fresh one tells."""
@@ -493,7 +473,7 @@ class Calls:
         if isinstance(event, Stuck | Lost):
             return Outcome(Status.DEVICE_LOST, (), _how(event))
         if isinstance(event, Exited) and event.cause == "memory":
-            return Outcome(Status.OOM, (), f"took more than {self._memory} bytes, and was killed")
+            return Outcome(Status.OOM, (), f"took more than {self.memory} bytes, and was killed")
         if killing == "time":
             return Outcome(Status.HANG_KILLED, (), f"still running after {task.seconds:g} s, and was killed")
         if killing == "output":
@@ -509,6 +489,4 @@ def _how(event: Ended) -> str:
         return death(event.status)
     if isinstance(event, NotStarted):
         return f"{event.stage}: {os.strerror(event.errno)}"
-    if isinstance(event, Stuck):
-        return f"processes {', '.join(map(str, event.pids))} cannot be killed"
-    return "its reaper died"
+    return str(event) if isinstance(event, Stuck) else "its reaper died"

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -90,6 +91,7 @@ class Kept:
         return one_line(line if len(line) <= _QUOTED else f"...{line[-_QUOTED:]}")
 
 
+@dataclass(eq=False)
 class CommandRun:
     """One run of a command line, by a reaper that runs nothing else meanwhile.
 
@@ -99,39 +101,29 @@ class CommandRun:
     to end well. `event` is what the reaper said of its end.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        reaper: Reaper,
-        words: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        cwd: str | None,
-        seconds: float | None,
-        memory: int | None,
-        ended: Callable[[Outcome], None],
-        reading: Reading | None = None,
-    ) -> None:
+    loop: Loop
+    reaper: Reaper
+    words: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str | None
+    seconds: float | None
+    memory: int | None
+    ended: Callable[[Outcome], None]
+    reading: Reading | None = None
+
+    def __post_init__(self) -> None:
+        self.env = {**self.env, "OSTINATO_REPORT_FD": str(_REPORT)}
         self.outcome: Outcome | None = None
         self.event: Exited | NotStarted | Stuck | Lost | None = None
         self.stdout = Kept()
         self.stderr = Kept()
-        self._loop = loop
-        self._reaper = reaper
-        self._words = list(words)
-        self._env = {**env, "OSTINATO_REPORT_FD": str(_REPORT)}
-        self._cwd = cwd
-        self._seconds = seconds
-        self._memory = memory
-        self._ended = ended
-        self._reading = reading
         self._printed = 0
         self._attempts = 0
         self._verdict: tuple[Status, str] | None = None  # why we killed it
         self._pipes: dict[int, Callable[[bytes], None]] = {}
         self._timer: Timer | None = None
-        loop.watch(reaper.fileno(), self._told)
-        self._watch = Watch(loop, reaper)
+        self.loop.watch(self.reaper.fileno(), self._told)
+        self._watch = Watch(self.loop, self.reaper)
         try:
             self._start()
         except BaseException:
@@ -142,8 +134,8 @@ class CommandRun:
         """Kill it; unless it ends by itself before, it ends with this status and message."""
         if self.outcome is None and self._verdict is None:
             self._verdict = (status, message)
-            if self._reaper.running:
-                self._reaper.kill()
+            if self.reaper.running:
+                self.reaper.kill()
                 self._watch.expect(0)
 
     def close(self) -> None:
@@ -151,13 +143,11 @@ class CommandRun:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._ended is not _nobody:
-            self._ended = _nobody
-            self._loop.forget(self._reaper.fileno())
+        if self.ended is not _drop:
+            self.ended = _drop
+            self.loop.forget(self.reaper.fileno())
             self._watch.close()
             self._close_pipes()
-
-    # Starting.
 
     def _start(self) -> None:
         self._timer = None
@@ -166,17 +156,18 @@ class CommandRun:
             return
         self._attempts += 1
         theirs: dict[int, int] = {}
+        report = _drop if self.reading is None else self.reading.reported
         try:
-            for number, take in ((1, self._take_stdout), (2, self.stderr.add), (_REPORT, self._take_report)):
+            for number, take in ((1, self._take_stdout), (2, self.stderr.add), (_REPORT, report)):
                 ours, theirs[number] = output_pipe() if number == 1 else os.pipe()
                 self._pipes[ours] = take
                 os.set_blocking(ours, False)
-                self._loop.watch(ours, partial(self._read, ours))
-            self._reaper.spawn(
-                self._words, env=self._env, cwd=self._cwd, fds=theirs, seconds=self._seconds, memory=self._memory
+                self.loop.watch(ours, partial(self._read, ours))
+            self.reaper.spawn(
+                self.words, env=self.env, cwd=self.cwd, fds=theirs, seconds=self.seconds, memory=self.memory
             )
-            if self._seconds is not None:
-                self._watch.expect(self._seconds)
+            if self.seconds is not None:
+                self._watch.expect(self.seconds)
         except OSError as error:
             self._not_started(NotStarted(error.errno or 0, "fork"))
         except ValueError as error:  # such as an environment that no process can have
@@ -190,29 +181,25 @@ class CommandRun:
         reason = os.strerror(event.errno)
         if event.errno in SHORTAGES and self._attempts <= len(PAUSES):
             self._close_pipes()
-            self._timer = self._loop.at(self._loop.now() + PAUSES[self._attempts - 1], self._start)
+            self._timer = self.loop.at(self.loop.now() + PAUSES[self._attempts - 1], self._start)
         elif event.errno in SHORTAGES:
             self._refuse(Status.CANCELLED, f", after {self._attempts} attempts: {reason}")
         elif event.stage == "chdir":
-            self._refuse(Status.INVALID, f" in {self._cwd!r}: {reason}")
+            self._refuse(Status.INVALID, f" in {self.cwd!r}: {reason}")
         else:
-            self._refuse(Status.INVALID, f": {reason}{self._what_is_missing(event)}")
+            program = os.path.join(self.cwd or "", self.words[0])
+            there = event.errno == errno.ENOENT and "/" in self.words[0] and os.path.exists(program)
+            missing = " (it is there, but not the interpreter that it names)" if there else ""
+            self._refuse(Status.INVALID, f": {reason}{missing}")
 
     def _refuse(self, status: Status, why: str) -> None:
         self._close_pipes()
-        message = f"{self._words[0]!r} cannot be started{why}"
+        message = f"{self.words[0]!r} cannot be started{why}"
         # Not at once: who makes a run must know it before it ends.
-        self._timer = self._loop.at(self._loop.now(), partial(self._fail, status, message))
-
-    def _what_is_missing(self, event: NotStarted) -> str:
-        program = os.path.join(self._cwd or "", self._words[0])
-        there = event.errno == errno.ENOENT and "/" in self._words[0] and os.path.exists(program)
-        return " (it is there, but not the interpreter that it names)" if there else ""
-
-    # Reading.
+        self._timer = self.loop.at(self.loop.now(), partial(self._fail, status, message))
 
     def _read(self, fd: int) -> None:
-        # One piece a turn: who prints without end must not keep the loop from the others.
+        # One piece a turn: a command that prints without end must not keep the loop from the others.
         if self._take(fd) == _END:
             self._close_pipe(fd)
 
@@ -231,26 +218,20 @@ class CommandRun:
 
     def _take_stdout(self, data: bytes) -> None:
         self.stdout.add(data)
-        if self._reading is not None:
-            self._reading.printed(data)
-
-    def _take_report(self, data: bytes) -> None:
-        if self._reading is not None:
-            self._reading.reported(data)
+        if self.reading is not None:
+            self.reading.printed(data)
 
     def _close_pipe(self, fd: int) -> None:
         del self._pipes[fd]
-        self._loop.forget(fd)
+        self.loop.forget(fd)
         os.close(fd)
 
     def _close_pipes(self) -> None:
         for fd in list(self._pipes):
             self._close_pipe(fd)
 
-    # Ending.
-
     def _told(self) -> None:
-        for event in self._reaper.read():
+        for event in self.reaper.read():
             if isinstance(event, Started | Swept):
                 continue
             for fd in self._pipes:
@@ -275,27 +256,27 @@ class CommandRun:
         elif verdict is not None and (event.cause == "killed" or verdict[0] is Status.BAD_OUTPUT):
             self._fail(*verdict)
         elif event.cause == "time" or (self._watch.rescued and event.status == -signal.SIGKILL):
-            self._fail(Status.HANG_KILLED, f"still running after {self._seconds:g} s, and was killed")
+            self._fail(Status.HANG_KILLED, f"still running after {self.seconds:g} s, and was killed")
         elif event.cause == "memory":
-            self._fail(Status.OOM, f"took more than {self._memory} bytes, and was killed")
+            self._fail(Status.OOM, f"took more than {self.memory} bytes, and was killed")
         elif event.status:
             last = self.stderr.last_line() or self.stdout.last_line()
-            if self._reading is None:
+            if self.reading is None:
                 last = _complaint(self.stderr.text().strip() or self.stdout.text().strip())
-            lacked = self._memory is not None and _OUT_OF_MEMORY.search(self.stderr.text())
+            lacked = self.memory is not None and _OUT_OF_MEMORY.search(self.stderr.text())
             message = f"{death(event.status)}{': ' if last else ''}{last}"
             self._fail(Status.OOM if lacked else Status.CRASH, message)
         else:
             self._succeed()
 
     def _fail(self, status: Status, message: str) -> None:
-        self._end(status, message, () if self._reading is None else self._reading.finish((status, message)))
+        self._end(status, message, () if self.reading is None else self.reading.finish((status, message)))
 
     def _succeed(self) -> None:
-        if self._reading is None:
+        if self.reading is None:
             self._end(Status.OK, "", ())
             return
-        ops = self._reading.finish()
+        ops = self.reading.finish()
         bad = next((op for op in ops if op.status is not Status.OK), None)
         if not ops:
             self._end(Status.BAD_OUTPUT, f"it reported no time{self._instead()}", ())
@@ -306,16 +287,16 @@ class CommandRun:
 
     def _instead(self) -> str:
         """Say what there is of a command that reported nothing."""
-        assert self._reading is not None
-        if self._reading.problem:
-            return f": {one_line(self._reading.problem)}"
+        assert self.reading is not None
+        if self.reading.problem:
+            return f": {one_line(self.reading.problem)}"
         printed = self.stdout.last_line() or self.stderr.last_line()
         return f"; the last that it printed is {printed!r}" if printed else " and printed nothing"
 
     def _end(self, status: Status, message: str, ops: tuple[OpOutcome, ...]) -> None:
         self._timer = None
         self.outcome = Outcome(status, ops, message, self.stdout.text())
-        ended = self._ended
+        ended = self.ended
         self.close()
         ended(self.outcome)
 
@@ -331,5 +312,5 @@ def _complaint(text: str) -> str:
     return f"{one_line(error[:_QUOTED])}\n{text}"
 
 
-def _nobody(outcome: Outcome) -> None:
-    """Whom a run that is closed tells."""
+def _drop(told: object) -> None:
+    """Take what nobody reads: reports of a command that needs none, or the outcome of a run that is closed."""

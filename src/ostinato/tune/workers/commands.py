@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from ostinato.tune.candidate import Command
@@ -16,17 +16,11 @@ from ostinato.tune.workers.protocol import Reading
 from ostinato.tune.workers.reaper import Exited, Lost, Reaper, Stuck
 
 
+@dataclass(eq=False)
 class SimulatedCommands:
     """What a simulated device does to commands.
 
-    Parameters
-    ----------
-    device
-        Its name: part of every seed.
-    declared
-        What it is declared to do.
-    begin
-        The moment from which it drifts.
+    `device` is its name, a part of every seed; `declared` is what it is declared to do; it drifts from `begin`.
 
     Examples
     --------
@@ -38,29 +32,30 @@ class SimulatedCommands:
     (False, (11.0,))
     """
 
-    def __init__(self, device: str, declared: Simulation, begin: float) -> None:
-        self.latency = declared.latency
-        self._device = device
-        self._declared = declared
-        self._begin = begin
+    device: str
+    declared: Simulation
+    begin: float
+
+    def __post_init__(self) -> None:
+        self.latency = self.declared.latency
         self._runs = 0
 
     def crashes(self, candidate: str) -> bool:
         """Whether the candidate dies on this device: each time or never."""
-        return self._random("crash", candidate).random() < self._declared.crash
+        return self._random("crash", candidate).random() < self.declared.crash
 
     def hangs(self, candidate: str) -> bool:
         """Whether the candidate never ends on this device: each time or never."""
-        return self._random("hang", candidate).random() < self._declared.hang
+        return self._random("hang", candidate).random() < self.declared.hang
 
     def slowed(self, candidate: str, outcome: Outcome, now: float) -> Outcome:
         """Return an outcome with the times that it has on this device."""
         self._runs += 1
         random = self._random(str(self._runs), candidate)
-        drift = 1 + self._declared.drift * (now - self._begin)
+        drift = 1 + self.declared.drift * (now - self.begin)
 
         def sample(own: float) -> float:
-            return (own + self.latency * 1e9) * drift * max(1 + self._declared.noise * random.gauss(0, 1), 1e-3)
+            return (own + self.latency * 1e9) * drift * max(1 + self.declared.noise * random.gauss(0, 1), 1e-3)
 
         ops = tuple(
             replace(op, samples=tuple(map(sample, op.samples))) if op.status is Status.OK else op for op in outcome.ops
@@ -68,31 +63,24 @@ class SimulatedCommands:
         return replace(outcome, ops=ops)
 
     def _random(self, what: str, candidate: str) -> Random:
-        return Random(f"{self._device}/{candidate}/{what}")
+        return Random(f"{self.device}/{candidate}/{what}")
 
 
 _CRASH = (Status.CRASH, "the simulated device crashed")
 
 
+@dataclass(eq=False)
 class Commands:
     """Runs tasks as command lines under a reaper; the parameters are those of `ostinato.tune.workers.calls.Calls`."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        reaper: Reaper,
-        memory: int | None,
-        simulated: SimulatedCommands | None = None,
-        *,
-        finished: Callable[[Task, Outcome, float], None],
-        lost: Callable[[Stuck | Lost], None],
-    ) -> None:
-        self._loop = loop
-        self._reaper = reaper
-        self._memory = memory
-        self._simulated = simulated
-        self._finished = finished
-        self._lost = lost
+    loop: Loop
+    reaper: Reaper
+    memory: int | None
+    simulated: SimulatedCommands | None
+    finished: Callable[[Task, Outcome, float], None]
+    lost: Callable[[Stuck | Lost], None]
+
+    def __post_init__(self) -> None:
         self._task: Task | None = None
         self._moment = 0.0
         self._run: CommandRun | None = None
@@ -109,19 +97,19 @@ class Commands:
         scratch = task.trial.scratch or ""
         values = candidate.filled(tuple(candidate.env.values()), scratch)
         self._task = task
-        self._moment = self._loop.now()
+        self._moment = self.loop.now()
         self._run = CommandRun(
-            self._loop,
-            self._reaper,
+            self.loop,
+            self.reaper,
             candidate.filled((candidate.build or ()) if build else candidate.argv, scratch),
             env={**environment, "OSTINATO_SCRATCH": scratch, **dict(zip(candidate.env, values, strict=True))},
             cwd=candidate.cwd,
             seconds=task.seconds,
-            memory=self._memory,
+            memory=self.memory,
             reading=None if build else Reading(task.op, iterations=candidate.iterations),
             ended=self._ended,
         )
-        if self._simulated is not None and self._simulated.crashes(candidate.id):
+        if self.simulated is not None and self.simulated.crashes(candidate.id):
             self._run.kill(*_CRASH)
 
     def cancel(self) -> None:
@@ -145,25 +133,25 @@ class Commands:
         assert task is not None
         if run is not None and isinstance(run.event, Stuck | Lost):
             self._finish(outcome)
-            self._lost(run.event)
+            self.lost(run.event)
             return
-        if self._simulated is None or outcome.status is not Status.OK:
+        if self.simulated is None or outcome.status is not Status.OK:
             self._finish(outcome)
             return
-        candidate, end = task.trial.candidate.id, self._loop.now() + self._simulated.latency
+        candidate, end = task.trial.candidate.id, self.loop.now() + self.simulated.latency
         # What it took is the reaper's to say: this process may have been stopped meanwhile.
         left = task.seconds - (run.event.seconds if run is not None and isinstance(run.event, Exited) else 0.0)
-        if self._simulated.crashes(candidate):  # it ended before it was killed
+        if self.simulated.crashes(candidate):  # it ended before it was killed
             self._finish(Outcome(_CRASH[0], (), _CRASH[1]))
             return
-        if self._simulated.hangs(candidate) or self._simulated.latency > left:
-            end = self._loop.now() + left
+        if self.simulated.hangs(candidate) or self.simulated.latency > left:
+            end = self.loop.now() + left
             outcome = Outcome(Status.HANG_KILLED, (), f"still running after {task.seconds:g} s, killed")
         else:
-            outcome = self._simulated.slowed(candidate, outcome, end)
-        self._rest = self._loop.at(end, lambda: self._finish(outcome))
+            outcome = self.simulated.slowed(candidate, outcome, end)
+        self._rest = self.loop.at(end, lambda: self._finish(outcome))
 
     def _finish(self, outcome: Outcome) -> None:
         task, self._task, self._rest = self._task, None, None
         assert task is not None
-        self._finished(task, outcome, self._moment)
+        self.finished(task, outcome, self._moment)

@@ -10,17 +10,16 @@ import selectors
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from ostinato.tune.workers.reaper import Reaper
 
 
+@dataclass(eq=False, slots=True)
 class Timer:
     """A call at a moment in time; `cancel` takes it back."""
 
-    __slots__ = ("call",)
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self.call: Callable[[], None] | None = call
+    call: Callable[[], None] | None
 
     def cancel(self) -> None:
         self.call = None
@@ -114,6 +113,7 @@ _INTERVAL = 0.25
 _GRACE = 10.0  # a reaper says after 5 s what it cannot kill
 
 
+@dataclass(eq=False)
 class Watch:
     """Lets a reaper run on whenever something has stopped it, and does its work when it does not.
 
@@ -134,24 +134,25 @@ class Watch:
     (3, 'exit')
     """
 
-    def __init__(self, loop: Loop, reaper: Reaper) -> None:
-        self.rescued = False
-        self._loop = loop
-        self._reaper = reaper
+    loop: Loop
+    reaper: Reaper
+    rescued: bool = False
+
+    def __post_init__(self) -> None:
         self._due = float("inf")
-        self._timer: Timer = loop.at(loop.now() + _INTERVAL, self._look)
+        self._timer = self.loop.at(self.loop.now() + _INTERVAL, self._look)
 
     def expect(self, seconds: float) -> None:
         """Note that nothing of the command may be there after so many seconds, and a while that the reaper needs."""
-        self._due = self._loop.now() + seconds + _GRACE
+        self._due = self.loop.now() + seconds + _GRACE
 
     def close(self) -> None:
         self._timer.cancel()
 
     def _look(self) -> None:
-        if self._loop.now() >= self._due:
+        if self.loop.now() >= self._due:
             self.rescued = True
-            self._reaper.rescue()
-        elif self._reaper.stopped():
-            self._reaper.resume()
-        self._timer = self._loop.at(self._loop.now() + _INTERVAL, self._look)
+            self.reaper.rescue()
+        elif self.reaper.stopped():
+            self.reaper.resume()
+        self._timer = self.loop.at(self.loop.now() + _INTERVAL, self._look)

@@ -260,7 +260,6 @@ def _plain(text: str) -> str:
     return text.replace(_ESC, "")
 
 
-_LONGEST_LINE = 1 << 20
 _MOST_SAMPLES = 100_000  # of one op; what comes after says nothing new
 _MOST_LINES = 200_000  # so that a flood of them costs the search half a second, and no minutes
 _LONGEST_MESSAGE = 2000
@@ -286,10 +285,10 @@ class Lines:
         """Return the lines that `data` completes."""
         lines = (self._part + data).split(b"\n")
         self._part = lines.pop()
-        if lines and (self._skipping or len(lines[0]) > _LONGEST_LINE):
+        if lines and (self._skipping or len(lines[0]) > _LONGEST):
             del lines[0]
             self._skipping = False
-        if len(self._part) > _LONGEST_LINE:
+        if len(self._part) > _LONGEST:
             self._part = b""
             self._skipping = True
         return lines

@@ -169,6 +169,9 @@ class Stuck(NamedTuple):
 
     pids: tuple[int, ...]
 
+    def __str__(self) -> str:
+        return f"processes {', '.join(map(str, self.pids))} cannot be killed"
+
 
 class Lost(NamedTuple):
     """The reaper itself has ended: its exit status, or minus the number of a signal; None if it is not known."""
@@ -227,7 +230,8 @@ class Reaper:
         self, *, leases: Sequence[int] = (), cores: frozenset[int] | None = None, idle_priority: bool = False
     ) -> None:
         self._owner = os.getpid()
-        self._running = False
+        self.running = False
+        """Whether a command was spawned whose end `read` has not returned yet."""
         self._command_pid = 0
         self._command = -1  # its descriptor
         self._lost = False
@@ -236,7 +240,7 @@ class Reaper:
         mask = _core_mask(cores)
         ours, theirs = (above_standard(end.detach()) for end in socket.socketpair(type=socket.SOCK_SEQPACKET))
         try:
-            self._pid, self._pidfd = start_process(theirs)
+            self.pid, self._pidfd = start_process(theirs)  # everything on its device descends from it
         except BaseException:
             os.close(ours)
             raise
@@ -256,16 +260,6 @@ class Reaper:
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when `read` has something to return."""
         return self._socket.fileno()
-
-    @property
-    def pid(self) -> int:
-        """Process number of the reaper: everything on its device descends from it."""
-        return self._pid
-
-    @property
-    def running(self) -> bool:
-        """Whether a command was spawned whose end `read` has not returned yet."""
-        return self._running
 
     def spawn(
         self,
@@ -288,7 +282,7 @@ class Reaper:
         Raises `ValueError` if an argument cannot be given to a process, such as a string with a zero byte.
         """
         self._check_owner()
-        if self._running:
+        if self.running:
             raise RuntimeError("the reaper runs one command at a time; wait until the last one has ended")
         if self._lost or self._socket.fileno() < 0:
             raise RuntimeError("the reaper is closed or was lost")
@@ -310,13 +304,13 @@ class Reaper:
             self._send(header + array.array("i", targets).tobytes(), [words, *targets.values()])
         finally:
             os.close(words)
-        self._running = True
+        self.running = True
         self._know(0)
 
     def kill(self) -> None:
         """Kill the command and all its descendants; `Exited` follows. Nothing happens if none is running."""
         self._check_owner()
-        if self._running:
+        if self.running:
             self._send(struct.pack("=I", _KILL), ())
 
     def sweep(self) -> None:
@@ -358,7 +352,7 @@ class Reaper:
         """Kill the command and all its descendants without the reaper, and let the reaper run on to see to the rest."""
         self._check_owner()
         end = time.monotonic() + _RESCUE_SECONDS
-        while kill_descendants(self._pid) and time.monotonic() < end:
+        while kill_descendants(self.pid) and time.monotonic() < end:
             time.sleep(_RESCUE_PAUSE)
         self.resume()
 
@@ -380,7 +374,7 @@ class Reaper:
                     left = ", ".join(map(str, self._stuck or [self._command_pid]))
                     raise TimeoutError(f"processes are still there {timeout:g} s after SIGKILL: {left}")
                 self._wait()
-            self._running = False
+            self.running = False
         self._socket.close()
         os.close(self._pidfd)
         self._know(0)
@@ -418,7 +412,7 @@ class Reaper:
                 event = Exited(status, _CAUSES[cause], leftovers, max_rss, cpu_ns, preemptions, ns * 1e-9)
             case _:
                 raise ValueError(f"no message of a reaper begins with {kind}")
-        self._running = False
+        self.running = False
         self._know(0)
         return event
 
@@ -429,10 +423,10 @@ class Reaper:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._wait()
-        if self._running and self._command >= 0:
+        if self.running and self._command >= 0:
             # The kernel has killed the command; what it had started in its group has nobody else to do it.
             kill_group(self._command, self._command_pid)
-        self._running = False
+        self.running = False
         return Lost(self._status)
 
     def _know(self, pid: int) -> None:
@@ -441,7 +435,7 @@ class Reaper:
         if command >= 0:
             os.close(command)
         if pid:
-            self._command = open_child(pid, self._pid)
+            self._command = open_child(pid, self.pid)
 
     def _ends_within(self, seconds: float) -> bool:
         now = time.monotonic()

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ostinato.tune.candidate import Command
@@ -135,26 +136,20 @@ class Slot:
             memory=self._memory,
             finished=self._told,
             returned=lambda tasks, blamed: self._returned(self, tasks, blamed),
-            lost=lambda event: self._lose(event, self._drop_calls),
+            lost=partial(self._lose, drop=self._drop_calls),
         )
 
     def _new_commands(self) -> Commands:
-        self._reapers["commands"] = self.new_reaper()
-        return Commands(
-            self._loop,
-            self._reapers["commands"],
-            self._memory,
-            self._simulated,
-            finished=self._told,
-            lost=lambda event: self._lose(event, self._drop_commands),
-        )
+        reaper = self._reapers["commands"] = self.new_reaper()
+        lost = partial(self._lose, drop=self._drop_commands)
+        return Commands(self._loop, reaper, self._memory, self._simulated, self._told, lost)
 
     def _told(self, task: Task, outcome: Outcome, began: float) -> None:
         self._finished(self, task, outcome, began)
 
     def _lose(self, event: Stuck | Lost, drop: Callable[[], None]) -> None:
         if isinstance(event, Stuck):
-            self.lost = f"processes {', '.join(map(str, event.pids))} cannot be killed"
+            self.lost = str(event)
         else:
             drop()  # another reaper serves as well: what this one ran died with it
 
