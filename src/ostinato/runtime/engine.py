@@ -77,7 +77,6 @@ class Instances:
         return core
 
     def rebind(self, another: Callable[[], Lowered]) -> None:
-        """Let later runs use other plans."""
         self._another = another
         for instance in self._all:
             self._remember(instance, ended=False)
@@ -85,20 +84,13 @@ class Instances:
             instance.core.rebind(instance.lowered.plan)
 
     def close(self) -> None:
-        """Refuse further runs."""
         self._closed = True
         for instance in self._all:
             instance.core.refuse_runs()
 
-    @property
-    def cores(self) -> list[_core.Program]:
-        """All instances; other threads may be submitting."""
-        return [instance.core for instance in list(self._all)]
-
-    @property
-    def plans(self) -> list[_core.Plan]:
-        """Those of all instances."""
-        return [instance.lowered.plan for instance in list(self._all)]
+    def all(self) -> list[_Instance]:
+        """Return all instances; other threads may be submitting."""
+        return list(self._all)
 
     def statistics(self) -> list[dict[str, Any]]:
         """Return the counters of all instances, those that are no more included."""
@@ -235,8 +227,8 @@ class Engine:
     def plans(self) -> list[_core.Plan]:
         """The plans that runs use now; none once the program is closed."""
         lowered: Lowered | None = self.lowered
-        others = [] if self._instances is None else self._instances.plans
-        return [] if lowered is None else [lowered.plan, *others]
+        others = [] if self._instances is None else self._instances.all()
+        return [] if lowered is None else [lowered.plan, *(instance.lowered.plan for instance in others)]
 
     @property
     def step(self) -> int:
@@ -246,8 +238,8 @@ class Engine:
     @property
     def cores(self) -> list[_core.Program]:
         """All programs of the core."""
-        instances = [] if self._instances is None else self._instances.cores
-        return [*(loaded.core for loaded in self._loaded), *instances]
+        instances = [] if self._instances is None else self._instances.all()
+        return [loaded.core for loaded in (*self._loaded, *instances)]
 
     @property
     def steps_run(self) -> int:

@@ -108,7 +108,7 @@ class SpawnedRun(Run):
 
     @property
     def posts(self) -> dict[str, Event]:
-        """Nothing: a single task has no postconditions."""
+        """Empty: a single task has no postconditions."""
         return {}
 
     @property

@@ -207,15 +207,15 @@ class Workers:
             raise ContractError("a task cannot close its own machine")
         self.closed = True
         if not self.core.forked:
-            if cancel:
-                _cancel(_core.spawned(self.core))
+            for spawned in _core.spawned(self.core) if cancel else ():
+                spawned.cancel()
             for engine in list(self.engines):
                 engine.close(cancel)
             _core.refuse_spawns(self.core)
             # Runs of programs that nobody holds any more, and spawned tasks.
             left = [*self.core.in_flight(), *_core.spawned(self.core)]
-            if cancel:
-                _cancel(left)
+            for run in left if cancel else ():
+                run.cancel()
             wait_for_all(left, cancel)
         self.core.close()
         self._ended = True  # not before: interrupted, this may be called again
@@ -247,11 +247,6 @@ def devices_of(count: int) -> tuple[Device, ...]:
         names = ", ".join(device.name for device in found) or "none"
         raise DeviceError(f"gpus={count} was asked for; the devices that can be used here: {names}{format_reasons()}")
     return found[:count]
-
-
-def _cancel(runs: Sequence[_core.Run | _core.Spawned]) -> None:
-    for run in runs:
-        run.cancel()
 
 
 class _Init:
