@@ -239,7 +239,7 @@ class Engine:
     def cores(self) -> list[_core.Program]:
         """All programs of the core."""
         instances = [] if self._instances is None else self._instances.all()
-        return [loaded.core for loaded in (*self._loaded, *instances)]
+        return [loaded.core for loaded in self._loaded] + [instance.core for instance in instances]
 
     @property
     def steps_run(self) -> int:
