@@ -14,8 +14,8 @@ def extent(array: object) -> tuple[int, int]:
     The address of the first byte of an array, and the one behind its last.
     """
 
-def accesses(ops: object, ndarray: object, tasks: object) -> dict:
-    """What every op accesses, as a dict of flat arrays."""
+def accesses(ops: object, ndarray: object, tasks: object) -> tuple:
+    """What every op accesses, as the fields of Accesses."""
 
 def boxes(arrays: object, ndarray: object) -> dict:
     """Where each array is in its allocation, as a dict of flat arrays."""

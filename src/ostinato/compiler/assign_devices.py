@@ -63,8 +63,6 @@ def find_devices(ops: Sequence[Op], devices: Sequence[Device], cpus: int = 1, ho
     `devices`: those of the machine.
     `cpus`: how many CPUs it has.
     `homes`: where arrays are.
-
-    Raises GraphError: an op cannot run where it is bound to, or there is no device for it.
     """
     assigning = _Assigning(devices, cpus, homes or Homes(devices))
     return np.fromiter((assigning.device_of(op) for op in ops), np.int32, len(ops))

@@ -24,16 +24,10 @@ if TYPE_CHECKING:
 PYTHON_CALL = 0.3e-6
 NATIVE_CALL = 5e-9
 BYTE = 1 / 10e9  # Seconds; the last for each byte of an op's arrays.
-
 VARIED = 2.0  # How many times longer than the median the longest op must take for costs to count as varied.
-
 UNSTEADY = 0.5  # The spread of an op's time, relative to it, from which on costs count as varied.
-
 STEADY = 0.2  # The spread of an op's time, relative to it, up to which costs count as steady.
-
 ESTIMATED = "estimated"
-
-
 _LOW, _HIGH = 5, 95  # percentiles between which the spread is
 
 
@@ -137,10 +131,6 @@ def cost_as_given(costs: Mapping[object, float]) -> Costing:
     """Return the costing that knows what the user says.
 
     `costs`: seconds by op, task or name of an op; the first of these that is there counts.
-
-    Raises TypeError if a cost is no number.
-    Raises ValueError if a cost is negative or not finite. The costing itself raises it where a key stands for no op of
-    the graph.
     """
     by_identity: dict[object, tuple[object, float]] = {}
     for key, value in costs.items():

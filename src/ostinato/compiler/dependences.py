@@ -20,16 +20,12 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
 
-
 _ALL = np.empty(0, np.int32)
 _NONE = Edges(_ALL, _ALL, _ALL)
 
 
 def infer_dependences(flat: Flat) -> Step:
-    """Return a flat graph as a step, with the edges that follow from accesses and all others that order its nodes.
-
-    Raises GraphError if ops come after each other in a circle.
-    """
+    """Return a flat graph as a step, with the edges that follow from accesses and all others that order its nodes."""
     edges = find_dependences(flat)
     ordering = order_steps_and_holders(flat, edges)
     serial = flat.serial and len(flat.ops) > 0
@@ -37,10 +33,7 @@ def infer_dependences(flat: Flat) -> Step:
 
 
 def find_dependences(flat: Flat) -> Edges:
-    """Return the edges of a flat graph, inferred ones included.
-
-    Raises GraphError if ops depend on each other within one step.
-    """
+    """Return the edges of a flat graph, inferred ones included."""
     ops = flat.ops
     found = _inferred_in(flat)
     if not flat.explicit_edges:
@@ -58,8 +51,6 @@ def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
 
     These are between acquires and releases of one reservation, and between the steps of nested graphs in which each
     step begins when the one before has ended.
-
-    Raises GraphError if ops come after each other in a circle.
     """
     ops = flat.ops
     step_order = edges_of(len(ops), *np.array(flat.step_order, np.int32).reshape(-1, 3).T)
@@ -77,10 +68,7 @@ def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
 
 
 def find_outer_edges(graph: Graph) -> Edges:
-    """Return the edges between the ops of a graph, where the op of a nested graph stands for all ops in there.
-
-    Raises GraphError if ops depend on each other within one step.
-    """
+    """Return the edges between the ops of a graph, where the op of a nested graph stands for all ops in there."""
     flat = flatten(graph)
     found = find_dependences(flat)
     if flat.outer is None:
@@ -171,7 +159,7 @@ def find_accesses(ops: Sequence[Op]) -> Accesses:
     were touched, and a view that follows no axes covers all between its ends. Tasks that access nothing share a token,
     so that they keep program order.
     """
-    return Accesses(**_core.passes.accesses(ops, np.ndarray, (PythonCall, NativeCall)))
+    return Accesses(*_core.passes.accesses(ops, np.ndarray, (PythonCall, NativeCall)))
 
 
 _Triple: TypeAlias = tuple[int, int, int]

@@ -10,7 +10,6 @@ from typing import ParamSpec, TypeVar
 
 _Given = ParamSpec("_Given")
 _Stage = TypeVar("_Stage")
-
 _compiles = itertools.count()
 
 

@@ -25,7 +25,6 @@ MOST_CELLS = 4096
 there are still more cells, the allocation is one equivalence set."""
 
 MOST_PAIRS = 2048  # Up to so many boxes are compared in pairs.
-
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """The least index along each axis of an index space, and one more than the largest."""
 

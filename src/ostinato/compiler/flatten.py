@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Source
 
-
 Triple: TypeAlias = tuple[int, int, int]  # Index of the earlier op, of the later one, distance in steps.
 
 

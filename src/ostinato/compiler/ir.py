@@ -45,11 +45,8 @@ if TYPE_CHECKING:
 IntArray: TypeAlias = npt.NDArray[np.int32]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-
 _NO_INTS, _NO_FLAGS = np.zeros(0, np.int32), np.zeros(0, np.bool_)
-
 HOST = -1  # The memory of the host; that of a device is called by the device's index.
-
 COMMON = MachineModel(cores=1)  # What is assumed of a machine that was not measured.
 
 
@@ -197,7 +194,6 @@ class Waits(NamedTuple):
 
 
 Phases: TypeAlias = tuple[tuple[int, ...], ...]
-
 Activity: TypeAlias = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]
 """When a copy acts, `first` and `later`.
 

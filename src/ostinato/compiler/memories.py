@@ -29,10 +29,7 @@ class Homes:
         self._name_of = name_of
 
     def of(self, array: Array, op: Op) -> int:
-        """Return the memory of an array that an op uses.
-
-        Raises GraphError if it is that of a device which the machine has not.
-        """
+        """Return the memory of an array that an op uses."""
         name = self._name_of(array)
         if name not in self._index:
             there = ", ".join(each for each in self._index if each != HOST_NAME) or "no device"

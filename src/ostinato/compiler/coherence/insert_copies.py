@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
 LATENCY = 10e-6  # Seconds that a copy between memories takes beside its bytes, as a rule of thumb.
-
 BYTE = 1 / 10e9  # Seconds for each of these.
 
 

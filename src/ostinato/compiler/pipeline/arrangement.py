@@ -22,9 +22,7 @@ from ostinato.graph.body import Until
 if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
-
 THREAD, GIL, AWAY = range(3)  # How ops are run, as in src/ostinato/compiler/native/replay/replay_model.h.
-
 MOST_LANES = 512
 """Of more lanes, each runs its ops in program order: to compare orders takes as many looks at as many lanes."""
 
@@ -168,8 +166,6 @@ def arrange_copies(executable: Executable, model: MachineModel, copies: int) -> 
     """Return copies of a schedule side by side, each on its own share of a machine.
 
     What an op takes from the step before, it takes from the same op of the two copies beside its own, too.
-
-    Raises ValueError if the copies cannot share the machine evenly.
     """
     if model.nodes % copies == 0:
         one = arrange(executable, replace(model, nodes=model.nodes // copies))

@@ -22,10 +22,7 @@ _MOST_URGENT = 2**31 - 1  # whoever waits for a postcondition shall hear of it a
 
 
 def list_operations(step: Step, target: Target) -> Step:
-    """Return the step with what the core is to run: its nodes, and last the barrier between steps if there is one.
-
-    Raises GraphError if an op is bound to a CPU that there is not.
-    """
+    """Return the step with what the core is to run: its nodes, and last the barrier between steps if there is one."""
     ops, n = step.nodes, len(step.nodes)
     serial = step.serial or not ops  # a run of nothing has an end, too
     slots = n + int(serial)

@@ -10,7 +10,6 @@ from ostinato.compiler.ir import COMMON, Edges, FloatArray, IntArray, Placement,
 from ostinato.compiler.target import MachineModel
 
 LONG = 1e-6  # Seconds; where ops take longer on average, threads get several lanes each.
-
 SHORTEST = 1e-9  # Seconds; nothing takes less.
 
 

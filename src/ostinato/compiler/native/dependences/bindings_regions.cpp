@@ -154,21 +154,13 @@ private:
     std::vector<Operands::Access> looked_at_;
 };
 
-nb::dict accesses(nb::handle ops, nb::handle ndarray, nb::handle tasks) {
+nb::tuple accesses(nb::handle ops, nb::handle ndarray, nb::handle tasks) {
     const Operands operands = Reader(ndarray, tasks).read(ops);
     Regions r = regions(operands);
-    nb::dict out;
-    out["op"] = give(std::move(r.op));
-    out["mode"] = give(std::move(r.mode));
-    out["group"] = give(std::move(r.group));
-    out["period"] = give(std::move(r.period));
-    out["phase"] = give(std::move(r.phase));
-    out["alias"] = give(std::move(r.alias));
-    out["box"] = give(std::move(r.box));
-    out["lo"] = give_rows(std::move(r.lo), at(r.dims));
-    out["hi"] = give_rows(std::move(r.hi), at(r.dims));
-    out["groups"] = r.groups;
-    return out;
+    return nb::make_tuple(give(std::move(r.op)), give(std::move(r.mode)), give(std::move(r.group)),
+                          give(std::move(r.period)), give(std::move(r.phase)), give(std::move(r.alias)),
+                          give(std::move(r.box)), give_rows(std::move(r.lo), at(r.dims)),
+                          give_rows(std::move(r.hi), at(r.dims)), r.groups);
 }
 
 nb::dict boxes_of(nb::handle arrays, nb::handle ndarray) {
@@ -219,7 +211,7 @@ void bind_regions(nb::module_& m) {
     m.def("extent", &ostinato::passes::extent, nb::arg("array"),
           "The address of the first byte of an array, and the one behind its last.");
     m.def("accesses", &ostinato::passes::accesses, nb::arg("ops"), nb::arg("ndarray"), nb::arg("tasks"),
-          "What every op accesses, as a dict of flat arrays.");
+          "What every op accesses, as the fields of Accesses.");
     m.def("boxes", &ostinato::passes::boxes_of, nb::arg("arrays"), nb::arg("ndarray"),
           "Where each array is in its allocation, as a dict of flat arrays.");
     m.def("touched_bytes", &ostinato::passes::touched_bytes, nb::arg("ops"),
