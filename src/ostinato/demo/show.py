@@ -131,10 +131,7 @@ def _compile(scene: Scene) -> None:
 def check(contestants: Sequence[Contestant], anew: Callable[[], Scene]) -> None:
     """Compare all pictures with what a plain loop makes of as many steps; the first contestant is one, of `anew()`.
 
-    Raises
-    ------
-    DemoError
-        A bit differs.
+    Raises `DemoError` if a bit differs.
     """
     plain = contestants[0]
     expected = {plain.steps: plain.picture}

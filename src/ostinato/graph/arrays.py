@@ -143,19 +143,10 @@ READ, WRITE, READ_WRITE = 1, 2, 3  # bit 1: reads, bit 2: writes
 
 
 class Operand:
-    """What an op accesses, and how.
+    """What an op accesses, and how: `mode` is `READ`, `WRITE` or `READ_WRITE`.
 
-    Attributes
-    ----------
-    value
-        What the user passed.
-    array
-        Its memory as an ndarray, without a copy, that of an array of a device as its proxy; None for a token or a
-        ring element.
-    ring
-        The ring element, where one was passed. An operand with neither is a token: the identity of `value` counts.
-    mode
-        `READ`, `WRITE` or `READ_WRITE`.
+    `value` is what the user passed; `array` its memory as an ndarray, that of an array of a device as its proxy; `ring`
+    the ring element, where one was passed. An operand with neither is a token: the identity of `value` counts.
     """
 
     __slots__ = ("array", "mode", "ring", "value")

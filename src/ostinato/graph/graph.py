@@ -39,17 +39,9 @@ if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
 
 _OF_RECORDING = {
-    "add_op",
-    "discard",
-    "has",
-    "is_recording",
-    "nested",
-    "record",
-    "start_recording",
-    "stop",
-    "stop_recording",
+    *("add_op", "discard", "has", "is_recording", "nested", "record", "start_recording", "stop", "stop_recording"),
+    *("explicit_edges", "given_edges", "port_edges", "postconditions", "preconditions"),
 }
-_OF_RECORDING |= {"explicit_edges", "given_edges", "port_edges", "postconditions", "preconditions"}
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed
 
@@ -214,12 +206,7 @@ class Graph:
     ) -> Op:
         """Add an op of any kind: for modules that add kinds of operations.
 
-        Parameters
-        ----------
-        make
-            Returns the body and its operands, given what turns arguments into operands.
-        name, after, on, priority
-            As for `task`.
+        `make` returns the body and its operands, given what turns arguments into operands.
 
         Examples
         --------

@@ -35,7 +35,7 @@ from ostinato.graph.tracer import Tracer
 from ostinato.text import brief, one_line
 
 if TYPE_CHECKING:
-    from ostinato.graph.variant import Variant, Variants
+    from ostinato.graph.variant import Variant
 
 Label: TypeAlias = Callable[[int], str]
 """Returns what messages call the argument at an index."""
@@ -267,7 +267,7 @@ class Recordable:
 
     name: str
     takes_names: ClassVar[bool] = True
-    variants_held: Variants  # made when somebody asks; see variant.py
+    variants_held: tuple[Variant, ...]  # made when somebody asks; see variant.py
 
     def bind(
         self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -302,9 +302,9 @@ class Recordable:
     @property
     def variants(self) -> tuple[Variant, ...]:
         """The variants declared, in the order in which they were; the task itself is not among them."""
-        from ostinato.graph.variant import variants_declared
+        from ostinato.graph.variant import held
 
-        return variants_declared(self)
+        return held(self.source)[1:]
 
     @overload
     def variant(self, function: F, /) -> F: ...

@@ -125,16 +125,9 @@ _OVERLAP_EFFORT = 10_000
 
 
 class RingElement(AbstractArray):
-    """An element of a ring: another of its arrays in each step.
+    """An element of a ring: another of its arrays in each step, in step s ``views[(s + offset) % len(views)]``.
 
-    Attributes
-    ----------
-    ring
-        The ring.
-    offset
-        In step s it is ``views[(s + offset) % len(views)]``.
-    views
-        The ring's arrays, each sliced as this element is.
+    `views` are the ring's arrays, each sliced as this element is.
     """
 
     __slots__ = ("__weakref__", "offset", "ring", "views")
@@ -175,14 +168,7 @@ class RingElement(AbstractArray):
 class Ring:
     """Arrays that take turns; made by `ring`.
 
-    Attributes
-    ----------
-    arrays
-        The arrays' memory, in order.
-    values
-        The arrays as they were given.
-    disjoint
-        Whether no two of the arrays overlap.
+    `arrays` are their memory, in order; `values` the arrays as they were given; they are `disjoint` if no two overlap.
     """
 
     __slots__ = ("__weakref__", "_elements", "arrays", "disjoint", "values")

@@ -100,51 +100,25 @@ class Variant:
 _REFUSALS = (TypeError, ValueError, OverflowError, GraphError, ImportError)
 
 
-class Variants:
-    """The variants of one task: itself, and those that were declared."""
-
-    __slots__ = ("all",)
-
-    def __init__(self, task: Recordable) -> None:
-        self.all: tuple[Variant, ...] = (Variant(task, task.name),)
-
-    @classmethod
-    def of(cls, task: Recordable) -> Variants:
-        """Return those of a task."""
-        found: Variants | None = getattr(task, "variants_held", None)
-        if found is None:
-            with _lock:
-                found = getattr(task, "variants_held", None)
-                if found is None:
-                    found = task.variants_held = cls(task)
-        return found
-
-    def add(self, variant: Variant, same: Callable[[Variant, Variant], bool]) -> Variant | None:
-        """Add one that is declared, unless there is one that is the same: that is returned."""
+def held(task: Recordable) -> tuple[Variant, ...]:
+    """Return the variants of a task: itself, made once, and those that were declared."""
+    found: tuple[Variant, ...] = getattr(task, "variants_held", ())
+    if not found:
         with _lock:
-            for other in self.all:
-                if same(variant, other):
-                    return other
-            self.all = (*self.all, variant)
-        return None
+            found = task.variants_held = getattr(task, "variants_held", ()) or (Variant(task, task.name),)
+    return found
 
 
 def default_variant(body: Body) -> Variant | None:
     """Return the task of a call as a variant of itself; None for what is no call of a task."""
     task = _task_of(body)
-    return None if task is None else Variants.of(task).all[0]
+    return None if task is None else held(task)[0]
 
 
 def variants_of(body: Body) -> tuple[Variant, ...]:
     """Return the variants of the task of a call: itself first, then those declared, in that order."""
     task = _task_of(body)
-    return () if task is None else Variants.of(task).all
-
-
-def variants_declared(task: Recordable) -> tuple[Variant, ...]:
-    """Return the variants of a task, without itself."""
-    found: Variants | None = getattr(task.source, "variants_held", None)
-    return () if found is None else found.all[1:]
+    return () if task is None else held(task)
 
 
 def takes_stream(task: Recordable) -> bool:
@@ -228,11 +202,15 @@ class Declaration:
         if self._name is None and name == task.name:  # as a C function often has
             name = f"{_KIND_OF[type(implementation)]} {name}"
         variant = Variant(implementation, name, self._on, MappingProxyType(config), MappingProxyType(passed))
-        found = Variants.of(task)
-        same = found.add(variant, lambda a, b: a.name == b.name and _text(a.config) == _text(b.config))
-        if same is not None:
-            which = "is the task itself" if same is found.all[0] else "is declared already"
-            raise ValueError(f"{one_line(task.name)}: variant {variant.label!r} {which}; give another name= or config=")
+        default = held(task)[0]
+        with _lock:
+            for other in task.variants_held:
+                if other.name == name and _text(other.config) == _text(config):
+                    which = "is the task itself" if other is default else "is declared already"
+                    raise ValueError(
+                        f"{one_line(task.name)}: variant {variant.label!r} {which}; give another name= or config="
+                    )
+            task.variants_held = (*task.variants_held, variant)
 
 
 def _kind(on: object) -> str | None:
