@@ -27,15 +27,12 @@ def element(name: str, *content: str, **attributes: object) -> str:
     '<text x="1.25" class="big" text-anchor="end">a</text>'
     """
     given = "".join(
-        f' {"class" if key == "css" else key.replace("_", "-")}="{escape(_attribute(value))}"'
+        f' {"class" if key == "css" else key.replace("_", "-")}="{escape(words)}"'
         for key, value in attributes.items()
         if value is not None
+        for words in [number(value) if isinstance(value, float) else str(value)]
     )
     return f"<{name}{given}>{''.join(content)}</{name}>"
-
-
-def _attribute(value: object) -> str:
-    return number(value) if isinstance(value, float) else str(value)
 
 
 def number(value: float) -> str:

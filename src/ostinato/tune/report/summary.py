@@ -260,7 +260,9 @@ def _columns(report: Report, shown: list[Result]) -> Iterator[tuple[str, list[st
     yield "time", ["" if result.time_ns is None else duration(result.time_ns) for result in shown], str.rjust
     widths = [half_width(result) for result in shown]
     yield "+/-", ["" if width is None else f"{width:.1%}" for width in widths], str.rjust
-    yield "x best", [_relative(report, result) for result in shown], str.rjust
+    best = report.best.time_ns if report.best is not None else None
+    ratios = ["" if not best or result.time_ns is None else f"{result.time_ns / best:.4g}" for result in shown]
+    yield "x best", ratios, str.rjust
     yield "samples", [str(len(result.samples) or "") for result in shown], str.rjust
     yield "workspace", [str(result.workspace or "") for result in shown], str.rjust
     yield "device", [one_line(result.device or "") for result in shown], str.ljust
@@ -361,12 +363,6 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_strict(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _relative(report: Report, result: Result) -> str:
-    if report.best is None or not report.best.time_ns or result.time_ns is None:
-        return ""
-    return f"{result.time_ns / report.best.time_ns:.4g}"
 
 
 def _shortened(message: str) -> str:

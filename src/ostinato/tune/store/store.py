@@ -71,17 +71,7 @@ class Store:
     def search(
         self, op: str, key: Mapping[str, Any], environment: Mapping[str, Any], policy: Mapping[str, Any]
     ) -> Search:
-        """Return what one search sees of the store, and where it puts what it measures.
-
-        Parameters
-        ----------
-        op, key
-            What is tuned.
-        environment
-            As `ostinato.tune.store.key.environment` returns it.
-        policy
-            How it is measured, as a plain value.
-        """
+        """Return what one search sees of the store, and where it puts what it measures."""
         return Search(self, contexts(op, key, environment, policy))
 
     def attempts(self, op: str | None = None) -> Iterator[dict[str, Any]]:
@@ -106,13 +96,7 @@ class Store:
                 yield value
 
     def take(self, attempts: Iterable[tuple[Row, str, str]]) -> int:
-        """Add attempts of another store, each with its candidate's config and description; see `exchange.load`.
-
-        Returns
-        -------
-        int
-            How many were added: those of runs that are here are not.
-        """
+        """Add attempts of another store, with their candidates' configs and descriptions; return how many were new."""
         self._check()
         with self._lock, database.naming(self.path), database.Transaction(self._connection, _AT_LEAST):
             here = {run for (run,) in self._connection.execute("SELECT run FROM attempt")}
