@@ -132,7 +132,7 @@ class _Shape:
 
 
 class _Scope:
-    """A graph in one of its places.
+    """One use of a graph.
 
     `entry` and `exit` are, by op, the nodes that edges to it and from it go to: one node, but for nested graphs.
     """

@@ -61,7 +61,7 @@ class MappingEstimator:
         copying: Sequence[DeviceModel],
         cpus: int,
     ) -> None:
-        self._seconds, self._there = seconds.tolist(), {place: each.tolist() for place, each in there.items()}
+        self._seconds, self._there = seconds.tolist(), {memory: each.tolist() for memory, each in there.items()}
         self._copying, self._cpus, self._devices = copying, cpus, len(devices)
         self._before: list[list[int]] = [[] for _ in ops]
         inside = edges.distance == 0
@@ -89,16 +89,16 @@ class MappingEstimator:
                 if end[src] > ready:
                     ready = end[src]
             finish, where, missing = inf, HOST, reads
-            for place in choices.get(op) or (chosen[op],):
-                away = [unit for unit in reads if place not in valid[unit]]
-                at = ready + self._copy_seconds(away, place, valid) if away else ready
-                if place == HOST:
+            for memory in choices.get(op) or (chosen[op],):
+                away = [unit for unit in reads if memory not in valid[unit]]
+                at = ready + self._copy_seconds(away, memory, valid) if away else ready
+                if memory == HOST:
                     begin = max(at, min(free), gil if self._alone[op] else 0.0)
                     done = begin + self._seconds[op]
                 else:
-                    done = max(at, busy[place]) + self._there[place][op]
+                    done = max(at, busy[memory]) + self._there[memory][op]
                 if done < finish:
-                    finish, where, missing = done, place, away
+                    finish, where, missing = done, memory, away
             chosen[op], end[op] = where, finish
             if where != HOST:
                 busy[where] = finish

@@ -159,30 +159,30 @@ class _Choice:
         """Find out where an op may run, and by which variant it does where it has to."""
         if not isinstance(op.body, PythonCall | NativeCall):
             return
-        if (place := int(self._fixed[index])) != HOST:
-            place = self._first[self._devices[place].kind]
-            known = self._known[place]
+        if (device := int(self._fixed[index])) != HOST:
+            device = self._first[self._devices[device].kind]
+            known = self._known[device]
             if index not in self._variants and op.variant is None and self._fits(index, op, known):
                 self._variants[index], self._rtol[index] = known.variants[index], known.rtol[index]
         elif op.on is None and not variants_of(op.recorded)[0].takes_stream:
-            places = [place for place, known in self._known.items() if self._fits(index, op, known)]
-            if places and self._costs.measured[index]:
-                self._choices[index] = places
-            elif places:
-                names = ", ".join(self._devices[place].name for place in places)
+            devices = [device for device, known in self._known.items() if self._fits(index, op, known)]
+            if devices and self._costs.measured[index]:
+                self._choices[index] = devices
+            elif devices:
+                names = ", ".join(self._devices[device].name for device in devices)
                 self._notes.append(f"{op.name}: what it takes on a CPU is not known, so it is not taken to {names}")
 
     def _fits(self, index: int, op: Op, known: DeviceCosts) -> bool:
         variant = known.variants.get(index)
         return variant is not None and not np.isnan(known.seconds[index]) and variant.body(op.recorded) is not None
 
-    def _take(self, index: int, place: int) -> None:
+    def _take(self, index: int, device: int) -> None:
         """Let an op take what it does on a device."""
-        known = self._known[self._first[self._devices[place].kind]]
+        known = self._known[self._first[self._devices[device].kind]]
         if np.isnan(known.seconds[index]) or self._variants.get(index) is not known.variants.get(index):
             return
         self._seconds[index], self._spread[index] = known.seconds[index], known.spread[index]
-        self._say(index, f"{known.source[index]}, on {self._devices[place].name}")
+        self._say(index, f"{known.source[index]}, on {self._devices[device].name}")
 
     def _say(self, index: int, source: str) -> None:
         if source not in self._sources:
@@ -192,19 +192,19 @@ class _Choice:
     def _best(self) -> tuple[MappingEstimate, MappingEstimator]:
         """Return the step that ends first, of some that are likely to, and what runs steps."""
         there = {
-            place: np.where(np.isnan(known.seconds), self._seconds, known.seconds)
-            for place, known in self._known.items()
+            device: np.where(np.isnan(known.seconds), self._seconds, known.seconds)
+            for device, known in self._known.items()
         }
-        there |= {place: self._seconds for place in range(len(self._devices)) if place not in there}
+        there |= {device: self._seconds for device in range(len(self._devices)) if device not in there}
         models = [self._known[self._first[device.kind]].model for device in self._devices]
         estimator = MappingEstimator(self._ops, self._edges, self._seconds, there, self._devices, models, self._cpus)
         at_home = estimator.run(self._fixed)
-        choices = {index: (HOST, *places) for index, places in self._choices.items()}
+        choices = {index: (HOST, *devices) for index, devices in self._choices.items()}
         greedy = estimator.run(estimator.run(self._fixed, choices).device)
         found = [at_home, greedy]
-        for place in self._known:
+        for device in self._known:
             moved = self._fixed.copy()
-            moved[[index for index, places in self._choices.items() if place in places]] = place
+            moved[[index for index, devices in self._choices.items() if device in devices]] = device
             found.append(estimator.run(moved))
         best = min(found, key=lambda estimate: estimate.seconds)
         best = self._improved(best, estimator)
@@ -234,8 +234,8 @@ class _Choice:
     def _groups(self) -> list[list[int]]:
         """Return the ops that may move, by what they are on devices and what they take."""
         groups: dict[tuple[object, ...], list[int]] = {}
-        for index, places in self._choices.items():
-            known = [self._known[place] for place in places]
+        for index, devices in self._choices.items():
+            known = [self._known[device] for device in devices]
             key = (self._ops[index].name, *((id(each.variants[index]), each.seconds[index]) for each in known))
             groups.setdefault(key, []).append(index)
         return list(groups.values())
@@ -259,11 +259,11 @@ class _Choice:
                 self._seconds[index], self._spread[index] = known.seconds[index], known.spread[index]
                 self._say(index, f"{known.source[index]}, {why}")
             return
-        for place in self._choices[first]:
-            taken = float(self._known[place].seconds[first])
-            why = f"not on {self._devices[place].name}: {duration(taken)} there"
+        for device in self._choices[first]:
+            taken = float(self._known[device].seconds[first])
+            why = f"not on {self._devices[device].name}: {duration(taken)} there"
             if self._may_try():
-                why += f", {_copies(estimator.run(_with(estimate.device, group, place)), group)}"
+                why += f", {_copies(estimator.run(_with(estimate.device, group, device)), group)}"
             for index in group:
                 self._say(index, f"{self._sources[self._source[index]]}, {why}")
 

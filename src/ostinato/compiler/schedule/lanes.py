@@ -28,31 +28,31 @@ def move_next_to_purpose(
     waits = np.flatnonzero(idle)
     if not len(waits) and not tells.any():
         return placement, order
-    place = np.empty(len(order))
-    place[order] = np.arange(len(order))
+    position = np.empty(len(order))
+    position[order] = np.arange(len(order))
     lane = placement.lane.copy()
     src, dst, _ = (column[edges.distance == 0] for column in edges)
     begin = np.searchsorted(dst, np.arange(len(order) + 1)).tolist()
     for tell in np.flatnonzero(tells).tolist():
         before = src[begin[tell] : begin[tell + 1]]
         if len(before):  # else it tells of a step before
-            last = before[np.argmax(place[before])]
-            place[tell] = np.nextafter(place[last], len(order))
+            last = before[np.argmax(position[before])]
+            position[tell] = np.nextafter(position[last], len(order))
             lane[tell] = lane[last]
     by_source = np.argsort(src, kind="stable")
     src, dst = src[by_source], dst[by_source]
     begin = np.searchsorted(src, np.arange(len(order) + 1)).tolist()
-    for wait in sorted(waits.tolist(), key=lambda op: -place[op]):  # the last first: one may come after another
+    for wait in sorted(waits.tolist(), key=lambda op: -position[op]):  # the last first: one may come after another
         after = dst[begin[wait] : begin[wait + 1]]
         if len(after):
-            first = after[np.argmin(place[after])]
-            place[wait] = np.nextafter(place[first], -1)
+            first = after[np.argmin(position[after])]
+            position[wait] = np.nextafter(position[first], -1)
             lane[wait] = lane[first]
     left, renumbered = np.unique(lane, return_inverse=True)  # a lane that nothing is left on is none
     lanes = placement._replace(
         lane=renumbered.reshape(-1).astype(np.int32), affinity=placement.affinity[left], pinned=placement.pinned[left]
     )
-    return lanes, np.argsort(place, kind="stable").astype(np.int32)
+    return lanes, np.argsort(position, kind="stable").astype(np.int32)
 
 
 def split(
@@ -106,12 +106,12 @@ def _by_distances(distances: IterationDistances, before: list[int], order: list[
         if key not in groups:
             groups[key] = _Group(len(waits))
         group = groups[key]
-        place = group.place_for(kinds[op], back)
-        if place == len(group.lanes):
+        slot = group.find_slot(kinds[op], back)
+        if slot == len(group.lanes):
             group.lanes.append(len(old))
             old.append(before[op])
-        group.put(place, back)
-        lane[op] = group.lanes[place]
+        group.put(slot, back)
+        lane[op] = group.lanes[slot]
     return lane, old
 
 
@@ -131,12 +131,12 @@ def _by_waits_in_the_step(
     for op in order:
         kind = kinds[op]
         group = groups.setdefault(before[op], _Nested(waits_of, uses))
-        place = group.place_for(kind)
-        if place is None:
-            place = len(old)
+        slot = group.find_slot(kind)
+        if slot is None:
+            slot = len(old)
             old.append(before[op])
-        group.put(place, kind)
-        lane[op] = place
+        group.put(slot, kind)
+        lane[op] = slot
     return lane, old
 
 
@@ -153,7 +153,7 @@ class _Nested:
         self._listed: dict[int, set[int]] = defaultdict(set)  # by wait, lanes
         self._first: dict[int, int] = {}  # by kind of op, the first lane that may take it: a lane takes ever less
 
-    def place_for(self, kind: int) -> int | None:
+    def find_slot(self, kind: int) -> int | None:
         """Return the first lane at whose end an op may be put; None if there is none."""
         first = self._first.get(kind, -1)
         if first >= 0 and self._takes(first, kind):
@@ -162,19 +162,19 @@ class _Nested:
         found = (lane for wait in under for lane in self._listed.get(wait, ()) if lane > first)
         return min((lane for lane in found if self._takes(lane, kind)), default=None)
 
-    def put(self, place: int, kind: int) -> None:
+    def put(self, slot: int, kind: int) -> None:
         """Put an op at the end of a lane."""
-        self._first[kind] = place
-        last = self._last.get(place)
+        self._first[kind] = slot
+        last = self._last.get(slot)
         if last == kind:
             return
         if last is not None:
-            self._listed[self._rarest(last)].remove(place)
-        self._last[place] = kind
-        self._listed[self._rarest(kind)].add(place)
+            self._listed[self._rarest(last)].remove(slot)
+        self._last[slot] = kind
+        self._listed[self._rarest(kind)].add(slot)
 
-    def _takes(self, place: int, kind: int) -> bool:
-        last = self._last[place]
+    def _takes(self, slot: int, kind: int) -> bool:
+        last = self._last[slot]
         return last == kind or self._waits_of[last] <= self._waits_of[kind]
 
     def _rarest(self, kind: int) -> int:
@@ -194,28 +194,28 @@ class _Group:
         self._greatest = np.zeros((waits, 1), np.int32)
         self._first: dict[int, int] = {}  # by kind of op, the first lane that may take it: a lane takes ever less
 
-    def place_for(self, kind: int, back: IntArray) -> int:
+    def find_slot(self, kind: int, back: IntArray) -> int:
         """Return the first lane at whose end an op may be put; if none, how many lanes there are."""
         first, count = self._first.get(kind, 0), len(self.lanes)
         if len(back):
             near, far = int(back.argmin()), int(back.argmax())  # the distances that most lanes differ in
             likely = self._greatest[near, first:count] <= back[near] + 1
             likely &= self._least[far, first:count] >= back[far]
-            places = (first + np.flatnonzero(likely)).tolist()
-            first = next((place for place in places if self._takes(place, back)), count)
+            slots = (first + np.flatnonzero(likely)).tolist()
+            first = next((slot for slot in slots if self._takes(slot, back)), count)
         self._first[kind] = first
         return first
 
-    def put(self, place: int, back: IntArray) -> None:
+    def put(self, slot: int, back: IntArray) -> None:
         """Put an op at the end of a lane."""
-        if place == self._least.shape[1]:
+        if slot == self._least.shape[1]:
             self._least = np.hstack([self._least, np.full(self._least.shape, _NEVER, np.int32)])
             self._greatest = np.hstack([self._greatest, np.zeros(self._greatest.shape, np.int32)])
-        self._least[:, place] = np.minimum(self._least[:, place], back)
-        self._greatest[:, place] = np.maximum(self._greatest[:, place], back)
+        self._least[:, slot] = np.minimum(self._least[:, slot], back)
+        self._greatest[:, slot] = np.maximum(self._greatest[:, slot], back)
 
-    def _takes(self, place: int, back: IntArray) -> bool:
-        return bool((back <= self._least[:, place]).all() and (self._greatest[:, place] <= back + 1).all())
+    def _takes(self, slot: int, back: IntArray) -> bool:
+        return bool((back <= self._least[:, slot]).all() and (self._greatest[:, slot] <= back + 1).all())
 
 
 Row: TypeAlias = tuple[IntArray, IntArray]
@@ -251,11 +251,11 @@ class IterationDistances(NamedTuple):
                 continue
             rows = [self.rows[op] for op in after[begin:end].tolist()]
             between = np.repeat(distance[begin:end], [len(row[0]) for row in rows])
-            known, place, count = np.unique(
+            known, slot, count = np.unique(
                 np.concatenate([row[0] for row in rows]), return_inverse=True, return_counts=True
             )
             back = np.zeros(len(known), np.int32)
-            np.maximum.at(back, place.reshape(-1), np.concatenate([row[1] for row in rows]) - between)
+            np.maximum.at(back, slot.reshape(-1), np.concatenate([row[1] for row in rows]) - between)
             back[known == wait] = 0
             common = count == end - begin
             self.rows[wait] = known[common], back[common]
