@@ -15,49 +15,31 @@ from ostinato.tune.outcome import Outcome
 class State(Enum):
     """What a trial waits for."""
 
-    OFFERED = auto()
-    """The strategy has offered it; the store has not been asked yet."""
-    UNBUILT = auto()
-    """It waits for a builder."""
-    BUILDING = auto()
-    """A builder builds or prepares it."""
-    READY = auto()
-    """It waits for a device."""
-    MEASURING = auto()
-    """A device measures it, or its worker has it ahead."""
+    OFFERED = auto()  # the strategy has offered it; the store has not been asked yet
+    UNBUILT = auto()  # it waits for a builder
+    BUILDING = auto()  # a builder builds or prepares it
+    READY = auto()  # it waits for a device
+    MEASURING = auto()  # a device measures it, or its worker has it ahead
     UNCHECKED = auto()
     """It was measured, and waits for a builder to check what it printed and wrote; `Trial.measured` is its outcome."""
-    CHECKING = auto()
-    """A builder checks it."""
-    DISTURBED = auto()
-    """Something else computed on its device. It is measured again when no others are left."""
-    DONE = auto()
-    """It has a result. A final, or what a rival came to, may begin its life again."""
+    CHECKING = auto()  # a builder checks it
+    DISTURBED = auto()  # something else computed on its device. It is measured again when no others are left
+    DONE = auto()  # it has a result. A final, or what a rival came to, may begin its life again
 
 
 class Event(Enum):
     """What happens to a trial."""
 
-    NEED_BUILD = auto()
-    """It must be measured, and built before that."""
-    ADMIT = auto()
-    """It must be measured, and nothing is to be built."""
-    START = auto()
-    """A builder or a device has taken it."""
-    RETURN = auto()
-    """Its worker or device went away before the task began."""
-    BUILD = auto()
-    """It is built."""
-    DISTURB = auto()
-    """Its samples were disturbed."""
-    NEED_CHECK = auto()
-    """It was measured, and what it left must be checked."""
-    END = auto()
-    """It came to a result: measured, failed, or known to the store."""
-    CANCEL = auto()
-    """The search ends before it came to one."""
-    DROP = auto()
-    """It was built for the final, which measures it in turns of its own."""
+    NEED_BUILD = auto()  # it must be measured, and built before that
+    ADMIT = auto()  # it must be measured, and nothing is to be built
+    START = auto()  # a builder or a device has taken it
+    RETURN = auto()  # its worker or device went away before the task began
+    BUILD = auto()  # it is built
+    DISTURB = auto()  # its samples were disturbed
+    NEED_CHECK = auto()  # it was measured, and what it left must be checked
+    END = auto()  # it came to a result: measured, failed, or known to the store
+    CANCEL = auto()  # the search ends before it came to one
+    DROP = auto()  # it was built for the final, which measures it in turns of its own
 
 
 _TABLE: dict[State, dict[Event, State]] = {

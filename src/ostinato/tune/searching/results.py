@@ -125,10 +125,8 @@ class Confirmed(NamedTuple):
 
     trial: Trial
     outcome: Outcome
-    device: str
-    """One of this search's devices: the one that the final took place on."""
-    first: str
-    """The device that the candidate was first measured on, which another search may have had."""
+    device: str  # of this search: the one that the final took place on
+    first: str  # the one that the candidate was first measured on, perhaps in another search
 
 
 class Results:
