@@ -35,17 +35,27 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """One implementation of a task, with one configuration."""
+    """One implementation of a task, with one configuration.
+
+    Attributes
+    ----------
+    task
+        The implementation.
+    name
+        Its name in reports.
+    on
+        The kind of processor that it is for; None for any.
+    config
+        Its configuration.
+    passed
+        That part of the configuration which it gets as arguments.
+    """
 
     task: Recordable
-    """The implementation."""
     name: str
-    """Its name in reports."""
     on: str | None = None
-    """The kind of processor that it is for; None for any."""
     config: Mapping[str, Any] = field(default_factory=dict)
     passed: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """That part of the configuration which it gets as arguments."""
 
     @property
     def label(self) -> str:
