@@ -107,7 +107,13 @@ class Event:
         self._raise_poison()
 
     def exception(self) -> PoisonError | None:
-        """Wait until the event is done; return the `PoisonError` that `wait` raises, or None if it has happened."""
+        """Wait until the event is done and return what `wait` raises, or None.
+
+        Returns
+        -------
+        PoisonError or None
+            None if it has happened.
+        """
         self._core.wait(-1.0)
         return self._poison()
 

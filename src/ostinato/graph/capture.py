@@ -282,8 +282,13 @@ def copy(
 ) -> Op | None:
     """Copy an array to another; see `Graph.copy`.
 
-    Inside a capture, or a function that is being compiled, the copy is recorded, and its op is returned. Elsewhere it
-    is made at once, and `after`, `on`, `priority` and `name` have no meaning.
+    Inside a capture, or a function that is being compiled, the copy is recorded. Elsewhere it is made at once, and
+    `after`, `on`, `priority` and `name` have no meaning.
+
+    Returns
+    -------
+    Op or None
+        The op where the copy is recorded.
 
     Examples
     --------
@@ -307,8 +312,13 @@ def fill(
 ) -> Op | None:
     """Assign ``dst[...] = value``; see `Graph.fill`.
 
-    Inside a capture, or a function that is being compiled, the assignment is recorded, and its op is returned.
-    Elsewhere it is made at once, and `after`, `on`, `priority` and `name` have no meaning.
+    Inside a capture, or a function that is being compiled, the assignment is recorded. Elsewhere it is made at once,
+    and `after`, `on`, `priority` and `name` have no meaning.
+
+    Returns
+    -------
+    Op or None
+        The op where the assignment is recorded.
 
     Examples
     --------

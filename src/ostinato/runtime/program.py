@@ -149,10 +149,15 @@ class Program:
         return value if binding is None else binding.array(value)
 
     def reset(self, step: int = 0) -> None:
-        """Let the next step have the number `step`.
+        """Let the next step have another number.
 
         Rings, `ostinato.step`, `ostinato.until` and everything else that goes by step numbers follow. Arrays stay as
         they are.
+
+        Parameters
+        ----------
+        step
+            The number of the next step.
 
         Raises
         ------
@@ -254,7 +259,17 @@ class Program:
         """Run steps like `replay`, but one operation after the other, in the calling thread, as plain Python does.
 
         For debuggers, and to see what a replay gains. Ctrl-C ends it at once, wherever it is. No other thread should
-        submit runs meanwhile. Parameters and the result are those of `replay`.
+        submit runs meanwhile.
+
+        Parameters
+        ----------
+        steps, params
+            As for `replay`.
+
+        Returns
+        -------
+        int
+            The number of steps run: fewer than asked for where `until` ended the run.
 
         Raises
         ------
@@ -343,7 +358,13 @@ class Program:
     def trace(
         self, steps: int = 1, *, after: After = None, params: Mapping[str, Any] = NO_PARAMS, **more_params: Any
     ) -> Trace:
-        """Run steps like `replay`, and return when each operation ran, and on which thread."""
+        """Run steps like `replay`, and return when each operation ran, and on which thread.
+
+        Parameters
+        ----------
+        steps, after, params
+            As for `replay`.
+        """
         params = merge_params(params, more_params)
         run = cast("_core.Run", self._engine.submit(steps, after, 0, True, params, True, waits=True))
         self._engine.deliver(run)

@@ -93,12 +93,21 @@ class Run:
         """End the run at the first step boundary that all lanes can share.
 
         If that takes over 0.1 s, it ends at the next boundary between operations, and arrays hold parts of a step.
-        Return False if the run has ended already. Otherwise `result` raises `concurrent.futures.CancelledError`.
+
+        Returns
+        -------
+        bool
+            False if the run has ended already. Otherwise `result` raises `concurrent.futures.CancelledError`.
         """
         return self._core.cancel()
 
     def result(self, timeout: float | None = None) -> int:
-        """Wait for the end of the run, at most `timeout` seconds, and return the number of steps run.
+        """Wait for the end of the run and return the number of steps run.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait at most.
 
         Raises
         ------
