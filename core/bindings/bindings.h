@@ -1,32 +1,85 @@
+// What Python holds of things of the core, and what it may not do where it stands.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <memory>
+#include <stdexcept>
+#include <string>
 
-#include "outside/barrier.h"
-#include "outside/event.h"
+#include "lanes/worker.h"
 #include "outside/reservation.h"
-#include "program/plan.h"
-#include "program/schedule.h"
+#include "python/plan.h"
 
-// What Python holds of things of the core. Handles by value: a shared pointer that nanobind makes from a Python
-// object would need the GIL wherever its last copy ends.
+namespace ostinato {
+
+// Handles by value: a shared pointer that nanobind makes from a Python object would need the GIL wherever its last copy
+// ends.
 struct ScheduleHandle {
-    std::shared_ptr<ostinato::Schedule> schedule;
+    std::shared_ptr<Schedule> schedule;
 };
 struct PlanHandle {
-    std::shared_ptr<ostinato::Plan> plan;
+    std::shared_ptr<Plan> plan;
 };
 struct EventHandle {
-    std::shared_ptr<ostinato::Event> event;
+    std::shared_ptr<Event> event;
 };
 struct BarrierHandle {
-    std::shared_ptr<ostinato::Barrier> barrier;
+    std::shared_ptr<Barrier> barrier;
 };
 struct ReservationHandle {
-    std::shared_ptr<ostinato::Reservation> reservation;
+    std::shared_ptr<Reservation> reservation;
 };
+struct RunHandle {
+    std::shared_ptr<Program> program;
+    std::shared_ptr<Run> run;
+};
+// Its end tells the threads to end once all runs have, and does not wait for them.
+struct MachineHandle {
+    std::shared_ptr<Machine> machine;
+    ~MachineHandle() {
+        if (!machine)
+            return;
+        if (machine->forked())
+            machine->abandon();
+        else
+            machine->forget();
+    }
+};
+
+// The object, for the core; null for None.
+inline PythonObjectHandle hold(nanobind::handle object) {
+    return PythonObjectHandle(object.is_none() ? nullptr : new PythonObject{PythonReference(object.ptr())});
+}
+
+// Also where there is nothing to wait for: a task must not hang on luck.
+inline void refuse_inside_tasks(const char* what) {
+    if (Worker::current() == nullptr)
+        return;
+    const PythonReference error = import_from("ostinato.errors", "ContractError");
+    if (error.get() != nullptr)
+        PyErr_Format(error.get(), "%s inside a task: a task on a lane must not wait, the lane would stand still", what);
+    throw nanobind::python_error();
+}
+
+inline void refuse_after_fork(bool forked, const char* what, const char* other = "another") {
+    if (forked)
+        throw std::runtime_error(std::string("this process was forked after the ") + what + " was made; make " + other +
+                                 " in the child");
+}
+
+inline void refuse_after_fork(const Machine& machine) { refuse_after_fork(machine.forked(), "machine", "a Machine"); }
+
+// Waits for an event, a run or a call; negative: no limit. Returns `done()`.
+template <class Work, class Done>
+bool wait_for(Work& work, double seconds, Done done) {
+    if (!done() && !wait_until_done(work, seconds < 0 || seconds > 1e9 ? -1 : static_cast<std::int64_t>(seconds * 1e9)))
+        throw nanobind::python_error();
+    return done();
+}
+
+}  // namespace ostinato
 
 void bind_passes(nanobind::module_& module);
 void bind_schedule(nanobind::module_& module);

@@ -14,8 +14,8 @@
 #include <tuple>
 #include <utility>
 
-#include "bindings/devices/stream.h"
-#include "python/recording.h"
+#include "bindings/devices/bindings.h"
+#include "python/plan.h"
 
 namespace nb = nanobind;
 

@@ -1,30 +1,17 @@
 #include "python/events.h"
 
-#include <Python.h>
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 
 #include "bindings/bindings.h"
-#include "bindings/contract.h"
-#include "outside/barrier.h"
-#include "outside/event.h"
-#include "outside/reservation.h"
-#include "python/plan.h"
 
 namespace nb = nanobind;
 
 namespace ostinato {
 
 namespace {
-
-PythonObjectHandle keep(const nb::object& object) {
-    if (object.is_none())
-        return {};
-    return PythonObjectHandle(new PythonObject{PythonReference(object.ptr())});
-}
 
 nb::object borrow(const PythonObjectHandle& object) { return object ? nb::borrow(object->object.get()) : nb::none(); }
 
@@ -75,12 +62,7 @@ PyType_Slot barrier_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse
 bool wait(const EventHandle& handle, double timeout) {
     refuse_inside_tasks("waiting for an event");
     Event& event = usable(handle);
-    if (event.done())
-        return true;
-    const auto limit = timeout < 0 || timeout > 1e9 ? -1 : static_cast<std::int64_t>(timeout * 1e9);
-    if (!wait_until_done(event, limit))
-        throw nb::python_error();
-    return event.done();
+    return wait_for(event, timeout, [&] { return event.done(); });
 }
 
 EventHandle merge_events(const std::vector<EventHandle>& handles, bool ignore_poison) {
@@ -94,18 +76,12 @@ EventHandle merge_events(const std::vector<EventHandle>& handles, bool ignore_po
     return {merged};
 }
 
-bool told(Arrival arrival, ExceptionHandle& failure) {
-    if (arrival == Arrival::kRaised) {
-        PyObject* const exception = failure->exception.get();
+void keep_promise(const BarrierHandle& handle, std::uint64_t phase, std::uint64_t count, const nb::object& value) {
+    if (const ExceptionHandle raised = keep_with_value(*handle.barrier, phase, count, value.ptr())) {
+        PyObject* const exception = raised->object.get();
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
         throw nb::python_error();
     }
-    return arrival == Arrival::kArrived;
-}
-
-bool keep_promise(const BarrierHandle& handle, std::uint64_t phase, std::uint64_t count, const nb::object& value) {
-    ExceptionHandle failure;
-    return told(keep_with_value(*handle.barrier, phase, count, value.ptr(), failure), failure);
 }
 
 }  // namespace
@@ -123,13 +99,13 @@ void bind_events(nb::module_& module) {
         .def("trigger", [](const EventHandle& self) { return usable(self).trigger(); })
         .def(
             "poison",
-            [](const EventHandle& self, const nb::object& reason) { return usable(self).poison(keep(reason)); },
+            [](const EventHandle& self, const nb::object& reason) { return usable(self).poison(hold(reason)); },
             "reason"_a.none())
         .def("wait", &wait, "timeout"_a, "Whether it has happened within so many seconds; negative: no limit.")
         .def_static("check_wait", [] { refuse_inside_tasks("waiting for an event"); })
         .def(
             "call_back",
-            [](const EventHandle& self, const nb::object& function) { return call_back(usable(self), keep(function)); },
+            [](const EventHandle& self, const nb::object& function) { return call_back(usable(self), hold(function)); },
             "function"_a, "Have it called when the event happens; false when it has.")
         .def(
             "withdraw",
@@ -152,7 +128,7 @@ void bind_events(nb::module_& module) {
         .def(
             "__init__",
             [](BarrierHandle* self, std::uint64_t arrivals, const nb::object& combine) {
-                new (self) BarrierHandle{std::make_shared<Barrier>(arrivals, keep(combine))};
+                new (self) BarrierHandle{std::make_shared<Barrier>(arrivals, hold(combine))};
             },
             "arrivals"_a, "combine"_a.none())
         .def_prop_ro("arrivals", [](const BarrierHandle& self) { return self.barrier->arrivals(); })

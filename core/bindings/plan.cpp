@@ -1,6 +1,4 @@
-#include "python/plan.h"
 
-#include <Python.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -14,13 +12,9 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/device_plan.h"
-#include "bindings/op_indices.h"
 #include "devices/device_ops.h"
 #include "lanes/builtin_tasks.h"
-#include "outside/barrier_ops.h"
-#include "outside/conditions.h"
-#include "outside/reservation_ops.h"
-#include "program/schedule.h"
+#include "outside/operations.h"
 #include "python/device.h"
 #include "python/external.h"
 
@@ -98,9 +92,8 @@ std::vector<std::uint32_t> by_lane(std::vector<std::pair<std::uint32_t, Patch>>&
 
 using PythonEntry = std::tuple<std::uint32_t, nb::object, nb::object, nb::tuple, std::uint32_t, nb::tuple, nb::tuple>;
 
-std::unique_ptr<PythonPlan, PythonPlanDeleter> build_python(const Schedule& schedule, const OpIndices& indices,
-                                                            const nb::list& entries) {
-    std::unique_ptr<PythonPlan, PythonPlanDeleter> plan(new PythonPlan);
+PythonOwned<PythonPlan> build_python(const Schedule& schedule, const OpIndices& indices, const nb::list& entries) {
+    PythonOwned<PythonPlan> plan(new PythonPlan);
     plan->index.assign(schedule.n_stored, 0);
     std::vector<std::pair<std::uint32_t, PythonPlan::Patch>> patches;
     for (nb::handle entry : entries) {
@@ -263,14 +256,15 @@ PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& functi
 
 void bind_plan(nb::module_& module) {
     using namespace nb::literals;
-    module.def("issues_for", ostinato::issues_for, "low"_a, "high"_a,
+    using namespace ostinato;
+    module.def("issues_for", issues_for, "low"_a, "high"_a,
                "Whether this thread is in a task that puts work on a stream, of a program that works on memory of "
                "devices that some of these addresses stand for.");
     nb::class_<PlanHandle>(module, "Plan", "What the operations of a schedule call, on which arrays.")
-        .def_static("build", &ostinato::build, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a,
-                    "n_arrays"_a, "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a,
-                    "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a, "external"_a,
-                    "device"_a = nb::list(), "write_back"_a = nb::list(), "fenced"_a = false, "memory"_a = nb::list())
+        .def_static("build", &build, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a, "n_arrays"_a,
+                    "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a, "value_slot"_a,
+                    "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a, "external"_a, "device"_a = nb::list(),
+                    "write_back"_a = nb::list(), "fenced"_a = false, "memory"_a = nb::list())
         .def(
             "copy",
             [](const PlanHandle& self) {
@@ -288,11 +282,11 @@ void bind_plan(nb::module_& module) {
         [](const std::string& name) {
             const auto address = [](ost_task task) { return reinterpret_cast<std::uintptr_t>(task); };
             if (name == "copy")
-                return address(&ostinato::copy_task);
+                return address(&copy_task);
             if (name == "fill")
-                return address(&ostinato::fill_task);
+                return address(&fill_task);
             if (name == "until")
-                return address(&ostinato::until_task);
+                return address(&until_task);
             throw nb::value_error("no such task");
         },
         "name"_a, "The address of a native task of the compiler's own: 'copy', 'fill' or 'until'.");

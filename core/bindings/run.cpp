@@ -1,7 +1,4 @@
-#include "bindings/run.h"
 
-#include <Python.h>
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -9,13 +6,11 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
-#include "bindings/contract.h"
 #include "devices/device_ops.h"
-#include "lanes/caller.h"
-#include "python/plan.h"
-#include "python/thread.h"
 
 namespace nb = nanobind;
+
+using namespace nb::literals;
 
 namespace ostinato {
 
@@ -72,47 +67,32 @@ bool cancelled(const RunHandle& handle) {
 bool wait(const RunHandle& handle, double timeout) {
     refuse_after_fork(*handle.program->machine);
     refuse_inside_tasks("waiting for a run");  // whether it is done or not: a task must not hang on luck
-    if (handle.run->done.load(std::memory_order_acquire))
-        return true;
-    auto limit = timeout < 0 || timeout > 1e9 ? -1 : static_cast<std::int64_t>(timeout * 1e9);
+    const auto done = [&] { return handle.run->done.load(std::memory_order_acquire); };
     if (handle.program->machine->own_thread()) {
         // In a callback. This thread aborts what was cancelled and does not end: it must not wait for itself to do so.
-        constexpr std::int64_t kPatience = 100'000'000;
-        const std::int64_t first = limit < 0 ? kPatience : std::min(limit, kPatience);
-        if (!wait_until_done(*handle.run, first))
-            throw nb::python_error();
-        if (!handle.run->done.load(std::memory_order_acquire) && cancelled(handle))
+        const double first = timeout < 0 ? 0.1 : std::min(timeout, 0.1);
+        if (!wait_for(*handle.run, first, done) && cancelled(handle))
             handle.program->abort(*handle.run);
-        limit = limit < 0 ? limit : limit - first;
+        timeout = timeout < 0 ? timeout : timeout - first;
     }
-    if (!wait_until_done(*handle.run, limit))
-        throw nb::python_error();
-    return handle.run->done.load(std::memory_order_acquire);
+    return wait_for(*handle.run, timeout, done);
 }
 
 // The failures as (op, step, code or exception), and how many more there were.
 nb::tuple failures(const RunHandle& handle) {
-    struct Told {
-        std::uint32_t op;
-        std::uint64_t step;
-        std::int32_t code;
-        nb::object exception;
-    };
-    std::vector<Told> told;
+    std::vector<std::tuple<std::uint32_t, std::uint64_t, std::int32_t, nb::object>> told;
     std::uint64_t unlisted = 0;
     refuse_after_fork(*handle.program->machine);
     {  // no Python object is made under the lock: that may run Python code, which may want the lock
         const std::lock_guard<std::mutex> lock(handle.program->mutex);
         for (const Failure& failure : handle.run->failures)
-            told.push_back({failure.op, failure.step, failure.code,
-                            failure.exception ? nb::borrow(failure.exception->exception.get()) : nb::object()});
+            told.emplace_back(failure.op, failure.step, failure.code,
+                              failure.exception ? nb::borrow(failure.exception->object.get()) : nb::object());
         unlisted = handle.run->failures_unlisted;
     }
     nb::list list;
-    for (const Told& failure : told)
-        list.append(
-            nb::make_tuple(failure.op, failure.step,
-                           failure.exception.is_valid() ? failure.exception : nb::object(nb::int_(failure.code))));
+    for (const auto& [op, step, code, exception] : told)
+        list.append(nb::make_tuple(op, step, exception.is_valid() ? exception : nb::object(nb::int_(code))));
     return nb::make_tuple(list, unlisted);
 }
 
@@ -166,58 +146,49 @@ nb::list stuck(const RunHandle& handle) {
     const auto add = [&](const char* what, std::int64_t first = -1, std::int64_t second = -1, std::string text = {}) {
         result.append(nb::make_tuple(what, first, second, text));
     };
+    const auto add_blocked = [&](const Lane& lane, const Timeline* on, std::uint64_t until) {
+        for (const auto& other : program.lanes) {
+            const auto& ops = other->order->ops;
+            if (on == &other->timeline)
+                add("lane", ops[(until - 1) % ops.size()],
+                    static_cast<std::int64_t>(run.user_step((until - 1) / ops.size())));
+        }
+        const std::shared_ptr<Plan> plan = [&] {
+            const std::lock_guard<std::mutex> lock(program.mutex);
+            return run.plan;
+        }();
+        for (std::size_t i = 0; i < program.in_flight_queues.size(); ++i) {
+            if (on == &program.in_flight_queues[i]->timeline)
+                add("device", -1, -1,
+                    plan && plan->device ? plan->device->streams[i]->name + " to finish" : "the device to finish");
+        }
+        for (std::size_t i = 0; i < program.signals.size(); ++i) {
+            if (on != &program.signals[i]->timeline)
+                continue;
+            const bool here = plan && lane.run_index.load(std::memory_order_acquire) == run.index;
+            add("outside", program.schedule->externals[i], static_cast<std::int64_t>(run.user_step(until - 1)),
+                here ? plan->external[i]->waits_for(run, until - 1) : "");
+        }
+    };
     const bool waiting = !run.done.load(std::memory_order_acquire) && !queued(handle);
     for (const auto& lane : program.lanes) {
-        if (waiting) {
-            add("start");
-            continue;
-        }
-        if (lane->claim.load(std::memory_order_acquire) != 0) {
-            add("running");
-            continue;
-        }
+        const bool held = lane->claim.load(std::memory_order_acquire) != 0;
         const Timeline* const on = lane->blocked_on.load(std::memory_order_relaxed);
         const std::uint64_t until = lane->blocked_until.load(std::memory_order_relaxed);
-        if (lane->ready()) {
+        if (waiting)
+            add("start");
+        else if (held)
+            add("running");
+        else if (lane->ready())
             add("ready");
-        } else if (on == &program.frontier) {
+        else if (on == &program.frontier)
             add("idle");
-        } else if (on == &program.completed) {
+        else if (on == &program.completed)
             add("earlier runs");
-        } else if (on == &program.started) {
+        else if (on == &program.started)
             add("start", static_cast<std::int64_t>(until) - static_cast<std::int64_t>(run.index));
-        } else {
-            for (const auto& other : program.lanes) {
-                if (on == &other->timeline) {
-                    const auto& ops = other->order->ops;
-                    add("lane", ops[(until - 1) % ops.size()],
-                        static_cast<std::int64_t>(run.user_step((until - 1) / ops.size())));
-                }
-            }
-            for (std::size_t i = 0; i < program.in_flight_queues.size(); ++i) {
-                if (on != &program.in_flight_queues[i]->timeline)
-                    continue;
-                std::string text = "the device to finish";
-                {
-                    const std::lock_guard<std::mutex> lock(program.mutex);  // likewise
-                    if (run.plan && run.plan->device)
-                        text = run.plan->device->streams[i]->name + " to finish";
-                }
-                add("device", -1, -1, text);
-            }
-            for (std::size_t i = 0; i < program.signals.size(); ++i) {
-                if (on != &program.signals[i]->timeline)
-                    continue;
-                std::string text;
-                {
-                    const std::lock_guard<std::mutex> lock(program.mutex);  // the plan stays until the run has ended
-                    if (run.plan && lane->run_index.load(std::memory_order_acquire) == run.index)
-                        text = run.plan->external[i]->waits_for(run, until - 1);
-                }
-                add("outside", program.schedule->externals[i], static_cast<std::int64_t>(run.user_step(until - 1)),
-                    text);
-            }
-        }
+        else
+            add_blocked(*lane, on, until);
     }
     return result;
 }
@@ -227,7 +198,6 @@ nb::list stuck(const RunHandle& handle) {
 }  // namespace ostinato
 
 void bind_run(nb::module_& module) {
-    using namespace nb::literals;
     using namespace ostinato;
     nb::class_<RunHandle>(module, "Run", "Some steps of a program, submitted together.")
         .def("wait", &wait, "timeout"_a)
@@ -290,16 +260,14 @@ void bind_run(nb::module_& module) {
             "end",
             [](const RunHandle& self, const nb::object& origin) {
                 refuse_after_fork(*self.program->machine);
-                return EventHandle{self.program->end_of(
-                    *self.run, PythonObjectHandle(new PythonObject{PythonReference(origin.ptr())}))};
+                return EventHandle{self.program->end_of(*self.run, hold(origin))};
             },
             "origin"_a, "The event of its end; `origin` is called to explain it if it is poisoned.")
         .def(
             "post",
             [](const RunHandle& self, std::uint32_t index, const nb::object& origin) {
                 refuse_after_fork(*self.program->machine);
-                return EventHandle{self.program->post_of(
-                    *self.run, index, PythonObjectHandle(new PythonObject{PythonReference(origin.ptr())}))};
+                return EventHandle{self.program->post_of(*self.run, index, hold(origin))};
             },
             "index"_a, "origin"_a, "The event of a postcondition, by number.")
         .def_prop_ro(

@@ -1,5 +1,3 @@
-#include <Python.h>
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -11,18 +9,12 @@
 #include <optional>
 
 #include "bindings/bindings.h"
-#include "bindings/contract.h"
-#include "bindings/machine.h"
-#include "bindings/run.h"
-#include "lanes/caller.h"
-#include "lanes/worker.h"
-#include "program/program.h"
 #include "python/external.h"
 #include "python/interrupt.h"
-#include "python/plan.h"
-#include "python/thread.h"
 
 namespace nb = nanobind;
+
+using namespace nb::literals;
 
 namespace ostinato {
 
@@ -102,6 +94,14 @@ std::vector<std::uint64_t> numbers(const nb::list& list) {
     return bits;
 }
 
+// Of the context that is current where `context` is null.
+PythonReference copy_context(PyObject* context) {
+    auto copy = PythonReference::steal(context == nullptr ? PyContext_CopyCurrent() : PyContext_Copy(context));
+    if (copy.get() == nullptr)
+        throw nb::python_error();
+    return copy;
+}
+
 // Null where another program has taken over.
 std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priority, bool stop_on_error,
                               const nb::object& values, const nb::object& objects, const nb::object& given,
@@ -124,19 +124,10 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
     }
     if (plan->python) {
         run->python.reset(new PythonRun);
-        PyObject* const context = PyContext_CopyCurrent();
-        if (context == nullptr)
-            throw nb::python_error();
-        run->python->context = PythonReference(context);
-        Py_DECREF(context);
+        run->python->context = copy_context(nullptr);
         if (schedule.lanes.size() > 1 && count_python_lanes(schedule) > 1) {
-            for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
-                PyObject* const copy = PyContext_Copy(context);
-                if (copy == nullptr)
-                    throw nb::python_error();
-                run->python->lane_contexts.emplace_back(copy);
-                Py_DECREF(copy);
-            }
+            for (std::size_t i = 0; i < schedule.lanes.size(); ++i)
+                run->python->lane_contexts.push_back(copy_context(run->python->context.get()));
         }
         if (!objects.is_none()) {
             for (nb::handle object : nb::cast<nb::list>(objects))
@@ -202,37 +193,35 @@ nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Sub
     return nb::int_(run->limit());
 }
 
-nb::object replay(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
-                  const nb::object& values, const nb::object& objects, const nb::object& given, bool traced) {
-    Program& program = *handle.program;
-    refuse_inside_tasks("replay");
-    refuse_after_fork(*program.machine);
-    const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, given, traced);
-    return run ? take_part(handle, run, [&] { return program.submit(run); }) : nb::none();
+// Binds a method that makes a run and does something with it: `act(handle, run)`, the run null where another program
+// has taken over.
+template <class Act>
+void def_run(nb::class_<ProgramHandle>& program, const char* name, bool waits, Act act, const char* text) {
+    program.def(
+        name,
+        [waits, act](ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                     const nb::object& values, const nb::object& objects, const nb::object& given, bool traced) {
+            if (waits)
+                refuse_inside_tasks("replay");
+            refuse_after_fork(*handle.program->machine);
+            return act(handle,
+                       make_run(*handle.program, steps, priority, stop_on_error, values, objects, given, traced));
+        },
+        "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(), "given"_a.none(), "traced"_a,
+        text);
 }
 
-nb::object follow(ProgramHandle& handle, const RunHandle& run) {
-    return take_part(handle, run.run, [] { return true; });
+nb::object replay(ProgramHandle& handle, const std::shared_ptr<Run>& run) {
+    return run ? take_part(handle, run, [&] { return handle.program->submit(run); }) : nb::none();
 }
 
-// As replay, but returns the run however it ends.
-nb::object replay_as_run(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
-                         const nb::object& values, const nb::object& objects, const nb::object& given, bool traced) {
-    Program& program = *handle.program;
-    refuse_inside_tasks("replay");
-    refuse_after_fork(*program.machine);
-    const std::shared_ptr<Run> run = make_run(program, steps, priority, stop_on_error, values, objects, given, traced);
-    const nb::object ended = run ? take_part(handle, run, [&] { return program.submit(run); }) : nb::none();
+nb::object replay_as_run(ProgramHandle& handle, const std::shared_ptr<Run>& run) {
+    const nb::object ended = replay(handle, run);
     return ended.is_none() ? ended : nb::cast(RunHandle{handle.program, run});
 }
 
-std::optional<RunHandle> submit(ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
-                                const nb::object& values, const nb::object& objects, const nb::object& given,
-                                bool traced) {
-    refuse_after_fork(*handle.program->machine);
-    RunHandle result{handle.program,
-                     make_run(*handle.program, steps, priority, stop_on_error, values, objects, given, traced)};
-    return result.run && handle.program->submit(result.run) ? std::optional(std::move(result)) : std::nullopt;
+std::optional<RunHandle> submit(ProgramHandle& handle, const std::shared_ptr<Run>& run) {
+    return run && handle.program->submit(run) ? std::optional(RunHandle{handle.program, run}) : std::nullopt;
 }
 
 nb::dict statistics(const ProgramHandle& handle) {
@@ -255,47 +244,40 @@ nb::dict statistics(const ProgramHandle& handle) {
     return result;
 }
 
-void close_machine(Machine& machine) {
-    if (machine.forked()) {
-        machine.abandon();
-        return;
-    }
-    const nb::gil_scoped_release unlocked;
-    machine.close(true);
-}
-
-nb::list in_flight(const MachineHandle& handle) {
-    nb::list result;
-    for (auto& [program, run] : handle.machine->in_flight())
-        result.append(RunHandle{program, run});
-    return result;
-}
-
 }  // namespace
 
 }  // namespace ostinato
 
 void bind_runtime(nb::module_& module) {
-    using namespace nb::literals;
     using namespace ostinato;
     nb::class_<MachineHandle>(module, "Machine", "Slots and their threads.")
         .def(
             "__init__",
             [](MachineHandle* self, const std::vector<int>& cores, bool crowded, const nb::object& init) {
-                PythonObjectHandle function;
-                if (!init.is_none())
-                    function.reset(new PythonObject{PythonReference(init.ptr())});
-                new (self) MachineHandle{Machine::create(cores, crowded, std::move(function))};
+                new (self) MachineHandle{Machine::create(cores, crowded, hold(init))};
             },
             "cores"_a, "crowded"_a, "init"_a.none())
-        .def("close", [](MachineHandle& self) { close_machine(*self.machine); })
-        .def("in_flight", &in_flight)
+        .def("close",
+             [](MachineHandle& self) {
+                 if (self.machine->forked())
+                     return self.machine->abandon();
+                 const nb::gil_scoped_release unlocked;
+                 self.machine->close(true);
+             })
+        .def("in_flight",
+             [](const MachineHandle& self) {
+                 nb::list result;
+                 for (auto& [program, run] : self.machine->in_flight())
+                     result.append(RunHandle{program, run});
+                 return result;
+             })
         .def_prop_ro("forked", [](const MachineHandle& self) { return self.machine->forked(); })
         .def_prop_ro(
             "lanes_looked_at",
             [](const MachineHandle& self) { return self.machine->looked_at.load(std::memory_order_relaxed); },
             "How many lanes threads have looked at to know which programs have work.");
-    nb::class_<ProgramHandle>(module, "Program", "A schedule with its lanes and its queue of runs.")
+    nb::class_<ProgramHandle> program(module, "Program", "A schedule with its lanes and its queue of runs.");
+    program
         .def(
             "__init__",
             [](ProgramHandle* self, const MachineHandle& machine, const ScheduleHandle& schedule,
@@ -310,13 +292,10 @@ void bind_runtime(nb::module_& module) {
             "in_own_task", [](const ProgramHandle& self) { return program_of_this_thread() == self.program.get(); },
             "Whether the calling thread is in a task of this program that may block.")
         .def_prop_ro("idle", [](const ProgramHandle& self) { return self.program->idle(); })
-        .def("replay", &replay, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
-             "given"_a.none(), "traced"_a)
-        .def("follow", &follow, "run"_a, "Take part until a run is done; as replay, of a run that was submitted.")
-        .def("replay_as_run", &replay_as_run, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(),
-             "objects"_a.none(), "given"_a.none(), "traced"_a)
-        .def("submit", &submit, "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(),
-             "given"_a.none(), "traced"_a, "The run; None where another program has taken over.")
+        .def(
+            "follow",
+            [](ProgramHandle& self, const RunHandle& run) { return take_part(self, run.run, [] { return true; }); },
+            "run"_a, "Take part until a run is done; as replay, of a run that was submitted.")
         .def(
             "make_passive", [](ProgramHandle& self) { self.program->make_passive(); },
             "Take no runs until it takes over.")
@@ -348,14 +327,12 @@ void bind_runtime(nb::module_& module) {
              })
         .def("close", &ProgramHandle::let_go)
         .def("statistics", &statistics);
-    module.def(
-        "end_all",
-        [] {
-            const nb::gil_scoped_release unlocked;
-            Machine::end_all();
-        },
-        "Before the interpreter ends: cancels what still runs, and waits until no thread of ours is left.");
-    module.def("leave_all", &Machine::leave_all,
+    def_run(program, "replay", true, &replay, "Take part until the run is done.");
+    def_run(program, "replay_as_run", true, &replay_as_run, "As replay, but the run however it ends.");
+    def_run(program, "submit", false, &submit, "The run; None where another program has taken over.");
+    module.def("end_all", &Machine::end_all, nb::call_guard<nb::gil_scoped_release>(),
+               "Before the interpreter ends: cancels what still runs, and waits until no thread of ours is left.");
+    module.def("leave_all", &keep_out_of_python,
                "Instead, when that would take for ever: threads that are left do not come back into Python.");
     module.def("waits_may_end", &EndingWaits::possible,
                "Whether waits of the calling thread end when its task is cancelled.");

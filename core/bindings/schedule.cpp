@@ -2,7 +2,6 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
-#include "program/schedule_build.h"
 
 namespace nb = nanobind;
 
@@ -32,7 +31,7 @@ std::uint64_t window(const ScheduleHandle& handle) { return 2 * handle.schedule-
 
 void bind_schedule(nb::module_& module) {
     using namespace nb::literals;
-    using ostinato::Kind;
+    using namespace ostinato;
     nb::enum_<Kind>(module, "Kind", nb::is_arithmetic(), "How lanes run an operation.")
         .value("NOTHING", Kind::kNothing)
         .value("NATIVE", Kind::kNative)
@@ -43,9 +42,8 @@ void bind_schedule(nb::module_& module) {
         .value("POSTCONDITION", Kind::kPostcondition, "External, in a run's last step only.")
         .value("DEVICE", Kind::kDevice, "The lane enqueues it on its stream.");
     nb::class_<ScheduleHandle>(module, "Schedule", "Lanes, their order and their waits.")
-        .def_static("build", &ostinato::build, "lane_begin"_a, "lane_ops"_a, "affinity"_a, "pinned"_a, "kind"_a,
-                    "wait_begin"_a, "wait_op"_a, "wait_distance"_a, "published"_a, "pred_begin"_a, "pred_op"_a,
-                    "pred_distance"_a, "periods"_a, "until_op"_a, "until_every"_a, "largest_distance"_a, "n_posts"_a,
-                    "n_holdings"_a)
-        .def_prop_ro("window", &ostinato::window, "No lane gets so many steps ahead of another.");
+        .def_static("build", &build, "lane_begin"_a, "lane_ops"_a, "affinity"_a, "pinned"_a, "kind"_a, "wait_begin"_a,
+                    "wait_op"_a, "wait_distance"_a, "published"_a, "pred_begin"_a, "pred_op"_a, "pred_distance"_a,
+                    "periods"_a, "until_op"_a, "until_every"_a, "largest_distance"_a, "n_posts"_a, "n_holdings"_a)
+        .def_prop_ro("window", &window, "No lane gets so many steps ahead of another.");
 }

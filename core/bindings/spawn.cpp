@@ -1,15 +1,9 @@
-#include <Python.h>
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 
 #include "bindings/bindings.h"
-#include "bindings/contract.h"
-#include "bindings/machine.h"
-#include "python/spawned_body.h"
-#include "python/thread.h"
 
 namespace nb = nanobind;
 
@@ -49,12 +43,7 @@ SpawnedHandle spawn(const MachineHandle& machine, const nb::object& function, co
 bool wait(const SpawnedHandle& handle, double timeout) {
     refuse_inside_tasks("waiting for a spawned task");
     SpawnedCall& call = usable(handle);
-    if (call.done.load(std::memory_order_acquire))
-        return true;
-    const auto limit = timeout < 0 || timeout > 1e9 ? -1 : static_cast<std::int64_t>(timeout * 1e9);
-    if (!wait_until_done(call, limit))
-        throw nb::python_error();
-    return call.done.load(std::memory_order_acquire);
+    return wait_for(call, timeout, [&] { return call.done.load(std::memory_order_acquire); });
 }
 
 bool set_callback(const SpawnedHandle& handle, const nb::object& function) {
@@ -104,8 +93,7 @@ void bind_spawn(nb::module_& module) {
             "event",
             [](const SpawnedHandle& self, const nb::object& origin) {
                 SpawnedCall& call = usable(self);
-                return EventHandle{call.machine->calls().end_of(
-                    call, PythonObjectHandle(new PythonObject{PythonReference(origin.ptr())}))};
+                return EventHandle{call.machine->calls().end_of(call, hold(origin))};
             },
             "origin"_a, "An event for its end; `origin` is called for the exception that it ended with.")
         .def_prop_ro("done", [](const SpawnedHandle& self) { return self.call->done.load(std::memory_order_acquire); })

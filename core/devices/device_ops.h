@@ -20,11 +20,8 @@
 
 namespace ostinato {
 
-// What Python bodies that are captured get for a stream; implemented in python/device.cpp.
+// What Python bodies that are captured get for a stream.
 class RecordingStreams;
-struct RecordingStreamsDeleter {
-    void operator()(RecordingStreams* streams) const;
-};
 
 // In which steps an operation does anything: a copy that only the first steps of a run need, say.
 struct Activity {
@@ -196,7 +193,7 @@ struct DevicePlan {
     std::unique_ptr<Captures> captures;            // of the segments
     std::vector<std::uint32_t> segment_at;         // by index: which segment begins there, or kNoSegment
     std::vector<std::uint32_t> segment_of_python;  // by PythonPlan::ops: which segment it is part of, or kNoSegment
-    std::unique_ptr<RecordingStreams, RecordingStreamsDeleter> recording;
+    PythonOwned<RecordingStreams> recording;
     std::vector<WriteBack> write_backs;
     bool fenced = false;  // each run begins when the one before is done
     // The addresses that stand for memory of devices that tasks work on: begin and end of each range.

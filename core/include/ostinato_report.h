@@ -2,8 +2,8 @@
  *
  * The tuner names a descriptor in OSTINATO_REPORT_FD, and reads one JSON object a line from it:
  *
- *     ost_report_start("gemm_128x64");                         // before the op runs: if it crashes, the culprit is
- * known ost_report_sample("gemm_128x64", ns, 20);                // times of single calls in ns, as often as you like
+ *     ost_report_start("gemm_128x64");           // before the op runs, so that a crash is known to be its own
+ *     ost_report_sample("gemm_128x64", ns, 20);  // times of single calls in ns, as often as you like
  *     ost_report_result("gemm_128x64", "ok", OST_REPORT_NO_TIME, workspace, NULL);
  *
  * Each function returns 0 if the tuner was told, and -1 if there is none (nothing is written then) or writing failed.

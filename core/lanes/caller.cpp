@@ -1,11 +1,8 @@
-#include "lanes/caller.h"
-
 #include <algorithm>
 
 #include "lanes/worker.h"
 #include "outside/event.h"
 #include "park/parking.h"
-#include "park/relax.h"
 #include "python/thread.h"
 
 namespace ostinato {

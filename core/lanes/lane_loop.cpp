@@ -1,6 +1,5 @@
 #include "lanes/lane_loop.h"
 
-#include "park/relax.h"
 #include "program/program.h"
 #include "python/ops.h"
 

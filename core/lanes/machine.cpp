@@ -5,17 +5,17 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "park/parking.h"
 #include "park/threads.h"
 #include "python/events.h"
+#include "python/interrupt.h"
 #include "python/thread.h"
 
 namespace ostinato {
 
 namespace {
-
-std::atomic<std::uint64_t> fork_generation{0};
 
 std::mutex all_mutex;
 std::vector<std::weak_ptr<Machine>> all_machines;  // guarded by all_mutex
@@ -44,7 +44,6 @@ void wait_without_python(Work& work) {
 
 void in_forked_child() {
     after_fork();
-    fork_generation.fetch_add(1, std::memory_order_relaxed);
     forget_threads();
     PythonThread::forget_others();
 }
@@ -69,7 +68,7 @@ void pin(std::thread& thread, int core) {
 
 Machine::Machine(const std::vector<int>& cores, bool is_crowded, PythonObjectHandle its_init)
     : crowded(is_crowded), few_listed(64 + 4 * cores.size()), init(std::move(its_init)),
-      generation_(fork_generation.load(std::memory_order_relaxed)), cores_(cores), callers_core_(cores[0]),
+      cores_(cores), callers_core_(cores[0]),
       calls_(*this, cores.size()) {
     cores_[0] = -1;
     sleepers = static_cast<std::uint32_t>(cores.size());
@@ -116,13 +115,10 @@ void Machine::swap_cores(int callers_core) {
     *at = std::exchange(callers_core_, callers_core);
 }
 
-bool Machine::forked() const { return generation_ != fork_generation.load(std::memory_order_relaxed); }
-
 void Machine::close(bool join) {
     if (!closing_.exchange(true, std::memory_order_acq_rel)) {
         call_attention();
-        for (auto& slot : slots_)
-            slot->event_count.notify_all();
+        notify_all();
         wake_own();
     }
     std::vector<std::thread> threads;
@@ -201,8 +197,6 @@ void Machine::end_all() {
     keep_out_of_python();
 }
 
-void Machine::leave_all() { keep_out_of_python(); }
-
 void Machine::abandon() {
     // The threads live in the parent: here there is nothing to join, and their handles may not even be destroyed.
     auto* const leaked = new std::vector<std::thread>(std::move(threads_));
@@ -254,6 +248,85 @@ void Machine::retire(Program& program) {
     lock.unlock();
     if (last)
         close(false);
+}
+
+// The machine's own thread: callbacks, runs to abort, and a look at everything now and then.
+
+void Machine::wake_own() {
+    const std::lock_guard<std::mutex> lock(own_mutex_);
+    own_wake_.notify_all();
+}
+
+void Machine::do_soon(std::function<void(PythonThread&)> job) {
+    const std::lock_guard<std::mutex> lock(own_mutex_);
+    due_.push_back(std::move(job));
+    own_wake_.notify_all();
+}
+
+void Machine::abort_later(std::shared_ptr<Program> program, std::shared_ptr<Run> run) {
+    const std::lock_guard<std::mutex> lock(own_mutex_);
+    cancelled_.push_back({std::move(program), std::move(run), monotonic_ns() + 100'000'000});
+    own_wake_.notify_all();
+}
+
+void Machine::tick(std::size_t) {
+    own_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    constexpr int kQuietTicks = 50;
+    PythonThread python(false);
+    int quiet = 0;
+    std::unique_lock<std::mutex> lock(own_mutex_);
+    const auto anybody = [this] {
+        return std::any_of(slots_.begin(), slots_.end(), [](auto& slot) { return slot->taken.load(); });
+    };
+    while (!closed() || !due_.empty()) {
+        if (!due_.empty()) {
+            std::vector<std::function<void(PythonThread&)>> jobs;
+            jobs.swap(due_);
+            lock.unlock();
+            for (const auto& job : jobs)
+                job(python);
+            python.acquire();  // they may hold the last reference to Python objects
+            jobs.clear();
+            python.release();
+            lock.lock();
+            continue;
+        }
+        if (!cancelled_.empty()) {
+            std::vector<Cancelled> due;  // ends outside the lock: it may hold the last reference to Python objects
+            const std::int64_t now = monotonic_ns();
+            std::erase_if(cancelled_, [&](Cancelled& entry) {
+                const bool is_due = entry.deadline <= now || entry.run->done.load(std::memory_order_acquire);
+                if (is_due)
+                    due.push_back(std::move(entry));
+                return is_due;
+            });
+            if (!due.empty()) {
+                lock.unlock();
+                for (Cancelled& entry : due)
+                    entry.program->abort(*entry.run);
+                due.clear();
+                lock.lock();
+            }
+        }
+        quiet = anybody() ? 0 : quiet + 1;
+        const bool starving = blocking_pool_.grow_if_starving();
+        if (quiet <= kQuietTicks || !cancelled_.empty() || starving) {
+            for (auto& slot : slots_) {
+                if (slot->taken.load(std::memory_order_relaxed))
+                    slot->attention.fetch_or(kLook, std::memory_order_relaxed);
+            }
+            own_wake_.wait_for(lock, std::chrono::milliseconds(20));
+            continue;
+        }
+        restore_interrupts();
+        own_asleep_.store(true, std::memory_order_seq_cst);  // against take_slot: one of us sees the other
+        if (!anybody() && !closed())
+            own_wake_.wait(lock);
+        own_asleep_.store(false, std::memory_order_relaxed);
+        quiet = 0;
+    }
+    const std::vector<Cancelled> rest = std::move(cancelled_);  // they hold programs, which hold this machine
+    lock.unlock();
 }
 
 }  // namespace ostinato

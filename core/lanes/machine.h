@@ -42,11 +42,9 @@ public:
     // Before the interpreter ends: cancels all runs of all machines, and waits until no thread of ours is left. Without
     // the GIL.
     static void end_all();
-    // Instead, when that would take for ever: threads that are left do not come back into Python.
-    static void leave_all();
     bool closed() const { return closing_.load(std::memory_order_acquire); }
     // The process has forked since this machine was made: its threads are not here.
-    bool forked() const;
+    bool forked() const { return made_.forked(); }
     // In a forked child: forget the threads, which live in the parent.
     void abandon();
 
@@ -100,8 +98,6 @@ public:
 
     // Has `job` done by the machine's own thread, which holds the GIL while it ends what that holds.
     void do_soon(std::function<void(PythonThread&)> job);
-    // Runs `run`'s callbacks there.
-    void call_back(std::shared_ptr<Run> run);
     // Whether the calling thread is the machine's own, which runs callbacks.
     bool own_thread() const { return own_id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
@@ -140,7 +136,7 @@ private:
     void unlist_locked(Program& program);
     void add_lanes(Slot& slot, const std::shared_ptr<Program>& program);
 
-    const std::uint64_t generation_;
+    const MadeHere made_;
     std::vector<std::unique_ptr<Slot>> slots_;
     std::mutex mutex_;  // the list of programs, the threads
     std::vector<std::thread> threads_;

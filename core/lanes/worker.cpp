@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "park/parking.h"
-#include "park/relax.h"
 #include "python/interrupt.h"
 
 namespace ostinato {
@@ -53,11 +52,6 @@ std::uint64_t Worker::await(Lane& lane, Timeline& timeline, std::uint64_t target
     return value;
 }
 
-void Worker::begin_turn() {
-    turn_started_ = looked_ = monotonic_ns();
-    budget = granted_ = kFirstBudget;
-}
-
 bool Worker::turn_over() {
     const bool calls = machine.calls().at_hand();
     budget = kBudget;
@@ -72,8 +66,7 @@ bool Worker::turn_over() {
     looked_ = now;
     if (now - turn_started_ < kTurnNs)
         return false;
-    const bool call_ready = calls && machine.calls().ready(slot.index, machine.takes_calls(slot));
-    if (call_ready)
+    if (calls && machine.calls().ready(slot.index, machine.takes_calls(slot)))
         return true;
     const std::size_t n = slot.own.size() + (calls ? slot.others.size() : 0);
     for (std::size_t at = 0; at < n; ++at) {
@@ -149,8 +142,10 @@ void Worker::run(Lane& lane, bool calls) {
         offer_lanes(machine, slot, &lane);
     if (calls && machine.sleepers.load(std::memory_order_relaxed) != 0) [[unlikely]]
         machine.pass_on_calls(slot);
-    if (slot.own.size() > 1 || calls)
-        begin_turn();
+    if (slot.own.size() > 1 || calls) {
+        turn_started_ = looked_ = monotonic_ns();
+        budget = granted_ = kFirstBudget;
+    }
     if (run_lane(*this, lane) == Outcome::kYielded)
         lane.blocked_on.store(nullptr, std::memory_order_relaxed);  // ready as it stands
     python.enter(nullptr);  // the lane's context goes with it: no two threads can be in one
@@ -186,8 +181,12 @@ bool Worker::calls_have_turn(std::int64_t now) {
 }
 
 bool Worker::serve_one() {
-    if (machine.stale(slot)) [[unlikely]]
-        look_at_lists();
+    if (machine.stale(slot)) [[unlikely]] {
+        machine.refresh(slot);
+        // A slot that is given ever more to wait for must not look through all of it again and again.
+        if (slot.own.size() + slot.others.size() > slot.most_listed)
+            shorten_lists();
+    }
     const bool calls = machine.calls().at_hand();
     std::optional<std::int32_t> urgent;
     std::int64_t now = 0;
@@ -272,13 +271,6 @@ void Worker::shorten_lists() {
         machine.refresh(slot, true);
     }
     slot.most_listed = std::max(machine.few_listed, 2 * (slot.own.size() + slot.others.size()));
-}
-
-// A slot that is given ever more to wait for must not look through all of it again and again.
-void Worker::look_at_lists() {
-    machine.refresh(slot);
-    if (slot.own.size() + slot.others.size() > slot.most_listed)
-        shorten_lists();
 }
 
 std::uint32_t Worker::serve_as_worker() {

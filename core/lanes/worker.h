@@ -64,10 +64,8 @@ private:
     Choice choose(bool visiting, std::optional<std::int32_t> urgent);
     Slot::Listed* candidate(std::size_t at);
     Slot::Listed* passed_over(std::size_t n, std::int32_t priority);
-    void begin_turn();
     bool calls_have_turn(std::int64_t now);
     void shorten_lists();
-    void look_at_lists();
     bool polled_enough();
     bool waits_long() const;
 
@@ -82,5 +80,35 @@ private:
 
 // Runs the lane whose claim the worker holds until its head waits or the worker is wanted elsewhere.
 Outcome run_lane(Worker& worker, Lane& lane);
+
+// A thread in replay(): it replaces the worker of slot 0.
+class Caller {
+public:
+    // Takes the slot if it is free, or is made free at once. The thread holds the GIL.
+    explicit Caller(Machine& machine);
+    ~Caller();
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+
+    // Serves slot 0, or waits for it and for `run`, until the run is done. False: a signal handler raised.
+    bool work_until_done(Run& run);
+
+private:
+    void ask();  // for the slot, for a short while
+    void poll(std::int64_t give_up);
+    // In between no worker takes the slot, or enters a run: what is submitted meanwhile is left to this thread.
+    void begin_waiting();
+    void end_waiting();
+    bool wait_for_slot(Run& run, PythonThread& python);  // or for `run`. False: a signal handler raised
+    void leave();
+
+    Machine& machine_;
+    Slot& slot_;
+    bool in_slot_;
+    bool waiting_ = false;
+};
+
+// Waits until `run` is done or `timeout_ns` (negative: no limit) has passed. False: a signal handler raised.
+bool wait_until_done(Run& run, std::int64_t timeout_ns);
 
 }  // namespace ostinato

@@ -36,14 +36,11 @@ void BlockingPool::run(Job job) {
         machine_.wake_own();  // its thread tries again
 }
 
-bool BlockingPool::starving() {
+bool BlockingPool::grow_if_starving() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return jobs_.size() > idle_;
-}
-
-void BlockingPool::grow() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool starving = jobs_.size() > idle_;
     grow_locked();
+    return starving;
 }
 
 void BlockingPool::grow_locked() {

@@ -25,9 +25,8 @@ public:
     // threads, the job waits for one.
     void run(Job job);
 
-    // Whether jobs wait though no thread is there for them; `grow` tries again to make one.
-    bool starving();
-    void grow();
+    // Whether jobs waited though no thread was there for them: then it tries again to make one.
+    bool grow_if_starving();
 
     // The threads end when nothing is left to do; waits for that if `wait`. Nothing is given to the pool from here on.
     void close(bool wait);

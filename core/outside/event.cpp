@@ -67,13 +67,8 @@ std::shared_ptr<Event> Event::happened() {
     return event;
 }
 
-bool Event::trigger() { return end(State::kDone, {}, nullptr); }
-bool Event::poison() { return end(State::kPoisoned, {}, nullptr); }
-bool Event::poison(PythonObjectHandle reason) { return end(State::kPoisoned, std::move(reason), nullptr); }
-
 bool Event::poison(const std::shared_ptr<Event>& other) {
-    const std::shared_ptr<Event>& source = other->poisoned_by_ ? other->poisoned_by_ : other;
-    return end(State::kPoisoned, {}, source);
+    return end(State::kPoisoned, {}, other->poisoned_by_ ? other->poisoned_by_ : other);
 }
 
 bool Event::settle(State state, PythonObjectHandle reason, std::shared_ptr<Event> by,
@@ -112,14 +107,6 @@ bool Event::end(State state, PythonObjectHandle reason, std::shared_ptr<Event> b
     return true;
 }
 
-bool Event::add(Listener& listener) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (done())
-        return false;
-    listeners_.push_back(std::move(listener));
-    return true;
-}
-
 bool Event::call_back(PythonObjectHandle callback, CallbackListener listener) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (done())
@@ -143,11 +130,12 @@ PythonObjectHandle Event::withdraw(const std::function<bool(const PythonObjectHa
 }
 
 void Event::listen(Listener listener) {
-    if (add(listener))
-        return;
-    std::vector<Listener> one;
-    one.push_back(std::move(listener));
-    tell(shared_from_this(), std::move(one));
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!done())
+            return listeners_.push_back(std::move(listener));
+    }
+    tell(shared_from_this(), {std::move(listener)});
 }
 
 void Event::comes_after(const std::vector<std::shared_ptr<Grant>>& grants) {

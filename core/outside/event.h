@@ -41,9 +41,9 @@ public:
     bool poisoned() const { return state_.load(std::memory_order_acquire) == State::kPoisoned; }
 
     // False when it has been triggered or poisoned before. What led to it is visible to whoever sees `done`.
-    bool trigger();
-    bool poison();                                     // its origin explains why
-    bool poison(PythonObjectHandle reason);            // an exception, or null
+    bool trigger() { return end(State::kDone, {}, nullptr); }
+    // For an exception, or null: its origin explains why.
+    bool poison(PythonObjectHandle reason) { return end(State::kPoisoned, std::move(reason), nullptr); }
     bool poison(const std::shared_ptr<Event>& other);  // because another was
 
     // The same in two parts, for whoever holds locks that listeners may want: from `settle` on it has happened, and
@@ -83,7 +83,6 @@ private:
     enum class State : std::uint8_t { kPending, kDone, kPoisoned };
     bool end(State state, PythonObjectHandle reason, std::shared_ptr<Event> by);
     bool settle(State state, PythonObjectHandle reason, std::shared_ptr<Event> by, std::vector<Listener>& listeners);
-    bool add(Listener& listener);
 
     std::atomic<State> state_{State::kPending};
     std::mutex mutex_;  // listeners, callbacks, grants, and the change of state

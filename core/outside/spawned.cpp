@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "lanes/machine.h"
-#include "park/relax.h"
-#include "python/spawned.h"
+#include "python/ops.h"
 #include "python/thread.h"
 
 namespace ostinato {
@@ -138,17 +137,15 @@ bool SpawnedCalls::cancel(SpawnedCall& call) {
     return true;
 }
 
-bool SpawnedCalls::begin(SpawnedCall& call) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    call.begun = !call.cancelled;
-    call.state = State::kRunning;
-    return call.begun;
-}
-
 void SpawnedCalls::run(SpawnedCall& call, PythonThread& python) {
     python.acquire();  // first: until it has begun it can be cancelled
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        call.begun = !call.cancelled;
+        call.state = State::kRunning;
+    }
     bool raised = false;
-    if (begin(call)) {
+    if (call.begun) {
         const EndingWaits ending(call.waits_are_over);  // no others can wait
         raised = !call_body(call, python);
     }

@@ -23,11 +23,7 @@ class Machine;
 class PythonThread;
 struct SpawnedCall;
 
-// What a call calls, and what it returned or raised; implemented in python/spawned.cpp.
 class SpawnedBody;
-struct SpawnedBodyDeleter {
-    void operator()(SpawnedBody* body) const;
-};
 
 constexpr std::int32_t kAnySlot = -1;
 constexpr std::int64_t kTurnNs = 100'000;            // a turn among equals
@@ -39,7 +35,7 @@ struct SpawnedCall : std::enable_shared_from_this<SpawnedCall> {
     enum class State : std::uint8_t { kWaiting, kReady, kTaken, kRunning, kEnded };
 
     std::shared_ptr<Machine> machine;
-    std::unique_ptr<SpawnedBody, SpawnedBodyDeleter> body;
+    PythonOwned<SpawnedBody> body;  // what it calls, and what that returned or raised
     std::int32_t priority = 0;
     std::int32_t slot = kAnySlot;  // the only one that may run it
     bool blocking = false;
@@ -132,7 +128,6 @@ private:
     ReadyCalls& queue_of(const SpawnedCall& call);
     ReadyCalls::Front front_locked(std::uint32_t slot, bool unbound, std::int64_t now);
     void make_ready(const std::shared_ptr<SpawnedCall>& call, Event* after);
-    bool begin(SpawnedCall& call);
     void finish(SpawnedCall& call);
 
     Machine& machine_;

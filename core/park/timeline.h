@@ -24,6 +24,15 @@ constexpr std::size_t kLinePair = 128;  // two cache lines: the adjacent-line pr
 // Whether membarrier works here; fixed before the first thread of a machine starts.
 extern bool asymmetric_fences;
 
+// What a thread does between two looks at a word that another one will write.
+inline void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
 // The publisher's side (F above). Ordered against `heavy_fence` on the other side.
 inline void light_fence(bool unfenced = asymmetric_fences) {
     std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -31,18 +31,17 @@ struct StepPatch {
     std::uint32_t scalar;
 };
 
-// A Python object, owned; implemented in python/ops.cpp.
-class PythonObject;
-struct PythonObjectDeleter {
-    void operator()(PythonObject* object) const;
+// Owns something that holds Python objects, and deletes it with the GIL: the classes are those of python/plan.h.
+template <class T>
+struct DeleteWithPython {
+    void operator()(T* object) const;
 };
-using PythonObjectHandle = std::unique_ptr<PythonObject, PythonObjectDeleter>;
+template <class T>
+using PythonOwned = std::unique_ptr<T, DeleteWithPython<T>>;
 
-// The Python side of a plan; implemented by the Python-task lane (python/ops.h).
 class PythonPlan;
-struct PythonPlanDeleter {
-    void operator()(PythonPlan* plan) const;
-};
+class PythonObject;
+using PythonObjectHandle = PythonOwned<PythonObject>;
 
 class ExternalOp;
 struct DevicePlan;
@@ -62,7 +61,7 @@ struct Plan {
     std::vector<StepPatch> step_patches;
     // Patches by lane: positions in the two vectors above, which are sorted by lane.
     std::vector<std::uint32_t> scalar_patch_begin, step_patch_begin;
-    std::unique_ptr<PythonPlan, PythonPlanDeleter> python;
+    PythonOwned<PythonPlan> python;
     std::vector<std::shared_ptr<const ExternalOp>> external;  // by number (Schedule::external_of)
     std::unique_ptr<DevicePlan> device;                       // or null: no operation is for a device
     PythonObjectHandle arrays_owner;                          // keeps the arrays' memory alive

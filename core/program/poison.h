@@ -7,6 +7,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
+
+#include "program/schedule.h"
 
 namespace ostinato {
 
@@ -42,6 +46,28 @@ private:
     std::unique_ptr<std::atomic<std::uint64_t>[]> words_;
     std::size_t count_ = 0, per_op_ = 0;
     std::uint64_t mask_ = 0;
+};
+
+// How far failures spread: when nothing is left that they do not reach, a run that goes on after errors may end.
+class PoisonReach {
+public:
+    // Takes note that `failed` did in `step`. Cost: linear in operations and edges.
+    void spread(const Schedule& schedule, std::span<const std::uint32_t> failed, std::uint64_t step);
+    // The first step from which on every operation is poisoned that has anything to do, in that step and all later
+    // ones; kNever when there is none.
+    std::uint64_t everything() const;
+    void clear() { from_.clear(); }
+
+private:
+    void build_successors(const Schedule& schedule);
+
+    struct Edge {
+        std::uint32_t op, distance;
+    };
+    std::vector<std::uint64_t> begin_;  // of each operation's successors
+    std::vector<Edge> successors_;
+    std::vector<std::uint32_t> idle_;  // operations that do nothing after a run's first step
+    std::vector<std::uint64_t> from_;  // from which step on each operation is poisoned in every step
 };
 
 }  // namespace ostinato

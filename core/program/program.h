@@ -13,7 +13,6 @@
 #include "lanes/lane.h"
 #include "outside/external.h"
 #include "program/poison.h"
-#include "program/poison_reach.h"
 
 namespace ostinato {
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "lanes/floating_point.h"
@@ -22,20 +23,10 @@ constexpr std::uint64_t kDeciding = 0;  // of Run::bound
 
 enum class OnError : std::uint8_t { kStop, kContinue };
 
-// What a Python-task lane keeps for a run (contextvars, parameter objects); implemented in python/ops.cpp.
 class PythonRun;
-struct PythonRunDeleter {
-    void operator()(PythonRun* run) const;
-};
-
-// A raised Python exception, owned; implemented in python/ops.cpp.
-class RaisedException;
-struct RaisedExceptionDeleter {
-    void operator()(RaisedException* exception) const;
-};
-using ExceptionHandle = std::unique_ptr<RaisedException, RaisedExceptionDeleter>;
+using ExceptionHandle = PythonObjectHandle;
 // Whether the exception is one that leaves the program: KeyboardInterrupt or SystemExit.
-bool leaves(const RaisedException& exception);
+bool leaves(const PythonObject& exception);
 
 struct Failure {
     std::uint32_t op;
@@ -114,7 +105,7 @@ struct Run : std::enable_shared_from_this<Run> {
     // The run because of which something of this was skipped, and nothing else: guarded by the program's mutex.
     std::shared_ptr<Run> skipped_for;
     std::shared_ptr<Event> end;  // once somebody asked for it; guarded by the program's mutex
-    std::unique_ptr<PythonRun, PythonRunDeleter> python;
+    PythonOwned<PythonRun> python;
     std::unique_ptr<TraceBuffers> trace;
     std::vector<Failure> failures;       // guarded by the program's mutex
     std::atomic<Slot*> caller{nullptr};  // the slot of the thread in replay(), to be notified when done
@@ -154,7 +145,12 @@ struct Run : std::enable_shared_from_this<Run> {
     // As the user counts; known once a lane has entered.
     std::uint64_t user_step(std::uint64_t step) const { return step - offset.load(std::memory_order_relaxed); }
 
-    ~Run();
+    // A long chain of finished runs is released one by one, not by recursion.
+    ~Run() {
+        std::shared_ptr<Run> rest = std::move(next);
+        while (rest && rest.use_count() == 1)
+            rest = std::shared_ptr<Run>(std::move(rest->next));
+    }
 };
 
 }  // namespace ostinato

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 namespace ostinato {
@@ -68,7 +70,34 @@ struct Schedule {
     std::uint32_t n_posts = 0;     // postconditions
     std::uint32_t n_holdings = 0;  // reservations
 
-    std::size_t bytes() const;
+    std::size_t bytes() const {
+        const auto held = [](const auto& vector) { return vector.capacity() * sizeof(vector[0]); };
+        std::size_t total = held(pred_begin) + held(pred_op) + held(pred_distance) + held(periods);
+        for (const LaneOrder& lane : lanes)
+            total += held(lane.ops) + held(lane.batches) + held(lane.waits) + held(lane.window);
+        return total;
+    }
 };
+
+// The compiler's flat arrays, from which a schedule is built.
+struct ScheduleArrays {
+    std::span<const std::int64_t> lane_begin;  // lanes + 1: into lane_ops
+    std::span<const std::int32_t> lane_ops;    // operation ids, lane after lane, in order
+    std::span<const std::int32_t> affinity;    // by lane
+    std::span<const std::uint8_t> pinned;      // by lane
+    std::span<const std::uint8_t> kind;        // by operation
+    std::span<const std::int64_t> wait_begin;  // operations + 1: into the next two
+    std::span<const std::int32_t> wait_op;     // the operation waited for
+    std::span<const std::int32_t> wait_distance;
+    std::span<const std::uint8_t> published;   // by operation
+    std::span<const std::int64_t> pred_begin;  // operations + 1
+    std::span<const std::int32_t> pred_op, pred_distance;
+    std::span<const std::int32_t> periods;
+    std::int64_t until_op = -1, until_every = 1;
+    std::uint64_t largest_distance = 0;
+    std::uint32_t n_posts = 0, n_holdings = 0;
+};
+
+std::shared_ptr<Schedule> build_schedule(const ScheduleArrays& arrays);
 
 }  // namespace ostinato

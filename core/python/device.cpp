@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "lanes/worker.h"
 #include "program/program.h"
 #include "python/ops.h"
 #include "python/plan.h"
-#include "python/recording.h"
 
 namespace ostinato {
 
@@ -46,29 +44,24 @@ void leak(T&& made_in_the_parent) {
     (void)new std::remove_cvref_t<T>(std::forward<T>(made_in_the_parent));
 }
 
-PyObject* make_error(const std::string& text, const std::string& device, bool usable) {
-    PyObject* const errors = PyImport_ImportModule("ostinato.errors");
-    PyObject* const type = errors != nullptr ? PyObject_GetAttrString(errors, "DeviceError") : nullptr;
-    PyObject* const error = type != nullptr ? PyObject_CallFunction(type, "s", text.c_str()) : nullptr;
-    PyObject* const name = error != nullptr ? PyUnicode_FromString(device.c_str()) : nullptr;
-    if (name != nullptr && PyObject_SetAttrString(error, "device", name) == 0)
-        (void)PyObject_SetAttrString(error, "usable", usable ? Py_True : Py_False);
-    Py_XDECREF(name);
-    Py_XDECREF(type);
-    Py_XDECREF(errors);
+PythonReference make_error(const std::string& text, const std::string& device, bool usable) {
+    const PythonReference type = import_from("ostinato.errors", "DeviceError");
+    auto error = PythonReference::steal(type.get() ? PyObject_CallFunction(type.get(), "s", text.c_str()) : nullptr);
+    const auto name = PythonReference::steal(error.get() ? PyUnicode_FromString(device.c_str()) : nullptr);
+    if (name.get() != nullptr && PyObject_SetAttrString(error.get(), "device", name.get()) == 0)
+        (void)PyObject_SetAttrString(error.get(), "usable", usable ? Py_True : Py_False);
     return error;
 }
 
 // With the GIL.
-std::string words_of(const RaisedException& raised) {
-    PyObject* const exception = raised.exception.get();
+std::string words_of(const PythonObject& raised) {
+    PyObject* const exception = raised.object.get();
     std::string words = Py_TYPE(exception)->tp_name;
     words.erase(0, words.rfind('.') + 1);
-    PyObject* const text = PyObject_Str(exception);
-    const char* const said = text != nullptr ? PyUnicode_AsUTF8(text) : nullptr;
+    const auto text = PythonReference::steal(PyObject_Str(exception));
+    const char* const said = text.get() != nullptr ? PyUnicode_AsUTF8(text.get()) : nullptr;
     if (said != nullptr && *said != '\0')
         words += std::string(": ") + said;
-    Py_XDECREF(text);
     PyErr_Clear();
     return words;
 }
@@ -86,26 +79,13 @@ Stream::~Stream() {
 }
 
 DevicePlan::~DevicePlan() {
-    if (made.forked()) {
-        leak(std::move(writing_back));
-        leak(std::move(traced));
-        leak(std::move(segments));
-        leak(std::move(ops));
-        leak(std::move(streams));
-        return;
-    }
-    const WithoutPython unlocked;
-    writing_back.clear();
-    traced.clear();
-    segments.clear();
-    ops.clear();
-    streams.clear();
-}
-
-void RecordingStreamsDeleter::operator()(RecordingStreams* streams) const {
-    const LockPython lock;
-    if (lock.usable)
-        delete streams;
+    const auto end = [&](auto&... in_this_order) {
+        if (made.forked())
+            return (leak(std::move(in_this_order)), ...);
+        const WithoutPython unlocked;
+        (in_this_order.clear(), ...);
+    };
+    end(writing_back, traced, segments, ops, streams);
 }
 
 ExceptionHandle device_error(Worker& worker, const Stream& stream, const Told& told) {
@@ -118,11 +98,8 @@ ExceptionHandle device_error(Worker& worker, const Stream& stream, const Told& t
     if (!usable)
         text += "; it cannot be used any more by this process";
     worker.python.acquire();
-    PyObject* const error = make_error(text, stream.name, usable);
-    if (error != nullptr) {
-        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
-        Py_DECREF(error);
-    }
+    if (const PythonReference error = make_error(text, stream.name, usable); error.get() != nullptr)
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
     ExceptionHandle taken = take_exception();
     worker.python.release();
     return taken;

@@ -105,32 +105,24 @@ bool call_back(Event& event, PythonObjectHandle function) {
 
 void end_callbacks() { the_caller().end(); }
 
-Arrival keep_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, void* value,
-                        ExceptionHandle& failure) {
-    PyObject* result = nullptr;
+ExceptionHandle keep_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, PyObject* value) {
+    PythonReference result;
     StaysInCall here;
     if (barrier.combine)
-        result = PyObject_CallFunction(barrier.combine->object.get(), "KKO", static_cast<unsigned long long>(phase),
-                                       static_cast<unsigned long long>(barrier.phase()), static_cast<PyObject*>(value));
+        result = PythonReference::steal(PyObject_CallFunction(barrier.combine->object.get(), "KKO",
+                                                              static_cast<unsigned long long>(phase),
+                                                              static_cast<unsigned long long>(barrier.phase()), value));
     else
         PyErr_SetString(PyExc_ValueError,
                         "an arrival has a value, but its barrier has no reduce= that would take it: make it with one");
     here.returned();
-    if (result == nullptr) {
-        failure = take_exception();
+    if (result.get() == nullptr) {
+        ExceptionHandle raised = take_exception();
         barrier.withdraw(phase, count);
-        return Arrival::kRaised;
+        return raised;
     }
-    Py_DECREF(result);
     barrier.keep(phase, count);
-    return Arrival::kArrived;
-}
-
-Arrival arrive_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, Attendance* attendance,
-                          void* value, ExceptionHandle& failure) {
-    if (!barrier.promise(phase, count, attendance))
-        return Arrival::kExcess;
-    return keep_with_value(barrier, phase, count, value, failure);
+    return {};
 }
 
 }  // namespace ostinato

@@ -5,20 +5,22 @@
 #include "lanes/worker.h"
 #include "outside/blocking_pool.h"
 #include "program/program.h"
-#include "python/events.h"
 #include "python/plan.h"
 #include "python/thread.h"
 
 namespace ostinato {
 
-bool arrive_with(ExternalContext context, Barrier& barrier, std::uint64_t phase, std::uint64_t count,
-                 Attendance* attendance, const PythonObject* value, std::int32_t param, ExceptionHandle& raised) {
+bool arrive_with_value(ExternalContext context, Barrier& barrier, std::uint64_t phase, std::uint64_t count,
+                       Attendance* attendance, const PythonObject* value, std::int32_t param, ExceptionHandle& raised) {
     PythonThread& python = context.worker.python;
     PythonRun& run = *context.run.python;
     python.acquire();
     python.enter(run.context_of(context.lane.index));
-    PyObject* const given = param < 0 ? value->object.get() : run.values[static_cast<std::size_t>(param)].get();
-    return arrive_with_value(barrier, phase, count, attendance, given, raised) != Arrival::kExcess;
+    if (!barrier.promise(phase, count, attendance))
+        return false;
+    raised = keep_with_value(barrier, phase, count,
+                             param < 0 ? value->object.get() : run.values[static_cast<std::size_t>(param)].get());
+    return true;
 }
 
 namespace {
@@ -47,16 +49,12 @@ ExternalOp::Outcome BlockingTaskOp::advance(ExternalContext context) const {
             run->floating_point.apply();
             program_here = program;
             python.acquire();
-            PyObject* const own_context = PyContext_Copy(run->python->context.get());
-            python.enter(own_context);
-            Py_XDECREF(own_context);
+            python.enter(PythonReference::steal(PyContext_Copy(run->python->context.get())).get());
             {
                 const EndingWaits ending(run->aborted);
                 const InTask here(python, run.get());
-                PyObject* const result = run->plan->python->call(op, phase, user_step);
-                if (result == nullptr)
+                if (PythonReference::steal(run->plan->python->call(op, phase, user_step)).get() == nullptr)
                     signal.failure = take_exception();
-                Py_XDECREF(result);
             }
             if (signal.failure && run->aborted.load(std::memory_order_acquire) && raised_cancelled(*signal.failure)) {
                 signal.failure.reset();  // nobody's: it ended as it was told to

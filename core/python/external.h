@@ -9,8 +9,8 @@ class Program;
 
 // Arrives with a value: `value`, or the run's object number `param` where that is not negative. False: too many
 // arrivals. `raised`: what the barrier's reduction raised; nothing has arrived then.
-bool arrive_with(ExternalContext context, Barrier& barrier, std::uint64_t phase, std::uint64_t count,
-                 Attendance* attendance, const PythonObject* value, std::int32_t param, ExceptionHandle& raised);
+bool arrive_with_value(ExternalContext context, Barrier& barrier, std::uint64_t phase, std::uint64_t count,
+                       Attendance* attendance, const PythonObject* value, std::int32_t param, ExceptionHandle& raised);
 
 // A Python task that may wait: it runs on a thread of its own, and its lane waits for its end as for any event.
 // The program whose task that may block the calling thread runs; null if it runs none.

@@ -1,6 +1,5 @@
 #include "python/interrupt.h"
 
-#include <Python.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 #include <csignal>
 
 #include "lanes/worker.h"
+#include "python/plan.h"
 
 namespace ostinato {
 
@@ -40,27 +40,20 @@ PyMethodDef handler_definition = {"interrupt", on_interrupt, METH_VARARGS,
                                   "Note Ctrl-C inside a task; raise KeyboardInterrupt elsewhere."};
 
 // Replaces handler `from` of SIGINT by `to`, if it is in place; both borrowed. Errors are not worth telling.
-bool exchange(PyObject* module, PyObject* from, PyObject* to) {
-    PyObject* const current = PyObject_CallMethod(module, "getsignal", "i", SIGINT);
-    bool replaced = false;
-    if (current == from) {
-        PyObject* const old = PyObject_CallMethod(module, "signal", "iO", SIGINT, to);
-        replaced = old != nullptr;
-        Py_XDECREF(old);
-    }
-    Py_XDECREF(current);
-    PyErr_Clear();
-    return replaced;
+bool exchange(PyObject* from, PyObject* to) {
+    const PythonReference get = import_from("_signal", "getsignal"), set = import_from("_signal", "signal");
+    if (get.get() == nullptr || set.get() == nullptr)
+        return false;
+    const auto current = PythonReference::steal(PyObject_CallFunction(get.get(), "i", SIGINT));
+    return current.get() == from &&
+           PythonReference::steal(PyObject_CallFunction(set.get(), "iO", SIGINT, to)).get() != nullptr;
 }
 
 bool exchange(bool ours) {
     static PyObject* const handler = PyCFunction_New(&handler_definition, nullptr);
-    PyObject* const module = PyImport_ImportModule("_signal");
-    PyObject* const usual = module != nullptr ? PyObject_GetAttrString(module, "default_int_handler") : nullptr;
-    const bool replaced =
-        usual != nullptr && handler != nullptr && exchange(module, ours ? usual : handler, ours ? handler : usual);
-    Py_XDECREF(usual);
-    Py_XDECREF(module);
+    const PythonReference usual = import_from("_signal", "default_int_handler");
+    const bool replaced = usual.get() != nullptr && handler != nullptr &&
+                          exchange(ours ? usual.get() : handler, ours ? handler : usual.get());
     PyErr_Clear();
     return replaced;
 }

@@ -8,25 +8,27 @@ namespace ostinato {
 
 namespace {
 
-bool interpreter_usable() {
-#if PY_VERSION_HEX >= 0x030d0000
-    return Py_IsInitialized() && !Py_IsFinalizing();
-#else
-    return Py_IsInitialized() && !_Py_IsFinalizing();
-#endif
-}
-
-template <class T>
-void delete_locked(T* object) {
-    const LockPython lock;
-    if (lock.usable)
-        delete object;
+void let_go(SpawnedBody& body) {
+    body.function = PythonReference();
+    body.arguments = PythonReference();
+    body.context = PythonReference();
 }
 
 }  // namespace
 
+template <class T>
+void DeleteWithPython<T>::operator()(T* object) const {
+    const LockPython lock;
+    if (lock.usable)
+        delete object;
+}
+template struct DeleteWithPython<PythonObject>;
+template struct DeleteWithPython<PythonPlan>;
+template struct DeleteWithPython<PythonRun>;
+template struct DeleteWithPython<RecordingStreams>;
+template struct DeleteWithPython<SpawnedBody>;
+
 ExceptionHandle take_exception() {
-    auto* raised = new RaisedException;
 #if PY_VERSION_HEX >= 0x030c0000
     PyObject* exception = PyErr_GetRaisedException();
 #else
@@ -38,49 +40,32 @@ ExceptionHandle take_exception() {
     Py_XDECREF(type);
     Py_XDECREF(traceback);
 #endif
-    raised->exception = PythonReference(exception);
-    Py_XDECREF(exception);
-    return ExceptionHandle(raised);
+    return ExceptionHandle(new PythonObject{PythonReference::steal(exception)});
 }
 
-bool raised_cancelled(const RaisedException& raised) {
-    PyObject* const module = PyImport_ImportModule("concurrent.futures");
-    PyObject* const error = module != nullptr ? PyObject_GetAttrString(module, "CancelledError") : nullptr;
-    const bool matches = error != nullptr && PyErr_GivenExceptionMatches(raised.exception.get(), error) != 0;
-    Py_XDECREF(error);
-    Py_XDECREF(module);
+PythonReference import_from(const char* module, const char* name) {
+    const auto imported = PythonReference::steal(PyImport_ImportModule(module));
+    return PythonReference::steal(imported.get() ? PyObject_GetAttrString(imported.get(), name) : nullptr);
+}
+
+bool raised_cancelled(const PythonObject& raised) {
+    const PythonReference error = import_from("concurrent.futures", "CancelledError");
+    const bool matches = error.get() && PyErr_GivenExceptionMatches(raised.object.get(), error.get()) != 0;
     PyErr_Clear();
     return matches;
 }
 
 void call_or_tell(PyObject* function) {
     StaysInCall here;
-    PyObject* const result = PyObject_CallNoArgs(function);
+    const auto result = PythonReference::steal(PyObject_CallNoArgs(function));
     here.returned();
-    if (result == nullptr)
+    if (result.get() == nullptr)
         PyErr_WriteUnraisable(function);
-    Py_XDECREF(result);
 }
 
-LockPython::LockPython() : usable(interpreter_usable()) {
-    if (usable)
-        state_ = PyGILState_Ensure();
-}
-
-LockPython::~LockPython() {
-    if (usable)
-        PyGILState_Release(state_);
-}
-
-void PythonPlanDeleter::operator()(PythonPlan* plan) const { delete_locked(plan); }
-void PythonRunDeleter::operator()(PythonRun* run) const { delete_locked(run); }
-void RaisedExceptionDeleter::operator()(RaisedException* exception) const { delete_locked(exception); }
-void PythonObjectDeleter::operator()(PythonObject* object) const { delete_locked(object); }
-
-bool leaves(const RaisedException& raised) {
-    PyObject* const exception = raised.exception.get();
-    return PyErr_GivenExceptionMatches(exception, PyExc_KeyboardInterrupt) != 0 ||
-           PyErr_GivenExceptionMatches(exception, PyExc_SystemExit) != 0;
+bool leaves(const PythonObject& raised) {
+    return PyErr_GivenExceptionMatches(raised.object.get(), PyExc_KeyboardInterrupt) != 0 ||
+           PyErr_GivenExceptionMatches(raised.object.get(), PyExc_SystemExit) != 0;
 }
 
 std::uint32_t call_python(Worker& worker, Lane& lane, std::uint32_t begin, std::uint32_t end, std::uint64_t user_step,
@@ -129,17 +114,39 @@ void copy_python(const Plan& from, Plan& to) {
 
 void run_callbacks(Run& run, PythonThread& python) {
     python.acquire();
-    PyObject* const callback = run.python ? run.python->callback.get() : nullptr;
-    if (callback != nullptr) {
-        call_or_tell(callback);
-        run.python->callback = PythonReference();
-    }
+    if (run.python && run.python->callback.get() != nullptr)
+        call_or_tell(std::exchange(run.python->callback, {}).get());
     python.release();
 }
 
 void initialise_thread(Machine& machine, PythonThread& python) {
     python.acquire();
     call_or_tell(machine.init->object.get());
+    python.release();
+}
+
+bool call_body(SpawnedCall& call, PythonThread& python) {
+    SpawnedBody& body = *call.body;
+    python.enter(body.context.get());
+    {
+        const InTask here(python, &call);
+        StaysInCall stays;
+        body.result = PythonReference::steal(PyObject_CallObject(body.function.get(), body.arguments.get()));
+        stays.returned();
+    }
+    const bool returned = body.result.get() != nullptr;
+    if (!returned)
+        body.exception = std::move(take_exception()->object);
+    python.enter(nullptr);
+    let_go(body);
+    return returned;
+}
+
+void put_away(SpawnedCall& call, PythonThread& python) {
+    python.acquire();
+    let_go(*call.body);
+    if (call.wants_callback)
+        call_or_tell(std::exchange(call.body->callback, {}).get());
     python.release();
 }
 

@@ -1,5 +1,5 @@
-// Python tasks: the bodies of a plan that are Python callables, and what a run keeps for them. Only python_*.cpp and
-// the bindings know Python's headers.
+// Python tasks: the bodies of plans and of spawned calls that are Python callables. Only core/python and the bindings
+// know Python's headers.
 #pragma once
 
 #include <cstdint>
@@ -26,5 +26,11 @@ void run_callbacks(Run& run, PythonThread& python);
 
 // Calls the machine's `init` function, which a new worker does first.
 void initialise_thread(Machine& machine, PythonThread& python);
+
+// Calls the body of `call`, in its context; lets go of what it was called with. False: it raised. The GIL is held.
+bool call_body(SpawnedCall& call, PythonThread& python);
+
+// On the machine's own thread, when `call` has ended: runs its callback, and lets go of what it was to be called with.
+void put_away(SpawnedCall& call, PythonThread& python);
 
 }  // namespace ostinato

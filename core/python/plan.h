@@ -5,10 +5,12 @@
 
 #include <bit>
 #include <cstdint>
+#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "devices/stream.h"
 #include "program/run.h"
 #include "python/thread.h"
 
@@ -19,6 +21,11 @@ class PythonReference {
 public:
     PythonReference() = default;
     explicit PythonReference(PyObject* borrowed) : object_(Py_XNewRef(borrowed)) {}
+    static PythonReference steal(PyObject* owned) {
+        PythonReference reference;
+        reference.object_ = owned;
+        return reference;
+    }
     PythonReference(PythonReference&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
     PythonReference& operator=(PythonReference&& other) noexcept {
         std::swap(object_, other.object_);
@@ -141,36 +148,78 @@ public:
     }
 };
 
-class RaisedException {
-public:
-    PythonReference exception;
-};
-
-// The exception that was just raised, taken from the thread.
-ExceptionHandle take_exception();
-
-// Whether it is the CancelledError that waits of tasks end with. The lock is held, as below.
-bool raised_cancelled(const RaisedException& raised);
-
-// Calls a function without arguments on a thread of ours; what it raises goes to sys.unraisablehook.
-void call_or_tell(PyObject* function);
-
 class PythonObject {
 public:
     PythonReference object;
 };
 
+class SpawnedBody {
+public:
+    PythonReference function, arguments, context;  // until it has been called; `arguments` is a tuple
+    PythonReference result, exception;             // one of them, then
+    PythonReference callback;                      // called with no arguments when the call has ended
+};
+
+// The streams that Python bodies are captured on, as Python objects.
+class RecordingStreams {
+public:
+    struct Body {
+        PythonReference make;  // from a handle, what the body gets as its stream
+        std::vector<std::uint32_t> positions;
+    };
+    std::map<std::uint32_t, Body> bodies;  // by PythonPlan::ops
+
+    // For this body and stream, borrowed; null: the error is set.
+    PyObject* get(const Body& body, StreamHandle handle) {
+        PythonReference& known = made_[{body.make.get(), handle}];
+        if (known.get() == nullptr)
+            known = PythonReference::steal(
+                PyObject_CallFunction(body.make.get(), "K", static_cast<unsigned long long>(handle)));
+        return known.get();
+    }
+
+private:
+    std::map<std::pair<PyObject*, StreamHandle>, PythonReference> made_;
+};
+
+// Combines `value` (borrowed) into what `phase` has come to, and makes `count` arrivals that were promised. Returns
+// what combining raised, if it did: then nothing has arrived. The lock is held.
+ExceptionHandle keep_with_value(Barrier& barrier, std::uint64_t phase, std::uint64_t count, PyObject* value);
+
+// The exception that was just raised, taken from the thread.
+ExceptionHandle take_exception();
+
+// An attribute of a module; null: the error is set.
+PythonReference import_from(const char* module, const char* name);
+
+// Whether it is the CancelledError that waits of tasks end with. The lock is held, as below.
+bool raised_cancelled(const PythonObject& raised);
+
+// Calls a function without arguments on a thread of ours; what it raises goes to sys.unraisablehook.
+void call_or_tell(PyObject* function);
+
 // Holds the lock for a scope, on any thread. `usable` is false when the interpreter is ending: leave objects alone.
 class LockPython {
 public:
-    LockPython();
-    ~LockPython();
+    LockPython()
+        : usable(Py_IsInitialized() && !is_finalizing()), state_(usable ? PyGILState_Ensure() : PyGILState_STATE{}) {}
+    ~LockPython() {
+        if (usable)
+            PyGILState_Release(state_);
+    }
     LockPython(const LockPython&) = delete;
     LockPython& operator=(const LockPython&) = delete;
     const bool usable;
 
 private:
-    PyGILState_STATE state_{};
+    static bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030d0000
+        return Py_IsFinalizing();
+#else
+        return _Py_IsFinalizing();
+#endif
+    }
+    const PyGILState_STATE state_;
 };
 
 }  // namespace ostinato

@@ -1,14 +1,11 @@
 #include "python/thread.h"
 
-#include <Python.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <utility>
-#include <vector>
 
 #include "python/interrupt.h"
+#include "python/plan.h"
 
 namespace ostinato {
 
@@ -22,12 +19,9 @@ thread_local const std::atomic<bool>* waits_are_over = nullptr;
 std::vector<PythonThread*> in_tasks;  // those that have ever been; guarded by the lock of Python
 
 void raise_cancelled() {
-    PyObject* const module = PyImport_ImportModule("concurrent.futures");
-    PyObject* const error = module != nullptr ? PyObject_GetAttrString(module, "CancelledError") : nullptr;
-    if (error != nullptr)
-        PyErr_SetString(error, "the run or the call that this task is part of was cancelled");
-    Py_XDECREF(error);
-    Py_XDECREF(module);
+    const PythonReference error = import_from("concurrent.futures", "CancelledError");
+    if (error.get() != nullptr)
+        PyErr_SetString(error.get(), "the run or the call that this task is part of was cancelled");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The bindings of devices, one function a kind; each adds its classes to the module `_core.devices`.
+// The bindings of devices: each function adds its classes to the module `_core.devices`.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,7 +7,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "devices/device.h"
+#include "devices/stream.h"
 
 namespace ostinato {
 
@@ -15,6 +15,11 @@ namespace ostinato {
 // wherever its last copy ends.
 struct DeviceHandle {
     std::shared_ptr<Device> device;
+};
+
+// A stream, by value likewise.
+struct StreamOwner {
+    std::shared_ptr<Stream> stream;
 };
 
 // What a device has told by a code: in Python a `_core.devices.Failure`, with `usable`.
@@ -30,10 +35,7 @@ inline void throw_if(const Device& device, std::int32_t code) {
         throw DeviceFailure(device.diagnose(code));
 }
 
-void bind_failure(nanobind::module_& devices);  // before all others
-void bind_device(nanobind::module_& devices);   // the protocol, before those behind it
-void bind_stream(nanobind::module_& devices);
-void bind_opencl_device(nanobind::module_& devices);
+void bind_device(nanobind::module_& devices);
 void bind_cuda_device(nanobind::module_& devices);
 
 }  // namespace ostinato

@@ -13,6 +13,8 @@
 
 namespace nb = nanobind;
 
+using namespace nb::literals;
+
 namespace ostinato {
 
 namespace {
@@ -136,7 +138,7 @@ void bind_cuda_device(nb::module_& devices) {
         .def(
             "allocate",
             [](const CudaHandle& self, std::uint64_t bytes) { return std::make_unique<Memory>(shared(self), bytes); },
-            nb::arg("bytes"), "Allocate memory.")
+            "bytes"_a, "Allocate memory.")
         .def(
             "memory",
             [](const CudaHandle& self) {
@@ -146,10 +148,9 @@ void bind_cuda_device(nb::module_& devices) {
                 return std::make_tuple(free, total);
             },
             "The free and all bytes of its memory.")
-        .def("pin", &pin, nb::arg("low"), nb::arg("high"),
-             nb::sig("def pin(self, low: int, high: int) -> CudaPinned | None"),
+        .def("pin", &pin, "low"_a, "high"_a, nb::sig("def pin(self, low: int, high: int) -> CudaPinned | None"),
              "Page-lock host memory from one address to before another; None: cannot be.")
-        .def("locate", &locate, nb::arg("address"),
+        .def("locate", &locate, "address"_a,
              "The number of the device that an address is of, and the begin and the size of the allocation around it.")
         .def(
             "finish",
@@ -172,10 +173,10 @@ void bind_cuda_device(nb::module_& devices) {
                 handles.push_back({{std::move(each)}});
             return std::make_tuple(handles, why);
         },
-        nb::arg("library"), "The devices of a CUDA driver, and what is wrong with it: empty where there is none.");
-    devices.def("dlpack", &dlpack, nb::arg("address"), nb::arg("shape"), nb::arg("strides"), nb::arg("code"),
-                nb::arg("bits"), nb::arg("ordinal"), nb::arg("owner"), "Something with __dlpack__, of CUDA memory.");
-    devices.def("described", &described, nb::arg("capsule"), "What a capsule of DLPack says, which is used up.");
+        "library"_a, "The devices of a CUDA driver, and what is wrong with it: empty where there is none.");
+    devices.def("dlpack", &dlpack, "address"_a, "shape"_a, "strides"_a, "code"_a, "bits"_a, "ordinal"_a, "owner"_a,
+                "Something with __dlpack__, of CUDA memory.");
+    devices.def("described", &described, "capsule"_a, "What a capsule of DLPack says, which is used up.");
 }
 
 }  // namespace ostinato

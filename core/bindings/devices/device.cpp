@@ -12,10 +12,13 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <optional>
 
 #include "bindings/devices/bindings.h"
 
 namespace nb = nanobind;
+
+using namespace nb::literals;
 
 namespace ostinato {
 
@@ -46,6 +49,15 @@ const DeviceEvent& recorded(const HeldEvent& held) {
     if (!held.event)
         throw nb::value_error("this event stands for nothing: it was never recorded");
     return *held.event;
+}
+
+// A method of devices that returns a code.
+template <class... Arguments>
+auto without_gil(std::int32_t (Device::*method)(Arguments...)) {
+    return [method](const DeviceHandle& self, Arguments... arguments) {
+        const nb::gil_scoped_release nogil;
+        throw_if(*self.device, ((*self.device).*method)(arguments...));
+    };
 }
 
 // Python functions that devices are yet to call, or are calling: the interpreter must not end before. In a forked
@@ -89,7 +101,7 @@ void bind_device(nb::module_& devices) {
                 for (const Block& block : self->blocks)
                     self->bytes += block.width * block.rows * block.slices;
             },
-            nb::arg("source"), nb::arg("target"), nb::arg("blocks"))
+            "source"_a, "target"_a, "blocks"_a)
         .def_ro("bytes", &Transfer::bytes, "The bytes that move.");
     nb::class_<Pattern>(devices, "Pattern", "A fill, planned once.")
         .def(
@@ -98,7 +110,7 @@ void bind_device(nb::module_& devices) {
                 const auto* begin = static_cast<const std::uint8_t*>(pattern.data());
                 new (self) Pattern{bytes_of(target), blocks_of(blocks), {begin, begin + pattern.size()}};
             },
-            nb::arg("target"), nb::arg("blocks"), nb::arg("pattern"));
+            "target"_a, "blocks"_a, "pattern"_a);
     nb::class_<HeldEvent>(devices, "DeviceEvent", "What was enqueued on a stream when it was recorded.")
         .def(nb::init<>());
     nb::class_<Sequence>(devices, "Sequence", "Work that was captured once, and is enqueued as one.");
@@ -114,29 +126,17 @@ void bind_device(nb::module_& devices) {
             },
             "Open a stream.")
         .def(
-            "close", [](const DeviceHandle& self, StreamHandle stream) { self.device->close(stream); },
-            nb::arg("stream"), nb::call_guard<nb::gil_scoped_release>(), "Close a stream.")
-        .def(
-            "copy",
-            [](const DeviceHandle& self, StreamHandle stream, const Transfer& transfer) {
-                nb::gil_scoped_release nogil;
-                throw_if(*self.device, self.device->copy(stream, transfer));
-            },
-            nb::arg("stream"), nb::arg("transfer"))
-        .def(
-            "fill",
-            [](const DeviceHandle& self, StreamHandle stream, const Pattern& pattern) {
-                nb::gil_scoped_release nogil;
-                throw_if(*self.device, self.device->fill(stream, pattern));
-            },
-            nb::arg("stream"), nb::arg("pattern"))
+            "close", [](const DeviceHandle& self, StreamHandle stream) { self.device->close(stream); }, "stream"_a,
+            nb::call_guard<nb::gil_scoped_release>(), "Close a stream.")
+        .def("copy", without_gil(&Device::copy), "stream"_a, "transfer"_a)
+        .def("fill", without_gil(&Device::fill), "stream"_a, "pattern"_a)
         .def(
             "record",
             [](const DeviceHandle& self, StreamHandle stream, HeldEvent& event) {
                 nb::gil_scoped_release nogil;
                 throw_if(*self.device, self.device->record(stream, event.event));
             },
-            nb::arg("stream"), nb::arg("event"))
+            "stream"_a, "event"_a)
         .def(
             "wait",
             [](const DeviceHandle& self, StreamHandle stream, const HeldEvent& event) {
@@ -144,14 +144,8 @@ void bind_device(nb::module_& devices) {
                 nb::gil_scoped_release nogil;
                 throw_if(*self.device, self.device->wait(stream, known));
             },
-            nb::arg("stream"), nb::arg("event"))
-        .def(
-            "finish_stream",
-            [](const DeviceHandle& self, StreamHandle stream) {
-                nb::gil_scoped_release nogil;
-                throw_if(*self.device, self.device->finish(stream));
-            },
-            nb::arg("stream"), "Wait for all that was enqueued on a stream.")
+            "stream"_a, "event"_a)
+        .def("finish_stream", without_gil(&Device::finish), "stream"_a, "Wait for all that was enqueued on a stream.")
         .def(
             "notify",
             [](const DeviceHandle& self, const HeldEvent& event, nb::callable done) {
@@ -161,42 +155,40 @@ void bind_device(nb::module_& devices) {
                 nb::gil_scoped_release nogil;
                 self.device->notify(known, call_done, with);
             },
-            nb::arg("event"), nb::arg("done"), "Call done(code) when the event's work has ended.")
+            "event"_a, "done"_a, "Call done(code) when the event's work has ended.")
         .def(
             "capture",
             [](const DeviceHandle& self, StreamHandle stream, nb::callable enqueue,
                const std::vector<std::vector<std::uint32_t>>& after) -> std::unique_ptr<Sequence> {
-                std::int32_t code = 0;
-                std::unique_ptr<Sequence> sequence;
-                nb::python_error* raised = nullptr;
-                const std::vector<std::vector<std::uint32_t>> one(1);
+                for (std::uint32_t part = 0; part < after.size(); ++part)
+                    for (const std::uint32_t before : after[part])
+                        if (before >= part)
+                            throw nb::value_error("a part comes after earlier ones");
+                std::optional<nb::python_error> raised;
                 const auto enqueue_part = [&](std::uint32_t part, StreamHandle recording) -> std::int32_t {
                     const nb::gil_scoped_acquire gil;
                     try {
                         after.empty() ? enqueue(recording) : enqueue(recording, part);
                         return 0;
                     } catch (nb::python_error& error) {
-                        raised = new nb::python_error(std::move(error));
+                        raised.emplace(std::move(error));
                         return -1;
                     }
                 };
-                for (std::uint32_t part = 0; part < after.size(); ++part)
-                    for (const std::uint32_t before : after[part])
-                        if (before >= part)
-                            throw nb::value_error("a part comes after earlier ones");
+                std::int32_t code = 0;
+                std::unique_ptr<Sequence> sequence;
                 {
                     nb::gil_scoped_release nogil;
-                    sequence = self.device->capture(stream, {after.empty() ? one : after, enqueue_part}, code);
+                    sequence = self.device->capture(
+                        stream, {after.empty() ? std::vector<std::vector<std::uint32_t>>(1) : after, enqueue_part},
+                        code);
                 }
-                if (raised != nullptr) {
-                    nb::python_error error(std::move(*raised));
-                    delete raised;
-                    throw error;
-                }
+                if (raised)
+                    throw nb::python_error(std::move(*raised));
                 throw_if(*self.device, code);
                 return sequence;
             },
-            nb::arg("stream"), nb::arg("enqueue"), nb::arg("after") = std::vector<std::vector<std::uint32_t>>(),
+            "stream"_a, "enqueue"_a, "after"_a = std::vector<std::vector<std::uint32_t>>(),
             "Capture what enqueue(recording) enqueues; None: cannot. With `after`, in parts, by enqueue(recording, "
             "part): which earlier parts each comes after.")
         .def(
@@ -205,14 +197,14 @@ void bind_device(nb::module_& devices) {
                 nb::gil_scoped_release nogil;
                 throw_if(*self.device, sequence.launch(stream));
             },
-            nb::arg("stream"), nb::arg("sequence"))
+            "stream"_a, "sequence"_a)
         .def(
             "diagnose",
             [](const DeviceHandle& self, std::int32_t code) {
                 const Device::Diagnosis diagnosis = self.device->diagnose(code);
                 return std::make_tuple(diagnosis.message, diagnosis.usable);
             },
-            nb::arg("code"), "What a code means, and whether the device can be used afterwards.");
+            "code"_a, "What a code means, and whether the device can be used afterwards.");
 }
 
 }  // namespace ostinato

@@ -149,7 +149,7 @@ class Barrier:
 
     def keep(self, phase: int, count: int) -> None: ...
 
-    def keep_with_value(self, phase: int, count: int, value: object | None) -> bool: ...
+    def keep_with_value(self, phase: int, count: int, value: object | None) -> None: ...
 
     def withdraw(self, phase: int, count: int) -> None: ...
 
@@ -285,15 +285,8 @@ class Program:
     @property
     def idle(self) -> bool: ...
 
-    def replay(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> object: ...
-
     def follow(self, run: Run) -> object:
         """Take part until a run is done; as replay, of a run that was submitted."""
-
-    def replay_as_run(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> object: ...
-
-    def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> Run | None:
-        """The run; None where another program has taken over."""
 
     def make_passive(self) -> None:
         """Take no runs until it takes over."""
@@ -321,6 +314,15 @@ class Program:
     def close(self) -> None: ...
 
     def statistics(self) -> dict: ...
+
+    def replay(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> object:
+        """Take part until the run is done."""
+
+    def replay_as_run(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> object:
+        """As replay, but the run however it ends."""
+
+    def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> Run | None:
+        """The run; None where another program has taken over."""
 
 def end_all() -> None:
     """

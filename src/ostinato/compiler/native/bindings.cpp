@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "bindings/arrays.h"
-#include "bindings/machine.h"
 #include "dependences/dependences.h"
 #include "replay/machine_costs.h"
 #include "replay/replay_model.h"

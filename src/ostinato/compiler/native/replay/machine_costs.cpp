@@ -14,11 +14,10 @@
 
 #include "lanes/lane.h"
 #include "park/event_count.h"
-#include "park/relax.h"
 #include "park/threads.h"
 #include "program/plan.h"
 #include "program/program.h"
-#include "program/schedule_build.h"
+#include "program/schedule.h"
 #include "program/trace.h"
 
 namespace ostinato {

@@ -291,7 +291,7 @@ private:
         int32_t op, last_step = -1, thread = -1, first_waiter = -1;
     };
 
-    // As core/program/schedule_build.cpp cuts lanes.
+    // As core/program/schedule.cpp cuts lanes.
     void add_batches(int32_t l, std::span<const uint8_t> published) {
         Lane& lane = lanes_[at(l)];
         lane.first = lane.next = static_cast<int64_t>(batches_.size());

@@ -1,4 +1,4 @@
-#include "program/poison_reach.h"
+#include "program/poison.h"
 
 #include <algorithm>
 #include <functional>
