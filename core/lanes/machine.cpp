@@ -67,9 +67,8 @@ void pin(std::thread& thread, int core) {
 }  // namespace
 
 Machine::Machine(const std::vector<int>& cores, bool is_crowded, PythonObjectHandle its_init)
-    : crowded(is_crowded), few_listed(64 + 4 * cores.size()), init(std::move(its_init)),
-      cores_(cores), callers_core_(cores[0]),
-      calls_(*this, cores.size()) {
+    : crowded(is_crowded), few_listed(64 + 4 * cores.size()), init(std::move(its_init)), cores_(cores),
+      callers_core_(cores[0]), calls_(*this, cores.size()) {
     cores_[0] = -1;
     sleepers = static_cast<std::uint32_t>(cores.size());
     for (std::uint32_t i = 0; i < cores.size(); ++i) {
