@@ -17,10 +17,10 @@ import ostinato as ost
 from benchmarks.context import Context
 from benchmarks.measure import Row
 from ostinato.compiler.costs import Costed, DeviceCosts, estimate
-from ostinato.compiler.dependences import dependences
+from ostinato.compiler.dependences import find_dependences
 from ostinato.compiler.flatten import flatten
 from ostinato.compiler.target import DeviceModel
-from ostinato.compiler.variants import chosen
+from ostinato.compiler.variants import choose_device_variants
 from ostinato.devices.array import empty
 from ostinato.devices.device import Device
 from ostinato.graph.variant import variants_of
@@ -122,8 +122,8 @@ def _choosing(devices: Sequence[Device], n_ops: int) -> float:
     graph = ost.Graph()
     _in_turn(graph, anywhere, lambda rows: np.zeros((rows, 8)), n_ops)
     flat = flatten(graph)
-    edges, costed = dependences(flat), _costed(flat.ops)
-    return _seconds(lambda: chosen(costed, edges, devices, 2)) * 1e6 / n_ops
+    edges, costed = find_dependences(flat), _costed(flat.ops)
+    return _seconds(lambda: choose_device_variants(costed, edges, devices, 2)) * 1e6 / n_ops
 
 
 def _seconds(act: Callable[[], object]) -> float:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from gpus import host
-from ostinato.cli import _show_devices as show_devices
+from ostinato.cli import devices as show_devices
 from ostinato.errors import DeviceError
 from ostinato.tune.leases import cpu, lock_file
 from ostinato.tune.leases.device import Device, Simulation
@@ -217,9 +216,7 @@ def test_this_machine_has_a_model() -> None:
 
 
 def shown() -> str:
-    text = io.StringIO()
-    show_devices(Console(file=text, width=300))
-    return text.getvalue()
+    return CliRunner(env={"COLUMNS": "300"}).invoke(show_devices).output
 
 
 def row(text: str, word: str) -> str:
