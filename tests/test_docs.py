@@ -31,6 +31,7 @@ NAMES = (
     "profilers",
     "measuring",
     "coming_from",
+    "extending",
     "errors",
 )
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
