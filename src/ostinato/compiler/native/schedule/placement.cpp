@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -37,9 +36,11 @@ struct Shape {
 // What is less by less is noise of the model's steps.
 constexpr double kLess = 0.999;
 
+// `Judge` says what a choice takes; the search refers to it.
+template <class Judge>
 class Search {
 public:
-    Search(std::vector<int32_t> chosen, const std::function<double(const std::vector<int32_t>&)>& judge, int64_t tries)
+    Search(std::vector<int32_t> chosen, const Judge& judge, int64_t tries)
         : chosen_(std::move(chosen)), judge_(judge), tries_(tries - 1), best_(judge(chosen_)) {}
 
     bool move(std::span<const int32_t> movable, int32_t choices) {
@@ -87,7 +88,7 @@ private:
     }
 
     std::vector<int32_t> chosen_;
-    const std::function<double(const std::vector<int32_t>&)>& judge_;
+    const Judge& judge_;
     int64_t tries_;
     double best_;
 };
