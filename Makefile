@@ -19,8 +19,10 @@ COMMA := ,
 install = $(1)/bin/python -m pip install --quiet --no-build-isolation -Cbuild-dir=$(1)/cmake $(3) -e '.[$(2)]' && \
 	$(1)/bin/python -m compileall -q src && touch $@
 # $(call sanitize,NAME,LIBRARIES,MARKERS): the tests of the runtime, with the sanitizer's library loaded first.
+# Reports go to files: pytest would swallow what is printed in the middle of a test.
 sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(library)))" PYTHONMALLOC=malloc \
-	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS)
+	build/$(1)/bin/python -m pytest -q -p no:cacheprovider -o faulthandler_timeout=600 -m "not slow $(3)" $(SANITIZED_TESTS) \
+	|| { cat build/$(1)/report*; exit 1; }
 SANITIZED_TESTS ?= tests/unit/runtime $(wildcard tests/unit/tune/test_reaper*.py)
 
 .PHONY: demo test test-all test-loaded soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs asan tsan clean
@@ -89,10 +91,12 @@ docs: .venv/installed-docs
 	@echo "docs/_build/html/index.html"
 
 asan: build/asan/installed-sanitizer
-	ASAN_OPTIONS=detect_leaks=0 $(call sanitize,asan,libasan.so libstdc++.so)
+	rm -f build/asan/report*
+	ASAN_OPTIONS=detect_leaks=0:log_path=build/asan/report $(call sanitize,asan,libasan.so libstdc++.so)
 
 tsan: build/tsan/installed-sanitizer
-	TSAN_OPTIONS=exitcode=66 $(call sanitize,tsan,libtsan.so,and not forks)
+	rm -f build/tsan/report*
+	TSAN_OPTIONS=exitcode=66:log_path=build/tsan/report $(call sanitize,tsan,libtsan.so,and not forks)
 
 clean:
 	rm -rf .venv build dist demo-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
