@@ -326,11 +326,18 @@ class Program:
         """
         stop = on_error == "stop" or stops(on_error)
         engine = self._engine
-        process_trace = engine.process_trace
-        traced = profile or process_trace is not None
-        run = engine.submit(steps, after, priority_of(priority), stop, merge_params(params, more_params), traced)
-        if process_trace is not None:
-            process_trace.watch(engine, run)
+        if type(priority) is not int or priority:
+            priority = priority_of(priority)
+        run: _core.Run | None = None
+        if engine.plain and after is None and not (profile or params or more_params):
+            if engine.closed:
+                engine.check_open()
+            run = engine.core.submit(count(steps), priority, stop, None, None, None, False)
+        if run is None:  # or the program was retuned just now
+            traced = profile or engine.process_trace is not None
+            run = engine.submit(steps, after, priority, stop, merge_params(params, more_params), traced)
+            if engine.process_trace is not None:
+                engine.process_trace.watch(engine, run)
         return Run(run, engine, profile)
 
     def rebind(self, arrays: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
