@@ -287,7 +287,7 @@ void bind_plan(nb::module_& module) {
                 return address(&fill_task);
             if (name == "until")
                 return address(&until_task);
-            throw nb::value_error("no such task");
+            throw nb::value_error(("name must be 'copy', 'fill' or 'until', got '" + name + "'").c_str());
         },
         "name"_a, "The address of a native task of the compiler's own: 'copy', 'fill' or 'until'.");
 }

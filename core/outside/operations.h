@@ -144,9 +144,10 @@ public:
     }
     std::string waits_for(const Run& run, std::uint64_t step) const override {
         Barrier& barrier = phase_.of(run);
-        return "phase " + std::to_string(phase_.in(run, step)) + " of a barrier of " +
-               std::to_string(barrier.arrivals()) + " arrivals: its phase is " + std::to_string(barrier.phase()) +
-               ", of which " + std::to_string(barrier.left(barrier.phase())) + " are left";
+        return "phase " + std::to_string(phase_.in(run, step)) + " of a barrier, which is in phase " +
+               std::to_string(barrier.phase()) +
+               " (arrivals missing: " + std::to_string(barrier.left(barrier.phase())) + " of " +
+               std::to_string(barrier.arrivals()) + ")";
     }
 
 private:
@@ -176,8 +177,8 @@ public:
         context.lane.program->holdings[holding_].skipped.fetch_add(1, std::memory_order_relaxed);
     }
     std::string waits_for(const Run&, std::uint64_t) const override {
-        return "a reservation with " + std::to_string(reservation_->holders()) + " holders, and " +
-               std::to_string(reservation_->waiting()) + " requests waiting";
+        return "a reservation (holders: " + std::to_string(reservation_->holders()) +
+               ", requests waiting: " + std::to_string(reservation_->waiting()) + ")";
     }
 
 private:

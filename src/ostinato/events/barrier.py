@@ -69,9 +69,8 @@ class Barrier:
         value
             Combined once into the phase's result, whatever the count. None: no value.
         after
-            Arrive when this has happened, still in the phase that is the present one now. The arrivals are promised:
-            they count as made where too many are refused. If it is poisoned they do not arrive, and the phase stays
-            open.
+            Arrive when this has happened, in the phase that is the present one now. The arrivals are reserved at once:
+            nobody else can make them. If the event is poisoned, they never arrive, and the phase stays open.
 
         Raises
         ------

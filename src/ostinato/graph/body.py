@@ -31,7 +31,9 @@ class NewValue(Protocol):
 
 
 class Body:
-    """What an op does: base of all classes that say so. Passes ask a body what they need, and know none by name.
+    """What an op does: base of all classes that say so.
+
+    Most passes ask a body what they need; some treat calls, copies and fills apart.
 
     How the core runs a body, `ostinato.compiler.lower.lowerings` says, by its class.
     """
