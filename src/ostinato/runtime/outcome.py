@@ -146,8 +146,11 @@ def _issued_with(executable: Executable, index: int) -> list[Op]:
 
 
 def log_failure(error: BaseException) -> None:
-    """Log the failure of a run that nobody has retrieved, and nobody can retrieve any more."""
-    if _is_failure(error):
+    """Log the failure of a run that nobody has retrieved, and nobody can retrieve any more.
+
+    Whoever pressed Ctrl-C knows of it.
+    """
+    if _is_failure(error) and not isinstance(error, KeyboardInterrupt):
         _log.error("a run failed, and nobody retrieved its exception: %s", describe_error(error), exc_info=error)
 
 

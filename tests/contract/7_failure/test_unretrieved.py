@@ -186,6 +186,19 @@ def test_a_block_left_by_another_exception_logs_and_no_outer_block_raises(caplog
     assert "ValueError: no" in caplog.text
 
 
+def test_ctrl_c_inside_a_task_is_not_logged_as_a_failure(caplog):
+    @ost.task
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(ZeroDivisionError), ost.Machine(cpus=1) as machine:
+        run = machine.spawn(interrupted)
+        while not run.done():
+            time.sleep(0.001)
+        raise ZeroDivisionError
+    assert not caplog.records
+
+
 def test_dropping_a_failed_run_logs(machine, caplog):
     program = failing().compile(machine)
     run = program.submit(1)
