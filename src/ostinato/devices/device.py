@@ -115,7 +115,7 @@ class Device(Protocol):
 
 # Where each kind is found, and the package that it needs; in the order in which machines list them. Each module has
 # `devices() -> Sequence[Device]`, empty where there is no driver; it raises where there is one that does not work.
-_KINDS = {"cuda": ("ostinato.devices.cuda", "ostinato"), "opencl": ("ostinato.devices.opencl", "pyopencl")}
+KINDS = {"cuda": ("ostinato.devices.cuda", "ostinato"), "opencl": ("ostinato.devices.opencl", "pyopencl")}
 # What helps who has no driver of a kind.
 _ADVICE = {"opencl": "there is no driver (one that runs on the CPU: pip install pocl-binary-distribution)"}
 _FORKED = "this process was forked after the devices were first used"
@@ -141,7 +141,7 @@ def usable(kind: str | None = None) -> tuple[Device, ...]:
     """
     if _given is not None:
         return tuple(device for device in _given if kind in (None, device.kind))
-    kinds = _KINDS if kind is None else [kind] if kind in _KINDS else []
+    kinds = KINDS if kind is None else [kind] if kind in KINDS else []
     with _lock:
         _forget_those_of_the_parent()
         for name in kinds:
@@ -205,7 +205,7 @@ def _unusable(device: Device, why: str) -> DeviceError:
 
 
 def _find(kind: str) -> tuple[Device, ...]:
-    module, needed = _KINDS[kind]
+    module, needed = KINDS[kind]
     if find_spec(needed) is None:
         _why_not[kind] = f"{needed} is not installed (pip install 'ostinato[{kind}]')"
         return ()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.devices.device import KINDS as DEVICE_KINDS
 from ostinato.devices.device import usable
 from ostinato.errors import GraphError
 from ostinato.graph.access import ACCESS, STREAM, Formal, signature_of
@@ -172,7 +173,7 @@ def _shared(known: dict[object, Any], value: Any, kind: Any, make: Callable[[Any
     return known[key][1]
 
 
-KINDS = (CPU, "cuda", "opencl")
+KINDS = (CPU, *DEVICE_KINDS)
 """Kinds of processors."""
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

@@ -26,7 +26,7 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, types.ModuleType]:
         module.__spec__ = types.SimpleNamespace()  # type: ignore[assignment]
         monkeypatch.setitem(sys.modules, module.__name__, module)
     table = {name: (module.__name__, "ostinato") for name, module in modules.items()}
-    monkeypatch.setattr(discovery, "_KINDS", table)
+    monkeypatch.setattr(discovery, "KINDS", table)
     monkeypatch.setattr(discovery, "_found", {})
     monkeypatch.setattr(discovery, "_why_not", {})
     return modules
@@ -68,7 +68,7 @@ def test_a_broken_driver_is_told_of_once_and_left_out(kinds: dict[str, types.Mod
 def test_an_extra_that_is_not_installed_is_told_to_who_misses_a_device(
     kinds: dict[str, types.ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "_KINDS", {"third": ("ostinato_test_first", "a_package_that_is_not_there")})
+    monkeypatch.setattr(discovery, "KINDS", {"third": ("ostinato_test_first", "a_package_that_is_not_there")})
     assert discovery.usable() == ()
     assert (
         discovery.format_reasons()
