@@ -95,7 +95,7 @@ struct Segment {
 
 constexpr std::uint32_t kNoOperation = UINT32_MAX;
 
-// What became of the segments of a plan, for whoever asks while it replays.
+// The state of each segment of a plan. Other threads may read it during a replay.
 struct Captured {
     std::uint64_t times = 0;              // that it was captured
     bool refused = false;                 // the last time it could not be,

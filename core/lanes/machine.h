@@ -141,7 +141,7 @@ private:
     std::mutex mutex_;  // the list of programs, the threads
     std::vector<std::thread> threads_;
     std::vector<int> cores_;  // by slot, what its worker is pinned to, or -1; guarded by having slot 0
-    int callers_core_;        // no worker is pinned to it; -1: to no core; likewise
+    int callers_core_;        // no worker is pinned to it; -1: workers are not pinned; guarded by having slot 0
     std::vector<std::shared_ptr<Program>> programs_;
     std::atomic<std::uint64_t> version_{1};
     std::uint64_t unlisted_ = 0;  // how often a program left the lists; guarded by mutex_

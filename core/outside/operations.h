@@ -197,10 +197,10 @@ public:
             return {Result::kDone};
         if (!take_one(holding.held))
             return {.result = Result::kFailed, .code = kNotHeld};
-        (void)reservation_->release();  // somebody outside may have released it: then there is nothing to give back
+        (void)reservation_->release();  // other code may have released it: then nothing is left to release
         return {Result::kDone};
     }
-    // What is held is released whatever happened.
+    // A reservation that is held is released even if the run failed.
     void skip(ExternalContext context) const override { (void)advance(context); }
 
 private:

@@ -17,7 +17,7 @@ struct DeviceHandle {
     std::shared_ptr<Device> device;
 };
 
-// A stream, by value likewise.
+// A stream, held by value for the same reason.
 struct StreamOwner {
     std::shared_ptr<Stream> stream;
 };

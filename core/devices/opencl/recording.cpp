@@ -121,7 +121,8 @@ public:
     Recording& operator=(const Recording&) = delete;
 
     Queue queue() { return reinterpret_cast<Queue>(this); }
-    // What was enqueued; from now on all is refused. `refused` says what could not be recorded, if anything.
+    // Returns the recorded commands and refuses further ones. `refused` names the first command that could not be
+    // recorded.
     std::vector<Command> end(Int& refused) {
         recording_ = false;
         refused = refused_;
@@ -473,7 +474,7 @@ bool can_record(const Api& api, Context context, DeviceId device) {
         return api.SetKernelArg(kernel.get(), 0, sizeof(at), &at) == kSuccess &&
                api.SetKernelArg(kernel.get(), 1, sizeof(value), &value) == kSuccess;
     };
-    // What is replayed must be what was recorded, whatever the kernel is given afterwards.
+    // A replay uses the arguments that were recorded, even if the kernel gets others later.
     constexpr Int recorded = 1, later = 2, before = 3;
     constexpr std::size_t one = 1;
     const auto sequence = record_sequence(

@@ -180,7 +180,7 @@ class Operations(NamedTuple):
     priority: IntArray = _NO_INTS
     outside: Mask = _NO_FLAGS  # Which wait for something outside.
     idle: Mask = _NO_FLAGS  # Which of these do nothing else.
-    tells: Mask = _NO_FLAGS  # Which tell somebody outside that others are done.
+    tells: Mask = _NO_FLAGS  # Ops that report to the outside that other ops are done.
     serial: bool = False  # Whether each step begins when the one before has ended.
 
 

@@ -56,7 +56,7 @@ def _with_variant(op: Op, variant: Variant, rtol: float, known: dict[object, Any
 
 
 _GAIN = 0.98  # What is not done in less than so much of the time without devices stays on the CPUs.
-_MOST_VISITS = 50_000  # So many ops are looked at in steps that are tried besides the first few.
+_MOST_VISITS = 50_000  # The most ops visited while further steps are tried, after the first few.
 
 
 def choose_device_variants(costed: Costed, edges: Edges, devices: Sequence[Device], cpus: int) -> Costed:

@@ -143,7 +143,7 @@ READ, WRITE, READ_WRITE = 1, 2, 3  # bit 1: reads, bit 2: writes
 
 
 class Operand:
-    """What an op accesses, and how: `mode` is `READ`, `WRITE` or `READ_WRITE`.
+    """An array or token that an op accesses, and how: `mode` is `READ`, `WRITE` or `READ_WRITE`.
 
     `value` is what the user passed; `array` its memory as an ndarray, that of an array of a device as its proxy; `ring`
     the ring element, where one was passed. An operand with neither is a token: the identity of `value` counts.

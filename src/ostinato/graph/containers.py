@@ -34,7 +34,7 @@ _OPAQUE = (set, frozenset, deque, UserDict, UserList, ChainMap, MappingProxyType
 
 
 class Container:
-    """What a container is made of: the `keys` of a dict, and the `names` of attributes, of a dataclass its fields.
+    """The structure of a container: the `keys` of a dict; the `names` of attributes, or of the fields of a dataclass.
 
     `parts` are its items or values, then its attributes; what is a container among them is a `Container`, too.
     `extra` is what else one of this `kind` is made with: the factory of a `defaultdict`.

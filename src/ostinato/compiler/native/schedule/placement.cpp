@@ -33,7 +33,7 @@ struct Shape {
     int32_t count() const { return threads * lanes; }
 };
 
-// What is less by less is noise of the model's steps.
+// A smaller gain is within the noise of the model.
 constexpr double kLess = 0.999;
 
 // `Judge` says what a choice takes; the search refers to it.
