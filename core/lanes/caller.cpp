@@ -15,10 +15,8 @@ constexpr std::int64_t kSignalNs = 20'000'000;  // how often a waiting thread lo
 Caller::Caller(Machine& machine) : machine_(machine), slot_(machine.slot(0)), in_slot_(machine.take_slot(slot_, true)) {
     if (!in_slot_)
         ask();
-    if (!in_slot_)
-        return;
-    cancel_wait(machine_, slot_);
-    machine_.leave_core_to_caller();
+    if (in_slot_)
+        cancel_wait(machine_, slot_);
 }
 
 Caller::~Caller() {
@@ -134,7 +132,6 @@ bool Caller::work_until_done(Run& run) {
         return false;
     if (!in_slot_)
         return true;
-    machine_.leave_core_to_caller();  // which may be another than before it waited for the slot
     Worker worker(machine_, slot_, python);
     run.caller.store(&slot_, std::memory_order_release);
     const bool undisturbed = worker.serve_until_done(run);

@@ -240,6 +240,7 @@ bool Machine::take_slot(Slot& slot, bool as_caller) {
         return false;
     if (as_caller) {
         slot.by_caller.store(true, std::memory_order_relaxed);
+        leave_core_to_caller();
         std::atomic_thread_fence(std::memory_order_seq_cst);  // against notify_for, which may have counted on this slot
         if (calls_.ready_unbound()) [[unlikely]]
             pass_on_calls(slot);

@@ -40,6 +40,18 @@ def blend():
     return ost.kernel(blend)
 
 
+@pytest.fixture(scope="module")
+def double():
+    pytest.importorskip("numba")
+
+    def double(src: ost.Read, dst: ost.Write):
+        for i in range(dst.shape[0]):
+            for j in range(dst.shape[1]):
+                dst[i, j] = 2.0 * src[i, j]
+
+    return ost.kernel(double)
+
+
 LAYOUTS = {
     "C": lambda x: x,
     "F": np.asfortranarray,
@@ -71,15 +83,7 @@ def test_same_results_for_all_layouts(blend, layouts, seed, weight, repeats, n, 
     assert np.array_equal(out, expected)
 
 
-def test_parts_of_rows_and_of_columns_are_known_to_have_adjacent_elements():
-    pytest.importorskip("numba")
-
-    @ost.kernel
-    def double(src: ost.Read, dst: ost.Write):
-        for i in range(dst.shape[0]):
-            for j in range(dst.shape[1]):
-                dst[i, j] = 2.0 * src[i, j]
-
+def test_parts_of_rows_and_of_columns_are_known_to_have_adjacent_elements(double):
     whole = np.arange(400.0).reshape(20, 20)
     parts = {
         "c": whole[2:18, 1:17],
@@ -97,32 +101,19 @@ def test_parts_of_rows_and_of_columns_are_known_to_have_adjacent_elements():
                 dst[...] = 0.0
 
 
-def test_loops_along_parts_of_rows_are_vectorized():
-    pytest.importorskip("numba")
-
-    def double(src, dst):
-        for i in range(dst.shape[0]):
-            for j in range(dst.shape[1]):
-                dst[i, j] = 2.0 * src[i, j]
-
+def test_loops_along_parts_of_rows_are_vectorized(double):
     def vectors(array):
         types = (ArrayType.of(array), ArrayType.of(array))
-        return re.findall(r"load <\d+ x double>", compile_entry(double, types, (True, False))[1].inspect_llvm())
+        return re.findall(
+            r"load <\d+ x double>", compile_entry(double.function, types, (True, False))[1].inspect_llvm()
+        )
 
     whole = np.zeros((20, 20))
     assert vectors(whole)
     assert vectors(whole[2:18, 1:17])
 
 
-def test_a_ring_of_arrays_with_different_strides_gets_code_for_both():
-    pytest.importorskip("numba")
-
-    @ost.kernel
-    def double(src: ost.Read, dst: ost.Write):
-        for i in range(dst.shape[0]):
-            for j in range(dst.shape[1]):
-                dst[i, j] = 2.0 * src[i, j]
-
+def test_a_ring_of_arrays_with_different_strides_gets_code_for_both(double):
     whole = np.arange(400.0).reshape(20, 20)
     apart, ring = whole[::2, ::2], ost.ring(np.zeros((20, 20))[2:12, 2:12], np.zeros((20, 20))[::2, ::2])
     with ost.capture():
