@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks import (
+    applications,
     before,
     cuda_graphs,
     device_chains,
@@ -289,6 +290,14 @@ def _retuning(median: dict[tuple[str, str, str], float]) -> list[Target]:
     return found + _worst("retune to replay", ratios(retuning.NOTHING, retuning.RETUNE, retuning.REPLAY), 1.25)
 
 
+def _applications(rows: Sequence[Row]) -> list[Target]:
+    """As fast as the fastest of the others, application by application."""
+    return [
+        Target(f"{row.case}: to {best.contestant}", row.median / best.median, 1.0)
+        for row, best in applications.beside_best(rows)
+    ]
+
+
 def targets(rows: Sequence[Row]) -> list[Target]:
     """The targets whose benchmarks ran."""
     median = {(row.benchmark, row.case, row.contestant): row.median for row in rows}
@@ -346,6 +355,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
             )
     return (
         found
+        + _applications(rows)
         + _outside(rows, median)
         + _before(rows)
         + _functions(rows)

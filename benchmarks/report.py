@@ -21,6 +21,7 @@ _TITLES = {
     "graphtune": "Tuning a graph",
     "tuning": "The tuner",
     "devices": "One core and two on examples/tune_matmul, candidates a second",
+    "applications": "Applications",
     "python": "Empty Python tasks, ns a task",
     "compile": "Capture and compile",
     "submit": "Calls of submit alone, ns",
@@ -36,7 +37,7 @@ _TITLES = {
     "unchained": "Memory over unchained runs and spawned tasks, KiB more than after 10 rounds",
 }
 
-_BY_UNIT = ("cuda", "graphtune", "retune", "simulation", "tuning")
+_BY_UNIT = ("applications", "cuda", "graphtune", "retune", "simulation", "tuning")
 
 
 def report(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 import ostinato as ost
 from benchmarks import (
+    applications,
     before,
     compile_cost,
     cuda_graphs,
@@ -69,6 +70,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "runahead": ("Run-ahead of a device", device_run_ahead.run),
     "pipeline": ("Photographs through a device", device_pipeline.run),
     "cuda": ("Beside CUDA's graphs", cuda_graphs.run),
+    "applications": ("Applications", applications.run),
     "python": ("Empty Python tasks", python_tasks.run),
 }
 

@@ -21,10 +21,16 @@ _ROOT = _HERE.parent.parent
 _BUILT = _ROOT / "build" / "benchmarks"
 _COMPILER = os.environ.get("CXX", "g++")
 _FLAGS = ["-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra"]
-#: What each peer needs beyond a C++ compiler. TBB may come from the system or from the wheel tbb-devel.
+#: TBB may come from the system or from the wheel tbb-devel.
+_TBB = [f"-L{sys.prefix}/lib", f"-Wl,-rpath,{sys.prefix}/lib", "-ltbb"]
+#: As Numba compiles: no contraction to multiply-add; nobody looks at errno or at floating-point exceptions.
+_SAME_ARITHMETIC = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+#: What each peer needs beyond a C++ compiler.
 _EXTRA = {
-    "tbb": [f"-L{sys.prefix}/lib", f"-Wl,-rpath,{sys.prefix}/lib", "-ltbb"],
+    "tbb": _TBB,
     "openmp": ["-fopenmp"],
+    "applications_openmp": ["-fopenmp", *_SAME_ARITHMETIC],
+    "applications_tbb": ["-fopenmp-simd", *_SAME_ARITHMETIC, *_TBB],
 }
 PEERS = ("loop", "pair", "queue", "tbb", "taskflow", "openmp")
 
