@@ -46,6 +46,12 @@ struct ProgramHandle {
     }
 };
 
+// The slot that a thread serves between the parts of a run, too: no other work gets it in between.
+struct CallerHandle {
+    std::shared_ptr<Machine> machine;
+    std::optional<Caller> caller;
+};
+
 std::size_t count_python_lanes(const Schedule& schedule) {
     std::size_t count = 0;
     for (const LaneOrder& lane : schedule.lanes)
@@ -102,12 +108,13 @@ PythonReference copy_context(PyObject* context) {
     return copy;
 }
 
-// Null where another program has taken over.
+// Null where another program has taken over. `before`: the part before this one.
 std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priority, bool stop_on_error,
-                              const nb::object& values, const nb::object& objects, const nb::object& given,
-                              bool traced) {
+                              const nb::object& values, const nb::object& objects, const nb::object& given, bool traced,
+                              Asked asked, const Run* before = nullptr) {
     auto run = std::make_shared<Run>();
     run->requested = steps;
+    run->asked = asked;
     run->priority = priority;
     run->on_error = stop_on_error ? OnError::kStop : OnError::kContinue;
     run->floating_point = FloatingPointMode::current();
@@ -116,7 +123,7 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
     if (!given.is_none())
         give(*run, nb::cast<nb::tuple>(given));
     const Schedule& schedule = *program.schedule;
-    const std::shared_ptr<Plan> plan = program.plan();
+    const std::shared_ptr<Plan> plan = asked == Asked::kPart ? program.held_plan() : program.plan();
     if (plan == nullptr) {
         if (program.passive())
             return nullptr;
@@ -124,10 +131,13 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
     }
     if (plan->python) {
         run->python.reset(new PythonRun);
-        run->python->context = copy_context(nullptr);
+        const PythonRun* const same = before != nullptr ? before->python.get() : nullptr;
+        run->python->context = same ? PythonReference(same->context.get()) : copy_context(nullptr);
         if (schedule.lanes.size() > 1 && count_python_lanes(schedule) > 1) {
+            const bool lanes = same && same->lane_contexts.size() == schedule.lanes.size();
             for (std::size_t i = 0; i < schedule.lanes.size(); ++i)
-                run->python->lane_contexts.push_back(copy_context(run->python->context.get()));
+                run->python->lane_contexts.push_back(lanes ? PythonReference(same->lane_contexts[i].get())
+                                                           : copy_context(run->python->context.get()));
         }
         if (!objects.is_none()) {
             for (nb::handle object : nb::cast<nb::list>(objects))
@@ -147,21 +157,26 @@ std::shared_ptr<Run> make_run(Program& program, std::uint64_t steps, int priorit
     return run;
 }
 
-// Takes part in serving until `run`, which `submit` submits, is done. Returns the number of steps, or the run where
-// there is more to tell; None where the program takes no runs, since another has taken over.
+// Takes part in serving until `run`, which `submit` submits, is done; as `caller`, where that is given. Returns the
+// number of steps, or the run where there is more to tell; None where the program takes no runs, since another has
+// taken over.
 template <class Submit>
-nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Submit submit) {
+nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, std::optional<Caller>& caller,
+                     Submit submit) {
     Program& program = *handle.program;
     if (run->python)
         defer_interrupts();
+    const std::int64_t begun = program.turn_timed() ? monotonic_ns() : 0;
     nb::object interrupt;
     bool taken = false;
     {
-        Caller caller(*program.machine);  // takes the slot first: then submitting need not wake its worker
+        const bool stays = caller.has_value();
+        if (!stays)
+            caller.emplace(*program.machine);  // takes the slot first: then submitting need not wake its worker
         taken = submit();
         int interrupts = 0;
         std::optional<EndingWaits> told;  // once: from then on this thread helps the run to end
-        while (taken && !caller.work_until_done(*run)) {
+        while (taken && !caller->work_until_done(*run)) {
             const nb::python_error raised;  // takes the error indicator
             if (interrupts == 0)
                 interrupt = nb::borrow(raised.value());
@@ -177,6 +192,8 @@ nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Sub
             }
         }
         expect_interrupt(false);
+        if (!stays)
+            caller.reset();
     }
     if (take_interrupt() && !interrupt.is_valid()) {  // too late to stop anything
         PyErr_SetNone(PyExc_KeyboardInterrupt);
@@ -190,29 +207,32 @@ nb::object take_part(ProgramHandle& handle, const std::shared_ptr<Run>& run, Sub
         return nb::none();
     if (run->trace || run->bad())
         return nb::cast(RunHandle{handle.program, run});
+    if (begun != 0 && run->asked != Asked::kWhole) [[unlikely]]
+        program.add_to_turn(run->limit(), monotonic_ns() - begun);
     return nb::int_(run->limit());
 }
 
 // Binds a method that makes a run and does something with it: `act(handle, run)`, the run null where another program
 // has taken over.
 template <class Act>
-void def_run(nb::class_<ProgramHandle>& program, const char* name, bool waits, Act act, const char* text) {
+void def_run(nb::class_<ProgramHandle>& program, const char* name, bool waits, Asked asked, Act act, const char* text) {
     program.def(
         name,
-        [waits, act](ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
-                     const nb::object& values, const nb::object& objects, const nb::object& given, bool traced) {
+        [waits, asked, act](ProgramHandle& handle, std::uint64_t steps, int priority, bool stop_on_error,
+                            const nb::object& values, const nb::object& objects, const nb::object& given, bool traced) {
             if (waits)
                 refuse_inside_tasks("replay");
             refuse_after_fork(*handle.program->machine);
-            return act(handle,
-                       make_run(*handle.program, steps, priority, stop_on_error, values, objects, given, traced));
+            return act(handle, make_run(*handle.program, steps, priority, stop_on_error, values, objects, given, traced,
+                                        asked));
         },
         "steps"_a, "priority"_a, "stop_on_error"_a, "values"_a.none(), "objects"_a.none(), "given"_a.none(), "traced"_a,
         text);
 }
 
 nb::object replay(ProgramHandle& handle, const std::shared_ptr<Run>& run) {
-    return run ? take_part(handle, run, [&] { return handle.program->submit(run); }) : nb::none();
+    std::optional<Caller> caller;
+    return run ? take_part(handle, run, caller, [&] { return handle.program->submit(run); }) : nb::none();
 }
 
 nb::object replay_as_run(ProgramHandle& handle, const std::shared_ptr<Run>& run) {
@@ -237,8 +257,12 @@ nb::dict statistics(const ProgramHandle& handle) {
     nb::dict result;
     result["operations"] = done;
     result["blocked"] = blocked;
-    result["runs_submitted"] = program.frontier.value.load(std::memory_order_acquire);
-    result["runs_done"] = program.completed.value.load(std::memory_order_acquire);
+    // The steps that were asked for together are one run.
+    const std::uint64_t further = program.further_parts.load(std::memory_order_relaxed);
+    const std::uint64_t submitted = program.frontier.value.load(std::memory_order_acquire);
+    const std::uint64_t ended = program.completed.value.load(std::memory_order_acquire);
+    result["runs_submitted"] = submitted - std::min(submitted, further);
+    result["runs_done"] = ended - std::min(ended, further);
     result["core_bytes"] = program.schedule->bytes() + (plan ? plan->bytes() : 0) +
                            program.lanes.size() * sizeof(Lane) + program.history.bytes();
     return result;
@@ -276,6 +300,17 @@ void bind_runtime(nb::module_& module) {
             "lanes_looked_at",
             [](const MachineHandle& self) { return self.machine->looked_at.load(std::memory_order_relaxed); },
             "How many lanes threads have looked at to know which programs have work.");
+    nb::class_<CallerHandle>(module, "Caller", "A thread that takes part in several runs; used by no other.")
+        .def(
+            "__init__",
+            [](CallerHandle* self, const MachineHandle& machine) {
+                refuse_inside_tasks("replay");
+                refuse_after_fork(*machine.machine);
+                new (self) CallerHandle{machine.machine, std::nullopt};
+                self->caller.emplace(*machine.machine);
+            },
+            "machine"_a)
+        .def("leave", [](CallerHandle& self) { self.caller.reset(); });
     nb::class_<ProgramHandle> program(module, "Program", "A schedule with its lanes and its queue of runs.");
     program
         .def(
@@ -294,7 +329,10 @@ void bind_runtime(nb::module_& module) {
         .def_prop_ro("idle", [](const ProgramHandle& self) { return self.program->idle(); })
         .def(
             "follow",
-            [](ProgramHandle& self, const RunHandle& run) { return take_part(self, run.run, [] { return true; }); },
+            [](ProgramHandle& self, const RunHandle& run) {
+                std::optional<Caller> caller;
+                return take_part(self, run.run, caller, [] { return true; });
+            },
             "run"_a, "Take part until a run is done; as replay, of a run that was submitted.")
         .def(
             "make_passive", [](ProgramHandle& self) { self.program->make_passive(); },
@@ -306,6 +344,22 @@ void bind_runtime(nb::module_& module) {
                 return self.program->switch_from(*other.program);
             },
             "other"_a, "Go on where another program of the same operations stands, if both are idle.")
+        .def(
+            "hold", [](ProgramHandle& self) { return self.program->hold(); },
+            "Let all but the parts of one run wait; false while runs are in flight.")
+        .def(
+            "release", [](ProgramHandle& self) { self.program->release(); }, "End that.")
+        .def(
+            "begin_turn",
+            [](ProgramHandle& self, std::uint64_t steps, bool timed) { self.program->begin_turn(steps, timed); },
+            "steps"_a, "timed"_a, "Let threads wait for runs of so many steps in all.")
+        .def_prop_ro(
+            "turn",
+            [](ProgramHandle& self) {
+                const Turn turn = self.program->turn();
+                return nb::make_tuple(turn.left, turn.steps, turn.ns, turn.disturbed);
+            },
+            "Of the present turn: steps left, steps done, ns that they took, whether other runs came between.")
         .def_prop_ro("takes_runs", [](const ProgramHandle& self) { return self.program->takes_runs(); })
         .def_prop_ro("steps_run", [](const ProgramHandle& self) { return self.program->steps_run(); })
         .def(
@@ -327,9 +381,25 @@ void bind_runtime(nb::module_& module) {
              })
         .def("close", &ProgramHandle::let_go)
         .def("statistics", &statistics);
-    def_run(program, "replay", true, &replay, "Take part until the run is done.");
-    def_run(program, "replay_as_run", true, &replay_as_run, "As replay, but the run however it ends.");
-    def_run(program, "submit", false, &submit, "The run; None where another program has taken over.");
+    def_run(program, "replay", true, Asked::kWaiting, &replay,
+            "Take part until the run is done; None where another program has taken over, or the turn is too short.");
+    def_run(program, "replay_as_run", true, Asked::kWhole, &replay_as_run, "As replay, but the run however it ends.");
+    def_run(program, "submit", false, Asked::kWhole, &submit, "The run; None where another program has taken over.");
+    program.def(
+        "replay_part",
+        [](ProgramHandle& handle, std::uint64_t steps, int priority, const nb::object& values,
+           const nb::object& objects, bool traced, const std::optional<RunHandle>& before, bool last,
+           CallerHandle& caller) {
+            refuse_after_fork(*handle.program->machine);
+            const std::shared_ptr<Run> run =
+                make_run(*handle.program, steps, priority, true, values, objects, nb::none(), traced, Asked::kPart,
+                         before ? before->run.get() : nullptr);
+            run->last_part = last;
+            take_part(handle, run, caller.caller, [&] { return handle.program->submit(run); });
+            return RunHandle{handle.program, run};
+        },
+        "steps"_a, "priority"_a, "values"_a.none(), "objects"_a.none(), "traced"_a, "before"_a.none(), "last"_a,
+        "caller"_a, "As replay_as_run, of a part of what is held.");
     module.def("end_all", &Machine::end_all, nb::call_guard<nb::gil_scoped_release>(),
                "Before the interpreter ends: cancels what still runs, and waits until no thread of ours is left.");
     module.def("leave_all", &keep_out_of_python,

@@ -111,41 +111,119 @@ bool Program::submit(const std::shared_ptr<Run>& run) {
     }
     const std::shared_ptr<Event> after = run->outside ? run->outside->after : nullptr;
     const bool waits = runs_ == Runs::kSerial && after && !after->done();
+    bool in_queue = false;
+    std::vector<std::shared_ptr<Run>> released;
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        if (passive_)
+        if (passive_ || (run->asked == Asked::kWaiting && run->requested > turn_.left))
             return false;
-        if (!plan_)
+        const bool part = run->asked == Asked::kPart;
+        const std::shared_ptr<Plan>& plan = part ? held_plan_ : plan_;
+        if (!plan)
             throw std::runtime_error("the program is closed");
-        run->plan = plan_;
+        if (run->asked == Asked::kWhole)
+            turn_.disturbed = true;
+        else if (turn_.left != UINT64_MAX)
+            turn_.left -= std::min(turn_.left, run->requested);
+        turn_.disturbed |= !idle();
+        run->plan = plan;
         attend_barriers(*run);
-        run->fenced =
-            std::exchange(fence_next_, false) || runs_ != Runs::kPipelined || (plan_->device && plan_->device->fenced);
+        // Nothing is in flight when parts are submitted. What a rebind has begun meanwhile is for the run after them.
+        run->fenced = (!part && std::exchange(fence_next_, false)) || runs_ != Runs::kPipelined ||
+                      (plan->device && plan->device->fenced);
         run->all_delivered_at_submit = undelivered_.empty();
         run->failures_at_submit = failures_;
         if (waits) {
             waiting_.push_back(run);
             unqueued.fetch_add(1, std::memory_order_relaxed);
         } else {
-            enqueue_locked(run);
+            in_queue = start_or_hold_locked(run);
         }
+        if (part && run->last_part)
+            released = release_locked();
+        else if (part)
+            further_parts.fetch_add(1, std::memory_order_relaxed);
     }
-    if (!waits) {
+    if (in_queue)
         queued(run);
+    for (const std::shared_ptr<Run>& other : released)
+        queued(other);
+    if (in_queue)
+        return true;
+    machine->activate(shared_from_this());  // so that the machine knows of the run
+    if (waits) {
+        after->listen([self = shared_from_this(), run](Event&) {
+            bool starts = false;
+            {
+                const std::lock_guard<std::mutex> lock(self->mutex);
+                if (std::erase(self->waiting_, run) == 0)
+                    return;  // cancelled meanwhile
+                starts = self->start_or_hold_locked(run);
+                self->unqueued.fetch_sub(1, std::memory_order_release);
+            }
+            if (starts)
+                self->queued(run);
+        });
+    }
+    return true;
+}
+
+bool Program::start_or_hold_locked(const std::shared_ptr<Run>& run) {
+    if (!held_plan_ || run->asked == Asked::kPart) {
+        enqueue_locked(run);
         return true;
     }
-    machine->activate(shared_from_this());  // so that the machine knows of the run
-    after->listen([self = shared_from_this(), run](Event&) {
-        {
-            const std::lock_guard<std::mutex> lock(self->mutex);
-            if (std::erase(self->waiting_, run) == 0)
-                return;  // cancelled meanwhile
-            self->enqueue_locked(run);
-            self->unqueued.fetch_sub(1, std::memory_order_release);
-        }
-        self->queued(run);
-    });
+    held_.push_back(run);
+    unqueued.fetch_add(1, std::memory_order_relaxed);
+    return false;
+}
+
+std::vector<std::shared_ptr<Run>> Program::release_locked() {
+    held_plan_.reset();
+    std::vector<std::shared_ptr<Run>> runs = std::move(held_);
+    held_.clear();
+    for (const std::shared_ptr<Run>& run : runs) {
+        enqueue_locked(run);
+        unqueued.fetch_sub(1, std::memory_order_release);
+    }
+    return runs;
+}
+
+void Program::release() {
+    std::shared_ptr<Plan> plan;  // ends outside the lock
+    std::vector<std::shared_ptr<Run>> released;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        plan = held_plan_;
+        released = release_locked();
+    }
+    for (const std::shared_ptr<Run>& run : released)
+        queued(run);
+}
+
+bool Program::hold() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (passive_ || held_plan_ || !quiet_locked())
+        return false;
+    held_plan_ = plan_;
     return true;
+}
+
+void Program::begin_turn(std::uint64_t steps, bool timed) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    turn_ = {.left = steps};
+    turn_timed_.store(timed, std::memory_order_relaxed);
+}
+
+Turn Program::turn() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return turn_;
+}
+
+void Program::add_to_turn(std::uint64_t steps, std::int64_t ns) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    turn_.steps += steps;
+    turn_.ns += ns;
 }
 
 std::uint64_t Program::steps_run() {
@@ -184,9 +262,11 @@ void Program::make_passive() {
 bool Program::switch_from(Program& other) {
     {
         const std::scoped_lock lock(mutex, other.mutex);
-        if (!plan_ || !other.plan_ || other.passive_ || !idle() || !other.idle() || !undelivered_.empty() ||
-            !other.undelivered_.empty())
+        if (other.passive_ || !quiet_locked() || !other.quiet_locked() ||
+            (other.held_plan_ && other.held_plan_ != other.plan_))
             return false;
+        if (std::exchange(other.held_plan_, nullptr))
+            held_plan_ = plan_;
         step_offset += steps_run_locked() - other.steps_run_locked();  // its lanes go on counting from where they stood
         for (std::size_t i = 0; i < holdings.size(); ++i) {
             holdings[i].held = other.holdings[i].held.exchange(0);
@@ -291,12 +371,18 @@ std::vector<std::shared_ptr<Run>> Program::in_flight() {
     const std::lock_guard<std::mutex> lock(mutex);
     std::vector<std::shared_ptr<Run>> runs(pending_.begin(), pending_.end());
     runs.insert(runs.end(), waiting_.begin(), waiting_.end());
+    runs.insert(runs.end(), held_.begin(), held_.end());
     return runs;
 }
 
 std::shared_ptr<Plan> Program::plan() {
     const std::lock_guard<std::mutex> lock(mutex);
     return plan_;
+}
+
+std::shared_ptr<Plan> Program::held_plan() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return held_plan_;
 }
 
 void Program::close() {

@@ -38,6 +38,14 @@ enum class Runs : std::uint8_t {
     kIndependent,  // one at a time, each as if the others had never been; another program takes what should overlap
 };
 
+// Steps of runs that threads wait for, and what they took; other runs disturb it.
+struct Turn {
+    std::uint64_t left = UINT64_MAX;  // a longer run that a thread waits for is not taken
+    std::uint64_t steps = 0;
+    std::int64_t ns = 0;
+    bool disturbed = false;
+};
+
 class Program : public std::enable_shared_from_this<Program> {
 public:
     Program(std::shared_ptr<Machine> machine, std::shared_ptr<const Schedule> schedule, std::shared_ptr<Plan> plan,
@@ -48,15 +56,28 @@ public:
 
     // Appends `run`, with the current plan, to the queue; lanes see it once the frontier is published. Serial runs are
     // appended when their start event has happened. Any thread, at any time. Throws when the program has been closed.
-    // False: another has taken over, to which runs are to be submitted now.
+    // False: another has taken over, to which runs are to be submitted now; or the turn has not so many steps left.
     bool submit(const std::shared_ptr<Run>& run);
+
+    // From now on a turn of so many steps; only what is `timed` reads a clock.
+    void begin_turn(std::uint64_t steps, bool timed);
+    Turn turn();
+    bool turn_timed() const { return turn_timed_.load(std::memory_order_relaxed); }
+    // A run of this turn has ended as it should, which a thread waited for so long.
+    void add_to_turn(std::uint64_t steps, std::int64_t ns);
+
+    // What follows is one run that is submitted in parts, with the present plan: others are submitted when the last
+    // part has been, or by `release`. Parts can go over to another program by `switch_from`. False, and nothing is
+    // done: runs are in flight, or failures that nobody has been told of, or it takes no runs.
+    bool hold();
+    void release();
 
     // Takes no runs until it takes over from another one.
     void make_passive();
     // Goes on where `other` stands, a program of the same operations on the same arrays: with the number of its next
     // step and with what it holds of reservations. From then on `other` takes no runs, unless it takes over in turn.
     // False, and nothing is done: one of them has runs that are not done, or failures that nobody has been told of, or
-    // is closed, or `other` takes no runs.
+    // is closed, or `other` takes no runs, or got another plan while it is held.
     bool switch_from(Program& other);
     // How many steps it and those that it replaced have run; exact while nothing is in flight.
     std::uint64_t steps_run();
@@ -68,6 +89,7 @@ public:
     // Runs submitted from now on use `plan`; the first of them does not overlap earlier ones.
     void rebind(std::shared_ptr<Plan> plan);
     std::shared_ptr<Plan> plan();
+    std::shared_ptr<Plan> held_plan();
     // Lets go of the plan: nothing can be submitted any more.
     void close();
 
@@ -134,7 +156,8 @@ public:
     std::vector<std::shared_ptr<Signal>> signals;  // of external operations, by number
     std::vector<std::shared_ptr<InFlightQueue>> in_flight_queues;  // of streams, by number
     std::vector<Holding> holdings;                                 // of reservations, by number
-    std::atomic<std::uint32_t> unqueued{0};                        // serial runs that may not start yet
+    std::atomic<std::uint32_t> unqueued{0};                        // runs that wait for an event, or are held
+    std::atomic<std::uint64_t> further_parts{0};                   // of runs submitted in parts: all but the last ones
     std::uint64_t step_offset;      // of its steps from those the user counts; changes only while nothing is in flight
     std::atomic<bool> slow{false};  // a failure or an abort: lanes take the slow path
     History history;                // which operations of which steps failed or were skipped; valid while `slow`
@@ -161,7 +184,12 @@ private:
     void limit_locked(Run& run, std::span<const std::uint32_t> ops, std::uint64_t step, bool stops);
     // Ends a run before the steps of which nothing is left that is not poisoned.
     void end_if_lost_locked(Run& run);
+    bool quiet_locked() const { return plan_ && idle() && undelivered_.empty(); }
     void enqueue_locked(const std::shared_ptr<Run>& run);
+    // Ends the hold, and returns the runs that it held, which are in the queue now.
+    std::vector<std::shared_ptr<Run>> release_locked();
+    // A run that may start: false where it is held.
+    bool start_or_hold_locked(const std::shared_ptr<Run>& run);
     void queued(const std::shared_ptr<Run>& run);  // after that, without the lock
     void attend_barriers(Run& run) const;          // those it was given, with the plan that it has
     void start_locked();                           // publishes up to which run all have started
@@ -177,7 +205,11 @@ private:
     const Runs runs_;
     // Guarded by the mutex.
     std::vector<std::shared_ptr<Run>> waiting_;  // serial runs that may not start yet
-    std::shared_ptr<Run> last_;                  // the run submitted last
+    std::vector<std::shared_ptr<Run>> held_;     // runs to be queued when the hold ends
+    std::shared_ptr<Plan> held_plan_;            // of the parts; null where there is no hold
+    Turn turn_;
+    std::atomic<bool> turn_timed_{false};
+    std::shared_ptr<Run> last_;  // the run submitted last
     std::shared_ptr<Plan> plan_;
     std::int32_t last_priority_ = 0;  // of that run
     bool fence_next_ = false;

@@ -144,9 +144,14 @@ bool Program::cancel(Run& run) {
     Told told;
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        const auto at =
-            std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& entry) { return entry.get() == &run; });
+        const auto is_it = [&](const auto& entry) { return entry.get() == &run; };
+        auto* list = &waiting_;
+        auto at = std::find_if(waiting_.begin(), waiting_.end(), is_it);
         if (at == waiting_.end()) {
+            list = &held_;
+            at = std::find_if(held_.begin(), held_.end(), is_it);
+        }
+        if (at == list->end()) {
             if (!stop_locked(run, 0))
                 return false;
             run.cancelled = true;
@@ -159,7 +164,7 @@ bool Program::cancel(Run& run) {
         run.cancelled = true;
         run.set_limit(0);
         told = end_locked(std::move(*at));
-        waiting_.erase(at);
+        list->erase(at);
     }
     tell(told);
     unqueued.fetch_sub(1, std::memory_order_seq_cst);  // against Machine::suspend_waiting

@@ -23,6 +23,9 @@ constexpr std::uint64_t kDeciding = 0;  // of Run::bound
 
 enum class OnError : std::uint8_t { kStop, kContinue };
 
+// How a run is asked for: for a thread that waits for its end, and can ask in parts; as a whole; as a part.
+enum class Asked : std::uint8_t { kWaiting, kWhole, kPart };
+
 class PythonRun;
 using ExceptionHandle = PythonObjectHandle;
 // Whether the exception is one that leaves the program: KeyboardInterrupt or SystemExit.
@@ -89,6 +92,8 @@ struct Run : std::enable_shared_from_this<Run> {
     bool retrieved = false;               // likewise: the user was told how it ended
     std::uint64_t failures_unlisted = 0;  // likewise
     OnError on_error = OnError::kStop;
+    Asked asked = Asked::kWhole;
+    bool last_part = true;
     std::int32_t priority = 0;
     // Wait for all earlier runs before the first step: after a rebind, and to start clean after a delivered failure.
     bool fenced = false;

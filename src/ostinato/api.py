@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # a graph knows no programs, so only here can it be said that
             runs: Runs = "pipelined",
             lanes: int | None = None,
             costs: CostsArgument = None,
+            adapt: bool = True,
         ) -> Program: ...
 
         def tune(
@@ -77,6 +78,7 @@ def compile(
     runs: Runs = "pipelined",
     lanes: int | None = None,
     costs: CostsArgument = None,
+    adapt: bool = True,
     **kwargs: Any,
 ) -> Program:
     """Record one call of a function, and compile it to a program: each step of the program does what the call does.
@@ -95,7 +97,7 @@ def compile(
         ignored.
     args, kwargs
         Its arguments.
-    machine, runs, lanes, costs
+    machine, runs, lanes, costs, adapt
         As for `Graph.compile`.
 
     Returns
@@ -128,7 +130,7 @@ def compile(
     array([0. , 0. , 0.5, 0. , 0. ])
     """
     step = record_function(fn, args, kwargs)
-    return _compile(step.graph, machine, runs, lanes, costs, step)
+    return _compile(step.graph, machine, runs, lanes, costs, adapt, step)
 
 
 def compile_recorded(
@@ -138,6 +140,7 @@ def compile_recorded(
     runs: Runs = "pipelined",
     lanes: int | None = None,
     costs: CostsArgument = None,
+    adapt: bool = True,
 ) -> Program:
     """Compile to a program for a machine.
 
@@ -155,6 +158,11 @@ def compile_recorded(
         How long ops take, and which variants of their tasks they run. None: what the default store knows from
         `tune`, and estimates for the rest. The path of another store. A mapping from op, task or name to seconds.
         Or a `Trace` of the same graph.
+    adapt
+        Whether replays may change the schedule, where costs are estimates. The first ones then tell what ops take;
+        schedules by that take turns with the present one, and the fastest one stays. Now and then the others are tried
+        again, since the machine may have become busier, or quieter. Results stay the same bit for bit. False: the
+        program stays as compiled.
 
     Raises
     ------
@@ -165,7 +173,7 @@ def compile_recorded(
     """
     if self.is_recording:
         raise GraphError("this graph is still being captured; compile it after the block")
-    return _compile(self, machine, runs, lanes, costs)
+    return _compile(self, machine, runs, lanes, costs, adapt)
 
 
 def tune_recorded(
@@ -320,13 +328,16 @@ def _compile(
     runs: Runs,
     lanes: int | None,
     costs: CostsArgument,
+    adapt: bool,
     step_function: StepFunction | None = None,
 ) -> Program:
     from ostinato.runtime.program import compile_graph
 
     wire()
     costing = costing_of(costs)
-    return compile_graph(graph, machine, runs=runs, lanes=lanes, costing=costing, step_function=step_function)
+    return compile_graph(
+        graph, machine, runs=runs, lanes=lanes, adapt=adapt, costing=costing, step_function=step_function
+    )
 
 
 @functools.cache

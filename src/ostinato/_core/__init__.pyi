@@ -271,6 +271,13 @@ class Machine:
         How many lanes threads have looked at to know which programs have work.
         """
 
+class Caller:
+    """A thread that takes part in several runs; used by no other."""
+
+    def __init__(self, machine: Machine) -> None: ...
+
+    def leave(self) -> None: ...
+
 class Program:
     """A schedule with its lanes and its queue of runs."""
 
@@ -296,6 +303,21 @@ class Program:
         Go on where another program of the same operations stands, if both are idle.
         """
 
+    def hold(self) -> bool:
+        """Let all but the parts of one run wait; false while runs are in flight."""
+
+    def release(self) -> None:
+        """End that."""
+
+    def begin_turn(self, steps: int, timed: bool) -> None:
+        """Let threads wait for runs of so many steps in all."""
+
+    @property
+    def turn(self) -> tuple:
+        """
+        Of the present turn: steps left, steps done, ns that they took, whether other runs came between.
+        """
+
     @property
     def takes_runs(self) -> bool: ...
 
@@ -316,13 +338,18 @@ class Program:
     def statistics(self) -> dict: ...
 
     def replay(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> object:
-        """Take part until the run is done."""
+        """
+        Take part until the run is done; None where another program has taken over, or the turn is too short.
+        """
 
     def replay_as_run(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> object:
         """As replay, but the run however it ends."""
 
     def submit(self, steps: int, priority: int, stop_on_error: bool, values: object | None, objects: object | None, given: object | None, traced: bool) -> Run | None:
         """The run; None where another program has taken over."""
+
+    def replay_part(self, steps: int, priority: int, values: object | None, objects: object | None, traced: bool, before: Run | None, last: bool, caller: Caller) -> Run:
+        """As replay_as_run, of a part of what is held."""
 
 def end_all() -> None:
     """

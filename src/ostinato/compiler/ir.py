@@ -343,6 +343,8 @@ class Executable:
     """By lane, in order; an operation of index ``len(step.nodes)`` is the barrier between steps."""
     preconditions: tuple[str, ...]
     postconditions: tuple[str, ...]
+    schedule_seconds: float = 0.0
+    """What it took to place and order the operations."""
 
     @property
     def slots(self) -> int:

@@ -118,7 +118,13 @@ class Graph:
     if TYPE_CHECKING:  # `ostinato.api` adds these: what they return lies above graphs
 
         def compile(
-            self, machine: Any = None, *, runs: Runs = "pipelined", lanes: int | None = None, costs: Any = None
+            self,
+            machine: Any = None,
+            *,
+            runs: Runs = "pipelined",
+            lanes: int | None = None,
+            costs: Any = None,
+            adapt: bool = True,
         ) -> Any: ...
 
         def tune(

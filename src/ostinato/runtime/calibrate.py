@@ -195,7 +195,7 @@ def _call_seconds(machine: Machine, called: Callable[..., object]) -> float:
     for _ in range(OPS):
         graph.task(called)
     samples: list[float] = []
-    with untraced(), graph.compile(machine, lanes=1, costs={}) as program:
+    with untraced(), graph.compile(machine, lanes=1, costs={}, adapt=False) as program:
         steps = 1
         while len(samples) < SAMPLES:
             begin = time.perf_counter()

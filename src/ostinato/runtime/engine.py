@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ostinato import _core
 from ostinato.arguments import Runs
@@ -174,6 +174,24 @@ class LoadedExecutable:
 _CLOSED = "this program is closed"
 
 
+class Adapts(Protocol):
+    """What chooses the schedules that replays run on, turn by turn."""
+
+    def replay(
+        self,
+        steps: int,
+        priority: int,
+        stops: bool,
+        values: list[float] | None,
+        objects: list[object] | None,
+        given: _Given | None,
+        traced: bool,
+    ) -> object: ...
+    def stop(self) -> None: ...
+    def wait(self, cancel: bool) -> None: ...
+    def describe(self) -> list[str]: ...
+
+
 class Engine:
     """Gives runs of one program to the core; it outlives its `Program` while anybody holds a run.
 
@@ -188,10 +206,13 @@ class Engine:
         Which arrays stand for those captured; None for themselves.
     plain
         Whether a replay without any options may call the core at once.
+    adapter
+        What runs the replays that the core does not take since a turn of the executable is over; None: nothing does.
     """
 
     core: _core.Program
     executable: Executable
+    adapter: Adapts | None = None
 
     def __init__(self, graph: Graph, workers: Workers, threads: int, costing: Costing, runs: Runs) -> None:
         self.workers, self.threads, self.runs = workers, threads, runs
@@ -218,6 +239,11 @@ class Engine:
         self._find_plain()
         workers.engines.add(self)
         workers.check_open()  # again: if it was closed meanwhile, that did not find this program
+
+    @property
+    def depends_on_others(self) -> bool:
+        """Whether its steps wait for what is outside, or its runs are given events or barriers."""
+        return self._needs_events or self._waits_outside
 
     @property
     def lowered(self) -> Lowered:
@@ -289,7 +315,7 @@ class Engine:
         If the caller `waits` for its end, return as `_core.Program.replay` does: the number of steps run, or the run if
         it may fail. A task must not.
         """
-        started = None
+        started, steps = None, count(steps)
         while started is None:
             if self._unsettled:
                 self.settle(if_due=True)
@@ -304,7 +330,10 @@ class Engine:
                 start = self.core.replay if waits else self.core.submit
                 values, objects = self.values(params)
                 given = self._given(after, params)
-                started = start(count(steps), priority, stops, values, objects, given, traced)
+                started = start(steps, priority, stops, values, objects, given, traced)
+                adapter = self.adapter
+                if started is None and waits and adapter is not None:
+                    started = adapter.replay(steps, priority, stops, values, objects, given, traced)
             if started is None:
                 self.catch_up()
         return started
@@ -396,6 +425,8 @@ class Engine:
             if self._instances is not None:
                 with self._submitting:
                     self._instances.close()
+            if self.adapter is not None:
+                self.adapter.wait(cancel)
             if cancel:
                 for run in self.in_flight():
                     run.cancel()
@@ -404,7 +435,7 @@ class Engine:
             core.close()
         for loaded in self._loaded:
             loaded.release(keep_counters=not forked)
-        self.binding = None
+        self.binding = self.adapter = None
         self._ended = True
 
     def __del__(self) -> None:
@@ -423,7 +454,10 @@ class Engine:
     # is submitted to the other one meanwhile is not taken, and submitted to this one.
 
     def begin_retuning(self) -> None:
-        """Leave to this retuning what an earlier one left to be done."""
+        """Leave to this retuning what an earlier one left to be done, and what adapting would do."""
+        if self.adapter is not None:
+            self.adapter.stop()
+            self.adapter = None
         with self._lock:
             self._unsettled = False
 
@@ -443,8 +477,10 @@ class Engine:
             self._use(self._find_active())
 
     def switch(self, loaded: LoadedExecutable) -> bool:
-        """Have an executable take runs from now on; False if it cannot, since another one has runs in flight."""
+        """Have an executable take runs from now on; False if it cannot, since runs are in flight, or it is closed."""
         with self._lock:
+            if self.closed:
+                return False
             active = self._find_active()
             if active is not loaded and not loaded.core.switch_from(active.core):
                 return False
@@ -510,7 +546,7 @@ class Engine:
                 waits = start[0] is not None or bool(start[1]) or self._waits_outside
                 core, first = self._instances.take(waits), self._next_step
             given = (*start, barriers, first, None)
-            run = core.submit(count(steps), priority, stops, values, objects, given, traced)
+            run = core.submit(steps, priority, stops, values, objects, given, traced)
             if run is not None:
                 self._has_run = True
                 self._next_step += steps

@@ -14,6 +14,7 @@ from ostinato.compiler.target import MachineModel
 from ostinato.errors import ContractError
 from ostinato.events.event import limit
 from ostinato.graph.ring import Ring
+from ostinato.runtime.adapt import Adapter, why_it_stays
 from ostinato.runtime.arguments import (
     MOST_STEPS,
     NO_PARAMS,
@@ -71,12 +72,16 @@ class Program:
         threads: int,
         costing: Costing,
         runs: Runs,
+        adapt: bool,
         step_function: StepFunction | None = None,
     ) -> None:
         self._machine = machine
         self._graph: Callable[[], Graph | None] = lambda: graph
         self._step_function = step_function  # that it was made of, if it was
-        self._engine = Engine(graph, machine.workers, threads, costing, runs)
+        self._engine = engine = Engine(graph, machine.workers, threads, costing, runs)
+        self._stays = "adapt=False" if not adapt else why_it_stays(engine)  # why it does not adapt
+        if not self._stays:
+            engine.adapter = Adapter(engine)
 
     @property
     def machine(self) -> Machine:
@@ -471,7 +476,9 @@ class Program:
         from ostinato.view.explain import explain, segments_of
 
         engine, workers = self._engine, self._engine.workers
-        return explain(engine.executable, workers.crowded, len(workers.cpus), segments_of(engine.plans))
+        adapter = engine.adapter
+        adapting = [f"not: {self._stays or 'it was retuned'}"] if adapter is None else adapter.describe()
+        return explain(engine.kept.executable, workers.crowded, len(workers.cpus), adapting, segments_of(engine.plans))
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""
@@ -546,6 +553,7 @@ def compile_graph(
     *,
     runs: Runs = "pipelined",
     lanes: int | None = None,
+    adapt: bool,
     costing: Costing,
     step_function: StepFunction | None = None,
 ) -> Program:
@@ -554,13 +562,15 @@ def compile_graph(
         machine = default_machine()
     if not isinstance(machine, Machine):
         raise TypeError(f"machine must be an ostinato.Machine, got {brief(machine)}")
+    if not isinstance(adapt, bool):
+        raise TypeError(f"adapt must be True or False, got {brief(adapt)}")
     machine.workers.check_open()
     threads = count_threads(machine.workers.cpus, lanes)
     # As in captures: nearly all that is made stays, so Python's cycle collector would look through it in vain.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return Program(graph, machine, threads, costing, check_runs(runs), step_function)
+        return Program(graph, machine, threads, costing, check_runs(runs), adapt, step_function)
     finally:
         if collecting:
             gc.enable()

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from ostinato import _core
-from ostinato.compiler.ir import Target
-from ostinato.compiler.pipeline.compile import schedule_again
 from ostinato.compiler.streams.insert_fences import share_costs
 from ostinato.errors import ContractError
 from ostinato.runtime.arguments import After, resolve_barriers, resolve_conditions
-from ostinato.runtime.calibrate import measure_host
 from ostinato.runtime.results import CostChange, Retuning, StepTime
 from ostinato.runtime.sequential_test import ALPHA, ABTest
 from ostinato.runtime.trace import durations
+from ostinato.runtime.turns import Times, compare, plan_turn, schedule_otherwise
 from ostinato.view.simulation import predict_seconds
 
 if TYPE_CHECKING:
@@ -42,12 +37,6 @@ _LONGEST, _SHORTEST = 10e-3, 1e-3
 
 _FEWEST_PAIRS, _ENOUGH_PAIRS, _MOST_PAIRS = 12, 60, 150
 """So many decide only a clear case; turns are short enough for so many; more would cost too much slower steps."""
-
-_WARM = 8
-"""One in so many steps of a turn is run before the clock is read: the other schedule left its data in the caches."""
-
-_PATIENCE = 10
-"""So often in a row a switch is tried while other threads keep the program busy."""
 
 
 def retune(
@@ -132,13 +121,13 @@ def _retune(engine: Engine, budget: StepBudget, seed: int | None) -> Retuning:
             costs = share_costs(costs, old.executable.step.streams)
         changed = _compare_costs(old.executable, costs)
         why = "by what its ops take, no other one promises to be better"
-        rivals = _schedule_otherwise(engine, costs)
-        for number, executable in enumerate(rivals):
+        rivals = schedule_otherwise(engine, costs, _WORTH)
+        for number, (_, executable) in enumerate(rivals):
             candidates = engine.kept, engine.add(executable)
             test = ABTest(ALPHA / len(rivals), None if seed is None else seed + number)
             share = budget.left // (len(rivals) - number)
-            times, found = compare(budget, candidates, share, (untested[old] or [0.0])[0], test)
-            for candidate, taken in zip(candidates, times, strict=True):
+            times, found = compare_within(budget, candidates, share, (untested[old] or [0.0])[0], test)
+            for candidate, taken in zip(candidates, (times.one, times.other), strict=True):
                 tested[candidate] += taken
             pairs += test.pairs
             if test.verdict == "new" or engine.kept is old:
@@ -153,73 +142,43 @@ def _retune(engine: Engine, budget: StepBudget, seed: int | None) -> Retuning:
     return Retuning(budget.done, "old" if engine.kept is old else "new", before, after, pairs, changed, why)
 
 
-def compare(
-    runner: StepBudget,
+def compare_within(
+    budget: StepBudget,
     candidates: tuple[LoadedExecutable, LoadedExecutable],
     steps: int,
     step_seconds: float,
     test: ABTest,
-) -> tuple[tuple[list[float], list[float]], str]:
-    """Let two schedules take turns, for at most so many steps; return the seconds of a step by turn, and why it ended.
+) -> tuple[Times, str]:
+    """Let two schedules take turns, for at most so many steps; return what steps took by turn, and why it ended.
 
     `step_seconds` is about what a step takes.
     """
-    times: tuple[list[float], list[float]] = [], []
     warm, timed = plan_turns(steps, step_seconds)
+    times, end = Times(), budget.left - steps
     if not timed:
         return times, f"{steps} more steps are too few to tell which one is faster"
-    end = runner.left - steps
-    while not test.verdict and test.winnable(
-        min((runner.left - end) // (2 * (warm + timed)), _MOST_PAIRS - test.pairs)
-    ):
-        pair = [0.0, 0.0]
-        for number in (1, 0) if test.new_first() else (0, 1):
-            tries = 1
-            while not runner.switch(candidates[number]):  # steps are run all the same, so that this has an end
-                if runner.run(timed) is None or tries == _PATIENCE:
-                    return times, "other threads kept the program busy"
-                tries += 1
-            seconds = None if warm and runner.run(warm) is None else runner.run(timed)
-            if seconds is None:
-                return times, "the run ended before it was decided"
-            pair[number] = max(seconds, 1e-9) / timed
-        for taken, step in zip(times, pair, strict=True):
-            taken.append(step)
-        test.add(*pair)
+    turns = compare(candidates, warm, timed, min(steps // (2 * (warm + timed)), _MOST_PAIRS), test, times)
+    turn = next(turns, None)
+    while turn is not None:
+        switched = budget.switch(turn.loaded)  # steps are run all the same, so that this has an end
+        seconds = budget.run(turn.steps) if budget.left - turn.steps >= end else None
+        if seconds is None:
+            return times, "the run ended before it was decided"
+        try:
+            turn = turns.send(seconds / turn.steps if switched else None)
+        except StopIteration:
+            turn = None
+    if times.busy:
+        return times, "other threads kept the program busy"
     found = {"new": "it was faster", "hopeless": "another one was not faster"}
     return times, f"in {test.pairs} pairs of turns, {found.get(test.verdict, 'another one was not found to be faster')}"
 
 
 def plan_turns(steps: int, step_seconds: float) -> tuple[int, int]:
     """Return how many steps of a turn are run before the clock is read, and how many are timed; 0: too few."""
-    step_seconds = max(step_seconds, 1e-9)
-    most = steps // (2 * _ENOUGH_PAIRS) * _WARM // (_WARM + 1)
-    timed = max(1, min(math.ceil(_LONGEST / step_seconds), most), math.ceil(_SHORTEST / step_seconds))
-    warm = math.ceil(timed / _WARM) if timed > 1 else 0
+    most = steps // (2 * _ENOUGH_PAIRS) * 8 // 9
+    warm, timed = plan_turn(max(min(_LONGEST, most * step_seconds), _SHORTEST), step_seconds)
     return (warm, timed) if steps >= 2 * _FEWEST_PAIRS * (warm + timed) else (0, 0)
-
-
-def _schedule_otherwise(engine: Engine, costs: Costs) -> list[Executable]:
-    """Return the schedules by these costs that may be faster than the present one, the most promising first."""
-    processors, present = len(engine.workers.cpus), engine.kept.executable
-    model = measure_host(processors)
-    longest = _WORTH * predict_seconds(present.with_costs(costs), model)
-    found: list[tuple[float, Executable]] = []
-    for threads in sorted({engine.threads, 1}, reverse=True):
-        other = schedule_again(present, costs, Target(processors, threads, model))
-        other = replace(other, target=present.target)  # as the user asked
-        seconds = predict_seconds(other, model)
-        if seconds <= longest and not any(_same(other, known) for known in (present, *(each for _, each in found))):
-            found.append((seconds, other))
-    return [executable for _, executable in sorted(found, key=itemgetter(0))]
-
-
-def _same(one: Executable, other: Executable) -> bool:
-    """Whether the same lanes run the same ops in the same order; of a single lane, the order makes no difference."""
-    if len(one.lane_ops) != len(other.lane_ops):
-        return False
-    homes = np.array_equal(one.step.placement.affinity, other.step.placement.affinity)
-    return len(one.lane_ops) == 1 or (homes and all(map(np.array_equal, one.lane_ops, other.lane_ops)))
 
 
 def _compare_costs(executable: Executable, costs: Costs) -> tuple[CostChange, ...]:

@@ -198,10 +198,13 @@ _MOST_LANES = 32
 _ENDS_OF_PATH = 6  # ops shown from each end of a long critical path
 
 
-def explain(executable: Executable, crowded: bool, processors: int, segments: Iterable[Segment] = ()) -> str:
+def explain(
+    executable: Executable, crowded: bool, processors: int, adapting: Iterable[str], segments: Iterable[Segment] = ()
+) -> str:
     """Return what a schedule is, as text.
 
-    The machine has so many `processors`, and is `crowded` if there are fewer cores. `segments` are the parts of the
+    The machine has so many `processors`, and is `crowded` if there are fewer cores. `adapting` says what was learned
+    in replays, or why nothing was. `segments` are the parts of the
     work for devices that can be captured, with what became of that so far.
     """
     nodes, lanes = len(executable.step.nodes), len(executable.lane_ops)
@@ -214,6 +217,7 @@ def explain(executable: Executable, crowded: bool, processors: int, segments: It
         _critical_path(executable),
         _dependences(executable),
         *filter(None, on_devices),
+        ["Adapting", *(f"  {line}" for line in adapting)],
         ["Serialised", *(f"  {line}" for line in list(_serialised(executable, processors)) or ["nothing"])],
     ]
     if crowded:

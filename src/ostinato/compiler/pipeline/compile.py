@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,12 +62,14 @@ def schedule_again(executable: Executable, costs: Costs, target: Target) -> Exec
 
 
 def _schedule(step: Step, target: Target, stages: Stages) -> Executable:
+    begin = time.perf_counter()
     step = stages.run(list_operations, step, target)
     step = stages.run(place, step, target)
     step = stages.run(order, step, target)
     step = stages.run(split_lanes, step)
     step = stages.run(prune_waits, step)
-    return stages.run(build, step, target)
+    executable = stages.run(build, step, target)
+    return replace(executable, schedule_seconds=time.perf_counter() - begin)
 
 
 def choose_variants(step: Step, target: Target, costing: Costing) -> Step:

@@ -359,7 +359,7 @@ class DeviceBenchmark(Benchmark):
             graph.add_op(lambda _: (body, uses), op.name, on=self._device.name)
         try:
             with untraced():
-                return compile_graph(graph, self._machine, lanes=1, costing=cost_as_given({}))
+                return compile_graph(graph, self._machine, lanes=1, adapt=False, costing=cost_as_given({}))
         except GraphError as error:
             raise Failure(str(error)) from None
 

@@ -1,0 +1,337 @@
+"""Adapting: the first replays of a program tell what its ops take, and which schedule by that is the fastest.
+
+Replays go on as ever; only the schedule that runs them changes between two steps. A replay that is longer than a turn
+runs in parts, and what other threads submit meanwhile waits until the last part is submitted: so runs stay in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Generator
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.compiler.wording import duration
+from ostinato.runtime.sequential_test import ABTest
+from ostinato.runtime.trace import durations
+from ostinato.runtime.turns import Result, Times, Turn, compare, plan_turn, schedule_otherwise
+from ostinato.text import counted
+from ostinato.view.simulation import predict_seconds
+from ostinato.view.trace import Trace
+
+if TYPE_CHECKING:
+    from ostinato.compiler.costs import Costs
+    from ostinato.runtime.engine import Engine, LoadedExecutable
+
+_log = logging.getLogger("ostinato")
+
+_UNLIMITED = 2**64 - 1  # steps
+
+_SCHEDULES, _FREE = 3, 5e-3
+"""Other schedules are looked for when replays have taken so many times as long as the first one; less so many seconds.
+
+To find two, and to load them onto the arrays, takes about that.
+"""
+
+_TRACED, _TRACES, _MOST_TRACED, _RECORDS = 0.5e-3, 3, 100, 1_000_000
+"""Seconds and number of traces that are enough; at most so many steps in one, and so many records."""
+
+_SHORTEST, _LONGEST = 0.3e-3, 10e-3
+"""Seconds of a turn: those of the first comparison, which is to be over within some ten steps, and of later ones."""
+
+_FIRST_ALPHA, _ALPHA = 1 / 8, 1 / 100
+"""The greatest probability that a comparison takes a schedule for faster that is not: of the first, and later ones.
+
+It need not be small: the schedule that lost is compared again.
+"""
+
+_MOST_PAIRS = 40
+
+_REST, _PART, _LONGEST_REST = 0.1, 0.05, 10.0
+"""Seconds of replays between comparisons: the least, how often in between the clock is read, and the most."""
+
+_SHARE = 0.01
+"""At most so much of the time is lost in comparisons with slower schedules."""
+
+_EXPECTED_LOSSES = 10
+"""So many turns of a schedule that is far slower, until that is known."""
+
+_DRIFT = 1.5
+"""Steps that take so many times as long as they did have a reason: other schedules are looked at at once."""
+
+_Turns: TypeAlias = Generator[Turn, Result, None]
+
+
+def why_it_stays(engine: Engine) -> str:
+    """Return why replays of a program can teach nothing; empty if they can."""
+    executable = engine.executable
+    costs = executable.step.costs
+    if engine.runs in ("concurrent", "once"):
+        return f"runs={engine.runs!r}: no two runs can be compared"
+    if engine.depends_on_others:
+        return "steps wait for what is outside, so that their times say nothing of schedules"
+    if engine.process_trace is not None:
+        return "the process is traced"
+    if executable.step.uses_devices:
+        return "what devices take is learned by graph.tune and retune"
+    if engine.threads == 1 or (executable.step.operations.thread_of[: len(executable.step.nodes)] >= 0).all():
+        return "there is nothing to choose"
+    return "" if (~costs.measured).any() else "what its ops take is known"
+
+
+class Adapter:
+    """Gives the replays of a program to schedules in turn."""
+
+    def __init__(self, engine: Engine) -> None:
+        engine = weakref.proxy(engine)  # which has this
+        self._engine = engine
+        self._lock = threading.Lock()  # held during a replay in parts
+        self._learning = Learning(engine)
+        self._turns: _Turns | None = self._learning.turns()
+        self._turn = next(self._turns)
+        self._switched = True
+        self._trace: Trace | None = None
+        self._begin_turn()
+
+    def replay(
+        self,
+        steps: int,
+        priority: int,
+        stops: bool,
+        values: list[float] | None,
+        objects: list[object] | None,
+        given: tuple[object, ...] | None,
+        traced: bool,
+    ) -> object:
+        """Replay, where the turn has not so many steps left, as `_core.Program.replay` does."""
+        core = self._engine.core
+        in_parts = stops and given is None and not traced and self._lock.acquire(blocking=False)
+        if not in_parts:
+            return core.replay_as_run(steps, priority, stops, values, objects, given, traced)
+        try:
+            if core.turn[0] == 0:
+                self._next_turn()
+                core = self._engine.core
+            if steps <= core.turn[0]:
+                return core.replay(steps, priority, stops, values, objects, given, traced)
+            if not core.hold():  # runs are in flight
+                return core.replay_as_run(steps, priority, stops, values, objects, given, traced)
+            caller = _core.Caller(self._engine.workers.core)
+            try:
+                return self._replay_in_parts(steps, priority, values, objects, caller)
+            finally:
+                self._engine.core.release()
+                caller.leave()
+        finally:
+            self._lock.release()
+
+    def _replay_in_parts(
+        self,
+        steps: int,
+        priority: int,
+        values: list[float] | None,
+        objects: list[object] | None,
+        caller: _core.Caller,
+    ) -> object:
+        engine, left = self._engine, steps
+        run: _core.Run | None = None
+        while True:
+            turn = self._turn
+            part = turn.steps if turn.traced else engine.core.turn[0]
+            # Others wait, and no schedule can take over: nothing is gained by parts.
+            last = left <= part or engine.closed or not self._switched
+            part = left if last else part
+            traced = turn.traced and self._switched
+            run = engine.core.replay_part(part, priority, values, objects, traced, run, last, caller)
+            left -= run.steps
+            if not run.good:
+                return run
+            if traced:
+                self._trace = engine.trace(run)
+            if last or run.met or run.steps < part:
+                return steps - left
+            if traced or engine.core.turn[0] == 0:
+                self._next_turn()
+
+    def stop(self) -> None:
+        """Let the program be as it is from now on."""
+        with self._lock:
+            self._end()
+
+    def wait(self, cancel: bool) -> None:
+        """Wait until no replay is in parts; the engine is closed."""
+        while not self._lock.acquire(timeout=0.01):
+            if cancel:
+                for run in self._engine.in_flight():
+                    run.cancel()
+        self._lock.release()
+
+    def describe(self) -> list[str]:
+        """Return what was learned, as lines."""
+        return self._learning.describe()
+
+    def _next_turn(self) -> None:
+        if self._turns is None:
+            return
+        turn, trace = self._turn, self._trace
+        _, steps, ns, disturbed = self._engine.core.turn
+        self._trace = None
+        result: Result = None
+        if self._switched and turn.traced:
+            result = trace
+        elif self._switched and turn.timed and steps and not disturbed:
+            result = ns * 1e-9 / steps
+        try:
+            self._turn = self._turns.send(result)
+        except StopIteration:
+            self._end()
+        except Exception:  # nobody's replay ends because of what it would have been better by
+            _log.exception("a program could not adapt; it stays as it is")
+            self._end()
+        else:
+            self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        turn, engine = self._turn, self._engine
+        self._switched = engine.switch(turn.loaded)
+        engine.core.begin_turn(0 if turn.traced and self._switched else turn.steps, turn.timed)
+
+    def _end(self) -> None:
+        self._turns = None
+        self._engine.settle()
+        self._turn = Turn(self._engine.kept, _UNLIMITED)
+        self._begin_turn()
+
+
+class Learning:
+    """Decides whose turn it is, by what turns took."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._steps = self._traced = 0
+        self._replayed = 0.0  # seconds
+        self._step_seconds = 0.0  # of the schedule that is kept
+        self._pairs = self._changes = 0
+        self._others: dict[LoadedExecutable, float] = {}  # how long their steps take, as far as known
+
+    def turns(self) -> _Turns:
+        """Yield turns, for as long as the program lives, and take their results."""
+        engine = self._engine
+        yield Turn(engine.kept, 1)  # pays for what is set up once
+        yield from self._time_kept(_SHORTEST)
+        scheduling = _SCHEDULES * engine.kept.executable.schedule_seconds - _FREE
+        while self._replayed < scheduling:
+            yield from self._rest(scheduling - self._replayed)
+        costs = yield from self._trace()
+        engine.learn(
+            costs, predict_seconds(engine.kept.executable.with_costs(costs), engine.kept.executable.target.model)
+        )
+        for seconds, executable in schedule_otherwise(engine, costs, float("inf")):
+            self._others[engine.add(executable)] = seconds
+        if not self._others:
+            return
+        expected = engine.kept.executable.step.placement.step_seconds
+        self._others = {each: seconds * self._step_seconds / expected for each, seconds in self._others.items()}
+        yield from self._compare_for_ever()
+
+    def _compare_for_ever(self) -> _Turns:
+        rest, turn_seconds, alpha = _REST, _SHORTEST, _FIRST_ALPHA
+        while True:
+            lost = 0.0
+            changes = self._changes
+            for other, seconds in sorted(self._others.items(), key=lambda item: item[1]):
+                expected = _EXPECTED_LOSSES * max(turn_seconds, self._step_seconds) * (seconds / self._step_seconds - 1)
+                if expected <= _SHARE * max(rest, self._replayed):
+                    lost += yield from self._compare(other, turn_seconds, alpha)
+            alpha, turn_seconds = _ALPHA, min(4 * turn_seconds, _LONGEST)
+            rest = _REST if self._changes != changes else max(min(2 * rest, _LONGEST_REST), lost / _SHARE)
+            if (yield from self._watch(rest)):
+                rest, turn_seconds = _REST, 1e-3
+                self._others = dict.fromkeys(self._others, 0.0)  # all is new
+
+    def _compare(self, other: LoadedExecutable, turn_seconds: float, alpha: float) -> Generator[Turn, Result, float]:
+        """Compare the schedule that is kept with another one, and keep the faster one; return the seconds lost."""
+        kept = self._engine.kept
+        warm, timed = plan_turn(turn_seconds, self._step_seconds)
+        test, times = ABTest(alpha), Times()
+        yield from compare((kept, other), warm, timed, _MOST_PAIRS, test, times)
+        self._pairs += test.pairs
+        self._count(2 * test.pairs * (warm + timed), (sum(times.one) + sum(times.other)) * (warm + timed))
+        if not times.one:
+            return 0.0
+        one, two = float(np.median(times.one)), float(np.median(times.other))
+        if test.verdict == "new":
+            self._engine.kept = other
+            self._changes += 1
+            self._others[kept] = one
+            del self._others[other]
+            self._step_seconds = two
+            return 0.0
+        self._step_seconds, self._others[other] = one, two
+        return max(0.0, two - one) * (warm + timed) * test.pairs
+
+    def _watch(self, seconds: float) -> Generator[Turn, Result, bool]:
+        """Run for so long; return whether steps take much longer than they did, so that it ended before."""
+        end = self._replayed + seconds
+        usual = self._step_seconds
+        slow = 0
+        while self._replayed < end and slow < 2:
+            yield from self._rest(min(_PART, seconds))
+            yield from self._time_kept(1e-3)
+            slow = slow + 1 if self._step_seconds > _DRIFT * usual else 0
+        return slow == 2
+
+    def _rest(self, seconds: float) -> _Turns:
+        steps = max(1, int(seconds / self._step_seconds))
+        yield Turn(self._engine.kept, steps)
+        self._count(steps, steps * self._step_seconds)
+
+    def _time_kept(self, seconds: float) -> _Turns:
+        """Learn what a step of the schedule takes that is kept."""
+        _, steps = plan_turn(seconds, self._step_seconds) if self._step_seconds else (0, 1)
+        found = yield Turn(self._engine.kept, steps, timed=True)
+        if isinstance(found, float):
+            self._step_seconds = max(found, 1e-9)
+        self._count(steps, steps * self._step_seconds)
+        if not self._step_seconds:
+            yield from self._time_kept(seconds)
+
+    def _trace(self) -> Generator[Turn, Result, Costs]:
+        """Learn what ops take."""
+        executable = self._engine.kept.executable
+        costs = executable.step.costs
+        most = min(_MOST_TRACED, 1 + _RECORDS // len(executable.step.nodes))
+        wanted = max(1, min(most, round(_TRACED / self._step_seconds)))
+        found: list[Costs] = []
+        while self._traced < wanted and len(found) < _TRACES:
+            trace = yield Turn(self._engine.kept, wanted - self._traced, traced=True)
+            if isinstance(trace, Trace):
+                self._traced += len(np.unique(trace.records["step"]))
+                found.append(durations(trace, costs, "traced"))
+        costs = found[0]._replace(
+            seconds=np.median([each.seconds for each in found], axis=0),
+            spread=np.max([each.spread for each in found], axis=0),
+        )
+        self._count(self._traced, self._traced * self._step_seconds)
+        return costs
+
+    def _count(self, steps: int, seconds: float) -> None:
+        self._steps += steps
+        self._replayed += seconds
+
+    def describe(self) -> list[str]:
+        """Return what was learned, as lines."""
+        if not self._traced:
+            return [f"learning what ops take; {counted(self._steps, 'step')} so far"]
+        lines = [f"what ops take was learned from {counted(self._traced, 'step')}"]
+        lanes = len(self._engine.kept.executable.lane_ops)
+        lines.append(f"a step of this schedule of {counted(lanes, 'lane')} takes {duration(self._step_seconds)}")
+        for other, seconds in self._others.items():
+            what = f"another one, of {counted(len(other.executable.lane_ops), 'lane')}"
+            lines.append(f"{what}, {'takes' if self._pairs else 'should take'} {duration(seconds)}")
+        lines.append(f"compared in {counted(self._pairs, 'pair')} of turns; changed {counted(self._changes, 'time')}")
+        return lines

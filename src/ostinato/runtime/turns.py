@@ -1,0 +1,114 @@
+"""Schedules of a program take turns in its runs: what a turn is, and how two schedules are compared by theirs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ostinato.compiler.ir import Target
+from ostinato.compiler.pipeline.compile import schedule_again
+from ostinato.runtime.calibrate import measure_host
+from ostinato.view.simulation import predict_seconds
+
+if TYPE_CHECKING:
+    from ostinato.compiler.costs import Costs
+    from ostinato.compiler.ir import Executable
+    from ostinato.runtime.engine import Engine, LoadedExecutable
+    from ostinato.runtime.sequential_test import ABTest
+    from ostinato.view.trace import Trace
+
+_WARM = 8
+"""One in so many steps of a turn is run before the clock is read: the other schedule left its data in the caches."""
+
+_PATIENCE = 10
+"""So often in a row a turn is tried while other threads keep the program busy."""
+
+
+class Turn(NamedTuple):
+    """Steps that a schedule is to run."""
+
+    loaded: LoadedExecutable
+    steps: int
+    timed: bool = False
+    traced: bool = False
+
+
+Result: TypeAlias = "float | Trace | None"
+"""The seconds of a timed step, or the trace; None: not asked for, or something came in between."""
+
+
+@dataclass
+class Times:
+    """The seconds of a step of two schedules, turn by turn."""
+
+    one: list[float] = field(default_factory=list)
+    other: list[float] = field(default_factory=list)
+    busy: bool = False  # other threads kept the program busy
+
+
+def compare(
+    candidates: tuple[LoadedExecutable, LoadedExecutable],
+    warm: int,
+    timed: int,
+    most_pairs: int,
+    test: ABTest,
+    times: Times,
+) -> Generator[Turn, Result, None]:
+    """Let two schedules take turns until `test` is decided, or cannot be within so many pairs; fill in `times`.
+
+    Of each turn, `warm` steps are run before those that are timed.
+    """
+    while not test.verdict and test.pairs < most_pairs and test.winnable(most_pairs - test.pairs):
+        pair = [0.0, 0.0]
+        for number in (1, 0) if test.new_first() else (0, 1):
+            seconds: Result = None
+            for _ in range(_PATIENCE):
+                if warm:
+                    yield Turn(candidates[number], warm)
+                seconds = yield Turn(candidates[number], timed, timed=True)
+                if seconds is not None:
+                    break
+            if not isinstance(seconds, float):
+                times.busy = True
+                return
+            pair[number] = max(seconds, 1e-9)
+        times.one.append(pair[0])
+        times.other.append(pair[1])
+        test.add(*pair)
+
+
+def plan_turn(seconds: float, step_seconds: float) -> tuple[int, int]:
+    """Return how many steps of a turn are run before the clock is read, and how many are timed, for so long."""
+    timed = max(1, math.ceil(seconds / max(step_seconds, 1e-9)))
+    return math.ceil(timed / _WARM) if timed > 1 else 0, timed
+
+
+def schedule_otherwise(engine: Engine, costs: Costs, worth: float) -> list[tuple[float, Executable]]:
+    """Return other schedules than the present one by what ops take, and the seconds of their steps, least first.
+
+    One that should take `worth` times as long as the present one, or longer, is left out.
+    """
+    processors, present = len(engine.workers.cpus), engine.kept.executable
+    model = measure_host(processors)
+    longest = worth * predict_seconds(present.with_costs(costs), model)
+    found: list[tuple[float, Executable]] = []
+    for threads in sorted({engine.threads, 1}, reverse=True):
+        other = schedule_again(present, costs, Target(processors, threads, model))
+        other = replace(other, target=present.target)  # as the user asked
+        seconds = predict_seconds(other, model)
+        if seconds <= longest and not any(_same(other, known) for known in (present, *(each for _, each in found))):
+            found.append((seconds, other))
+    return sorted(found, key=itemgetter(0))
+
+
+def _same(one: Executable, other: Executable) -> bool:
+    """Whether the same lanes run the same ops in the same order; of a single lane, the order makes no difference."""
+    if len(one.lane_ops) != len(other.lane_ops):
+        return False
+    homes = np.array_equal(one.step.placement.affinity, other.step.placement.affinity)
+    return len(one.lane_ops) == 1 or (homes and all(map(np.array_equal, one.lane_ops, other.lane_ops)))

@@ -1,0 +1,366 @@
+"""Programs that adapt: whatever schedules take turns, what happens is what one replay after the other would do."""
+
+from __future__ import annotations
+
+import contextvars
+import itertools
+import random
+import threading
+import time
+import weakref
+from concurrent.futures import CancelledError
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from ostinato.runtime import adapt
+from ostinato.runtime.sequential_test import ABTest
+
+DEADLINE = 60
+
+
+class Restless(ABTest):
+    """Prefers now this one, now that one, after one pair."""
+
+    def add(self, old, new):
+        super().add(old, new)
+        self.verdict = random.choice(("new", "hopeless"))
+
+
+@pytest.fixture
+def restless(monkeypatch):
+    """Schedules change all the time, after turns of few steps."""
+    schedule = adapt.schedule_otherwise
+
+    def schedule_on_both(engine, costs, worth):
+        return schedule(engine, costs._replace(seconds=np.full_like(costs.seconds, 1e-3)), worth)
+
+    monkeypatch.setattr(adapt, "schedule_otherwise", schedule_on_both)
+    monkeypatch.setattr(adapt, "ABTest", Restless)
+    for name in ("_SHORTEST", "_LONGEST", "_REST", "_PART", "_LONGEST_REST"):
+        monkeypatch.setattr(adapt, name, 1e-5)
+    monkeypatch.setattr(adapt, "_SHARE", 1e9)
+    monkeypatch.setattr(adapt, "_FREE", 1e9)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    with ost.Machine(cpus=2, gpus=0) as machine:
+        yield machine
+
+
+@ost.task(releases_gil=True)
+def mix(src: ost.Read, other: ost.Read, dst: ost.Write, step, factor):
+    dst[...] = factor * src - other[::-1] + step % 7
+
+
+def rows_of(n):
+    rng = np.random.default_rng(n)
+    return [list(rng.integers(-9, 9, (3, 8))) for _ in range(n)]
+
+
+def record(rows):
+    factor = ost.param("factor", 1)
+    for row, following in itertools.pairwise([*rows, rows[0]]):
+        mix(row[0], following[1], row[2], ost.step, factor)
+
+
+def changes(program):
+    lines = [line for line in program.explain().splitlines() if "changed" in line]
+    return int(lines[0].split("changed")[1].split()[0]) if lines else 0
+
+
+@pytest.mark.parametrize("runs", ["pipelined", "serial"])
+@pytest.mark.parametrize("seed", range(3))
+def test_replays_do_what_the_loop_does(restless, machine, runs, seed):
+    draw = random.Random(seed)
+    arrays, same = rows_of(5), rows_of(5)
+    rings = [[ost.ring(*each) for each in those] for those in (arrays, same)]
+    with (
+        ost.compile(record, rings[0], machine=machine, runs=runs, costs={}) as program,
+        ost.compile(record, rings[1], machine=machine, adapt=False) as loop,
+    ):
+        for _ in range(50):
+            steps, factor = draw.choice([1, 1, 2, 7, 40, 200]), draw.randrange(3)
+            if draw.randrange(4) == 0:
+                assert program.submit(steps, factor=factor).result(DEADLINE) == steps
+            else:
+                assert program.replay(steps, factor=factor) == steps
+            assert loop.replay_eagerly(steps, factor=factor) == steps
+            assert program.step == loop.step
+            np.testing.assert_array_equal(arrays, same)
+        assert changes(program) > 3
+        assert program.statistics().runs_submitted == 50
+
+
+def test_what_others_submit_comes_after_the_whole_replay(restless, machine):
+    order, five = [], threading.Event()
+
+    @ost.task
+    def note(x: ost.ReadWrite, who, step):
+        order.append((who, step))
+        if len(order) == 5:
+            five.set()
+            time.sleep(0.02)
+
+    @ost.task
+    def idle(x: ost.ReadWrite):
+        x += 1
+
+    x, y, z = np.zeros(1), np.zeros(1), np.zeros(1)
+
+    def step():
+        note(x, ost.param("who"), ost.step)
+        idle(y)
+        idle(z)
+
+    def other():
+        five.wait(DEADLINE)
+        runs.append(program.submit(2, who="b"))
+        assert program.replay(3, who="c") == 3
+
+    runs = []
+    with ost.compile(step, machine=machine) as program:
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert program.replay(3000, who="a") == 3000
+        thread.join(DEADLINE)
+        assert runs[0].result(DEADLINE) == 2
+    assert order == [
+        *(("a", n) for n in range(3000)),
+        *(("b", n) for n in (3000, 3001)),
+        *(("c", n) for n in range(3002, 3005)),
+    ]
+    assert program.statistics().runs_submitted == 3
+
+
+def test_a_run_that_is_held_can_be_cancelled(restless, machine):
+    reached, go_on = threading.Event(), threading.Event()
+
+    @ost.task
+    def gate(x: ost.ReadWrite, step):
+        if step == 50:
+            reached.set()
+            go_on.wait(DEADLINE)
+        x += 1
+
+    x, y = np.zeros(1), np.zeros(1)
+
+    def step():
+        gate(x, ost.step)
+        gate(y, 0)
+
+    with ost.compile(step, machine=machine) as program:
+        thread = threading.Thread(target=program.replay, args=(300,))
+        thread.start()
+        assert reached.wait(DEADLINE)
+        first, second = program.submit(10), program.submit(20)
+        assert first.cancel()
+        go_on.set()
+        thread.join(DEADLINE)
+        assert second.result(DEADLINE) == 20
+        assert first.cancelled()
+        assert program.step == 320
+    assert x[0] == y[0] == 320
+
+
+def test_until_and_failures_end_the_whole_replay(restless, machine):
+    @ost.task
+    def count(x: ost.ReadWrite, stop: ost.Write, last, bad):
+        x += 1
+        if x[0] == bad:
+            raise ValueError("enough")
+        stop[...] = x[0] >= last
+
+    @ost.task
+    def idle(x: ost.ReadWrite):
+        x += 1
+
+    x, stop, y = np.zeros(1), np.zeros(1), np.zeros(1)
+    with ost.capture() as graph:
+        count(x, stop, ost.param("last"), ost.param("bad", -1))
+        idle(y)
+        ost.until(stop)
+    with graph.compile(machine) as program:
+        for last in (70, 71, 150, 500):
+            done = program.step
+            assert program.replay(10**6, last=last) == last - done
+            assert x[0] == y[0] == program.step == last
+        with pytest.raises(ost.TaskError, match=r"enough.* in step 599") as raised:
+            program.replay(10**6, last=10**6, bad=600)
+        assert raised.value.step == 599
+        assert program.replay(400, last=10**6) == 400
+
+
+def test_arrays_that_others_rebind_are_for_later_runs(restless, machine):
+    reached, go_on = threading.Event(), threading.Event()
+
+    @ost.task
+    def add(x: ost.ReadWrite, step):
+        if step == 50:
+            reached.set()
+            go_on.wait(DEADLINE)
+        x += 1
+
+    x, y, new = np.zeros(1), np.zeros(1), np.zeros(1)
+
+    def step():
+        add(x, ost.step)
+        add(y, 0)
+
+    with ost.compile(step, machine=machine) as program:
+        thread = threading.Thread(target=program.replay, args=(300,))
+        thread.start()
+        assert reached.wait(DEADLINE)
+        program.rebind([(x, new)])
+        run = program.submit(7)
+        go_on.set()
+        thread.join(DEADLINE)
+        assert run.result(DEADLINE) == 7
+        assert program.replay(100) == 100
+    assert (x[0], y[0], new[0]) == (300, 407, 107)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_closing_waits_for_the_whole_replay_or_cancels_it(restless, machine, fails):
+    reached, go_on = threading.Event(), threading.Event()
+
+    @ost.task
+    def add(x: ost.ReadWrite, step):
+        if step == 50:
+            reached.set()
+            go_on.wait(DEADLINE)
+        x += 1
+
+    x, y = np.zeros(1), np.zeros(1)
+
+    def step():
+        add(x, ost.step)
+        add(y, 0)
+
+    ended = []
+
+    def replay():
+        try:
+            ended.append(program.replay(2000))
+        except BaseException as error:
+            ended.append(error)
+
+    program = ost.compile(step, machine=machine)
+    thread = threading.Thread(target=replay)
+    thread.start()
+    assert reached.wait(DEADLINE)
+    threading.Timer(0.05, go_on.set).start()
+    if fails:
+        with pytest.raises(KeyError), program:
+            raise KeyError
+    else:
+        program.close()
+    thread.join(DEADLINE)
+    assert x[0] == y[0]
+    if fails:
+        assert isinstance(ended[0], CancelledError)
+        assert x[0] < 2000
+    else:
+        assert ended == [2000]
+        assert x[0] == 2000
+
+
+def test_context_variables_last_for_the_whole_replay(restless, machine):
+    variable = contextvars.ContextVar("variable", default=0)
+    seen = []
+
+    @ost.task
+    def note(x: ost.ReadWrite):
+        seen.append(variable.get())
+        variable.set(len(seen))
+
+    @ost.task
+    def idle(x: ost.ReadWrite):
+        x += 1
+
+    x, y = np.zeros(1), np.zeros(1)
+
+    def step():
+        note(x)
+        idle(y)
+
+    with ost.compile(step, machine=machine, lanes=2) as program:
+        program.replay(300)
+        program.replay(2)
+    assert seen[:300] == list(range(300))
+    assert seen[300] == 0
+    assert variable.get() == 0
+
+
+@ost.task(releases_gil=True)
+def nap(src: ost.Read, other: ost.Read, dst: ost.Write):
+    time.sleep(0.004)
+    dst[...] = src + other
+
+
+def test_work_that_was_thought_short_gets_a_second_lane(machine):
+    first, second = ost.ring(np.ones(1), np.ones(1)), ost.ring(np.ones(1), np.ones(1))
+    with ost.capture() as graph:
+        nap(first[0], second[0], first[1])
+        nap(second[0], first[0], second[1])
+    with graph.compile(machine) as program:
+        assert "on 1 lane," in program.explain()
+        end = time.monotonic() + DEADLINE
+        while "on 2 lanes," not in (text := program.explain()) and time.monotonic() < end:
+            program.replay(1)
+        assert "on 2 lanes," in text
+        assert "traced" in text
+        assert "changed 1 time" in text
+        assert program.current(first)[0] == program.current(second)[0] == 2.0**program.step
+
+
+def test_programs_that_stay_as_they_are(machine):
+    x, y = np.zeros(1), np.zeros(1)
+
+    def step():
+        mix_none(x)
+        mix_none(y)
+
+    @ost.task
+    def mix_none(x: ost.ReadWrite):
+        x += 1
+
+    def why(**arguments):
+        with ost.compile(step, **({"machine": machine} | arguments)) as program:
+            for _ in range(20):
+                program.replay(2)
+            return program.explain().split("Adapting\n")[1].splitlines()[0].strip()
+
+    assert why(adapt=False) == "not: adapt=False"
+    assert why(lanes=1) == "not: there is nothing to choose"
+    assert why(costs={mix_none: 1e-6}) == "not: what its ops take is known"
+    assert why(runs="concurrent") == "not: runs='concurrent': no two runs can be compared"
+    assert why().startswith("what ops take was learned from ")
+    with ost.compile(step, machine=machine) as program:
+        program.retune(20)
+        assert "  not: it was retuned\n" in program.explain()
+    with pytest.raises(TypeError, match="adapt must be True or False, got 'yes'"):
+        ost.compile(step, machine=machine, adapt="yes")
+
+
+def test_a_replay_does_not_end_because_its_program_cannot_adapt(machine, monkeypatch, caplog):
+    def fail(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(adapt, "schedule_otherwise", fail)
+    arrays = rows_of(4)
+    with ost.compile(record, [ost.ring(*each) for each in arrays], machine=machine, costs={}) as program:
+        assert program.replay(1000) == 1000
+        assert program.replay(10) == 10
+        assert [entry.message for entry in caplog.records] == ["a program could not adapt; it stays as it is"]
+
+
+def test_a_program_that_is_dropped_is_freed_at_once(machine):
+    arrays = rows_of(4)
+    program = ost.compile(record, [ost.ring(*each) for each in arrays], machine=machine, costs={})
+    program.replay(500)
+    engine = weakref.ref(program._engine)
+    del program
+    assert engine() is None
