@@ -336,7 +336,14 @@ def _compile(
     wire()
     costing = costing_of(costs)
     return compile_graph(
-        graph, machine, runs=runs, lanes=lanes, adapt=adapt, costing=costing, step_function=step_function
+        graph,
+        machine,
+        runs=runs,
+        lanes=lanes,
+        adapt=adapt,
+        costing=costing,
+        remembers=costs is None,
+        step_function=step_function,
     )
 
 

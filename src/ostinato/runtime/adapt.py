@@ -16,6 +16,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.wording import duration
+from ostinato.runtime.calibrate import LEARNED, remember_ops
 from ostinato.runtime.sequential_test import ABTest
 from ostinato.runtime.trace import durations
 from ostinato.runtime.turns import Result, Times, Turn, compare, plan_turn, schedule_otherwise
@@ -80,17 +81,18 @@ def why_it_stays(engine: Engine) -> str:
         return "what devices take is learned by graph.tune and retune"
     if engine.threads == 1 or (executable.step.operations.thread_of[: len(executable.step.nodes)] >= 0).all():
         return "there is nothing to choose"
-    return "" if (~costs.measured).any() else "what its ops take is known"
+    estimated = ~costs.measured | (costs.source == costs.sources.index(LEARNED) if LEARNED in costs.sources else False)
+    return "" if estimated.any() else "what its ops take is known"
 
 
 class Adapter:
     """Gives the replays of a program to schedules in turn."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, remembers: bool) -> None:
         engine = weakref.proxy(engine)  # which has this
         self._engine = engine
         self._lock = threading.Lock()  # held during a replay in parts
-        self._learning = Learning(engine)
+        self._learning = Learning(engine, remembers)
         self._turns: _Turns | None = self._learning.turns()
         self._turn = next(self._turns)
         self._switched = True
@@ -210,8 +212,8 @@ class Adapter:
 class Learning:
     """Decides whose turn it is, by what turns took."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, remembers: bool) -> None:
+        self._engine, self._remembers = engine, remembers
         self._steps = self._traced = 0
         self._replayed = 0.0  # seconds
         self._step_seconds = 0.0  # of the schedule that is kept
@@ -230,6 +232,8 @@ class Learning:
         engine.learn(
             costs, predict_seconds(engine.kept.executable.with_costs(costs), engine.kept.executable.target.model)
         )
+        if self._remembers:
+            remember_ops(engine.kept.executable.step.nodes, costs)
         for seconds, executable in schedule_otherwise(engine, costs, float("inf")):
             self._others[engine.add(executable)] = seconds
         if not self._others:

@@ -1,4 +1,4 @@
-"""What this host and the ways to its devices take: measured once, remembered in the store, read by compile.
+"""What this host, the ways to its devices and ops take: measured, remembered in the store, read by compile.
 
 The key is the identity of the host or device: the processor or device, the cores that this process may use, the kernel,
 and the versions of Ostinato and Python or of the driver. What is not right counts as absent.
@@ -7,10 +7,12 @@ and the versions of Ostinato and Python or of the driver. What is not right coun
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
 import time
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
@@ -22,19 +24,24 @@ from ostinato.compiler.target import DeviceModel, MachineModel
 from ostinato.devices.array import empty
 from ostinato.devices.transfers import move, plan
 from ostinato.environment import default_store, usable_cores
+from ostinato.graph.arrays import Operand
+from ostinato.graph.body import NativeCall, PythonCall
 from ostinato.graph.graph import Graph
 from ostinato.graph.native import native
 from ostinato.graph.task import task
+from ostinato.graph.variant import variants_of
 from ostinato.runtime.trace import untraced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from ostinato.compiler.costs import Costs
     from ostinato.devices.device import Device
     from ostinato.graph.arrays import Array
+    from ostinato.graph.op import Op
     from ostinato.runtime.machine import Machine
 
-HOST_FORMAT, DEVICE_FORMAT = 3, 1
+HOST_FORMAT, DEVICE_FORMAT, OPS_FORMAT = 3, 1, 1
 """Of what is remembered; another one for another meaning of a number."""
 
 LONGEST = 0.1
@@ -45,6 +52,11 @@ OPS, SAMPLES, SAMPLE = 64, 9, 200e-6
 
 SMALL, LARGE, COPIES = 64, 4 << 20, 25
 """Bytes of the copies that tell what one takes by itself, and what its bytes take; how many of each."""
+
+MOST_LEARNED, MOST_LABEL = 200, 250
+"""Of so many kinds of ops it is remembered what they take; characters that tell a kind."""
+
+LEARNED = "learned in replays"
 
 _TOGETHER = ("transfer", "poll", "switch", "wake", "notify")
 _CALLS = ("native_call", "python_call")
@@ -277,3 +289,90 @@ def _least_seconds(copy: Callable[[], object]) -> float:
         copy()
         least = min(least, time.perf_counter() - begin)
     return least
+
+
+_learned: dict[_Entry, dict[str, list[float]]] = {}  # seconds and spread, the latest last
+
+
+def recall_ops(ops: Sequence[Op], costs: Costs) -> Costs:
+    """Return costs with what replays have taught, in this process or others, in place of estimates."""
+    known = _learned_here()[1]
+    if not known:
+        return costs
+    seconds, spread, source = costs.seconds.copy(), costs.spread.copy(), costs.source.copy()
+    learned, labels = len(costs.sources), _Labels()
+    for index in np.flatnonzero(~costs.measured).tolist():
+        found = known.get(labels.of(ops[index]))
+        if found is not None:
+            (seconds[index], spread[index]), source[index] = found, learned
+    return costs._replace(seconds=seconds, spread=spread, source=source, sources=(*costs.sources, LEARNED))
+
+
+def remember_ops(ops: Sequence[Op], costs: Costs) -> None:
+    """Remember what ops take."""
+    by_label: dict[str, list[int]] = {}
+    labels = _Labels()
+    for index in np.flatnonzero(costs.measured).tolist():
+        if label := labels.of(ops[index]):
+            by_label.setdefault(label, []).append(index)
+    entry, known = _learned_here()
+    for label, those in by_label.items():
+        known.pop(label, None)
+        known[label] = [float(np.median(each[those])) for each in (costs.seconds, costs.spread)]
+    for label in list(known)[:-MOST_LEARNED]:
+        del known[label]
+    entry.write({"learned": known})
+
+
+def _learned_here() -> tuple[_Entry, dict[str, list[float]]]:
+    host = _host()
+    entry = host._replace(identity=f"learned of {OPS_FORMAT}, {host.identity}")
+    if entry not in _learned:
+        try:
+            found = dict(entry.read().get("learned", {}))
+            right = all(
+                len(pair) == 2 and 0 < pair[0] < math.inf and 0 <= pair[1] < math.inf for pair in found.values()
+            )
+        except _NOT_RIGHT:
+            right = False
+        _learned[entry] = found if right else {}
+    return entry, _learned[entry]
+
+
+class _Labels:
+    """Gives ops that take the same one label, of task, arrays and numbers; an empty one to what is no task."""
+
+    def __init__(self) -> None:
+        self._by_look: dict[tuple[object, ...], str] = {}
+
+    def of(self, op: Op) -> str:
+        body = op.body
+        if not isinstance(body, PythonCall | NativeCall):
+            return ""
+        look = (id(body.task), *map(_look, body.args))
+        label = self._by_look.get(look)
+        if label is None:
+            label = self._by_look[look] = _label(op, body)
+        return label
+
+
+def _look(arg: object) -> object:
+    """What tells arguments apart at a glance; dtypes take longer to write down than all the rest."""
+    if isinstance(arg, Operand):
+        arrays = arg.arrays
+        return (id(arrays[0].dtype), arrays[0].shape) if arrays else None
+    return (type(arg), arg) if type(arg) in (bool, int, float) else type(arg)
+
+
+def _label(op: Op, body: PythonCall | NativeCall) -> str:
+    task = variants_of(body)[0].task
+    function: Any = getattr(task, "function", None)
+    code = getattr(function, "__code__", None)
+    name = op.name if code is None else f"{function.__module__}:{function.__qualname__}:{zlib.crc32(code.co_code):x}"
+    return f"{name}({', '.join(map(_described, body.args))})"[:MOST_LABEL]
+
+
+def _described(arg: object) -> str:
+    if isinstance(arg, Operand):
+        return " ".join(f"{array.dtype}{list(array.shape)}" for array in arg.arrays[:1])
+    return repr(arg) if type(arg) in (bool, int, float) else type(arg).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
@@ -26,7 +27,7 @@ from ostinato.runtime.arguments import (
     resolve_conditions,
     stops,
 )
-from ostinato.runtime.calibrate import measure_host
+from ostinato.runtime.calibrate import measure_host, recall_ops
 from ostinato.runtime.engine import Engine
 from ostinato.runtime.machine import Machine, default_machine
 from ostinato.runtime.outcome import raise_failures
@@ -36,9 +37,10 @@ from ostinato.text import brief, counted
 from ostinato.view.simulation import Prediction, simulate
 
 if TYPE_CHECKING:
-    from ostinato.compiler.costs import Costing
+    from ostinato.compiler.costs import Costed, Costing
     from ostinato.graph.capture import StepFunction
     from ostinato.graph.graph import Graph
+    from ostinato.graph.op import Op
     from ostinato.runtime.results import ProgramStatistics, Retuning, Verified
     from ostinato.view.trace import Trace
 
@@ -72,7 +74,8 @@ class Program:
         threads: int,
         costing: Costing,
         runs: Runs,
-        adapt: bool,
+        adapt: bool = False,
+        remembers: bool = False,
         step_function: StepFunction | None = None,
     ) -> None:
         self._machine = machine
@@ -81,7 +84,7 @@ class Program:
         self._engine = engine = Engine(graph, machine.workers, threads, costing, runs)
         self._stays = "adapt=False" if not adapt else why_it_stays(engine)  # why it does not adapt
         if not self._stays:
-            engine.adapter = Adapter(engine)
+            engine.adapter = Adapter(engine, remembers)
 
     @property
     def machine(self) -> Machine:
@@ -555,9 +558,13 @@ def compile_graph(
     lanes: int | None = None,
     adapt: bool,
     costing: Costing,
+    remembers: bool = False,
     step_function: StepFunction | None = None,
 ) -> Program:
-    """Compile a graph with the costs and variants that a costing knows; see `Graph.compile`."""
+    """Compile a graph with the costs and variants that a costing knows; see `Graph.compile`.
+
+    `remembers`: what replays teach is for others, too, and what they have taught is used.
+    """
     if machine is None:
         machine = default_machine()
     if not isinstance(machine, Machine):
@@ -566,11 +573,18 @@ def compile_graph(
         raise TypeError(f"adapt must be True or False, got {brief(adapt)}")
     machine.workers.check_open()
     threads = count_threads(machine.workers.cpus, lanes)
+    if remembers and adapt:
+        costing = partial(_cost_as_learned, costing)
     # As in captures: nearly all that is made stays, so Python's cycle collector would look through it in vain.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return Program(graph, machine, threads, costing, check_runs(runs), adapt, step_function)
+        return Program(graph, machine, threads, costing, check_runs(runs), adapt, remembers, step_function)
     finally:
         if collecting:
             gc.enable()
+
+
+def _cost_as_learned(costing: Costing, ops: tuple[Op, ...]) -> Costed:
+    found = costing(ops)
+    return found._replace(costs=recall_ops(found.ops, found.costs))

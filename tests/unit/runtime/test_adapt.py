@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextvars
 import itertools
+import json
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -14,7 +18,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.runtime import adapt
+from ostinato.compiler.costs import estimate
+from ostinato.runtime import adapt, calibrate
+from ostinato.runtime.calibrate import recall_ops, remember_ops
 from ostinato.runtime.sequential_test import ABTest
 
 DEADLINE = 60
@@ -364,3 +370,88 @@ def test_a_program_that_is_dropped_is_freed_at_once(machine):
     engine = weakref.ref(program._engine)
     del program
     assert engine() is None
+
+
+RETURNS = """
+import sys, time
+import numpy as np, ostinato as ost
+
+@ost.task(releases_gil=True)
+def nap(src: ost.Read, other: ost.Read, dst: ost.Write, seconds):
+    time.sleep(seconds)
+    dst[...] = src + other
+
+first, second = ost.ring(np.ones(1), np.ones(1)), ost.ring(np.ones(1), np.ones(1))
+with ost.capture() as graph:
+    nap(first[0], second[0], first[1], float(sys.argv[1]))
+    nap(second[0], first[0], second[1], float(sys.argv[1]))
+with ost.Machine(cpus=2, gpus=0) as machine, graph.compile(machine) as program:
+    print("learned in replays" in program.explain(), "on 2 lanes," in program.explain())
+    program.replay(8)
+"""
+
+
+def test_the_next_process_starts_with_what_was_learned(tmp_path):
+    def run(seconds):
+        command = [sys.executable, "-c", RETURNS, seconds]
+        environment = {**os.environ, "OSTINATO_CACHE_DIR": str(tmp_path)}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True, timeout=DEADLINE
+        ).stdout
+
+    assert run("0.004") == "False False\n"
+    assert run("0.004") == "True True\n"
+    assert run("0.001") == "False False\n"  # other numbers, another time
+
+
+@pytest.fixture
+def own_store(tmp_path, monkeypatch):
+    """What other tests have taught does not count."""
+    monkeypatch.setenv("OSTINATO_CACHE_DIR", str(tmp_path))
+
+
+def test_what_is_learned_is_of_numbers_arrays_and_code(own_store):
+    @ost.task
+    def work(x: ost.ReadWrite, n):
+        x += n
+
+    x, y = np.zeros(4), np.zeros(5)
+    with ost.capture() as graph:
+        turns = ost.ring(np.zeros(4), np.zeros(4)), ost.ring(np.zeros(6), np.zeros(6))
+        for args in ((x, 1), (x, 2.0), (y, 1), (x, ost.step), (turns[1][0], 1)):
+            work(*args)
+        graph.fill(x, 0.0)
+    nothing = estimate(graph.ops)
+    assert recall_ops(graph.ops, nothing) is nothing
+    seconds = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    remember_ops(graph.ops, nothing._replace(seconds=seconds, spread=seconds / 10, source=np.ones(6, np.int32)))
+    found = recall_ops(graph.ops, nothing)
+    assert found.seconds.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, nothing.seconds[5]]
+    assert found.sources[found.source[0]] == "learned in replays"
+    assert not found.measured[5]
+    given = nothing._replace(source=np.ones(6, np.int32))
+    assert recall_ops(graph.ops, given).seconds.tolist() == nothing.seconds.tolist()
+
+
+@pytest.mark.parametrize(
+    "damage", ["[]", "{", '{"learned": 3}', '{"learned": {"a": [1]}}', '{"learned": {"a": [-1, 0]}}']
+)
+def test_what_is_damaged_counts_as_absent(own_store, monkeypatch, damage):
+    monkeypatch.setattr(calibrate, "_learned", {})
+    monkeypatch.setattr(calibrate._Entry, "read", lambda self: dict(json.loads(damage)))
+    x = np.zeros(4)
+    with ost.capture() as graph:
+        mix(x, x[:], np.zeros(4), 0, 1)
+    nothing = estimate(graph.ops)
+    assert recall_ops(graph.ops, nothing) is nothing
+
+
+def test_only_the_latest_are_remembered(own_store, monkeypatch):
+    monkeypatch.setattr(calibrate, "MOST_LEARNED", 3)
+    x = np.zeros(4)
+    with ost.capture() as graph:
+        for n in range(5):
+            mix(x, x[:], np.zeros(4), n, 1)
+    nothing = estimate(graph.ops)
+    remember_ops(graph.ops, nothing._replace(source=np.ones(5, np.int32)))
+    assert recall_ops(graph.ops, nothing).measured.tolist() == [False, False, True, True, True]
