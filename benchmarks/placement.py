@@ -11,7 +11,7 @@ import numpy as np
 import ostinato as ost
 from benchmarks.context import Context
 from benchmarks.measure import Contestant, Row, measure
-from benchmarks.patterns import all_patterns, flatten
+from benchmarks.patterns import Pattern, all_patterns, flatten
 from benchmarks.work import WorkTable
 
 OURS, BEST, TURNS, ONE = "by costs", "best of all placements", "round-robin", "one lane"
@@ -81,10 +81,10 @@ def tiles(ops: int = 24) -> Case:
     return Case("tiles, every other one is long", frozenset(edges), relative / relative.mean() * 30e-6)
 
 
-def tiny(grain: float) -> list[Case]:
-    """The patterns of the other benchmarks with ops that do nothing, or next to it."""
+def tiny(grain: float, patterns: Sequence[Pattern] = ()) -> list[Case]:
+    """Patterns, by default those of the other benchmarks, with ops that do nothing, or next to it."""
     cases = []
-    for pattern in all_patterns():
+    for pattern in patterns or all_patterns():
         flat = flatten(pattern)
         edges = zip(flat.source.tolist(), flat.target.tolist(), flat.distance.tolist(), strict=True)
         name = f"{pattern.name}, {'empty' if grain == 0 else f'{grain * 1e9:.0f} ns'}"

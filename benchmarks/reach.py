@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks import (
+    adapting,
     applications,
     before,
     cuda_graphs,
@@ -263,6 +264,12 @@ def _costs(median: dict[tuple[str, str, str], float]) -> list[Target]:
         case = max(errors, key=errors.__getitem__)
         found.append(Target(f"error of simulation, worst case ({case})", errors[case], 10, unit=" %"))
     found += _retuning(median)
+    adapted = {
+        case: median["adapt", case, adapting.OURS] / value
+        for (name, case, who), value in median.items()
+        if (name, who) == ("adapt", adapting.BETTER)
+    }
+    found += _worst("adapted to the better of one lane and two", adapted, 1.05)
     at = graph_tuning.BENCHMARK, graph_tuning.TUNE
     found += [
         Target(f"{graph_tuning.TUNE}, {who}", median[*at, who], 50, unit=" ms")

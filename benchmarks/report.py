@@ -18,6 +18,7 @@ _TITLES = {
     "placement": "Placement by costs, us a step",
     "simulation": "Predicted and measured",
     "retune": "Retuning",
+    "adapt": "Adapting, us a step",
     "graphtune": "Tuning a graph",
     "tuning": "The tuner",
     "devices": "One core and two on examples/tune_matmul, candidates a second",
@@ -37,7 +38,7 @@ _TITLES = {
     "unchained": "Memory over unchained runs and spawned tasks, KiB more than after 10 rounds",
 }
 
-_BY_UNIT = ("applications", "cuda", "graphtune", "retune", "simulation", "tuning")
+_BY_UNIT = ("adapt", "applications", "cuda", "graphtune", "retune", "simulation", "tuning")
 
 
 def report(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -46,7 +46,7 @@ class _Retuned:
     def program(self, costs: np.ndarray | None) -> ost.Program:
         graph, ops = self._work.graph(self._case, self._stack)
         known = None if costs is None else dict(zip(ops, costs.tolist(), strict=True))
-        return self._stack.enter_context(graph.compile(self._machine, costs=known))
+        return self._stack.enter_context(graph.compile(self._machine, costs=known, adapt=False))
 
 
 def _gain(context: Context, work: Work, case: Case, what: str, costs: np.ndarray | None) -> None:

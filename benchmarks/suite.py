@@ -12,6 +12,7 @@ from rich.console import Console
 
 import ostinato as ost
 from benchmarks import (
+    adapting,
     applications,
     before,
     compile_cost,
@@ -63,6 +64,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Context], None]]] = {
     "placement": ("Placement by costs", placement.run),
     "simulation": ("Predicted and measured", simulation.run),
     "retune": ("Retuning", retuning.run),
+    "adapt": ("Adapting", adapting.run),
     "graphtune": ("Tuning a graph", graph_tuning.run),
     "tuning": ("The tuner", tuning.run),
     "devices": ("One core and two, examples/tune_matmul", tuning.run_devices),

@@ -16,7 +16,7 @@ import numpy as np
 
 from ostinato import _core
 from ostinato.compiler.wording import duration
-from ostinato.runtime.calibrate import LEARNED, remember_ops
+from ostinato.runtime.calibrate import LEARNED, level_costs, remember_ops
 from ostinato.runtime.sequential_test import ABTest
 from ostinato.runtime.trace import durations
 from ostinato.runtime.turns import Result, Times, Turn, compare, plan_turn, schedule_otherwise
@@ -38,8 +38,11 @@ _SCHEDULES, _FREE = 3, 5e-3
 To find two, and to load them onto the arrays, takes about that.
 """
 
-_TRACED, _TRACES, _MOST_TRACED, _RECORDS = 0.5e-3, 3, 100, 1_000_000
-"""Seconds and number of traces that are enough; at most so many steps in one, and so many records."""
+_TRACED = 0.5e-3, 20e-3
+"""Seconds that are traced: soon, and once more for better medians."""
+
+_TRACES, _MOST_TRACED, _RECORDS = 3, 100, 1_000_000
+"""So many traces are enough; at most so many steps in one, and so many records."""
 
 _SHORTEST, _LONGEST = 0.3e-3, 10e-3
 """Seconds of a turn: those of the first comparison, which is to be over within some ten steps, and of later ones."""
@@ -228,34 +231,49 @@ class Learning:
         scheduling = _SCHEDULES * engine.kept.executable.schedule_seconds - _FREE
         while self._replayed < scheduling:
             yield from self._rest(scheduling - self._replayed)
-        costs = yield from self._trace()
-        engine.learn(
-            costs, predict_seconds(engine.kept.executable.with_costs(costs), engine.kept.executable.target.model)
-        )
-        if self._remembers:
-            remember_ops(engine.kept.executable.step.nodes, costs)
-        for seconds, executable in schedule_otherwise(engine, costs, float("inf")):
-            self._others[engine.add(executable)] = seconds
-        if not self._others:
-            return
-        expected = engine.kept.executable.step.placement.step_seconds
-        self._others = {each: seconds * self._step_seconds / expected for each, seconds in self._others.items()}
+        for seconds in _TRACED:
+            yield from self._look_for_others(seconds)
+            if not self._others:
+                return
+            yield from self._compare_all(_SHORTEST, _FIRST_ALPHA, _REST)
+            yield from self._watch(_REST)
         yield from self._compare_for_ever()
 
+    def _look_for_others(self, seconds: float) -> _Turns:
+        """Learn what ops take, and load schedules by that."""
+        engine = self._engine
+        costs = yield from self._trace(seconds)
+        executable = engine.kept.executable
+        expected = predict_seconds(executable.with_costs(costs), executable.target.model)
+        engine.learn(costs, expected)
+        if self._remembers:
+            remember_ops(executable.step.nodes, costs)
+        for loaded, taken in list(self._others.items()):
+            if taken > _DRIFT * self._step_seconds and len(loaded.executable.lane_ops) > 1:
+                del self._others[loaded]
+                engine.unload(loaded)
+        for predicted, other in schedule_otherwise(engine, costs, float("inf"), self._others):
+            self._others[engine.add(other)] = predicted * self._step_seconds / expected
+
     def _compare_for_ever(self) -> _Turns:
-        rest, turn_seconds, alpha = _REST, _SHORTEST, _FIRST_ALPHA
+        rest, turn_seconds = _REST, 4 * _SHORTEST
         while True:
-            lost = 0.0
             changes = self._changes
-            for other, seconds in sorted(self._others.items(), key=lambda item: item[1]):
-                expected = _EXPECTED_LOSSES * max(turn_seconds, self._step_seconds) * (seconds / self._step_seconds - 1)
-                if expected <= _SHARE * max(rest, self._replayed):
-                    lost += yield from self._compare(other, turn_seconds, alpha)
-            alpha, turn_seconds = _ALPHA, min(4 * turn_seconds, _LONGEST)
+            lost = yield from self._compare_all(turn_seconds, _ALPHA, rest)
+            turn_seconds = min(4 * turn_seconds, _LONGEST)
             rest = _REST if self._changes != changes else max(min(2 * rest, _LONGEST_REST), lost / _SHARE)
             if (yield from self._watch(rest)):
-                rest, turn_seconds = _REST, 1e-3
+                rest, turn_seconds = _REST, 4 * _SHORTEST
                 self._others = dict.fromkeys(self._others, 0.0)  # all is new
+
+    def _compare_all(self, turn_seconds: float, alpha: float, rest: float) -> Generator[Turn, Result, float]:
+        """Compare the schedule that is kept with those for which it is time; return the seconds lost."""
+        lost = 0.0
+        for other, seconds in sorted(self._others.items(), key=lambda item: item[1]):
+            expected = _EXPECTED_LOSSES * max(turn_seconds, self._step_seconds) * (seconds / self._step_seconds - 1)
+            if expected <= _SHARE * max(rest, self._replayed):
+                lost += yield from self._compare(other, turn_seconds, alpha)
+        return lost
 
     def _compare(self, other: LoadedExecutable, turn_seconds: float, alpha: float) -> Generator[Turn, Result, float]:
         """Compare the schedule that is kept with another one, and keep the faster one; return the seconds lost."""
@@ -304,24 +322,26 @@ class Learning:
         if not self._step_seconds:
             yield from self._time_kept(seconds)
 
-    def _trace(self) -> Generator[Turn, Result, Costs]:
+    def _trace(self, seconds: float) -> Generator[Turn, Result, Costs]:
         """Learn what ops take."""
         executable = self._engine.kept.executable
         costs = executable.step.costs
         most = min(_MOST_TRACED, 1 + _RECORDS // len(executable.step.nodes))
-        wanted = max(1, min(most, round(_TRACED / self._step_seconds)))
+        wanted = max(1, min(most, round(seconds / self._step_seconds)))
+        traced = 0
         found: list[Costs] = []
-        while self._traced < wanted and len(found) < _TRACES:
-            trace = yield Turn(self._engine.kept, wanted - self._traced, traced=True)
+        while traced < wanted and len(found) < _TRACES:
+            trace = yield Turn(self._engine.kept, wanted - traced, traced=True)
             if isinstance(trace, Trace):
-                self._traced += len(np.unique(trace.records["step"]))
+                traced += len(np.unique(trace.records["step"]))
                 found.append(durations(trace, costs, "traced"))
         costs = found[0]._replace(
             seconds=np.median([each.seconds for each in found], axis=0),
             spread=np.max([each.spread for each in found], axis=0),
         )
-        self._count(self._traced, self._traced * self._step_seconds)
-        return costs
+        self._traced += traced
+        self._count(traced, traced * self._step_seconds)
+        return level_costs(executable.step.nodes, costs)
 
     def _count(self, steps: int, seconds: float) -> None:
         self._steps += steps

@@ -58,6 +58,9 @@ MOST_LEARNED, MOST_LABEL = 200, 250
 
 LEARNED = "learned in replays"
 
+NOISE = 0.25
+"""Calls of one kind whose times differ from the median by at most this share do not differ for any reason."""
+
 _TOGETHER = ("transfer", "poll", "switch", "wake", "notify")
 _CALLS = ("native_call", "python_call")
 
@@ -308,15 +311,20 @@ def recall_ops(ops: Sequence[Op], costs: Costs) -> Costs:
     return costs._replace(seconds=seconds, spread=spread, source=source, sources=(*costs.sources, LEARNED))
 
 
+def level_costs(ops: Sequence[Op], costs: Costs) -> Costs:
+    """Return costs without the noise: calls of one kind that took nearly the same take the same."""
+    seconds = costs.seconds.copy()
+    for those in _alike(ops, costs).values():
+        middle = np.median(seconds[those])
+        near = np.abs(seconds[those] - middle) <= NOISE * middle
+        seconds[np.array(those)[near]] = middle
+    return costs._replace(seconds=seconds)
+
+
 def remember_ops(ops: Sequence[Op], costs: Costs) -> None:
     """Remember what ops take."""
-    by_label: dict[str, list[int]] = {}
-    labels = _Labels()
-    for index in np.flatnonzero(costs.measured).tolist():
-        if label := labels.of(ops[index]):
-            by_label.setdefault(label, []).append(index)
     entry, known = _learned_here()
-    for label, those in by_label.items():
+    for label, those in _alike(ops, costs).items():
         known.pop(label, None)
         known[label] = [float(np.median(each[those])) for each in (costs.seconds, costs.spread)]
     for label in list(known)[:-MOST_LEARNED]:
@@ -337,6 +345,16 @@ def _learned_here() -> tuple[_Entry, dict[str, list[float]]]:
             right = False
         _learned[entry] = found if right else {}
     return entry, _learned[entry]
+
+
+def _alike(ops: Sequence[Op], costs: Costs) -> dict[str, list[int]]:
+    """Return which ops of measured costs are of one kind, by its label."""
+    by_label: dict[str, list[int]] = {}
+    labels = _Labels()
+    for index in np.flatnonzero(costs.measured).tolist():
+        if label := labels.of(ops[index]):
+            by_label.setdefault(label, []).append(index)
+    return by_label
 
 
 class _Labels:

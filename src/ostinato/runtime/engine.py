@@ -495,11 +495,16 @@ class Engine:
             self._unsettled = not self.switch(self.kept)
             if not self._unsettled:
                 for loaded in [each for each in self._loaded if each is not self.kept]:
-                    self._loaded.remove(loaded)
-                    ended = {**loaded.statistics(), "core_bytes": 0}
-                    self._retired = [ProgramStatistics.sum([*self._retired, ended])._asdict()]
-                    loaded.core.close()
+                    self.unload(loaded)
             self._find_plain()
+
+    def unload(self, loaded: LoadedExecutable) -> None:
+        """Forget an executable that is neither active nor to stay."""
+        with self._lock:
+            self._loaded.remove(loaded)
+            ended = {**loaded.statistics(), "core_bytes": 0}
+            self._retired = [ProgramStatistics.sum([*self._retired, ended])._asdict()]
+            loaded.core.close()
 
     def catch_up(self) -> None:
         """A run was not taken, since another executable is active: use that."""

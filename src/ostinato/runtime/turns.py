@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -88,20 +88,26 @@ def plan_turn(seconds: float, step_seconds: float) -> tuple[int, int]:
     return math.ceil(timed / _WARM) if timed > 1 else 0, timed
 
 
-def schedule_otherwise(engine: Engine, costs: Costs, worth: float) -> list[tuple[float, Executable]]:
+def schedule_otherwise(
+    engine: Engine, costs: Costs, worth: float, known: Iterable[LoadedExecutable] = ()
+) -> list[tuple[float, Executable]]:
     """Return other schedules than the present one by what ops take, and the seconds of their steps, least first.
+
+    Those that are `known` are left out.
 
     One that should take `worth` times as long as the present one, or longer, is left out.
     """
     processors, present = len(engine.workers.cpus), engine.kept.executable
     model = measure_host(processors)
     longest = worth * predict_seconds(present.with_costs(costs), model)
+    tried = [present, *(each.executable for each in known)]
     found: list[tuple[float, Executable]] = []
     for threads in sorted({engine.threads, 1}, reverse=True):
         other = schedule_again(present, costs, Target(processors, threads, model))
         other = replace(other, target=present.target)  # as the user asked
         seconds = predict_seconds(other, model)
-        if seconds <= longest and not any(_same(other, known) for known in (present, *(each for _, each in found))):
+        if seconds <= longest and not any(_same(other, each) for each in tried):
+            tried.append(other)
             found.append((seconds, other))
     return sorted(found, key=itemgetter(0))
 

@@ -20,7 +20,7 @@ import pytest
 import ostinato as ost
 from ostinato.compiler.costs import estimate
 from ostinato.runtime import adapt, calibrate
-from ostinato.runtime.calibrate import recall_ops, remember_ops
+from ostinato.runtime.calibrate import level_costs, recall_ops, remember_ops
 from ostinato.runtime.sequential_test import ABTest
 
 DEADLINE = 60
@@ -39,8 +39,8 @@ def restless(monkeypatch):
     """Schedules change all the time, after turns of few steps."""
     schedule = adapt.schedule_otherwise
 
-    def schedule_on_both(engine, costs, worth):
-        return schedule(engine, costs._replace(seconds=np.full_like(costs.seconds, 1e-3)), worth)
+    def schedule_on_both(engine, costs, *others):
+        return schedule(engine, costs._replace(seconds=np.full_like(costs.seconds, 1e-3)), *others)
 
     monkeypatch.setattr(adapt, "schedule_otherwise", schedule_on_both)
     monkeypatch.setattr(adapt, "ABTest", Restless)
@@ -444,6 +444,15 @@ def test_what_is_damaged_counts_as_absent(own_store, monkeypatch, damage):
         mix(x, x[:], np.zeros(4), 0, 1)
     nothing = estimate(graph.ops)
     assert recall_ops(graph.ops, nothing) is nothing
+
+
+def test_calls_of_one_kind_differ_by_more_than_noise_or_not_at_all():
+    x = np.zeros(4)
+    with ost.capture() as graph:
+        for n in (1, 1, 1, 1, 2):
+            mix(x, x[:], np.zeros(4), n, 1)
+    costs = estimate(graph.ops)._replace(seconds=np.array([1.0, 1.1, 0.9, 3.0, 1.2]), source=np.ones(5, np.int32))
+    assert level_costs(graph.ops, costs).seconds.tolist() == [1.05, 1.05, 1.05, 3.0, 1.2]
 
 
 def test_only_the_latest_are_remembered(own_store, monkeypatch):

@@ -1,0 +1,62 @@
+"""Adapting: a program compiled with nothing known, after some replays, beside the better of one lane and two."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+
+import ostinato as ost
+from benchmarks.context import Context
+from benchmarks.measure import Contestant, Row
+from benchmarks.patterns import Pattern, all_to_all, fft, no_comm, stencil, tree
+from benchmarks.placement import Case, Work, tiny
+
+OURS, PLAIN, ONE, TWO, BETTER = "adapted", "as compiled", "one lane", "two lanes", "the better of one and two lanes"
+
+#: Seconds of replays before anything is timed.
+FIRST = 0.5
+
+
+def cases(quick: bool) -> list[Case]:
+    """Patterns of four to 64 tasks a row, of no work to 100 us."""
+    patterns: list[Pattern] = [stencil(width) for width in (4, 16, 64)]
+    for make in (no_comm, tree, fft, all_to_all):
+        for width in (8,) if quick else (4, 8, 16):
+            patterns.append(replace(made := make(width), name=f"{made.name.split()[0]} {width}"))
+    grains = (0, 10e-6) if quick else (0, 1e-6, 10e-6, 100e-6)
+    return [case for grain in grains for case in tiny(grain, patterns)]
+
+
+def forced(graph: ost.Graph, ops: list[ost.Op], context: Context, lanes: int) -> ost.Program:
+    """Compile for so many lanes, whether that pays or not."""
+    return graph.compile(context.machine, lanes=lanes, costs=dict.fromkeys(ops, 30e-6), adapt=False)
+
+
+def run(context: Context) -> None:
+    """Let programs adapt, and time them beside those of one lane and of two."""
+    work = Work(context)
+    for case in cases(context.quick):
+        with ExitStack() as stack:
+            graph, ops = work.graph(case, stack)
+            programs = {
+                OURS: graph.compile(context.machine, costs={}),
+                PLAIN: graph.compile(context.machine, costs={}, adapt=False),
+                ONE: forced(graph, ops, context, 1),
+                TWO: forced(graph, ops, context, 2),
+            }
+            for program in programs.values():
+                stack.enter_context(program)
+            end = time.perf_counter() + FIRST
+            while time.perf_counter() < end:
+                programs[OURS].replay(100)
+            contestants = [Contestant(name, program.replay) for name, program in programs.items()]
+            context.measure(contestants)
+        for contestant in contestants:
+            samples = tuple(np.array(contestant.samples) / 1e3)
+            context.rows.append(Row("adapt", case.name, contestant.name, "us/step", samples, BETTER))
+        better = min(contestants[2:], key=lambda contestant: float(np.median(contestant.samples)))
+        samples = tuple(np.array(better.samples) / 1e3)
+        context.rows.append(Row("adapt", case.name, BETTER, "us/step", samples, BETTER))
