@@ -167,7 +167,7 @@ nb::list stuck(const RunHandle& handle) {
                 continue;
             const bool here = plan && lane.run_index.load(std::memory_order_acquire) == run.index;
             add("outside", program.schedule->externals[i], static_cast<std::int64_t>(run.user_step(until - 1)),
-                here ? plan->external[i]->waits_for(run, until - 1) : "");
+                here ? plan->external[i]->waits_for(*plan, run, until - 1) : "");
         }
     };
     const bool waiting = !run.done.load(std::memory_order_acquire) && !queued(handle);

@@ -238,7 +238,7 @@ public:
     FenceOp(std::uint32_t device_op, bool lazy) : device_op_(device_op), lazy_(lazy) {}
     Outcome advance(ExternalContext context) const override;
     bool firm() const override { return true; }
-    std::string waits_for(const Run& run, std::uint64_t step) const override;
+    std::string waits_for(const Plan& plan, const Run& run, std::uint64_t step) const override;
 
     // Waits for the event of `step`, which is the lane's, or the one before when its lane leaves the run.
     Outcome wait(ExternalContext context, std::uint64_t step) const;

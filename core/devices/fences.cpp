@@ -89,8 +89,8 @@ ExternalOp::Outcome FenceOp::advance(ExternalContext context) const {
     return wait(context, context.lane.step);
 }
 
-std::string FenceOp::waits_for(const Run& run, std::uint64_t) const {
-    const DevicePlan& devices = *run.plan->device;
+std::string FenceOp::waits_for(const Plan& plan, const Run&, std::uint64_t) const {
+    const DevicePlan& devices = *plan.device;
     return devices.streams[devices.ops[device_op_].stream]->name + " to finish";
 }
 

@@ -85,8 +85,8 @@ public:
     virtual bool firm() const { return false; }
     // Adds what it does at the barriers that `run` was given to what the run does there.
     virtual void attend(const Run&) const {}
-    // What it waits for, for people.
-    virtual std::string waits_for(const Run& run, std::uint64_t step) const = 0;
+    // What it waits for, for people. `plan` is that of the run, which lets go of it at its end.
+    virtual std::string waits_for(const Plan& plan, const Run& run, std::uint64_t step) const = 0;
 };
 
 }  // namespace ostinato

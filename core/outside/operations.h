@@ -18,7 +18,7 @@ namespace ostinato {
 class NothingOp : public ExternalOp {
 public:
     Outcome advance(ExternalContext) const override { return {Result::kDone}; }
-    std::string waits_for(const Run&, std::uint64_t) const override { return "nothing"; }
+    std::string waits_for(const Plan&, const Run&, std::uint64_t) const override { return "nothing"; }
 };
 
 // Waits, in a run's first step, for the event given for precondition number `index`.
@@ -38,7 +38,7 @@ public:
             return {.result = Result::kSkipped, .poisoned_by = event};
         return {Result::kDone};
     }
-    std::string waits_for(const Run&, std::uint64_t) const override {
+    std::string waits_for(const Plan&, const Run&, std::uint64_t) const override {
         return "precondition number " + std::to_string(index_) + " of the run";
     }
 
@@ -142,7 +142,7 @@ public:
         if (Attendance* const attendance = phase_.attendance(run))
             attendance->waits = true;
     }
-    std::string waits_for(const Run& run, std::uint64_t step) const override {
+    std::string waits_for(const Plan&, const Run& run, std::uint64_t step) const override {
         Barrier& barrier = phase_.of(run);
         return "phase " + std::to_string(phase_.in(run, step)) + " of a barrier, which is in phase " +
                std::to_string(barrier.phase()) +
@@ -176,7 +176,7 @@ public:
     void skip(ExternalContext context) const override {
         context.lane.program->holdings[holding_].skipped.fetch_add(1, std::memory_order_relaxed);
     }
-    std::string waits_for(const Run&, std::uint64_t) const override {
+    std::string waits_for(const Plan&, const Run&, std::uint64_t) const override {
         return "a reservation (holders: " + std::to_string(reservation_->holders()) +
                ", requests waiting: " + std::to_string(reservation_->waiting()) + ")";
     }

@@ -20,7 +20,9 @@ class BlockingTaskOp final : public ExternalOp {
 public:
     explicit BlockingTaskOp(std::uint32_t index) : index_(index) {}  // of PythonPlan::ops
     Outcome advance(ExternalContext context) const override;
-    std::string waits_for(const Run&, std::uint64_t) const override { return "a task that may block, to end"; }
+    std::string waits_for(const Plan&, const Run&, std::uint64_t) const override {
+        return "a task that may block, to end";
+    }
 
 private:
     std::uint32_t index_;
