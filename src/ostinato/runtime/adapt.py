@@ -253,7 +253,14 @@ class Learning:
                 del self._others[loaded]
                 engine.unload(loaded)
         for predicted, other in schedule_otherwise(engine, costs, float("inf"), self._others):
-            self._others[engine.add(other)] = predicted * self._step_seconds / expected
+            loaded = engine.add(other)
+            self._others[loaded] = predicted * self._step_seconds / expected
+            # A trace tells too much of what waits, such as for the GIL: one step tells whether the rest is worth it.
+            yield Turn(loaded, 1)
+            found = yield Turn(loaded, 1, timed=True)
+            if isinstance(found, float):
+                self._others[loaded] = max(found, 1e-9)
+            self._count(2, 2 * self._others[loaded])
 
     def _compare_for_ever(self) -> _Turns:
         rest, turn_seconds = _REST, 4 * _SHORTEST
