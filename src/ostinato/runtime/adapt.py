@@ -113,26 +113,23 @@ class Adapter:
         traced: bool,
     ) -> object:
         """Replay, where the turn has not so many steps left, as `_core.Program.replay` does."""
-        core = self._engine.core
-        in_parts = stops and given is None and not traced and self._lock.acquire(blocking=False)
-        if not in_parts:
-            return core.replay_as_run(steps, priority, stops, values, objects, given, traced)
-        try:
-            if core.turn[0] == 0:
+        whole = not stops or given is not None or traced
+        if whole or self._lock.locked():  # another thread's replay is in parts: this one comes after it
+            return self._engine.core.replay_as_run(steps, priority, stops, values, objects, given, traced)
+        with self._lock:
+            if self._engine.core.turn[0] == 0:
                 self._next_turn()
-                core = self._engine.core
+            core = self._engine.core
             if steps <= core.turn[0]:
                 return core.replay(steps, priority, stops, values, objects, given, traced)
-            if not core.hold():  # runs are in flight
-                return core.replay_as_run(steps, priority, stops, values, objects, given, traced)
             caller = _core.Caller(self._engine.workers.core)
             try:
-                return self._replay_in_parts(steps, priority, values, objects, caller)
-            finally:
+                if core.hold():
+                    return self._replay_in_parts(steps, priority, values, objects, caller)
+            finally:  # also where Ctrl-C comes just after the hold
                 self._engine.core.release()
                 caller.leave()
-        finally:
-            self._lock.release()
+            return core.replay_as_run(steps, priority, stops, values, objects, given, traced)  # runs are in flight
 
     def _replay_in_parts(
         self,
@@ -361,7 +358,7 @@ class Learning:
         lines = [f"what ops take was learned from {counted(self._traced, 'step')}"]
         lanes = len(self._engine.kept.executable.lane_ops)
         lines.append(f"a step of this schedule of {counted(lanes, 'lane')} takes {duration(self._step_seconds)}")
-        for other, seconds in self._others.items():
+        for other, seconds in list(self._others.items()):
             what = f"another one, of {counted(len(other.executable.lane_ops), 'lane')}"
             lines.append(f"{what}, {'takes' if self._pairs else 'should take'} {duration(seconds)}")
         lines.append(f"compared in {counted(self._pairs, 'pair')} of turns; changed {counted(self._changes, 'time')}")

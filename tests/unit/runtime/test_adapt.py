@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -464,3 +465,29 @@ def test_only_the_latest_are_remembered(own_store, monkeypatch):
     nothing = estimate(graph.ops)
     remember_ops(graph.ops, nothing._replace(source=np.ones(5, np.int32)))
     assert recall_ops(graph.ops, nothing).measured.tolist() == [False, False, True, True, True]
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals come to the main thread")
+def test_ctrl_c_leaves_a_whole_number_of_steps_and_a_program_that_runs(restless, machine):
+    x, y = np.zeros(1), np.zeros(1)
+
+    @ost.task(releases_gil=True)
+    def count(x: ost.ReadWrite):
+        x += 1
+
+    def step():
+        count(x)
+        count(y)
+
+    draw = random.Random(1)
+    with ost.compile(step, machine=machine) as program:
+        for _ in range(30):
+            timer = threading.Timer(draw.random() / 50, signal.raise_signal, (signal.SIGINT,))
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come before the replay
+                timer.start()
+                program.replay(10**9)
+            timer.join()
+            assert x[0] == y[0] == program.step
+            assert program.replay(3) == 3
+            assert program.submit(3).result(DEADLINE) == 3
+        assert x[0] == y[0] == program.step
