@@ -78,11 +78,12 @@ def pid_in(path: Path) -> int:
     return int(path.read_text())
 
 
-def interrupt_when_there(path: Path) -> None:
-    """Press Ctrl-C as soon as a process has written to a file."""
+def interrupt_when_there(*paths: Path) -> None:
+    """Press Ctrl-C as soon as processes have written to all files."""
 
     def press() -> None:
-        pid_in(path)
+        for path in paths:
+            pid_in(path)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
 
     threading.Thread(target=press).start()

@@ -471,7 +471,7 @@ def test_p14_results_that_had_ended_are_delivered_at_ctrl_c(delegate, tmp_path):
     runner.push(sh('sleep 600 & echo $! > "$1"; wait', tmp_path / "hangs"), delegate.add)
     runner.push(says("ended"), more)
     runner.push(sh('echo $$ > "$1"; sleep 600; sleep 600', tmp_path / "last"), delegate.add)
-    interrupt_when_there(tmp_path / "last")
+    interrupt_when_there(tmp_path / "hangs", tmp_path / "last")
     with pytest.raises(KeyboardInterrupt):
         runner.join()
     assert delegate.ops == ["ended"]
