@@ -100,6 +100,11 @@ def children() -> set[int]:
     return found
 
 
+def threads() -> set[threading.Thread]:
+    """Threads that Python started. A worker that runs some Python counts as a thread too, from then on for ever."""
+    return {thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
+
+
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 

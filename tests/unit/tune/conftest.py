@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ostinato.tune.workers.reaper import Reaper
-from profilers import MASKS, children, descriptors, until
+from profilers import MASKS, children, descriptors, threads, until
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +44,8 @@ def unmasked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def nothing_stays() -> Iterator[None]:
     """The test leaves no thread, process or open file behind."""
-    threads, processes, files = set(threading.enumerate()), children(), descriptors()
+    before, processes, files = threads(), children(), descriptors()
     yield
-    until(lambda: set(threading.enumerate()) <= threads, "the threads ended")
+    until(lambda: threads() <= before, "the threads ended")
     assert children() <= processes
     assert descriptors() <= files

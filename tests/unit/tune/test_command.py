@@ -17,7 +17,7 @@ from ostinato.tune.workers.command import CommandRun, Kept
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.protocol import Reading
 from ostinato.tune.workers.reaper import Exited, Lost, NotStarted, Reaper, Stuck
-from profilers import children, descriptors, line, pid_in, runs, sh, until
+from profilers import line, pid_in, runs, sh, until
 
 
 @pytest.fixture
@@ -34,12 +34,7 @@ def reaper():
         yield reaper
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays():
-    processes, files = children(), descriptors()
-    yield
-    assert children() <= processes
-    assert descriptors() == files
+pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
 class Bench:

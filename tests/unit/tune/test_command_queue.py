@@ -17,16 +17,9 @@ from ostinato.tune.legacy import command_queue
 from ostinato.tune.legacy.command_queue import CommandQueue, Job
 from ostinato.tune.legacy.profile import Profile
 from ostinato.tune.workers.reaper import Exited, Reaper, Stuck
-from profilers import children, descriptors, line, pid_in, runs, says, sh, until
+from profilers import descriptors, line, pid_in, runs, says, sh, until
 
-
-@pytest.fixture(autouse=True)
-def nothing_stays():
-    threads, processes, files = set(threading.enumerate()), children(), descriptors()
-    yield
-    until(lambda: set(threading.enumerate()) <= threads, "the threads ended")
-    assert children() <= processes
-    assert descriptors() <= files
+pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
 def device(name: str) -> Device:
@@ -152,17 +145,23 @@ def test_a_missing_reaper_fails_every_job_with_the_reason(monkeypatch):
     assert all("not installed" in entry.outcome.message for entry in jobs)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_mistake_of_the_thread_makes_nobody_wait(monkeypatch, tmp_path):
+    errors = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    files = descriptors()
     queue = CommandQueue([device("a"), device("b")])
     running = job(sh('echo $$ > "$1"; sleep 600; sleep 600', tmp_path / "pid"))
     queue.push(running)
+    thread = queue._thread
     pid = pid_in(tmp_path / "pid")
     with monkeypatch.context() as patch:
         patch.setattr(command_queue, "CommandRun", lambda *arguments, **options: 1 / 0)
         assert run(queue, job(says("op")), job(says("op"))) == [Status.DEVICE_LOST] * 2
         assert running.wait(60).status is Status.DEVICE_LOST
         assert "ZeroDivisionError" in running.outcome.message
+        thread.join(60)
+    assert [error.exc_type for error in errors] == [ZeroDivisionError]
+    assert descriptors() == files, "whoever keeps the error keeps no descriptor"
     until(lambda: not runs(pid), "what ran is killed")
     assert run(queue, job(says("op"))) == [Status.OK]
 

@@ -111,6 +111,7 @@ class CommandQueue:
 
     def _serve(self) -> None:
         loop: Loop | None = None
+        signal: _Signal | None = None
         try:
             loop = _patiently(Loop)
             signal = _patiently(_Signal)
@@ -131,6 +132,7 @@ class CommandQueue:
         finally:
             if loop is not None:
                 loop.close()
+            signal = None  # whoever keeps the error's traceback keeps this frame, but not the descriptor
 
     def _turn(self, loop: Loop) -> bool:
         """Bring jobs and devices together; say whether there is anything to wait for."""
