@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ostinato.compiler.costs import STEADY
 from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline.compile import schedule_again
 from ostinato.runtime.calibrate import measure_host
@@ -93,17 +94,21 @@ def schedule_otherwise(
 ) -> list[tuple[float, Executable]]:
     """Return other schedules than the present one by what ops take, and the seconds of their steps, least first.
 
-    Those that are `known` are left out.
+    One has several lanes a thread even where ops take the same in every step: a thread that the host stops for a while
+    loses only the lane that it runs, and others take the rest.
 
-    One that should take `worth` times as long as the present one, or longer, is left out.
+    Those that are `known` are left out, and what should take `worth` times as long as the present one, or longer.
     """
     processors, present = len(engine.workers.cpus), engine.kept.executable
     model = measure_host(processors)
     longest = worth * predict_seconds(present.with_costs(costs), model)
     tried = [present, *(each.executable for each in known)]
     found: list[tuple[float, Executable]] = []
-    for threads in sorted({engine.threads, 1}, reverse=True):
-        other = schedule_again(present, costs, Target(processors, threads, model))
+    plans = [(threads, costs) for threads in sorted({engine.threads, 1}, reverse=True)]
+    if costs.steady and engine.threads > 1:
+        plans.insert(1, (engine.threads, costs._replace(spread=np.full(len(costs.spread), STEADY))))
+    for threads, believed in plans:
+        other = schedule_again(present, believed, Target(processors, threads, model)).with_costs(costs)
         other = replace(other, target=present.target)  # as the user asked
         seconds = predict_seconds(other, model)
         if seconds <= longest and not any(_same(other, each) for each in tried):
