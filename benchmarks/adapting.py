@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -11,13 +10,11 @@ import numpy as np
 import ostinato as ost
 from benchmarks.context import Context
 from benchmarks.measure import Contestant, Row
+from benchmarks.ours import adapt
 from benchmarks.patterns import Pattern, all_to_all, fft, no_comm, stencil, tree
 from benchmarks.placement import Case, Work, tiny
 
 OURS, PLAIN, ONE, TWO, BETTER = "adapted", "as compiled", "one lane", "two lanes", "the better of one and two lanes"
-
-#: Seconds of replays before anything is timed.
-FIRST = 0.5
 
 
 def cases(quick: bool) -> list[Case]:
@@ -49,9 +46,7 @@ def run(context: Context) -> None:
             }
             for program in programs.values():
                 stack.enter_context(program)
-            end = time.perf_counter() + FIRST
-            while time.perf_counter() < end:
-                programs[OURS].replay(100)
+            adapt(programs[OURS])
             contestants = [Contestant(name, program.replay) for name, program in programs.items()]
             context.measure(contestants)
         for contestant in contestants:

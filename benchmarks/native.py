@@ -15,6 +15,7 @@ from benchmarks.patterns import Flat, all_patterns, flatten
 from benchmarks.peers import Peer
 
 LOOP, HAND, ONE, TWO = "loop, 1 thread", "by hand, 2 threads", "ostinato, 1 lane", "ostinato, 2 lanes"
+ADAPTED = "ostinato, adapted"
 #: What the C++ peers are called in tables.
 TITLES = {
     "loop": LOOP,
@@ -38,7 +39,7 @@ def _peer(peer: Peer) -> Start:
     return start
 
 
-def _ours(context: Context, lanes: int) -> Start:
+def _ours(context: Context, lanes: int | None) -> Start:
     @contextmanager
     def start(flat: Flat, task: int, users: np.ndarray, seconds: Sequence[float]) -> Iterator[Run]:
         with native_program(flat, context.machine, task, users, seconds, lanes) as program:
@@ -50,7 +51,7 @@ def _ours(context: Context, lanes: int) -> Start:
 def starters(context: Context) -> dict[str, Start]:
     """Everybody who can run a pattern of native tasks, by name."""
     peers = {TITLES[name]: _peer(peer) for name, peer in context.peers.items()}
-    return peers | {ONE: _ours(context, 1), TWO: _ours(context, 2)}
+    return peers | {ONE: _ours(context, 1), TWO: _ours(context, 2), ADAPTED: _ours(context, None)}
 
 
 def verify(context: Context, everybody: dict[str, Start], flat: Flat, seconds: Sequence[float]) -> None:

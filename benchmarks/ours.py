@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,19 +15,37 @@ from benchmarks.patterns import Flat
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
+#: Seconds of replays in which a program adapts before anything is timed.
+FIRST = 0.5
+
+
+def adapt(program: ost.Program) -> None:
+    """Replay a program until it knows what its tasks take."""
+    end = time.perf_counter() + FIRST
+    while time.perf_counter() < end:
+        program.replay(100)
+
+
 def _join(graph: ost.Graph, flat: Flat, ops: Sequence[ost.Op]) -> None:
     for source, target, distance in zip(flat.source, flat.target, flat.distance, strict=True):
         graph.edge(ops[source], ops[target], int(distance))
 
 
 def native_program(
-    flat: Flat, machine: ost.Machine, task: int, users: np.ndarray, seconds: Sequence[float], lanes: int
+    flat: Flat, machine: ost.Machine, task: int, users: np.ndarray, seconds: Sequence[float], lanes: int | None
 ) -> ost.Program:
-    """Compile a pattern whose op i calls the C function at `task` with the address `users[i]`."""
+    """Compile a pattern whose op i calls the C function at `task` with the address `users[i]`.
+
+    For so many lanes and costs, or, where `lanes` is None, with nothing known, as users do; it has adapted then.
+    """
     graph = ost.Graph(infer=False)
     ops = [graph.task(ost.native(task, (), user=int(user))) for user in users]
     _join(graph, flat, ops)
-    return graph.compile(machine, lanes=lanes, costs=dict(zip(ops, seconds, strict=True)))
+    if lanes is not None:
+        return graph.compile(machine, lanes=lanes, costs=dict(zip(ops, seconds, strict=True)))
+    program = graph.compile(machine, costs={})
+    adapt(program)
+    return program
 
 
 def python_program(flat: Flat, machine: ost.Machine, calls: Sequence[Call]) -> ost.Program:

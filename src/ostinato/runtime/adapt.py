@@ -44,6 +44,9 @@ _TRACED = 0.5e-3, 20e-3
 _TRACES, _MOST_TRACED, _RECORDS = 3, 100, 1_000_000
 """So many traces are enough; at most so many steps in one, and so many records."""
 
+_LOOK = 30e-6
+"""Seconds for which a new schedule is run, and run again with the clock, before it is compared."""
+
 _SHORTEST, _LONGEST = 0.3e-3, 10e-3
 """Seconds of a turn: those of the first comparison, which is to be over within some ten steps, and of later ones."""
 
@@ -252,12 +255,13 @@ class Learning:
         for predicted, other in schedule_otherwise(engine, costs, float("inf"), self._others):
             loaded = engine.add(other)
             self._others[loaded] = predicted * self._step_seconds / expected
-            # A trace tells too much of what waits, such as for the GIL: one step tells whether the rest is worth it.
-            yield Turn(loaded, 1)
-            found = yield Turn(loaded, 1, timed=True)
+            # A trace tells too much of what waits, such as for the GIL: a look tells whether the rest is worth it.
+            steps = max(1, round(_LOOK / self._step_seconds))
+            yield Turn(loaded, steps)
+            found = yield Turn(loaded, steps, timed=True)
             if isinstance(found, float):
                 self._others[loaded] = max(found, 1e-9)
-            self._count(2, 2 * self._others[loaded])
+            self._count(2 * steps, 2 * steps * self._others[loaded])
 
     def _compare_for_ever(self) -> _Turns:
         rest, turn_seconds = _REST, 4 * _SHORTEST

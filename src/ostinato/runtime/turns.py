@@ -29,6 +29,9 @@ _WARM = 8
 _PATIENCE = 10
 """So often in a row a turn is tried while other threads keep the program busy."""
 
+_TINY = 0.5e-6
+"""Ops that take less on average are also scheduled as if each took so much."""
+
 
 class Turn(NamedTuple):
     """Steps that a schedule is to run."""
@@ -95,7 +98,8 @@ def schedule_otherwise(
     """Return other schedules than the present one by what ops take, and the seconds of their steps, least first.
 
     One has several lanes a thread even where ops take the same in every step: a thread that the host stops for a while
-    loses only the lane that it runs, and others take the rest.
+    loses only the lane that it runs, and others take the rest. One uses all threads even where ops are so short that a
+    trace tells too much of them, and the model too much of what threads lose.
 
     Those that are `known` are left out, and what should take `worth` times as long as the present one, or longer.
     """
@@ -105,8 +109,10 @@ def schedule_otherwise(
     tried = [present, *(each.executable for each in known)]
     found: list[tuple[float, Executable]] = []
     plans = [(threads, costs) for threads in sorted({engine.threads, 1}, reverse=True)]
-    if costs.steady and engine.threads > 1:
-        plans.insert(1, (engine.threads, costs._replace(spread=np.full(len(costs.spread), STEADY))))
+    if engine.threads > 1 and costs.steady:
+        plans.append((engine.threads, costs._replace(spread=np.full(len(costs.spread), STEADY))))
+    if engine.threads > 1 and costs.seconds.mean() < _TINY:
+        plans.append((engine.threads, costs._replace(seconds=np.maximum(costs.seconds, _TINY))))
     for threads, believed in plans:
         other = schedule_again(present, believed, Target(processors, threads, model)).with_costs(costs)
         other = replace(other, target=present.target)  # as the user asked
