@@ -111,7 +111,7 @@ def schedule_otherwise(
     plans = [(threads, costs) for threads in sorted({engine.threads, 1}, reverse=True)]
     if engine.threads > 1 and costs.steady:
         plans.append((engine.threads, costs._replace(spread=np.full(len(costs.spread), STEADY))))
-    if engine.threads > 1 and costs.seconds.mean() < _TINY:
+    if engine.threads > 1 and costs.seconds.sum() < _TINY * len(costs.seconds):
         plans.append((engine.threads, costs._replace(seconds=np.maximum(costs.seconds, _TINY))))
     for threads, believed in plans:
         other = schedule_again(present, believed, Target(processors, threads, model)).with_costs(costs)

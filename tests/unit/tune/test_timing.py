@@ -175,7 +175,7 @@ def test_short_calls_are_timed_in_batches(timer: CpuTimer) -> None:
 def test_what_takes_no_time_takes_no_less_than_the_resolution(timer: CpuTimer, single: bool) -> None:
     timer.begin(lambda: None, single)
     times = [timer.take()[0] for _ in range(50)]
-    assert min(times) == timer.resolution > 0
+    assert min(times) >= timer.resolution > 0
 
 
 def test_what_a_call_raises_comes_out(timer: CpuTimer) -> None:
