@@ -175,7 +175,8 @@ class Operations(NamedTuple):
     ordering: Edges = Edges(_NO_INTS, _NO_INTS, _NO_INTS)  # All that orders them.
     kinds: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)  # How the core runs each.
     seconds: FloatArray = np.zeros(0)  # What each takes of a thread's time.
-    gil_bound: Mask = _NO_FLAGS
+    gil_bound: Mask = _NO_FLAGS  # Which hold the GIL all the time.
+    takes_gil: Mask = _NO_FLAGS  # These, and which take it for a while.
     thread_of: IntArray = _NO_INTS  # The thread that each is bound to, or -1.
     priority: IntArray = _NO_INTS
     outside: Mask = _NO_FLAGS  # Which wait for something outside.

@@ -34,6 +34,9 @@ class MachineModel:
         What a native task takes beside its own work.
     python_call
         What a Python task takes beside its own work.
+    hand_over
+        What a Python task takes longer where tasks of several threads take Python's global interpreter lock.
+        Placements count it, `Program.simulate` does not.
     nodes
         How many such machines there are; lanes are spread over them in turn.
     link_latency
@@ -64,6 +67,7 @@ class MachineModel:
     notify: float = 3e-6
     native_call: float = 5e-9
     python_call: float = 0.3e-6
+    hand_over: float = 3e-6
     nodes: int = 1
     link_latency: float = 2e-6
     link_bandwidth: float = 10e9

@@ -14,6 +14,7 @@ import threading
 import time
 import zlib
 from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
     from ostinato.runtime.machine import Machine
 
-HOST_FORMAT, DEVICE_FORMAT, OPS_FORMAT = 3, 1, 1
+HOST_FORMAT, DEVICE_FORMAT, OPS_FORMAT = 4, 1, 1
 """Of what is remembered; another one for another meaning of a number."""
 
 LONGEST = 0.1
@@ -49,6 +50,9 @@ LONGEST = 0.1
 
 OPS, SAMPLES, SAMPLE = 64, 9, 200e-6
 """Of the programs that tell what a call costs: ops, samples, and seconds of a sample."""
+
+ADDED = 2000
+"""Numbers that a task adds which gives the GIL away meanwhile, for about a microsecond."""
 
 SMALL, LARGE, COPIES = 64, 4 << 20, 25
 """Bytes of the copies that tell what one takes by itself, and what its bytes take; how many of each."""
@@ -62,7 +66,7 @@ NOISE = 0.25
 """Calls of one kind whose times differ from the median by at most this share do not differ for any reason."""
 
 _TOGETHER = ("transfer", "poll", "switch", "wake", "notify")
-_CALLS = ("native_call", "python_call")
+_CALLS = ("native_call", "python_call", "hand_over")
 
 
 class CalibrationStore(Protocol):
@@ -188,11 +192,17 @@ def _measure_host(cores: list[int]) -> tuple[dict[str, Any], str]:
 
     seconds: dict[str, Any] = {}
     with Machine(cpus=1) as machine:
-        seconds["native_call"] = _call_seconds(machine, native(_core.nothing_address(), ()))
-        seconds["python_call"] = _call_seconds(machine, task(_nothing))
+        seconds["native_call"] = median(_call_seconds(machine, native(_core.nothing_address(), ())))
+        seconds["python_call"] = median(_call_seconds(machine, task(_nothing)))
+        alone = min(_call_seconds(machine, task(_add, releases_gil=True)))
         together = {}
         if len(cores) > 1:
             together = dict(zip(_TOGETHER, _core.measure_machine(machine.workers.core, *cores[:2]), strict=True))
+    seconds["hand_over"] = 0.0
+    if len(cores) > 1:
+        with Machine(cpus=2) as machine:  # the least: other processes make threads wait for longer
+            together_seconds = min(_call_seconds(machine, task(_add, releases_gil=True), 2))
+        seconds["hand_over"] = min(max(0.0, 2 * together_seconds - alone), LONGEST)
     seconds |= {name: value for name, value in together.items() if 0 <= value <= LONGEST}
     source = f"measured {time.strftime('%Y-%m-%d')}"
     if missing := [name for name in _TOGETHER if name not in seconds]:
@@ -204,13 +214,23 @@ def _measure_host(cores: list[int]) -> tuple[dict[str, Any], str]:
 def _nothing() -> None: ...
 
 
-def _call_seconds(machine: Machine, called: Callable[..., object]) -> float:
-    """What an op takes that calls a task which does nothing, in a lane of such ops."""
+_added = threading.local()
+
+
+def _add() -> None:
+    """Give the GIL away for a while, as NumPy does."""
+    if not hasattr(_added, "numbers"):
+        _added.numbers = np.zeros(ADDED)
+    np.add(_added.numbers, 1.0, out=_added.numbers)
+
+
+def _call_seconds(machine: Machine, called: Callable[..., object], lanes: int = 1) -> list[float]:
+    """Return samples of what a step takes of ops which call a task, in so many lanes, by the number of ops."""
     graph = Graph(infer=False)
-    for _ in range(OPS):
-        graph.task(called)
+    ops = [graph.task(called) for _ in range(OPS)]
+    costs = dict.fromkeys(ops, LONGEST) if lanes > 1 else {}
     samples: list[float] = []
-    with untraced(), graph.compile(machine, lanes=1, costs={}, adapt=False) as program:
+    with untraced(), graph.compile(machine, lanes=lanes, costs=costs, adapt=False) as program:
         steps = 1
         while len(samples) < SAMPLES:
             begin = time.perf_counter()
@@ -220,7 +240,7 @@ def _call_seconds(machine: Machine, called: Callable[..., object]) -> float:
                 steps *= 2
             else:
                 samples.append(taken / (steps * OPS))
-    return sorted(samples)[SAMPLES // 2]
+    return samples
 
 
 def recall_device(device: Device) -> DeviceModel:

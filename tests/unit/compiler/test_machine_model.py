@@ -32,7 +32,7 @@ def test_counts_are_whole_numbers(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["transfer", "poll", "switch", "wake", "notify", "native_call", "python_call", "link_latency"]
+    "name", ["transfer", "poll", "switch", "wake", "notify", "native_call", "python_call", "hand_over", "link_latency"]
 )
 @pytest.mark.parametrize("value", [-1e-9, float("inf"), float("nan"), True, "1", None])
 def test_times_are_finite_and_not_negative(name: str, value: object) -> None:

@@ -18,6 +18,7 @@ def placed(
     threads: int = 2,
     pins=None,
     gil=None,
+    takes=None,
     varied: bool = False,
     known: bool = False,
     steady: bool = False,
@@ -30,6 +31,7 @@ def placed(
         threads=threads,
         thread_of=np.full(ops, -1, np.int32) if pins is None else np.array(pins, np.int32),
         gil_bound=np.zeros(ops, np.bool_) if gil is None else np.array(gil),
+        takes_gil=np.zeros(ops, np.bool_) if takes is None else np.array(takes),
         varied=varied,
         known=known,
         steady=steady,
@@ -48,6 +50,19 @@ def ordered(edges: Edges, seconds, placement: Placement, priority=None, gil=None
     )
     check(edges, placement.lane, found)
     return found.tolist()
+
+
+@pytest.mark.parametrize(("seconds", "lanes"), [(2e-6, 1), (20e-6, 2)])
+def test_threads_that_take_the_gil_pay_for_handing_it_over(seconds: float, lanes: int) -> None:
+    model = MachineModel(cores=2, hand_over=4e-6)
+    found = placed(edges_of(8, [], [], []), [seconds] * 8, takes=[True] * 8, known=True, steady=True, model=model)
+    assert len(found.affinity) == lanes
+    assert found.step_seconds == pytest.approx((8 if lanes == 1 else 4) * (seconds + (lanes - 1) * 4e-6))
+    mixed = placed(
+        edges_of(8, [], [], []), [seconds] * 8, takes=[True] * 4 + [False] * 4, known=True, steady=True, model=model
+    )
+    assert mixed.step_seconds == pytest.approx(4 * seconds)
+    assert len(set(mixed.lane[:4].tolist())) == 1
 
 
 def stencil(width: int) -> Edges:

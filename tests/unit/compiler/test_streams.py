@@ -31,7 +31,7 @@ def lanes_of(case: Case, outside: np.ndarray, threads: int):
     seconds, none = np.full(n, 1e-6), np.zeros(n, np.bool_)
     thread_of = np.full(n, -1, np.int32)
     edges = found.ordering
-    placement = find_placement(edges, seconds, threads=threads, thread_of=thread_of, gil_bound=none)
+    placement = find_placement(edges, seconds, threads=threads, thread_of=thread_of, gil_bound=none, takes_gil=none)
     placement = add_stream_lanes(placement, streams)
     in_order = find_order(edges, seconds, placement, np.zeros(n, np.int32), none)
     in_order = order_fences(in_order, streams)

@@ -47,7 +47,7 @@ def measurements(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Measuremen
     found = Measurements()
     monkeypatch.setattr(_core, "measure_machine", found)
     monkeypatch.setattr(calibrate, "usable_cores", lambda: found.cores)
-    monkeypatch.setattr(calibrate, "_call_seconds", lambda machine, called: 3e-9)
+    monkeypatch.setattr(calibrate, "_call_seconds", lambda machine, called, lanes=1: [lanes * 3e-9])
     _forget()
     return found
 
@@ -79,6 +79,7 @@ def test_measured_once_and_then_remembered(measurements: Measurements) -> None:
     model = measure_host(2)
     assert (model.transfer, model.poll, model.switch, model.wake, model.notify) == TOGETHER
     assert model.native_call == model.python_call == 3e-9
+    assert model.hand_over == pytest.approx(9e-9)
     assert model.source.startswith("measured 20")
     assert recall_host(2) == measure_host(2) == model
     assert recall_host(64).cores == 64
@@ -194,7 +195,7 @@ def test_what_is_in_the_store(measurements: Measurements, directory: Path) -> No
     assert ast.literal_eval(identity)["cores"] == [0, 1]
     assert ast.literal_eval(identity)["ostinato"] == ost.__version__
     content = json.loads(_content(directory))
-    assert content["seconds"].keys() == {*TOGETHER_NAMES, "native_call", "python_call"}
+    assert content["seconds"].keys() == {*TOGETHER_NAMES, "native_call", "python_call", "hand_over"}
 
 
 def test_this_host(directory: Path) -> None:

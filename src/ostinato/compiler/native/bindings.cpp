@@ -123,14 +123,15 @@ void bind_passes(nb::module_& module) {
         "Per source, the ops that depend on it, and how many steps back at least, as (start, op, steps_back).");
     m.def(
         "place",
-        [](EdgeTuple edges, Doubles seconds, int32_t threads, Ints thread_of, Bytes gil_bound, bool spread, bool known,
-           bool steady, ModelTuple model) {
-            Placement p = place({edges_of(edges), flat(seconds), flat(thread_of), flat(gil_bound),
+        [](EdgeTuple edges, Doubles seconds, Doubles shared, int32_t threads, Ints thread_of, Bytes gil_bound,
+           bool spread, bool known, bool steady, ModelTuple model) {
+            Placement p = place({edges_of(edges), flat(seconds), flat(shared), flat(thread_of), flat(gil_bound),
                                  std::make_from_tuple<MachineModel>(model), threads, spread, known, steady});
             return std::tuple_cat(give_all(std::move(p.lane), std::move(p.affinity), std::move(p.pinned)),
                                   std::tuple(p.step_seconds));
         },
-        "edges"_a, "seconds"_a, "threads"_a, "thread_of"_a, "gil_bound"_a, "spread"_a, "known"_a, "steady"_a, "model"_a,
+        "edges"_a, "seconds"_a, "shared"_a, "threads"_a, "thread_of"_a, "gil_bound"_a, "spread"_a, "known"_a,
+        "steady"_a, "model"_a,
         "Lane of every op, affinity thread and pinnedness of every lane, estimated seconds a step.");
     m.def(
         "order",

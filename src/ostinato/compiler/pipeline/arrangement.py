@@ -274,6 +274,7 @@ def _place(executable: Executable, edges: Edges, seconds: FloatArray, node: IntA
             threads=model.cores,
             thread_of=np.full(len(own), -1, np.int32),
             gil_bound=executable.step.operations.gil_bound[own],
+            takes_gil=executable.step.operations.takes_gil[own],
             varied=executable.step.costs.varied,
             known=executable.step.costs.known,
             steady=executable.step.costs.steady,

@@ -91,6 +91,7 @@ def place(step: Step, target: Target) -> Step:
         threads=_threads(step, target),
         thread_of=found.thread_of,
         gil_bound=found.gil_bound,
+        takes_gil=found.takes_gil,
         varied=costs.varied,
         known=costs.known,
         steady=costs.steady,

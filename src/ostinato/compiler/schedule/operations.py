@@ -11,7 +11,7 @@ import numpy as np
 
 from ostinato._core import Kind
 from ostinato.compiler.dependences import add_step_barrier
-from ostinato.compiler.ir import Operations, Step, Target
+from ostinato.compiler.ir import Mask, Operations, Step, Target
 from ostinato.compiler.lower.lowerings import kinds_of, lowering_of
 from ostinato.errors import GraphError
 
@@ -47,17 +47,19 @@ def list_operations(step: Step, target: Target) -> Step:
         outside[index] = ops[index].body.waits_outside
         idle[index] = ops[index].body.only_waits
     ordering = add_step_barrier(step.ordering, n) if serial else step.ordering
-    gil_bound = _gil_bound(ops, kinds)
-    found = Operations(ordering, kinds, seconds, gil_bound, thread_of, priority, outside, idle, tells, serial)
+    gil = _list_gil(ops, kinds)
+    found = Operations(ordering, kinds, seconds, *gil, thread_of, priority, outside, idle, tells, serial)
     return replace(step, operations=found)
 
 
-def _gil_bound(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    bound = np.zeros(len(kinds), np.bool_)
+def _list_gil(ops: tuple[Op, ...], kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> tuple[Mask, Mask]:
+    """Return which ops hold the GIL all the time, and which take it."""
+    bound, takes = np.zeros(len(kinds), np.bool_), np.zeros(len(kinds), np.bool_)
     if getattr(sys, "_is_gil_enabled", lambda: True)():
+        takes = kinds == Kind.PYTHON
         for index in np.flatnonzero((kinds == Kind.PYTHON) | (kinds == Kind.EXTERNAL) | (kinds == Kind.DEVICE)):
             bound[index] = lowering_of(ops[index].body).holds_gil(ops[index].body, Kind(int(kinds[index])))
-    return bound
+    return bound, bound | takes
 
 
 def _thread_of(op: Op, processors: int) -> int:

@@ -20,6 +20,7 @@ def find_placement(
     threads: int,
     thread_of: IntArray,
     gil_bound: npt.NDArray[np.bool_],
+    takes_gil: npt.NDArray[np.bool_],
     varied: bool = False,
     known: bool = False,
     steady: bool = False,
@@ -33,6 +34,7 @@ def find_placement(
     `threads`: how many may be used; more are used only where it pays.
     `thread_of`: the thread that an op is pinned to, or -1.
     `gil_bound`: ops that hold the GIL; they go on one lane. All false where there is no GIL.
+    `takes_gil`: these, and those that take it for a while.
     `varied`: whether costs differ so much that threads should get several lanes each, for idle threads to take up. They
         get them too where ops are long.
     `known`: whether costs are more than estimates; then less must be gained for another thread to be used.
@@ -42,6 +44,7 @@ def find_placement(
     lane, affinity, pinned, step_seconds = _core.passes.place(
         edges,
         np.maximum(seconds, SHORTEST),
+        np.maximum(seconds, SHORTEST) + model.hand_over * takes_gil,
         threads,
         thread_of,
         gil_bound.view(np.uint8),

@@ -233,13 +233,28 @@ private:
 
     double judge(const Placement& p, const MachineModel& model, int64_t steps) const {
         const Lanes lanes{p.lane, p.affinity, p.pinned};
+        const std::span<const double> seconds = share_gil(p) ? work_.shared : work_.seconds;
         const auto taken = [&](std::span<const int32_t> sequence) {
-            return step_seconds(before_, work_.seconds, lanes, sequence, model, steps);
+            return step_seconds(before_, seconds, lanes, sequence, model, steps);
         };
         if (!small() || p.affinity.size() > at(work_.threads))
             return taken(topological_);
         const std::vector<int32_t> slack = by_slack(before_, p.lane, rank_, topological_, model.transfer);
         return std::min(taken(critical_), taken(slack));
+    }
+
+    // Whether several threads take the GIL, which they then hand over to each other.
+    bool share_gil(const Placement& p) const {
+        int32_t first = -1;
+        for (std::size_t op = 0; op < p.lane.size(); ++op) {
+            if (work_.shared[op] <= work_.seconds[op])
+                continue;
+            const int32_t thread = p.affinity[at(p.lane[op])];
+            if (first >= 0 && thread != first)
+                return true;
+            first = thread;
+        }
+        return false;
     }
 
     // Which ops have no choice. Those that need the GIL share one lane: two would only take it from each other. That

@@ -21,6 +21,7 @@ struct MachineModel {
 struct Work {
     EdgeSpan edges;
     std::span<const double> seconds;
+    std::span<const double> shared;      // the same where several threads take the GIL: longer for ops that take it
     std::span<const int32_t> thread_of;  // -1: any
     std::span<const uint8_t> gil_bound;
     MachineModel model;
