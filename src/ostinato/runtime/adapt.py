@@ -364,6 +364,7 @@ class Learning:
         lines.append(f"a step of this schedule of {counted(lanes, 'lane')} takes {duration(self._step_seconds)}")
         for other, seconds in list(self._others.items()):
             what = f"another one, of {counted(len(other.executable.lane_ops), 'lane')}"
-            lines.append(f"{what}, {'takes' if self._pairs else 'should take'} {duration(seconds)}")
+            taken = f"{'takes' if self._pairs else 'should take'} {duration(seconds)}"
+            lines.append(f"{what}, {taken if seconds else 'is to be timed again'}")
         lines.append(f"compared in {counted(self._pairs, 'pair')} of turns; changed {counted(self._changes, 'time')}")
         return lines

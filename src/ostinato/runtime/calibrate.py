@@ -331,12 +331,12 @@ def recall_ops(ops: Sequence[Op], costs: Costs) -> Costs:
     return costs._replace(seconds=seconds, spread=spread, source=source, sources=(*costs.sources, LEARNED))
 
 
-def level_costs(ops: Sequence[Op], costs: Costs) -> Costs:
+def level_costs(ops: Sequence[Op], costs: Costs, noise: float = NOISE) -> Costs:
     """Return costs without the noise: calls of one kind that took nearly the same take the same."""
     seconds = costs.seconds.copy()
     for those in _alike(ops, costs).values():
         middle = np.median(seconds[those])
-        near = np.abs(seconds[those] - middle) <= NOISE * middle
+        near = np.abs(seconds[those] - middle) <= noise * middle
         seconds[np.array(those)[near]] = middle
     return costs._replace(seconds=seconds)
 

@@ -13,7 +13,7 @@ import numpy as np
 from ostinato.compiler.costs import STEADY
 from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline.compile import schedule_again
-from ostinato.runtime.calibrate import measure_host
+from ostinato.runtime.calibrate import level_costs, measure_host
 from ostinato.view.simulation import predict_seconds
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ def schedule_otherwise(
 ) -> list[tuple[float, Executable]]:
     """Return other schedules than the present one by what ops take, and the seconds of their steps, least first.
 
+    In one, calls of one kind take the same: a trace adds to some of them what only this schedule makes them wait for,
+    such as for data in the other core's cache.
+
     One has several lanes a thread even where ops take the same in every step: a thread that the host stops for a while
     loses only the lane that it runs, and others take the rest. One uses all threads even where ops are so short that a
     trace tells too much of them, and the model too much of what threads lose.
@@ -109,6 +112,9 @@ def schedule_otherwise(
     tried = [present, *(each.executable for each in known)]
     found: list[tuple[float, Executable]] = []
     plans = [(threads, costs) for threads in sorted({engine.threads, 1}, reverse=True)]
+    level = level_costs(present.step.nodes, costs, math.inf)
+    if engine.threads > 1 and (level.seconds != costs.seconds).any():
+        plans.append((engine.threads, level))
     if engine.threads > 1 and costs.steady:
         plans.append((engine.threads, costs._replace(spread=np.full(len(costs.spread), STEADY))))
     if engine.threads > 1 and costs.seconds.sum() < _TINY * len(costs.seconds):
