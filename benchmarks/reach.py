@@ -19,6 +19,7 @@ from benchmarks import (
     fixed_costs,
     function_cost,
     graph_tuning,
+    pays,
     placement,
     ported_chain,
     python_tasks,
@@ -270,6 +271,12 @@ def _costs(median: dict[tuple[str, str, str], float]) -> list[Target]:
         if (name, who) == ("adapt", adapting.BETTER)
     }
     found += _worst("adapted to the better of one lane and two", adapted, 1.05)
+    paid = {
+        case: value / median[name, case, pays.LOOP]
+        for (name, case, who), value in median.items()
+        if (name, who) == (pays.BENCHMARK, pays.OURS)
+    }
+    found += _worst("tasks of 1 to 500 us, adapted, to the plain loop", paid, 1.05)
     at = graph_tuning.BENCHMARK, graph_tuning.TUNE
     found += [
         Target(f"{graph_tuning.TUNE}, {who}", median[*at, who], 50, unit=" ms")

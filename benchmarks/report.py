@@ -19,6 +19,7 @@ _TITLES = {
     "simulation": "Predicted and measured",
     "retune": "Retuning",
     "adapt": "Adapting, us a step",
+    "pays": "When it pays, ns a task",
     "graphtune": "Tuning a graph",
     "tuning": "The tuner",
     "devices": "One core and two on examples/tune_matmul, candidates a second",
