@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from support.endless import endless_calls
 
 
 @ost.task
@@ -280,24 +281,13 @@ def test_a_spawned_task_gets_its_turn_beside_an_endless_program(priority, machin
 
 
 def test_a_program_gets_its_turn_beside_endless_spawns(machine):
-    x, stop = np.zeros(4), threading.Event()
-
-    @ost.task
-    def again():
-        if not stop.is_set():
-            machine.spawn(again)
-
+    x = np.zeros(4)
     g = ost.Graph()
     for k in range(4):
         g.task(add, x[k : k + 1])
-    with g.compile(machine) as program:
-        for _ in range(5):
-            machine.spawn(again)
-        try:
-            assert program.submit(30).result(60) == 30
-            assert program.replay(30) == 30
-        finally:
-            stop.set()
+    with g.compile(machine) as program, endless_calls(machine, 5):
+        assert program.submit(30).result(60) == 30
+        assert program.replay(30) == 30
     assert (x == 60).all()
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from support.endless import endless_calls
 
 
 @ost.task
@@ -149,13 +150,10 @@ def test_r9_waiting_inside_a_task_is_refused_and_never_spins(machine):
 
 def test_r10_graphs_and_single_tasks_take_turns_and_nobody_starves(machine):
     """Endless programs on every thread, and endless spawns: each of them goes on."""
-    counts, stop = np.zeros(3), threading.Event()
+    counts = np.zeros(3)
 
-    @ost.task
-    def again():
+    def count():
         counts[2] += 1
-        if not stop.is_set():
-            machine.spawn(again)
 
     programs = []
     for k in range(2):
@@ -164,14 +162,13 @@ def test_r10_graphs_and_single_tasks_take_turns_and_nobody_starves(machine):
             g.task(add, counts[k : k + 1], on=processor)
         programs.append(g.compile(machine))
     runs = [program.submit(10**12) for program in programs]
-    machine.spawn(again)
     try:
-        for _ in range(5):
-            before = counts.copy()
-            while not (counts > before + 5).all():  # the watchdog ends it if somebody starves
-                assert machine.spawn(ost.task(lambda: 1)).result(60) == 1
+        with endless_calls(machine, 1, work=count):
+            for _ in range(5):
+                before = counts.copy()
+                while not (counts > before + 5).all():  # the watchdog ends it if somebody starves
+                    assert machine.spawn(ost.task(lambda: 1)).result(60) == 1
     finally:
-        stop.set()
         for run in runs:
             run.cancel()
     for program in programs:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from support.endless import endless_calls
 
 DEADLINE = 60
 
@@ -147,20 +148,6 @@ def test_an_urgent_run_whose_input_comes_from_lower_work_on_its_own_threads(mach
 # --- nothing starves ---
 
 
-def endless(machine, n, priority):
-    """Calls that spawn their successors; stop by the event."""
-    stop = threading.Event()
-
-    @ost.task
-    def again():
-        if not stop.is_set():
-            machine.spawn(again, priority=priority)
-
-    for _ in range(n):
-        machine.spawn(again, priority=priority)
-    return stop
-
-
 def test_a_call_among_urgent_lanes(machine):
     program = rows(machine)
     with program:
@@ -171,23 +158,15 @@ def test_a_call_among_urgent_lanes(machine):
 
 
 def test_a_program_among_urgent_calls(machine):
-    stop = endless(machine, len(machine.processors) + 2, priority=10)
-    program = rows(machine, 2)
-    try:
-        with program:
-            assert program.submit(2).result(DEADLINE) == 2
-    finally:
-        stop.set()
+    with endless_calls(machine, len(machine.processors) + 2, priority=10), rows(machine, 2) as program:
+        assert program.submit(2).result(DEADLINE) == 2
 
 
 @pytest.mark.slow
 def test_a_call_among_urgent_calls(machine):
-    stop = endless(machine, len(machine.processors) + 2, priority=10)
-    try:
+    with endless_calls(machine, len(machine.processors) + 2, priority=10):
         for on in (None, "cpu:0"):
             machine.spawn(note, [], 1, on=on).result(DEADLINE)
-    finally:
-        stop.set()
 
 
 def test_a_program_among_urgent_programs(machine):
@@ -200,19 +179,13 @@ def test_a_program_among_urgent_programs(machine):
 
 
 def test_equals_take_turns(machine):
-    stop = endless(machine, len(machine.processors) + 2, priority=0)
-    program = rows(machine)
-    other = rows(machine)
-    try:
-        with program, other:
-            run = program.submit(10**9)
-            assert other.submit(20).result(DEADLINE) == 20
-            for _ in range(5):
-                machine.spawn(note, [], 1).result(DEADLINE)
-            assert not run.done()
-            run.cancel()
-    finally:
-        stop.set()
+    with endless_calls(machine, len(machine.processors) + 2), rows(machine) as program, rows(machine) as other:
+        run = program.submit(10**9)
+        assert other.submit(20).result(DEADLINE) == 20
+        for _ in range(5):
+            machine.spawn(note, [], 1).result(DEADLINE)
+        assert not run.done()
+        run.cancel()
 
 
 # --- long tasks ---
