@@ -16,7 +16,7 @@ from benchmarks.checking import Check
 from benchmarks.context import Context
 from benchmarks.measure import Contestant, Row, Run
 from benchmarks.native import SPREAD
-from benchmarks.ours import native_program
+from benchmarks.ours import adapt, native_program
 from benchmarks.patterns import flatten, stencil
 
 CALL, REPLAY, SUBMIT, POOL, TWO = (
@@ -55,6 +55,7 @@ def _python(context: Context) -> None:
     graph = ost.Graph()
     graph.task(_empty, access=())
     with graph.compile(context.machine) as program, ThreadPoolExecutor(1) as pool:
+        adapt(program)
         contestants = [
             Contestant(CALL, _again(_empty)),
             *_replays(program),
@@ -67,6 +68,7 @@ def _native(context: Context) -> None:
     graph = ost.Graph()
     graph.task(ost.native(context.kernels.empty, ()))
     with graph.compile(context.machine) as program:
+        adapt(program)
         call = partial(context.kernels.call_empty, None)
         contestants = [Contestant(CALL, _again(call)), *_replays(program)]
         context.compare(_BENCHMARK, NATIVE, contestants, CALL, "ns")

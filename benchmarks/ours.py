@@ -49,8 +49,10 @@ def native_program(
 
 
 def python_program(flat: Flat, machine: ost.Machine, calls: Sequence[Call]) -> ost.Program:
-    """Compile a pattern whose op i is the Python call `calls[i]`."""
+    """Compile a pattern whose op i is the Python call `calls[i]`; it has adapted."""
     graph = ost.Graph(infer=False)
     ops = [graph.task(fn, *args, access=(None,) * len(args)) for fn, args in calls]
     _join(graph, flat, ops)
-    return graph.compile(machine)
+    program = graph.compile(machine)
+    adapt(program)
+    return program

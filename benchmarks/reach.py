@@ -11,6 +11,7 @@ from benchmarks import (
     adapting,
     applications,
     before,
+    cores,
     cuda_graphs,
     device_chains,
     device_pipeline,
@@ -31,8 +32,9 @@ from benchmarks import (
     tuning_rates,
     tuning_waits,
 )
+from benchmarks.applications.application import OURS
 from benchmarks.measure import Row
-from benchmarks.native import HAND, LOOP, ONE, TITLES, TWO
+from benchmarks.native import ADAPTED, HAND, LOOP, ONE, TITLES, TWO
 
 _PATTERNS = ("stencil_1d 16", "stencil_1d 64", "fft 8", "all_to_all 8")
 _LIBRARIES = [TITLES[name] for name in ("tbb", "openmp", "taskflow")]
@@ -304,6 +306,24 @@ def _retuning(median: dict[tuple[str, str, str], float]) -> list[Target]:
     return found + _worst("retune to replay", ratios(retuning.NOTHING, retuning.RETUNE, retuning.REPLAY), 1.25)
 
 
+def _cores(median: dict[tuple[str, str, str], float]) -> list[Target]:
+    """The worst core for a caller against the best; our steps against others, beside another process."""
+    cases: dict[str, dict[str, float]] = {}
+    for (name, case, who), value in median.items():
+        if name == cores.BENCHMARK:
+            cases.setdefault(case, {})[who] = value
+    callers = {case: max(each.values()) / min(each.values()) for case, each in cases.items() if cores.CALLER in case}
+    found = _worst("the caller on each core in turn, worst to best", callers, 1.1)
+    for ours in (OURS, ADAPTED):
+        beside = {
+            case: each[ours] / min(value for who, value in each.items() if not who.startswith(OURS))
+            for case, each in cases.items()
+            if ours in each
+        }
+        found += _worst(f"{ours} to the fastest of the others, cores shared with another process", beside, 1.2)
+    return found
+
+
 def _applications(rows: Sequence[Row]) -> list[Target]:
     """As fast as the fastest of the others, application by application."""
     return [
@@ -379,4 +399,5 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         + _pipeline(rows)
         + _cuda(rows)
         + _costs(median)
+        + _cores(median)
     )

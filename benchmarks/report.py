@@ -19,6 +19,7 @@ _TITLES = {
     "simulation": "Predicted and measured",
     "retune": "Retuning",
     "adapt": "Adapting, us a step",
+    "cores": "Cores that others use, us a step",
     "pays": "When it pays, ns a task",
     "graphtune": "Tuning a graph",
     "tuning": "The tuner",
@@ -39,7 +40,7 @@ _TITLES = {
     "unchained": "Memory over unchained runs and spawned tasks, KiB more than after 10 rounds",
 }
 
-_BY_UNIT = ("adapt", "applications", "cuda", "graphtune", "retune", "simulation", "tuning")
+_BY_UNIT = ("adapt", "applications", "cores", "cuda", "graphtune", "retune", "simulation", "tuning")
 
 
 def report(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -115,11 +115,8 @@ void Caller::leave() {
                       [this](const Slot::Listed& listed) {
                           return machine_.slot(listed.lane->order->affinity).in_call.load(std::memory_order_relaxed);
                       }))) ||
-        std::any_of(slot_.own.begin(), slot_.own.end(), [](const Slot::Listed& listed) {
-            const Lane& lane = *listed.lane;
-            return lane.ready() || lane.claim.load(std::memory_order_relaxed) != 0 ||
-                   lane.blocked_on.load(std::memory_order_relaxed) != &listed.program->frontier;
-        });
+        std::any_of(slot_.own.begin(), slot_.own.end(),
+                    [](const Slot::Listed& listed) { return is_under_way(*listed.lane); });
     machine_.leave_slot(slot_);
     // A worker was notified before, could not take the slot, and sleeps again.
     if (work_left || slot_.event_count.prepare_wait() != epoch)

@@ -187,6 +187,14 @@ void Machine::notify_for(const SpawnedCall& call) {
         if (best->asleep.load(std::memory_order_relaxed))
             return best->event_count.notify();
     } else {
+        // Whoever polls takes the call soonest. It passes on what it does not take.
+        const auto polls = [this](auto& slot) {
+            return slot->polling.load(std::memory_order_relaxed) && takes_calls(*slot);
+        };
+        if (const auto at = std::find_if(slots_.begin(), slots_.end(), polls); at != slots_.end()) {
+            (*at)->attention.fetch_or(kLook, std::memory_order_relaxed);
+            return;
+        }
         best = sleeper_for_calls(nullptr);
         if (best != nullptr)
             return best->event_count.notify();
@@ -208,8 +216,10 @@ bool Machine::pass_on_calls(const Slot& slot) {
 }
 
 void Machine::pass_on(const Slot& slot) {
+    const auto under_way = [](const Slot::Listed& listed) { return is_under_way(*listed.lane); };
     // Who takes a call passes on the lanes, in turn.
-    if (!pass_on_calls(slot) && (stale(slot) || !slot.own.empty() || !slot.others.empty()))
+    if (!pass_on_calls(slot) &&
+        (stale(slot) || std::ranges::any_of(slot.own, under_way) || std::ranges::any_of(slot.others, under_way)))
         notify_sleeper(&slot);
 }
 

@@ -1,6 +1,7 @@
 #include "lanes/worker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "park/parking.h"
 #include "python/interrupt.h"
@@ -13,6 +14,7 @@ constexpr std::int64_t kBudget = 4096;          // operations between looks at t
 constexpr std::int64_t kFirstBudget = 4;        // in a lane whose operations may cost anything
 constexpr int kAlonePatience = 64;              // what a result takes from core to core, many times over
 constexpr int kPatience = 8;                    // about what it takes to turn to another lane
+constexpr int kInPlace = 256;                   // looks at it with the lane's claim, which nobody can take meanwhile
 constexpr std::int64_t kPollNs = 40'000;        // about what a sleep and a wake cost
 constexpr std::int64_t kShortPollNs = 1'000;    // polling takes the core from somebody who has work
 constexpr std::int64_t kSignalNs = 20'000'000;  // a caller asleep looks at signals this often
@@ -31,6 +33,7 @@ Worker::Worker(Machine& its_machine, Slot& its_slot, PythonThread& its_python)
 }
 
 Worker::~Worker() {
+    stop_polling();
     take_mode(own_mode_);
     serving = nullptr;
 }
@@ -39,7 +42,7 @@ std::uint64_t Worker::await(Lane& lane, Timeline& timeline, std::uint64_t target
     lane.count_blocked();
     python.release();
     // With other lanes to serve, look at them; alone, stay here while the other side is likely to be at work.
-    const int polls = patience == kAlonePatience ? 2000 : 0;
+    const int polls = patience == kAlonePatience ? kInPlace : 0;
     std::uint64_t value = timeline.value.load(std::memory_order_acquire);
     for (int i = 0; i < polls && value < target; ++i) {
         relax();  // every look takes the line from its writer: looking less often lets it get more done
@@ -134,13 +137,31 @@ Slot::Listed* Worker::passed_over(std::size_t n, std::int32_t priority) {
     return due;
 }
 
+// Machine::notify_for counts on a slot that polls: whoever stops polling looks for calls after that, or has somebody
+// else look.
+void Worker::start_polling() {
+    if (!polling_) {
+        polling_ = true;
+        slot.polling.store(true, std::memory_order_relaxed);
+    }
+}
+
+// Whether it polled.
+bool Worker::stop_polling() {
+    polls_ = 0;
+    if (polling_)
+        slot.polling.exchange(false, std::memory_order_seq_cst);
+    return std::exchange(polling_, false);
+}
+
 void Worker::run(Lane& lane, bool calls) {
+    const bool polled = stop_polling();
     slot.running.store(&lane, std::memory_order_relaxed);
     slot.priority.store(lane.priority.load(std::memory_order_relaxed), std::memory_order_relaxed);
     patience = slot.own.size() > 1 || machine.crowded ? kPatience : kAlonePatience;
     if (slot.own.size() > 1 && machine.sleepers.load(std::memory_order_relaxed) != 0)
         offer_lanes(machine, slot, &lane);
-    if (calls && machine.sleepers.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    if ((calls || polled) && machine.sleepers.load(std::memory_order_relaxed) != 0) [[unlikely]]
         machine.pass_on_calls(slot);
     if (slot.own.size() > 1 || calls) {
         turn_started_ = looked_ = monotonic_ns();
@@ -158,6 +179,7 @@ void Worker::run(Lane& lane, bool calls) {
 }
 
 void Worker::run(SpawnedCall& call) {
+    stop_polling();
     slot.in_call.store(true, std::memory_order_relaxed);
     // Against prepare_wait, Caller::leave and submit: they see that this slot looks after no lanes, or are seen here.
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -168,6 +190,8 @@ void Worker::run(SpawnedCall& call) {
     if (slot.by_caller.load(std::memory_order_relaxed))
         defer_interrupts();
     machine.calls().run(call, python);
+    start_polling();  // whoever waits for it may spawn the next one at once
+    machine.calls().finish(call);
     slot.in_call.store(false, std::memory_order_relaxed);
 }
 
@@ -217,9 +241,14 @@ bool Worker::serve_one() {
         run(*choice.listed->lane, calls);
         return true;
     }
+    return serve_other(false);
+}
+
+// A lane of another slot. `any`: even of one that should serve it itself, and would have by now if its thread ran.
+bool Worker::serve_other(bool any) {
     for (const Slot::Listed& listed : slot.others) {
-        if (listed.lane->ready() && may_take_over(machine, *listed.lane) && listed.lane->try_claim()) {
-            run(*listed.lane, calls);
+        if (listed.lane->ready() && (any || may_take_over(machine, *listed.lane)) && listed.lane->try_claim()) {
+            run(*listed.lane, machine.calls().at_hand());
             return true;
         }
     }
@@ -248,6 +277,7 @@ bool Worker::waits_long() const {
 
 bool Worker::polled_enough() {
     if (polls_++ == 0) {
+        start_polling();
         polling_since_ = monotonic_ns();
         polling_for_ = machine.crowded || waits_long() ? kShortPollNs : kPollNs;
     } else if (polls_ % 16 == 0 && monotonic_ns() - polling_since_ > polling_for_) {
@@ -274,7 +304,6 @@ void Worker::shorten_lists() {
 }
 
 std::uint32_t Worker::serve_as_worker() {
-    polls_ = 0;
     for (;;) {
         const std::uint32_t epoch = slot.event_count.prepare_wait();
         const bool called = attention();
@@ -292,14 +321,14 @@ std::uint32_t Worker::serve_as_worker() {
         }
         if (called && python.holds()) [[unlikely]]
             python.check();
-        if (serve_one()) {
-            polls_ = 0;
+        if (serve_one())
             continue;
-        }
         python.release();
         if (!polled_enough())
             continue;
-        polls_ = 0;
+        if (serve_other(true))
+            continue;
+        stop_polling();
         shorten_lists();
         if (prepare_wait(machine, slot))
             return epoch;
@@ -307,7 +336,6 @@ std::uint32_t Worker::serve_as_worker() {
 }
 
 bool Worker::serve_until_done(const Run& run) {
-    polls_ = 0;
     while (!run.done.load(std::memory_order_acquire)) {
         const std::uint32_t epoch = slot.event_count.prepare_wait();
         if (attention()) [[unlikely]] {
@@ -315,16 +343,16 @@ bool Worker::serve_until_done(const Run& run) {
             if (!python.check())
                 return false;
         }
-        if (serve_one()) {
-            polls_ = 0;
+        if (serve_one())
             continue;
-        }
         if (run.done.load(std::memory_order_acquire))
             break;
         python.release();
         if (!polled_enough())
             continue;
-        polls_ = 0;
+        if (serve_other(true))
+            continue;
+        stop_polling();
         if (prepare_wait(machine, slot)) {
             if (!run.done.load(std::memory_order_acquire))
                 slot.event_count.commit_wait_first(epoch, kSignalNs);

@@ -53,6 +53,7 @@ public:
 
 private:
     bool serve_one();  // runs one lane as far as it goes, or one call; false when none was ready
+    bool serve_other(bool any);
     void run(SpawnedCall& call);
     void run(Lane& lane, bool calls);
     // The lane to serve next, or null, when `urgent` is the priority of a call that could be served instead.
@@ -67,6 +68,8 @@ private:
     bool calls_have_turn(std::int64_t now);
     void shorten_lists();
     bool polled_enough();
+    void start_polling();
+    bool stop_polling();
     bool waits_long() const;
 
     const FloatingPointMode own_mode_;
@@ -76,6 +79,7 @@ private:
     bool calls_turn_ = false;                // among equals, it is the turn of calls, not of lanes
     std::int64_t calls_turn_since_ = 0;
     unsigned polls_ = 0;
+    bool polling_ = false;
 };
 
 // Runs the lane whose claim the worker holds until its head waits or the worker is wanted elsewhere.

@@ -112,6 +112,7 @@ void SpawnedCalls::make_ready(const std::shared_ptr<SpawnedCall>& call, Event* a
         machine_.blocking_pool().run([this, call](PythonThread& python) {
             call->floating_point.apply();
             run(*call, python);
+            finish(*call);
         });
     else
         machine_.notify_for(*call);
@@ -158,7 +159,6 @@ void SpawnedCalls::run(SpawnedCall& call, PythonThread& python) {
             at_hand_.fetch_sub(1, std::memory_order_relaxed);
         }
     }
-    finish(call);
 }
 
 void SpawnedCalls::finish(SpawnedCall& call) {

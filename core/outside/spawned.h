@@ -121,14 +121,16 @@ public:
     // The next one that has at least this priority, or is due. `run` must follow.
     std::shared_ptr<SpawnedCall> take(std::uint32_t slot, bool unbound, std::int64_t at_least, std::int64_t now);
     // Runs a call that was taken. The thread's floating-point mode and context are the call's when it returns.
+    // `finish` must follow.
     void run(SpawnedCall& call, PythonThread& python);
+    // The call is over: whoever waits for it is told.
+    void finish(SpawnedCall& call);
 
 private:
     using State = SpawnedCall::State;
     ReadyCalls& queue_of(const SpawnedCall& call);
     ReadyCalls::Front front_locked(std::uint32_t slot, bool unbound, std::int64_t now);
     void make_ready(const std::shared_ptr<SpawnedCall>& call, Event* after);
-    void finish(SpawnedCall& call);
 
     Machine& machine_;
     std::atomic<std::size_t> at_hand_{0}, n_in_flight_{0};

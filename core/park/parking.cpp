@@ -132,6 +132,11 @@ void wait_for_notifiers() {
         std::this_thread::yield();
 }
 
+bool is_under_way(const Lane& lane) {
+    return lane.ready() || lane.claim.load(std::memory_order_relaxed) != 0 ||
+           !waits_for_work(lane, lane.blocked_on.load(std::memory_order_relaxed));
+}
+
 bool may_take_over(const Machine& machine, const Lane& lane) {
     const Slot& affinity = *machine.slots()[lane.order->affinity];
     if (affinity.asleep.load(std::memory_order_relaxed) || affinity.in_call.load(std::memory_order_relaxed))

@@ -40,6 +40,8 @@ class Protocol:
     heavy_fence: bool = True
     sleeper_looks_at_calls: bool = True
     passes_on: bool = True  # who takes a call notifies another slot when more are left
+    taker_fences: bool = True  # between saying that it does not poll, and passing on
+    polls_end: bool = True  # before a slot sleeps
     caller_passes_on: bool = True  # who sits down and takes no calls does so too
     caller_fences: bool = True
     busy_fences: bool = True  # before a call
@@ -57,13 +59,23 @@ def spawner(p: Protocol, calls: int) -> Thread:
         yield unlock("calls")
         if p.spawner_fences:
             yield fence()
-        for slot in "ab":
-            asleep = yield load(f"{slot} asleep")
-            if asleep:
-                by_caller = yield load(f"{slot} by caller")
-                if not by_caller:
-                    yield notify(f"{slot} event_count")
-                    break
+        for slot in "ab":  # one that polls is counted on
+            polling = yield load(f"{slot} polling")
+            by_caller = polling and (yield load(f"{slot} by caller"))
+            if polling and not by_caller:
+                break
+        else:
+            yield from notifies_sleeper()
+
+
+def notifies_sleeper() -> Thread:
+    for slot in "ab":
+        asleep = yield load(f"{slot} asleep")
+        if asleep:
+            by_caller = yield load(f"{slot} by caller")
+            if not by_caller:
+                yield notify(f"{slot} event_count")
+                break
 
 
 def takes(p: Protocol) -> Thread:
@@ -87,15 +99,21 @@ def taker(p: Protocol, slot: str, other: str, shared: bool) -> Thread:
             taken = yield swap(f"{slot} taken", 1)
         if not taken:
             yield store(f"{slot} asleep", 0)
+            yield store(f"{slot} polling", 1)
             ready = yield from takes(p)
             if ready:
-                yield add("served", 1)
+                yield store(f"{slot} polling", 0)
+                if p.taker_fences:
+                    yield fence()
                 ready = yield load("ready")
                 if ready and p.passes_on:
                     asleep = yield load(f"{other} asleep")
                     if asleep:
                         yield notify(f"{other} event_count")
+                yield add("served", 1)
                 return
+            if p.polls_end:
+                yield store(f"{slot} polling", 0)
             yield store(f"{slot} asleep", 1)
             if p.heavy_fence:
                 yield from membarrier()
@@ -126,7 +144,7 @@ def sitter(p: Protocol, slot: str, other: str) -> Thread:
 def check_taking(p: Protocol, calls: int, shared: bool) -> int:
     """So many calls and two slots, with or without a caller on the one that is notified first: all are taken."""
     words = {"ready": 0, "calls": 0, "served": 0, "a taken": 0}
-    words |= {f"{slot} {what}": 0 for slot in "ab" for what in ("event_count", "by caller")}
+    words |= {f"{slot} {what}": 0 for slot in "ab" for what in ("event_count", "by caller", "polling")}
     words |= {"a asleep": 1, "b asleep": 1}
     threads = {
         "spawner": lambda: spawner(p, calls),
@@ -135,16 +153,17 @@ def check_taking(p: Protocol, calls: int, shared: bool) -> int:
     }
     if shared:
         threads["caller"] = lambda: sitter(p, "a", "b")
-    return explore(words, threads, lambda memory: memory["served"] == calls)
+    return explore(words, threads, lambda memory: memory["served"] == calls, most=1_000_000)
 
 
-def busy(p: Protocol) -> Thread:
+def busy(p: Protocol, by_submission: bool) -> Thread:
     """The lane's slot goes into a call."""
     yield store("busy", 1)
     if p.busy_fences:
         yield fence()
+    value = yield load("value")
     asleep = yield load("asleep")
-    if asleep and p.busy_notifies:
+    if asleep and p.busy_notifies and (value or not by_submission):  # nobody looks after a lane that waits for a run
         yield notify("event_count")
 
 
@@ -211,7 +230,7 @@ def check_looking_after(p: Protocol, by_submission: bool, left: bool) -> int:
     """The lane is served if its home was busy by then; else the slot is, for this model, the one to serve it."""
     words = {"value": 0, "registered": 0, "busy": 0, "asleep": 0, "event_count": 0, "served": 0}
     threads = {
-        "home": lambda: busy(p),
+        "home": lambda: busy(p, by_submission),
         "writer": lambda: submitter(p) if by_submission else publisher(),
         "other": lambda: visitor(p, by_submission, left),
     }
@@ -242,6 +261,8 @@ def test_the_lanes_of_a_busy_slot_are_looked_after(by_submission, left):
         Protocol(heavy_fence=False),
         Protocol(sleeper_looks_at_calls=False),
         Protocol(passes_on=False),
+        Protocol(taker_fences=False),
+        Protocol(polls_end=False),
     ],
     ids=str,
 )
