@@ -23,9 +23,10 @@ def apply_matrix(p: Any, q: Any) -> float:
     total = 0.0
     for i in range(q.shape[0]):
         for j in range(q.shape[1]):
-            value = 4 * p[i + 1, j + 1] - p[i, j + 1] - p[i + 2, j + 1] - p[i + 1, j] - p[i + 1, j + 2]
+            centre = p[i + 1, j + 1]
+            value = 4 * centre - p[i, j + 1] - p[i + 2, j + 1] - p[i + 1, j] - p[i + 1, j + 2]
             q[i, j] = value
-            total += p[i + 1, j + 1] * value
+            total += centre * value
     return total
 
 
@@ -82,9 +83,10 @@ def solve_parallel(x: Any, r: Any, p: Any, q: Any, iterations: int) -> None:
         product = 0.0
         for i in numba.prange(size):
             for j in range(size):
-                value = 4 * p[i + 1, j + 1] - p[i, j + 1] - p[i + 2, j + 1] - p[i + 1, j] - p[i + 1, j + 2]
+                centre = p[i + 1, j + 1]
+                value = 4 * centre - p[i, j + 1] - p[i + 2, j + 1] - p[i + 1, j] - p[i + 1, j + 2]
                 q[i, j] = value
-                product += p[i + 1, j + 1] * value
+                product += centre * value
         alpha = rho / product
         total = 0.0
         for i in numba.prange(size):

@@ -155,8 +155,59 @@ def _numba_array(kind: ArrayType, readonly: bool) -> Any:
         element = from_dtype(kind.dtype)
     except (NotImplementedError, NumbaError) as error:
         raise TypeError(f"Numba has no arrays of {kind.dtype}") from error
-    layout = kind.layout if kind.layout in "CF" else "A"
-    return types.Array(element, kind.ndim, layout, readonly=readonly, aligned=kind.aligned)
+    if kind.layout in "cf":
+        return _adjacent_array()(element, kind.ndim, kind.adjacent, kind.dtype.itemsize, readonly, kind.aligned)
+    return types.Array(element, kind.ndim, kind.layout, readonly=readonly, aligned=kind.aligned)
+
+
+@functools.cache
+def _adjacent_array() -> Any:
+    """Return the class of Numba types of arrays whose elements along one axis are adjacent, but which have gaps.
+
+    Numba compiles functions that a kernel calls for the types of what it passes. Where such a function begins, the
+    stride of that axis becomes a constant, so that its loops are vectorized too. All else is as for any strides: what
+    Numba derives from such an array, such as a slice, has Numba's own type.
+    """
+    from numba import types
+    from numba.core.cgutils import intp_t
+    from numba.core.datamodel.models import ArrayModel
+    from numba.core.errors import NumbaTypeError
+    from numba.extending import lower_cast, register_model
+
+    class AdjacentArray(types.Array):  # type: ignore[misc]
+        def __init__(self, dtype: Any, ndim: int, axis: int, itemsize: int, readonly: bool, aligned: bool) -> None:
+            self.given = dtype, ndim, axis, itemsize, readonly, aligned
+            name = f"adjacent array({dtype}, {ndim}d, axis {axis}, readonly={readonly}, aligned={aligned})"
+            super().__init__(dtype, ndim, "A", readonly=readonly, name=name, aligned=aligned)
+
+        @property
+        def key(self) -> Any:
+            return self.given
+
+        @property
+        def mangling_args(self) -> Any:
+            return type(self).__name__, list(self.given)
+
+        def __reduce__(self) -> Any:  # Numba's caches in files keep the types of functions
+            return _make_adjacent, self.given
+
+    @register_model(AdjacentArray)
+    class Model(ArrayModel):  # type: ignore[misc]
+        def from_argument(self, builder: Any, value: Any) -> Any:
+            _, _, axis, itemsize, _, _ = self.fe_type.given
+            array = super().from_argument(builder, value)
+            return builder.insert_value(array, intp_t(itemsize), [self.get_field_position("strides"), axis])
+
+    @lower_cast(types.Array, AdjacentArray)  # type: ignore[untyped-decorator]
+    def refuse(context: Any, builder: Any, known: Any, wanted: Any, value: Any) -> Any:
+        # Numba takes any layout "A" for another; so a function that may not be compiled again would be called.
+        raise NumbaTypeError(f"a function compiled for {wanted} cannot be passed {known}")
+
+    return AdjacentArray
+
+
+def _make_adjacent(*given: Any) -> Any:
+    return _adjacent_array()(*given)
 
 
 def _pipeline(loaders: tuple[Any, ...]) -> Any:

@@ -1,5 +1,6 @@
 """Kernels: the same results as the function, for arrays of any strides."""
 
+import importlib.util
 import re
 import sys
 import traceback
@@ -111,6 +112,109 @@ def test_loops_along_parts_of_rows_are_vectorized(double):
     whole = np.zeros((20, 20))
     assert vectors(whole)
     assert vectors(whole[2:18, 1:17])
+
+
+@pytest.fixture(scope="module")
+def numba():
+    return pytest.importorskip("numba")
+
+
+def test_loops_of_functions_that_a_kernel_calls_are_vectorized(numba):
+    @numba.njit
+    def double_all(src, dst):
+        for i in range(dst.shape[0]):
+            for j in range(dst.shape[1]):
+                dst[i, j] = 2.0 * src[i, j]
+
+    def double(src, dst):
+        double_all(src, dst)
+
+    rows = ArrayType.of(np.zeros((20, 20))[2:18, 1:17])
+    compile_entry(double, (rows, rows), (True, False))
+    (code,) = double_all.inspect_llvm().values()
+    assert re.search(r"load <\d+ x double>", code)
+
+
+def test_functions_that_a_kernel_calls_compute_the_same_for_all_layouts(numba):
+    @numba.njit
+    def add_row(row, out):
+        for j in range(out.shape[0]):
+            out[j] += row[j]
+
+    @numba.njit("void(Array(float64, 2, 'A', readonly=True), Array(float64, 2, 'A'))")
+    def add(src, out):
+        out += src
+
+    @numba.njit
+    def choose(flag, one, other):
+        chosen = one if flag else other
+        return chosen.T
+
+    @numba.njit
+    def halve(src, out, times):
+        if times:
+            add_row(src[0, ::2], out[0, ::2])
+            add_row(src[:, 0], out[:, 0])
+            halve(src[::-1], out[::-1], times - 1)
+
+    @ost.kernel
+    def mix(src: ost.Read, out: ost.ReadWrite):
+        add(src, out)
+        halve(src, out, 3)
+        out += choose(out.shape[0] > 2, src, src[:, ::-1]).T
+        for pair in ((src, out), (src, out)):
+            add_row(pair[0][1], pair[1][-1])
+
+    src = np.arange(30.0).reshape(5, 6)
+    expected = np.ones((5, 6))
+    mix.function(src, expected)  # Python calls the functions with arrays of Numba's own types
+    for layout in LAYOUTS.values():
+        out = layout(np.ones((5, 6)))
+        mix(layout(src), out)
+        assert np.array_equal(out, expected)
+
+
+def test_code_for_adjacent_elements_is_not_run_for_others(numba):
+    @numba.njit
+    def double_all(out):
+        for i in range(out.shape[0]):
+            for j in range(out.shape[1]):
+                out[i, j] *= 2.0
+
+    @ost.kernel
+    def double(out: ost.ReadWrite):
+        double_all(out)
+
+    whole = np.ones((4, 6))
+    double(whole[:, :3])
+    double_all.disable_compile()
+    with pytest.raises(TypeError, match="cannot be passed array"):
+        double(whole[:, ::2])
+    assert (whole == [2, 2, 2, 1, 1, 1]).all()
+
+
+def test_a_function_cached_by_numba_is_found_again(numba, tmp_path, monkeypatch):
+    source = tmp_path / "helpers.py"
+    source.write_text(
+        "import numba\n@numba.njit(cache=True)\ndef fill(out):\n    for i in range(out.size):\n        out[0, i] = i\n"
+    )
+    hits = []
+    for name in ("first", "second"):
+        spec = importlib.util.spec_from_file_location(name, source)
+        helpers = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, helpers)
+        spec.loader.exec_module(helpers)
+        fill = helpers.fill
+
+        @ost.kernel
+        def kernel(out: ost.Write):
+            fill(out)  # noqa: B023
+
+        out = np.zeros((2, 8))[:1, :5]
+        kernel(out)
+        assert out.tolist() == [[0, 1, 2, 3, 4]]
+        hits.append(sum(fill.stats.cache_hits.values()))
+    assert hits == [0, 1]
 
 
 def test_a_ring_of_arrays_with_different_strides_gets_code_for_both(double):
