@@ -9,12 +9,15 @@ import numpy as np
 
 import ostinato as ost
 from benchmarks.context import Context
-from benchmarks.measure import Contestant, Row
+from benchmarks.measure import Contestant, Row, measure
 from benchmarks.ours import adapt
 from benchmarks.patterns import Pattern, all_to_all, fft, no_comm, stencil, tree
 from benchmarks.placement import Case, Work, tiny
 
 OURS, PLAIN, ONE, TWO, BETTER = "adapted", "as compiled", "one lane", "two lanes", "the better of one and two lanes"
+
+#: A program adapts for so many samples: until it seldom tries the schedules that lost.
+SAMPLES = 150
 
 
 def cases(quick: bool) -> list[Case]:
@@ -46,9 +49,9 @@ def run(context: Context) -> None:
             }
             for program in programs.values():
                 stack.enter_context(program)
-            adapt(programs[OURS])
+            adapt(programs[OURS], context.seconds * SAMPLES)
             contestants = [Contestant(name, program.replay) for name, program in programs.items()]
-            context.measure(contestants)
+            measure(contestants, rounds=2 * context.rounds, seconds=context.seconds)
         for contestant in contestants:
             samples = tuple(np.array(contestant.samples) / 1e3)
             context.rows.append(Row("adapt", case.name, contestant.name, "us/step", samples, BETTER))

@@ -19,9 +19,9 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 FIRST = 0.5
 
 
-def adapt(program: ost.Program) -> None:
+def adapt(program: ost.Program, seconds: float = FIRST) -> None:
     """Replay a program until it knows what its tasks take."""
-    end = time.perf_counter() + FIRST
+    end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         program.replay(100)
 

@@ -267,12 +267,6 @@ def _costs(median: dict[tuple[str, str, str], float]) -> list[Target]:
         case = max(errors, key=errors.__getitem__)
         found.append(Target(f"error of simulation, worst case ({case})", errors[case], 10, unit=" %"))
     found += _retuning(median)
-    adapted = {
-        case: median["adapt", case, adapting.OURS] / value
-        for (name, case, who), value in median.items()
-        if (name, who) == ("adapt", adapting.BETTER)
-    }
-    found += _worst("adapted to the better of one lane and two", adapted, 1.05)
     paid = {
         case: value / median[name, case, pays.LOOP]
         for (name, case, who), value in median.items()
@@ -304,6 +298,17 @@ def _retuning(median: dict[tuple[str, str, str], float]) -> list[Target]:
         case = min(gained, key=gained.__getitem__)
         found.append(Target(f"retuned to as compiled, best case ({case})", gained[case], 0.75))
     return found + _worst("retune to replay", ratios(retuning.NOTHING, retuning.RETUNE, retuning.REPLAY), 1.25)
+
+
+def _adapting(rows: Sequence[Row]) -> list[Target]:
+    """The worst case; ratios are taken round by round."""
+    samples = {(row.case, row.contestant): row.samples for row in rows if row.benchmark == "adapt"}
+    ratios = {
+        case: float(np.median(np.divide(samples[case, adapting.OURS], better)))
+        for (case, who), better in samples.items()
+        if who == adapting.BETTER
+    }
+    return _worst("adapted to the better of one lane and two", ratios, 1.05)
 
 
 def _cores(median: dict[tuple[str, str, str], float]) -> list[Target]:
@@ -399,5 +404,6 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         + _pipeline(rows)
         + _cuda(rows)
         + _costs(median)
+        + _adapting(rows)
         + _cores(median)
     )
