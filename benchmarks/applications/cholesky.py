@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ctypes import c_int
+from ctypes import CFUNCTYPE, c_int, c_void_p
 from functools import partial
 from typing import Any, ClassVar
 
@@ -12,7 +12,17 @@ from scipy.linalg.blas import dtrsm
 
 import ostinato as ost
 from benchmarks.applications.application import OURS, PLAIN, Application, Start
-from benchmarks.applications.peers import Advance, Here, Stages, address, by_loop, fortran, import_jax, loops
+from benchmarks.applications.peers import (
+    Advance,
+    Here,
+    Stages,
+    address,
+    by_loop,
+    fortran,
+    import_jax,
+    import_numba,
+    loops,
+)
 
 
 def load(source: ost.Read, tile: ost.Write) -> None:
@@ -40,6 +50,38 @@ TASKS = (
     ost.task(update, releases_gil=True),
 )
 
+numba = import_numba()
+DGEMM, DTRSM = (
+    CFUNCTYPE(None, *[c_void_p] * count)(fortran(name).value) for name, count in (("dgemm", 13), ("dtrsm", 11))
+)
+L, N, T, U = (np.frombuffer(letter, np.uint8) for letter in (b"L", b"N", b"T", b"U"))
+ONE, MINUS = np.ones(1), -np.ones(1)
+
+
+@ost.kernel
+def load_tile(source: ost.Read, tile: ost.Write) -> None:
+    tile[:, :] = source
+
+
+@ost.kernel
+def factor_tile(tile: ost.ReadWrite) -> None:
+    tile[:, :] = np.linalg.cholesky(tile)
+
+
+@ost.kernel
+def solve_tile(diagonal: ost.Read, tile: ost.ReadWrite) -> None:
+    n = np.full(1, len(tile), np.int32).ctypes
+    DTRSM(L.ctypes, U.ctypes, T.ctypes, N.ctypes, n, n, ONE.ctypes, diagonal.ctypes, n, tile.ctypes, n)
+
+
+@ost.kernel
+def update_tile(left: ost.Read, right: ost.Read, tile: ost.ReadWrite) -> None:
+    n = np.full(1, len(tile), np.int32).ctypes
+    DGEMM(T.ctypes, N.ctypes, n, n, n, MINUS.ctypes, right.ctypes, n, left.ctypes, n, ONE.ctypes, tile.ctypes, n)
+
+
+KERNELS = load_tile, factor_tile, solve_tile, update_tile
+
 
 class Matrix:
     """A matrix as tiles, each of them contiguous, and the tiles of its factor."""
@@ -62,8 +104,8 @@ class Matrix:
             stages += [[(update, (a[i, k], a[j, k], a[i, j])) for i in below for j in range(k + 1, i + 1)]]
         return [stage for stage in stages if stage]
 
-    def step(self) -> None:
-        for stage in self.calls(TASKS):
+    def step(self, tasks: Any) -> None:
+        for stage in self.calls(tasks):
             for task, arguments in stage:
                 task(*arguments)
 
@@ -87,7 +129,8 @@ class Cholesky(Application):
     def contestants(self) -> Mapping[str, Start]:
         return {
             PLAIN: self._plain,
-            OURS: self._ours,
+            OURS: partial(self._ours, KERNELS),
+            f"{OURS}, NumPy": partial(self._ours, TASKS),
             "loop over tiles": self.by(by_loop),
             "OpenMP": partial(self._loops, "openmp"),
             "oneTBB": partial(self._loops, "tbb"),
@@ -99,9 +142,9 @@ class Cholesky(Application):
         matrix = Matrix(self.size, self.tile)
         return Lower(matrix.factor), matrix.calls(PLAIN_CALLS)
 
-    def _ours(self, here: Here) -> Advance:
+    def _ours(self, tasks: Any, here: Here) -> Advance:
         matrix = Matrix(self.size, self.tile)
-        program = here.compile(matrix.step)
+        program = here.compile(matrix.step, tasks)
         return lambda steps: (program.replay(steps), Lower(matrix.factor))[1]
 
     def _plain(self, here: Here) -> Advance:

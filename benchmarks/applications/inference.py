@@ -16,7 +16,7 @@ from benchmarks.applications.application import OURS, PLAIN, Application, Start
 from benchmarks.applications.peers import Advance, Here, Stages, fortran, import_jax, import_numba, loops
 
 WIDTHS = (256, 512, 512, 64)
-TILE = 64
+TILE = 128  # rows; with fewer, BLAS packs the weights too often
 
 
 def dense(x: ost.Read, weights: ost.Read, bias: ost.Read, y: ost.Write) -> None:

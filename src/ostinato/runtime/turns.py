@@ -97,8 +97,8 @@ def schedule_otherwise(
 ) -> list[tuple[float, Executable]]:
     """Return other schedules than the present one by what ops take, and the seconds of their steps, least first.
 
-    In one, calls of one kind take the same: a trace adds to some of them what only this schedule makes them wait for,
-    such as for data in the other core's cache.
+    In one, calls of one kind take the same, in every step: a trace adds to some of them what only this schedule makes
+    them wait for, such as for data in the other core's cache, and to some steps what the machine did besides.
 
     One has several lanes a thread even where ops take the same in every step: a thread that the host stops for a while
     loses only the lane that it runs, and others take the rest. One uses all threads even where ops are so short that a
@@ -112,8 +112,8 @@ def schedule_otherwise(
     tried = [present, *(each.executable for each in known)]
     found: list[tuple[float, Executable]] = []
     plans = [(threads, costs) for threads in sorted({engine.threads, 1}, reverse=True)]
-    level = level_costs(present.step.nodes, costs, math.inf)
-    if engine.threads > 1 and (level.seconds != costs.seconds).any():
+    level = level_costs(present.step.nodes, costs, math.inf)._replace(spread=np.full(len(costs.spread), STEADY / 2))
+    if engine.threads > 1 and not (costs.steady and (level.seconds == costs.seconds).all()):
         plans.append((engine.threads, level))
     if engine.threads > 1 and costs.steady:
         plans.append((engine.threads, costs._replace(spread=np.full(len(costs.spread), STEADY))))

@@ -328,7 +328,7 @@ def test_work_that_was_thought_short_gets_a_second_lane(machine):
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.4])
-def test_threads_get_several_lanes_each_where_ops_are_steady_too(machine, spread, monkeypatch):
+def test_threads_get_one_lane_each_and_several_whether_ops_are_steady_or_not(machine, spread, monkeypatch):
     monkeypatch.setattr(turns, "measure_host", lambda processors: COMMON)
     tiles = np.zeros((16, 1))
     with ost.capture() as graph:
@@ -338,7 +338,8 @@ def test_threads_get_several_lanes_each_where_ops_are_steady_too(machine, spread
         engine = program._engine
         costs = Costs(np.full(16, 1e-5), np.full(16, spread), np.ones(16, np.int32), ("estimated", "traced"))
         found = schedule_otherwise(engine, costs, float("inf"))
-        assert 8 in {len(other.lane_ops) for _, other in found}
+        present = engine.kept.executable
+        assert {2, 8} <= {len(each.lane_ops) for each in (present, *(other for _, other in found))}
 
 
 def test_programs_that_stay_as_they_are(machine):
