@@ -381,7 +381,9 @@ def test_a_replay_does_not_end_because_its_program_cannot_adapt(machine, monkeyp
     monkeypatch.setattr(adapt, "schedule_otherwise", fail)
     arrays = rows_of(4)
     with ost.compile(record, [ost.ring(*each) for each in arrays], machine=machine, costs={}) as program:
-        assert program.replay(1000) == 1000
+        end = time.monotonic() + DEADLINE
+        while not caplog.records and time.monotonic() < end:
+            assert program.replay(1000) == 1000
         assert program.replay(10) == 10
         assert [entry.message for entry in caplog.records] == ["a program could not adapt; it stays as it is"]
 
@@ -410,7 +412,8 @@ with ost.capture() as graph:
     nap(second[0], first[0], second[1], float(sys.argv[1]))
 with ost.Machine(cpus=2, gpus=0) as machine, graph.compile(machine) as program:
     print("learned in replays" in program.explain(), "on 2 lanes," in program.explain())
-    program.replay(8)
+    while "was learned from" not in program.explain():
+        program.replay(8)
 """
 
 
