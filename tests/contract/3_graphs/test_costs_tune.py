@@ -516,7 +516,7 @@ def test_variants_of_a_case_that_was_not_finished_are_not_measured_again(
     first = user(INTERRUPTED.format(**about, budget="ost.Budget(candidates=5)" if how == "budget" else None))
     told = []
     if how == "budget":
-        told = [name for name, status, *_ in (line.split(",") for line in output(first)) if status in ("ok", "raced")]
+        told = [name for name, status, *_ in (line.split(",") for line in output(first)) if status == "ok"]
     else:
         eventually(lambda: len(began()) >= 5 or first.poll() is not None)
         first.send_signal(getattr(signal, how))
@@ -529,7 +529,8 @@ def test_variants_of_a_case_that_was_not_finished_are_not_measured_again(
     assert set(found) == {"relax", "wrong", *(f"number_{number}" for number in range(6))}
     assert [name for name, (status, *_) in found.items() if status not in ("ok", "raced")] == ["wrong"]
     # The one that was being measured, and at kill -9 what had just ended, are measured again.
-    # One that another process disturbed is, too; only a search that ended can say which.
+    # One that another process disturbed is, too, and one that was cut though it could win by what is known now;
+    # only a search that ended can say which these are.
     known = told or ["relax", *(f"number_{name}" for name in before[:-2])]
     again = [name for name in known if found[name][1:] != ["True", "None"]]
     assert len(again) <= (not told), (again, found, before)
