@@ -19,13 +19,16 @@ SOFTENING, TIME, BLOCK = 0.01, 1e-6, 64
 
 
 def attract(x: ost.Read, own: ost.Read, force: ost.Write) -> None:
-    """The force of all particles on those of one block; the three rows of `x` are coordinates."""
+    """The force of all particles on those of one block; the three rows of `x` are coordinates.
+
+    `1.0 / a` raises if `a` is zero, so that Numba cannot use vectors; `np.divide` does not.
+    """
     force[:, :] = 0.0
     for j in range(x.shape[1]):
         for i in range(own.shape[1]):
             dx, dy, dz = x[0, j] - own[0, i], x[1, j] - own[1, i], x[2, j] - own[2, i]
             square = dx * dx + dy * dy + dz * dz + SOFTENING
-            weight = 1.0 / (square * sqrt(square))
+            weight = np.divide(1.0, square * sqrt(square))
             force[0, i] += weight * dx
             force[1, i] += weight * dy
             force[2, i] += weight * dz

@@ -131,6 +131,7 @@ void move_particles(double* x, double* v, double* force, int count, int block, i
                 fx[i] = fy[i] = fz[i] = 0;
             for (int j = 0; j < count; ++j) {
                 const double jx = px[j], jy = py[j], jz = pz[j];
+#pragma omp simd
                 for (int i = low; i < high; ++i) {
                     const double dx = jx - px[i], dy = jy - py[i], dz = jz - pz[i];
                     const double square = dx * dx + dy * dy + dz * dz + softening;
