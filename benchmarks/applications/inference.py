@@ -29,6 +29,15 @@ def dense(x: ost.Read, weights: ost.Read, bias: ost.Read, y: ost.Write) -> None:
 dense_task = ost.task(dense, releases_gil=True)
 
 
+@ost.kernel
+def dense_kernel(x: ost.Read, weights: ost.Read, bias: ost.Read, y: ost.Write) -> None:
+    """One layer, bias and ReLU in one pass."""
+    np.dot(x, weights, y)
+    for i in range(y.shape[0]):
+        for j in range(y.shape[1]):
+            y[i, j] = max(y[i, j] + bias[j], np.float32(0))
+
+
 class Network:
     """The weights, and an array for what each layer gives."""
 
@@ -46,8 +55,8 @@ class Network:
         tiles = [slice(i, i + tile) for i in range(0, len(self.layers[0]), tile)]
         return [[(dense, (x[rows], w, b, y[rows])) for rows in tiles] for x, w, b, y in layers]
 
-    def step(self) -> None:
-        for stage in self.calls(dense_task, TILE):
+    def step(self, dense: Any) -> None:
+        for stage in self.calls(dense, TILE):
             for task, arguments in stage:
                 task(*arguments)
 
@@ -65,7 +74,8 @@ class Inference(Application):
     def contestants(self) -> Mapping[str, Start]:
         return {
             PLAIN: self._plain,
-            OURS: self._ours,
+            OURS: partial(self._ours, dense_kernel),
+            f"{OURS}, NumPy": partial(self._ours, dense_task),
             "Numba prange": self._numba,
             "OpenMP": partial(self._loops, "openmp"),
             "oneTBB": partial(self._loops, "tbb"),
@@ -77,9 +87,9 @@ class Inference(Application):
         network = Network(self.batch)
         return network.layers[-1], network.calls(dense, TILE)
 
-    def _ours(self, here: Here) -> Advance:
+    def _ours(self, task: Any, here: Here) -> Advance:
         network = Network(self.batch)
-        program = here.compile(network.step)
+        program = here.compile(network.step, task)
         return lambda steps: (program.replay(steps), network.layers[-1])[1]
 
     def _plain(self, here: Here) -> Advance:
