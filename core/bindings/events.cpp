@@ -59,7 +59,7 @@ int traverse_barrier(PyObject* self, visitproc visit, void* arg) {
 PyType_Slot event_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_event)}, {0, nullptr}};
 PyType_Slot barrier_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_barrier)}, {0, nullptr}};
 
-bool wait(const EventHandle& handle, double timeout) {
+bool wait_for_event(const EventHandle& handle, double timeout) {
     refuse_inside_tasks("waiting for an event");
     Event& event = usable(handle);
     return wait_for(event, timeout, [&] { return event.done(); });
@@ -101,7 +101,8 @@ void bind_events(nb::module_& module) {
             "poison",
             [](const EventHandle& self, const nb::object& reason) { return usable(self).poison(hold(reason)); },
             "reason"_a.none())
-        .def("wait", &wait, "timeout"_a, "Whether it has happened within so many seconds; negative: no limit.")
+        .def("wait", &wait_for_event, "timeout"_a,
+             "Whether it has happened within so many seconds; negative: no limit.")
         .def_static("check_wait", [] { refuse_inside_tasks("waiting for an event"); })
         .def(
             "call_back",

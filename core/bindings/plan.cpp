@@ -180,14 +180,14 @@ std::shared_ptr<const ExternalOp> fence(Plan& plan, std::uint32_t lane, const Sc
     return std::make_shared<FenceOp>(number, lazy);
 }
 
-PlanHandle build(const ScheduleHandle& handle, const Flat<std::uint64_t>& function, const Flat<std::uint64_t>& user,
-                 const Flat<std::int64_t>& table_begin, const Flat<std::int32_t>& table,
-                 const Flat<std::int32_t>& n_arrays, const Flat<std::int32_t>& period_class, const nb::list& views,
-                 const Flat<std::int64_t>& scalar_begin, const Flat<std::uint64_t>& scalars,
-                 const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
-                 const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
-                 const Flat<std::int32_t>& step_slot, const nb::list& python, const nb::list& external,
-                 const nb::list& device, const nb::list& write_back, bool fenced, const nb::list& memory) {
+PlanHandle make_plan(const ScheduleHandle& handle, const Flat<std::uint64_t>& function, const Flat<std::uint64_t>& user,
+                     const Flat<std::int64_t>& table_begin, const Flat<std::int32_t>& table,
+                     const Flat<std::int32_t>& n_arrays, const Flat<std::int32_t>& period_class, const nb::list& views,
+                     const Flat<std::int64_t>& scalar_begin, const Flat<std::uint64_t>& scalars,
+                     const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
+                     const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
+                     const Flat<std::int32_t>& step_slot, const nb::list& python, const nb::list& external,
+                     const nb::list& device, const nb::list& write_back, bool fenced, const nb::list& memory) {
     const Schedule& schedule = *handle.schedule;
     auto plan = std::make_shared<Plan>();
     const OpIndices indices(schedule);
@@ -261,7 +261,7 @@ void bind_plan(nb::module_& module) {
                "Whether this thread is in a task that puts work on a stream, of a program that works on memory of "
                "devices that some of these addresses stand for.");
     nb::class_<PlanHandle>(module, "Plan", "What the operations of a schedule call, on which arrays.")
-        .def_static("build", &build, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a, "n_arrays"_a,
+        .def_static("build", &make_plan, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a, "n_arrays"_a,
                     "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a, "value_slot"_a,
                     "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a, "external"_a, "device"_a = nb::list(),
                     "write_back"_a = nb::list(), "fenced"_a = false, "memory"_a = nb::list())

@@ -64,7 +64,7 @@ bool cancelled(const RunHandle& handle) {
     return handle.run->cancelled;
 }
 
-bool wait(const RunHandle& handle, double timeout) {
+bool wait_for_run(const RunHandle& handle, double timeout) {
     refuse_after_fork(*handle.program->machine);
     refuse_inside_tasks("waiting for a run");  // whether it is done or not: a task must not hang on luck
     const auto done = [&] { return handle.run->done.load(std::memory_order_acquire); };
@@ -97,7 +97,7 @@ nb::tuple failures(const RunHandle& handle) {
 }
 
 // Calls `function` on the machine's own thread when the run is done; false when it is done already.
-bool set_callback(const RunHandle& handle, const nb::object& function) {
+bool set_callback_of_run(const RunHandle& handle, const nb::object& function) {
     refuse_after_fork(*handle.program->machine);
     const std::lock_guard<std::mutex> lock(handle.program->mutex);
     if (handle.run->done.load(std::memory_order_acquire))
@@ -200,7 +200,7 @@ nb::list stuck(const RunHandle& handle) {
 void bind_run(nb::module_& module) {
     using namespace ostinato;
     nb::class_<RunHandle>(module, "Run", "Some steps of a program, submitted together.")
-        .def("wait", &wait, "timeout"_a)
+        .def("wait", &wait_for_run, "timeout"_a)
         .def("cancel", &cancel)
         .def(
             "interrupt", [](const RunHandle& self) { PythonThread::interrupt_tasks(self.run.get()); },
@@ -210,7 +210,7 @@ void bind_run(nb::module_& module) {
         .def("retrieve", [](const RunHandle& self) { self.program->retrieve(*self.run); })
         .def_prop_ro("unretrieved", &unretrieved, "Whether it has failed and the user was not told.")
         .def("forget", [](const RunHandle& self) { self.program->forget(*self.run); })
-        .def("set_callback", &set_callback, "function"_a)
+        .def("set_callback", &set_callback_of_run, "function"_a)
         .def("trace_records", &trace_records)
         .def_prop_ro("submitted", [](const RunHandle& self) { return self.run->trace->submitted; })
         .def_prop_ro("written_back", [](const RunHandle& self) { return self.run->trace->written_back; })

@@ -40,13 +40,13 @@ SpawnedHandle spawn(const MachineHandle& machine, const nb::object& function, co
     return {call};
 }
 
-bool wait(const SpawnedHandle& handle, double timeout) {
+bool wait_for_call(const SpawnedHandle& handle, double timeout) {
     refuse_inside_tasks("waiting for a spawned task");
     SpawnedCall& call = usable(handle);
     return wait_for(call, timeout, [&] { return call.done.load(std::memory_order_acquire); });
 }
 
-bool set_callback(const SpawnedHandle& handle, const nb::object& function) {
+bool set_callback_of_call(const SpawnedHandle& handle, const nb::object& function) {
     SpawnedCall& call = usable(handle);
     call.body->callback = PythonReference(function.ptr());
     const bool wanted = call.machine->calls().want_callback(call);
@@ -83,12 +83,13 @@ void bind_spawn(nb::module_& module) {
     using namespace nb::literals;
     using namespace ostinato;
     nb::class_<SpawnedHandle>(module, "Spawned", "A single task outside programs.")
-        .def("wait", &wait, "timeout"_a, "Whether it has ended within so many seconds; negative: no limit.")
+        .def("wait", &wait_for_call, "timeout"_a, "Whether it has ended within so many seconds; negative: no limit.")
         .def("cancel", [](const SpawnedHandle& self) { return self.call->machine->calls().cancel(usable(self)); })
         .def(
             "interrupt", [](const SpawnedHandle& self) { PythonThread::interrupt_tasks(self.call.get()); },
             "Raise KeyboardInterrupt inside it, if it runs on another thread.")
-        .def("set_callback", &set_callback, "function"_a, "Have it called when the task has ended; false when it has.")
+        .def("set_callback", &set_callback_of_call, "function"_a,
+             "Have it called when the task has ended; false when it has.")
         .def(
             "event",
             [](const SpawnedHandle& self, const nb::object& origin) {

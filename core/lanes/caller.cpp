@@ -8,8 +8,8 @@
 namespace ostinato {
 
 namespace {
-constexpr std::int64_t kPollNs = 10'000;        // a short run is over before a sleep and a wake would be
-constexpr std::int64_t kSignalNs = 20'000'000;  // how often a waiting thread looks at signals
+constexpr std::int64_t kCallerPollNs = 10'000;        // a short run is over before a sleep and a wake would be
+constexpr std::int64_t kCallerSignalNs = 20'000'000;  // how often a waiting thread looks at signals
 }  // namespace
 
 Caller::Caller(Machine& machine) : machine_(machine), slot_(machine.slot(0)), in_slot_(machine.take_slot(slot_, true)) {
@@ -27,7 +27,7 @@ Caller::~Caller() {
 }
 
 void Caller::ask() {
-    const std::int64_t give_up = monotonic_ns() + kPollNs;
+    const std::int64_t give_up = monotonic_ns() + kCallerPollNs;
     if (slot_.by_caller.load(std::memory_order_relaxed)) {
         // It may need the GIL; and nobody is to be kept from the slot while we wait to have that back.
         PythonThread python(true);
@@ -87,7 +87,7 @@ bool Caller::wait_for_slot(Run& run, PythonThread& python) {
         if (!undisturbed)
             break;
         python.release();
-        run.finished.commit_wait(epoch, kSignalNs);
+        run.finished.commit_wait(epoch, kCallerSignalNs);
     }
     {
         const std::lock_guard<std::mutex> lock(slot_.callers_mutex);
@@ -143,7 +143,7 @@ bool wait_until(Done done, EventCount& event_count, std::int64_t timeout_ns) {
     PythonThread python(true);
     const std::int64_t start = monotonic_ns();
     const std::int64_t deadline = timeout_ns < 0 ? -1 : start + timeout_ns;
-    const std::int64_t polling = deadline < 0 ? start + kPollNs : std::min(start + kPollNs, deadline);
+    const std::int64_t polling = deadline < 0 ? start + kCallerPollNs : std::min(start + kCallerPollNs, deadline);
     python.release();  // a Python task may be all that is waited for
     while (!done() && monotonic_ns() < polling)
         relax();
@@ -151,7 +151,7 @@ bool wait_until(Done done, EventCount& event_count, std::int64_t timeout_ns) {
         const std::uint32_t epoch = event_count.prepare_wait();
         if (done())
             break;
-        std::int64_t nap = kSignalNs;
+        std::int64_t nap = kCallerSignalNs;
         if (deadline >= 0) {
             const std::int64_t left = deadline - monotonic_ns();
             if (left <= 0)

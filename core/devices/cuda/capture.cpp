@@ -12,11 +12,7 @@
 
 namespace ostinato {
 
-namespace {
-
-using cuda::handle_of;
-using cuda::kSuccess;
-using cuda::stream_of;
+namespace cuda {
 
 // The streams that the parts of a capture are recorded on, and which of them wait for each other, so that what is
 // captured has the order of the parts: each node comes after the one before on its stream, and after what that waits
@@ -44,7 +40,7 @@ struct Branches {
 
 using Known = std::array<std::uint32_t, Branches::kMost>;  // by branch, one more than the last part that is implied
 
-void add(Known& known, const Known& more) {
+static void add(Known& known, const Known& more) {
     for (std::size_t branch = 0; branch < known.size(); ++branch)
         known[branch] = std::max(known[branch], more[branch]);
 }
@@ -100,8 +96,6 @@ Branches::Branches(std::span<const std::vector<std::uint32_t>> after) : parts(af
     }
 }
 
-constexpr std::size_t kMostRetired = 16;  // executable graphs hold memory of the device
-
 // Events that streams wait for each other by, for the time of a capture.
 class Marks {
 public:
@@ -133,6 +127,18 @@ private:
     const cuda::Api& api_;
     std::vector<cuda::Event> events_;
 };
+
+}  // namespace cuda
+
+namespace {
+
+using cuda::Branches;
+using cuda::handle_of;
+using cuda::kSuccess;
+using cuda::Marks;
+using cuda::stream_of;
+
+constexpr std::size_t kMostRetired = 16;  // executable graphs hold memory of the device
 
 }  // namespace
 

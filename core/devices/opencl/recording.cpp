@@ -79,7 +79,7 @@ using Command = std::function<Int(const Api& api, Queue queue, Event* event)>;
 
 // Arguments that are kept as they are recorded, as they are passed again.
 using Sizes = std::optional<std::array<std::size_t, 3>>;
-using Bytes = std::vector<std::uint8_t>;
+using Value = std::vector<std::uint8_t>;
 
 Sizes sizes(const std::size_t* from, Uint count = 3) {
     if (from == nullptr)
@@ -89,7 +89,7 @@ Sizes sizes(const std::size_t* from, Uint count = 3) {
     return found;
 }
 
-Bytes bytes_of(const void* pattern, std::size_t size) {
+Value value_of(const void* pattern, std::size_t size) {
     const auto* begin = static_cast<const std::uint8_t*>(pattern);
     return {begin, begin + size};
 }
@@ -103,7 +103,7 @@ Object* pass(const std::shared_ptr<Object>& object) {
     return object.get();
 }
 const std::size_t* pass(const Sizes& sizes) { return sizes ? sizes->data() : nullptr; }
-const void* pass(const Bytes& bytes) { return bytes.data(); }
+const void* pass(const Value& value) { return value.data(); }
 
 template <auto Call, class... Arguments>
 Command command(Arguments... arguments) {
@@ -302,7 +302,7 @@ Int copy_rectangle(Queue queue, Memory source, Memory target, const std::size_t*
 Int fill(Queue queue, Memory memory, const void* pattern, std::size_t size, std::size_t offset, std::size_t bytes,
          Uint count, const Event* events, Event* event) {
     Recording& it = self(queue);
-    return it.add(command<&Api::EnqueueFillBuffer>(it.share(memory), bytes_of(pattern, size), size, offset, bytes),
+    return it.add(command<&Api::EnqueueFillBuffer>(it.share(memory), value_of(pattern, size), size, offset, bytes),
                   count, events, event);
 }
 
@@ -315,7 +315,7 @@ Int copy_shared(Queue queue, Uint blocking, void* target, const void* source, st
 
 Int fill_shared(Queue queue, void* target, const void* pattern, std::size_t size, std::size_t bytes, Uint count,
                 const Event* events, Event* event) {
-    return self(queue).add(command<&Api::EnqueueSVMMemFill>(target, bytes_of(pattern, size), size, bytes), count,
+    return self(queue).add(command<&Api::EnqueueSVMMemFill>(target, value_of(pattern, size), size, bytes), count,
                            events, event);
 }
 

@@ -136,7 +136,7 @@ private:
 constexpr std::size_t kFewNeighbours = 32;
 
 // The boxes of one group, numbered from 0.
-struct Boxes {
+struct GroupBoxes {
     std::vector<int64_t> lo, hi;
     std::vector<int32_t> id;  // of each row of the group
     int32_t count = 0;
@@ -146,8 +146,8 @@ class LocalBoxes {
 public:
     LocalBoxes(const Accesses& accesses, std::size_t boxes) : accesses_(accesses), local_(boxes, -1) {}
 
-    Boxes of(std::span<const int64_t> rows) {
-        Boxes out;
+    GroupBoxes of(std::span<const int64_t> rows) {
+        GroupBoxes out;
         std::vector<int32_t> seen;
         const auto dims = at(accesses_.dims);
         for (int64_t row : rows) {
@@ -444,7 +444,7 @@ private:
 void scan_group(const Accesses& accesses, std::span<const int64_t> rows, const GivenEdges& given, LocalBoxes& local,
                 Edges& edges) {
     const int32_t period = accesses.period[at(rows[0])];
-    const Boxes boxes = local.of(rows);
+    const GroupBoxes boxes = local.of(rows);
     std::vector<Touch> touches;
     touches.reserve(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -484,7 +484,7 @@ void conflict_always(const Accesses& a, std::size_t row, std::size_t other, Edge
 }
 
 void mix_group(const Accesses& accesses, std::span<const int64_t> rows, LocalBoxes& local, Edges& edges) {
-    const Boxes boxes = local.of(rows);
+    const GroupBoxes boxes = local.of(rows);
     const BoxIndex index(boxes.lo.data(), boxes.hi.data(), accesses.dims, boxes.count);
     std::vector<std::vector<std::size_t>> in_box(at(boxes.count));
     for (std::size_t i = 0; i < rows.size(); ++i)
