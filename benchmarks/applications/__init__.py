@@ -74,7 +74,7 @@ def _compare(context: Context, application: Application) -> None:
             begin = time.monotonic()
             while time.monotonic() - begin < (0.05 if context.quick else 1.0):
                 contestant.time(application.multiple)
-        measure(contestants, rounds=3 if context.quick else 7, seconds=0.01 if context.quick else 0.04)
+        measure(contestants, rounds=3 if context.quick else 21, seconds=0.01 if context.quick else 0.04)
     samples = {each.name: tuple(sample / 1e3 for sample in each.samples) for each in contestants}
     peers = {name: float(np.median(taken)) for name, taken in samples.items() if not name.startswith(OURS)}
     best = min(peers, key=peers.__getitem__)
