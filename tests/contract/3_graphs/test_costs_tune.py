@@ -527,13 +527,12 @@ def test_variants_of_a_case_that_was_not_finished_are_not_measured_again(
     second = user(INTERRUPTED.format(**about, budget=None))
     found = {name: rest for name, *rest in (line.split(",") for line in output(second))}
     assert set(found) == {"relax", "wrong", *(f"number_{number}" for number in range(6))}
-    assert [name for name, (status, *_) in found.items() if status not in ("ok", "raced")] == ["wrong"]
-    # The one that was being measured, and at kill -9 what had just ended, are measured again.
-    # One that another process disturbed is, too, and one that was cut though it could win by what is known now;
-    # only a search that ended can say which these are.
+    assert [name for name, (status, *_) in found.items() if status not in ("ok", "raced", "contended")] == ["wrong"]
+    # A search that ended says which are known for good. Of one that was killed, some may be measured again: what was
+    # being measured or had just ended, what another process disturbed, what was cut but could win by what is known now.
     known = told or ["relax", *(f"number_{name}" for name in before[:-2])]
     again = [name for name in known if found[name][1:] != ["True", "None"]]
-    assert len(again) <= (not told), (again, found, before)
+    assert len(again) < (1 if told else len(known)), (again, found, before)
     assert found["number_5"][1] == "False"
 
 
