@@ -69,7 +69,7 @@ def _calibrate(contestant: Contestant, seconds: float) -> None:
         contestant.time(contestant.steps)
         return
     steps = contestant.multiple
-    # The least of three: the first calls of what compiles, or adapts, tell nothing.
+    # The least of three: compiling and adapting make the first calls slow.
     while (elapsed := min(contestant.time(steps) for _ in range(3)) / 1e9) < seconds / 4:
         steps *= 2
     scaled = int(steps * seconds / elapsed)

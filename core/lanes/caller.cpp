@@ -8,8 +8,7 @@
 namespace ostinato {
 
 namespace {
-constexpr std::int64_t kCallerPollNs = 10'000;        // a short run is over before a sleep and a wake would be
-constexpr std::int64_t kCallerSignalNs = 20'000'000;  // how often a waiting thread looks at signals
+constexpr std::int64_t kCallerPollNs = 10'000;  // a short run is over before a sleep and a wake would be
 }  // namespace
 
 Caller::Caller(Machine& machine) : machine_(machine), slot_(machine.slot(0)), in_slot_(machine.take_slot(slot_, true)) {
@@ -87,7 +86,7 @@ bool Caller::wait_for_slot(Run& run, PythonThread& python) {
         if (!undisturbed)
             break;
         python.release();
-        run.finished.commit_wait(epoch, kCallerSignalNs);
+        run.finished.commit_wait(epoch, kSignalNs);
     }
     {
         const std::lock_guard<std::mutex> lock(slot_.callers_mutex);
@@ -151,7 +150,7 @@ bool wait_until(Done done, EventCount& event_count, std::int64_t timeout_ns) {
         const std::uint32_t epoch = event_count.prepare_wait();
         if (done())
             break;
-        std::int64_t nap = kCallerSignalNs;
+        std::int64_t nap = kSignalNs;
         if (deadline >= 0) {
             const std::int64_t left = deadline - monotonic_ns();
             if (left <= 0)

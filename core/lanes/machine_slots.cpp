@@ -187,7 +187,7 @@ void Machine::notify_for(const SpawnedCall& call) {
         if (best->asleep.load(std::memory_order_relaxed))
             return best->event_count.notify();
     } else {
-        // Whoever polls takes the call soonest. It passes on what it does not take.
+        // A slot that polls takes the call soonest. It notifies another slot if calls are left.
         const auto polls = [this](auto& slot) {
             return slot->polling.load(std::memory_order_relaxed) && takes_calls(*slot);
         };

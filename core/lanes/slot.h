@@ -34,7 +34,7 @@ public:
     std::atomic<Lane*> running{nullptr};            // the lane being served, never followed by others
     std::atomic<std::int32_t> priority{INT32_MAX};  // of the run being served; nothing: nobody need call
     std::atomic<bool> in_call{false};               // a spawned call is being run, and the slot's lanes are anybody's
-    std::atomic<bool> polling{false};               // it has nothing to do, and looks for work again and again
+    std::atomic<bool> polling{false};               // its worker has nothing to do and keeps looking for work
     std::atomic<bool> by_caller{false};             // a thread in replay() has this slot
     std::atomic<bool> pins{false};                  // lanes with affinity here can go nowhere else
     EventCount event_count;

@@ -10,14 +10,13 @@ namespace ostinato {
 
 namespace {
 
-constexpr std::int64_t kBudget = 4096;          // operations between looks at the clock, at most
-constexpr std::int64_t kFirstBudget = 4;        // in a lane whose operations may cost anything
-constexpr int kAlonePatience = 64;              // what a result takes from core to core, many times over
-constexpr int kPatience = 8;                    // about what it takes to turn to another lane
-constexpr int kInPlace = 256;                   // looks at it with the lane's claim, which nobody can take meanwhile
-constexpr std::int64_t kPollNs = 40'000;        // about what a sleep and a wake cost
-constexpr std::int64_t kShortPollNs = 1'000;    // polling takes the core from somebody who has work
-constexpr std::int64_t kSignalNs = 20'000'000;  // a caller asleep looks at signals this often
+constexpr std::int64_t kBudget = 4096;        // operations between looks at the clock, at most
+constexpr std::int64_t kFirstBudget = 4;      // in a lane whose operations may cost anything
+constexpr int kAlonePatience = 64;            // what a result takes from core to core, many times over
+constexpr int kPatience = 8;                  // about what it takes to turn to another lane
+constexpr int kInPlace = 256;                 // looks at it with the lane's claim, which nobody can take meanwhile
+constexpr std::int64_t kPollNs = 40'000;      // about what a sleep and a wake cost
+constexpr std::int64_t kShortPollNs = 1'000;  // polling takes the core from somebody who has work
 
 thread_local const Worker* serving = nullptr;
 
@@ -137,8 +136,8 @@ Slot::Listed* Worker::passed_over(std::size_t n, std::int32_t priority) {
     return due;
 }
 
-// Machine::notify_for counts on a slot that polls: whoever stops polling looks for calls after that, or has somebody
-// else look.
+// Machine::notify_for relies on a slot that polls to find a new call. A worker that stops polling must look for calls
+// afterwards, or notify another worker.
 void Worker::start_polling() {
     if (!polling_) {
         polling_ = true;
@@ -146,7 +145,7 @@ void Worker::start_polling() {
     }
 }
 
-// Whether it polled.
+// Returns whether it polled.
 bool Worker::stop_polling() {
     polls_ = 0;
     if (polling_)
@@ -190,7 +189,7 @@ void Worker::run(SpawnedCall& call) {
     if (slot.by_caller.load(std::memory_order_relaxed))
         defer_interrupts();
     machine.calls().run(call, python);
-    start_polling();  // whoever waits for it may spawn the next one at once
+    start_polling();  // a thread that waits for this call may spawn the next one at once
     machine.calls().finish(call);
     slot.in_call.store(false, std::memory_order_relaxed);
 }
@@ -244,7 +243,7 @@ bool Worker::serve_one() {
     return serve_other(false);
 }
 
-// A lane of another slot. `any`: even of one that should serve it itself, and would have by now if its thread ran.
+// Runs a ready lane of another slot. `any`: also a lane that the other slot would have served if its thread ran.
 bool Worker::serve_other(bool any) {
     for (const Slot::Listed& listed : slot.others) {
         if (listed.lane->ready() && (any || may_take_over(machine, *listed.lane)) && listed.lane->try_claim()) {

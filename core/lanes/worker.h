@@ -11,6 +11,8 @@
 
 namespace ostinato {
 
+constexpr std::int64_t kSignalNs = 20'000'000;  // how often a waiting thread looks at signals
+
 enum class Outcome : std::uint8_t {
     kBlocked,  // the head of the lane waits
     kYielded,  // attention, or its turn is over

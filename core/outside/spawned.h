@@ -123,7 +123,7 @@ public:
     // Runs a call that was taken. The thread's floating-point mode and context are the call's when it returns.
     // `finish` must follow.
     void run(SpawnedCall& call, PythonThread& python);
-    // The call is over: whoever waits for it is told.
+    // Ends the call and tells the threads that wait for it.
     void finish(SpawnedCall& call);
 
 private:

@@ -35,8 +35,8 @@ void forget_waiters(Timeline& timeline);
 // ready, else have it notified when the lane will be.
 void offer_lanes(Machine& machine, Slot& slot, const Lane* chosen);
 
-// Whether somebody must look after the lane. Nobody must while it waits for the next run: whoever submits that
-// notifies.
+// Whether a worker must look after the lane. A lane that waits for the next run needs no worker: the thread that
+// submits the run notifies one.
 bool is_under_way(const Lane& lane);
 
 // Whether another slot may take over the unclaimed `lane`: its own slot sleeps, serves another lane, or is in a call.

@@ -200,7 +200,7 @@ def _adjacent_array() -> Any:
 
     @lower_cast(types.Array, AdjacentArray)  # type: ignore[untyped-decorator]
     def refuse(context: Any, builder: Any, known: Any, wanted: Any, value: Any) -> Any:
-        # Numba takes any layout "A" for another; so a function that may not be compiled again would be called.
+        # Numba converts one layout "A" to another. Without this, it would run code compiled for adjacent elements.
         raise NumbaTypeError(f"a function compiled for {wanted} cannot be passed {known}")
 
     return AdjacentArray

@@ -97,8 +97,9 @@ def schedule_otherwise(
 ) -> list[tuple[float, Executable]]:
     """Return other schedules than the present one by what ops take, and the seconds of their steps, least first.
 
-    In one, calls of one kind take the same, in every step: a trace adds to some of them what only this schedule makes
-    them wait for, such as for data in the other core's cache, and to some steps what the machine did besides.
+    One schedule assumes that all calls of one kind take the same time in every step. Traced times also contain delays
+    that only the traced schedule causes, such as fetching data from the other core's cache, and delays that other
+    processes cause in some steps.
 
     One has several lanes a thread even where ops take the same in every step: a thread that the host stops for a while
     loses only the lane that it runs, and others take the rest. One uses all threads even where ops are so short that a
