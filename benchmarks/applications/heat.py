@@ -14,7 +14,7 @@ from benchmarks.applications.application import OURS, PLAIN, Application, Start
 from benchmarks.applications.peers import Advance, Here, Stages, address, import_jax, import_numba, loops
 
 numba = import_numba()
-RATE, STRIPS = 0.2, 16
+RATE, STRIPS, STRIP_BYTES = 0.2, 16, 1 << 19
 
 
 def spread(old: ost.Read, new: ost.Write, rate: float) -> None:
@@ -55,11 +55,12 @@ def spread_plate(u: Any) -> Any:
 class Heat(Application):
     """A plate of one size; the number of steps is even, so that the newest plate is always the first array."""
 
-    multiple = 2
     loose: ClassVar = {"JAX": 1e-12}
 
     def __init__(self, size: int) -> None:
         self.case, self.size = f"heat, {size} squared", size
+        self.rows = min(size // STRIPS, STRIP_BYTES // (8 * size))
+        self.multiple = 16 if size > 2000 else 2
 
     def contestants(self) -> Mapping[str, Start]:
         return {
@@ -74,11 +75,11 @@ class Heat(Application):
 
     def stages(self) -> tuple[Any, Stages]:
         a, b = self._plates()
-        rows = self.size // STRIPS
+        rows = self.rows
         starts = range(0, self.size, rows)
         return a, [
             [(spread_compiled, (u[i : i + rows + 2], v[i + 1 : i + rows + 1, 1:-1], RATE)) for i in starts]
-            for u, v in ((a, b), (b, a))
+            for u, v in ((a, b), (b, a)) * (self.multiple // 2)
         ]
 
     def _plates(self) -> tuple[np.ndarray, np.ndarray]:
@@ -87,7 +88,7 @@ class Heat(Application):
 
     def _ours(self, here: Here) -> Advance:
         a, b = self._plates()
-        program = here.compile(step, ost.ring(a, b), self.size // STRIPS)
+        program = here.compile(step, ost.ring(a, b), self.rows)
         return lambda steps: (program.replay(steps), a)[1]
 
     def _plain(self, here: Here) -> Advance:

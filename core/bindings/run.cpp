@@ -42,8 +42,9 @@ std::uint64_t steps_on_devices(const RunHandle& handle) {
 
 std::uint64_t steps_of(const RunHandle& handle) {
     const Run& run = *handle.run;
+    const std::uint64_t unrolled = handle.program->schedule->unrolled;
     if (run.done.load(std::memory_order_acquire))
-        return run.steps_run();
+        return run.steps_run() * unrolled;
     if (!queued(handle))
         return 0;
     std::uint64_t least = run.requested;
@@ -56,7 +57,7 @@ std::uint64_t steps_of(const RunHandle& handle) {
                                         std::min(lane->begun.load(std::memory_order_relaxed),
                                                  run.first.load(std::memory_order_relaxed)));
     }
-    return std::min(least, steps_on_devices(handle));
+    return std::min(least, steps_on_devices(handle)) * unrolled;
 }
 
 bool cancelled(const RunHandle& handle) {
@@ -149,9 +150,11 @@ nb::list stuck(const RunHandle& handle) {
     const auto add_blocked = [&](const Lane& lane, const Timeline* on, std::uint64_t until) {
         for (const auto& other : program.lanes) {
             const auto& ops = other->order->ops;
-            if (on == &other->timeline)
-                add("lane", ops[(until - 1) % ops.size()],
-                    static_cast<std::int64_t>(run.user_step((until - 1) / ops.size())));
+            if (on != &other->timeline)
+                continue;
+            const auto [op, step] =
+                program.schedule->as_recorded(ops[(until - 1) % ops.size()], (until - 1) / ops.size());
+            add("lane", op, static_cast<std::int64_t>(run.user_step(step)));
         }
         const std::shared_ptr<Plan> plan = [&] {
             const std::lock_guard<std::mutex> lock(program.mutex);
@@ -248,7 +251,8 @@ void bind_run(nb::module_& module) {
             },
             "The slot that each lane of its program is with affinity on.")
         .def_prop_ro("steps", &steps_of)
-        .def_prop_ro("requested", [](const RunHandle& self) { return self.run->requested; })
+        .def_prop_ro("requested",
+                     [](const RunHandle& self) { return self.run->requested * self.program->schedule->unrolled; })
         .def_prop_ro("poisoned_by",
                      [](const RunHandle& self) -> std::optional<EventHandle> {
                          const std::lock_guard<std::mutex> lock(self.program->mutex);

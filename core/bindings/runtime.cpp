@@ -350,6 +350,12 @@ void bind_runtime(nb::module_& module) {
         .def(
             "release", [](ProgramHandle& self) { self.program->release(); }, "End that.")
         .def(
+            "advance", [](ProgramHandle& self, std::uint64_t step) { self.program->advance(step); }, "step"_a,
+            "While it is held: another program has run the steps up to this one.")
+        .def(
+            "skip_held", [](ProgramHandle& self, const RunHandle& failed) { self.program->skip_held(failed.run); },
+            "failed"_a, "End what is held without a step, since a run of such a program has failed.")
+        .def(
             "begin_turn",
             [](ProgramHandle& self, std::uint64_t steps, bool timed) { self.program->begin_turn(steps, timed); },
             "steps"_a, "timed"_a, "Let threads wait for runs of so many steps in all.")

@@ -16,11 +16,12 @@ ScheduleHandle make_schedule(const Flat<std::int64_t>& lane_begin, const Flat<st
                              const Flat<std::uint8_t>& published, const Flat<std::int64_t>& pred_begin,
                              const Flat<std::int32_t>& pred_op, const Flat<std::int32_t>& pred_distance,
                              const Flat<std::int32_t>& periods, std::int64_t until_op, std::int64_t until_every,
-                             std::uint64_t largest_distance, std::uint32_t n_posts, std::uint32_t n_holdings) {
+                             std::uint64_t largest_distance, std::uint32_t n_posts, std::uint32_t n_holdings,
+                             std::uint32_t unrolled) {
     return {build_schedule({flat(lane_begin), flat(lane_ops), flat(affinity), flat(pinned), flat(kind),
                             flat(wait_begin), flat(wait_op), flat(wait_distance), flat(published), flat(pred_begin),
                             flat(pred_op), flat(pred_distance), flat(periods), until_op, until_every, largest_distance,
-                            n_posts, n_holdings})};
+                            n_posts, n_holdings, unrolled})};
 }
 
 std::uint64_t window(const ScheduleHandle& handle) { return 2 * handle.schedule->window_period; }
@@ -45,6 +46,6 @@ void bind_schedule(nb::module_& module) {
         .def_static("build", &make_schedule, "lane_begin"_a, "lane_ops"_a, "affinity"_a, "pinned"_a, "kind"_a,
                     "wait_begin"_a, "wait_op"_a, "wait_distance"_a, "published"_a, "pred_begin"_a, "pred_op"_a,
                     "pred_distance"_a, "periods"_a, "until_op"_a, "until_every"_a, "largest_distance"_a, "n_posts"_a,
-                    "n_holdings"_a)
+                    "n_holdings"_a, "unrolled"_a = 1)
         .def_prop_ro("window", &window, "No lane gets so many steps ahead of another.");
 }

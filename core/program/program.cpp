@@ -13,7 +13,7 @@ namespace ostinato {
 Program::Program(std::shared_ptr<Machine> its_machine, std::shared_ptr<const Schedule> its_schedule,
                  std::shared_ptr<Plan> its_plan, Runs runs)
     : machine(std::move(its_machine)), schedule(std::move(its_schedule)), holdings(schedule->n_holdings),
-      step_offset(schedule->first_step), runs_(runs), plan_(std::move(its_plan)) {
+      step_offset(schedule->first_step * schedule->unrolled), runs_(runs), plan_(std::move(its_plan)) {
     const auto sentinel = std::make_shared<Run>();
     sentinel->done = true;
     sentinel->lanes_behind = static_cast<std::uint32_t>(schedule->lanes.size());
@@ -209,6 +209,11 @@ bool Program::hold() {
     return true;
 }
 
+void Program::advance(std::uint64_t step) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    step_offset += steps_run_locked() - step;
+}
+
 void Program::begin_turn(std::uint64_t steps, bool timed) {
     const std::lock_guard<std::mutex> lock(mutex);
     turn_ = {.left = steps};
@@ -233,7 +238,8 @@ std::uint64_t Program::steps_run() {
 
 std::uint64_t Program::steps_run_locked() const {
     const Lane& lane = *lanes.front();
-    return lane.timeline.value.load(std::memory_order_acquire) / lane.order->ops.size() - step_offset;
+    const std::uint64_t steps = lane.timeline.value.load(std::memory_order_acquire) / lane.order->ops.size();
+    return steps * schedule->unrolled - step_offset;
 }
 
 bool Program::number_from(std::uint64_t step) {

@@ -71,6 +71,11 @@ public:
     // done: runs are in flight, or failures that nobody has been told of, or it takes no runs.
     bool hold();
     void release();
+    // Another program has run steps meanwhile, and has ended them: the next step of this one has the number `step`, as
+    // the user counts. While it is held.
+    void advance(std::uint64_t step);
+    // What is held ends without a step, for `failed`, a run of such a program.
+    void skip_held(const std::shared_ptr<Run>& failed);
 
     // Takes no runs until it takes over from another one.
     void make_passive();
@@ -79,7 +84,7 @@ public:
     // False, and nothing is done: one of them has runs that are not done, or failures that nobody has been told of, or
     // is closed, or `other` takes no runs, or got another plan while it is held.
     bool switch_from(Program& other);
-    // How many steps it and those that it replaced have run; exact while nothing is in flight.
+    // How many of the user's steps it and those that it replaced have run; exact while nothing is in flight.
     std::uint64_t steps_run();
     // Gives the next step the number `step`, as the user counts. False, and nothing is done: runs are in flight.
     bool number_from(std::uint64_t step);

@@ -140,6 +140,24 @@ bool Program::stop_locked(Run& run, std::uint64_t at_least) {
     return true;
 }
 
+void Program::skip_held(const std::shared_ptr<Run>& failed) {
+    std::vector<Told> all;
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        for (std::shared_ptr<Run>& run : held_) {
+            run->poisoned = true;
+            run->skipped_for = failed;
+            run->set_limit(0);
+            all.push_back(end_locked(std::move(run)));
+        }
+        held_.clear();
+    }
+    for (Told& told : all) {
+        tell(told);
+        unqueued.fetch_sub(1, std::memory_order_seq_cst);  // against Machine::suspend_waiting
+    }
+}
+
 bool Program::cancel(Run& run) {
     Told told;
     {

@@ -92,7 +92,8 @@ void Program::fail(Run& run, std::uint32_t op, std::uint64_t step, std::int32_t 
                    std::uint32_t failed) {
     const bool leaving = exception && leaves(*exception);
     const std::array<std::uint32_t, 2> ops{failed == UINT32_MAX ? op : failed, op};
-    Failure failure{ops[0], run.user_step(step), code, std::move(exception)};  // not kept: it ends outside the lock
+    const auto [recorded, at] = schedule->as_recorded(ops[0], step);
+    Failure failure{recorded, run.user_step(at), code, std::move(exception)};  // not kept: it ends outside the lock
     std::array<std::shared_ptr<Run>, 2> dropped;                               // likewise
     {
         const std::lock_guard<std::mutex> lock(mutex);

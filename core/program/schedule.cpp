@@ -45,6 +45,7 @@ std::shared_ptr<Schedule> build_schedule(const ScheduleArrays& in) {
     const std::size_t n_ops = in.kind.size();
     const std::size_t n_lanes = in.affinity.size();
     schedule->n_ops = static_cast<std::uint32_t>(n_ops);
+    schedule->unrolled = in.unrolled;
     schedule->window_period = std::bit_ceil(std::max(kLeastPeriod, in.largest_distance));
     schedule->first_step = schedule->window_period;  // at least the largest distance
     std::vector<std::uint32_t> position(n_ops), lane_of(n_ops);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace ostinato {
@@ -69,6 +70,13 @@ struct Schedule {
     std::vector<std::uint32_t> external_of, externals;
     std::uint32_t n_posts = 0;     // postconditions
     std::uint32_t n_holdings = 0;  // reservations
+    std::uint32_t unrolled = 1;  // so many of the user's steps are one step; the operations are those of each in turn
+
+    // An operation and a step as the user counts them.
+    std::pair<std::uint32_t, std::uint64_t> as_recorded(std::uint32_t op, std::uint64_t step) const {
+        const std::uint32_t recorded = n_ops / unrolled;
+        return {op % recorded, step * unrolled + op / recorded};
+    }
 
     std::size_t bytes() const {
         const auto held = [](const auto& vector) { return vector.capacity() * sizeof(vector[0]); };
@@ -95,7 +103,7 @@ struct ScheduleArrays {
     std::span<const std::int32_t> periods;
     std::int64_t until_op = -1, until_every = 1;
     std::uint64_t largest_distance = 0;
-    std::uint32_t n_posts = 0, n_holdings = 0;
+    std::uint32_t n_posts = 0, n_holdings = 0, unrolled = 1;
 };
 
 std::shared_ptr<Schedule> build_schedule(const ScheduleArrays& arrays);

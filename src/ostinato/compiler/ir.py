@@ -346,6 +346,10 @@ class Executable:
     postconditions: tuple[str, ...]
     schedule_seconds: float = 0.0
     """What it took to place and order the operations."""
+    unrolled: int = 1
+    """So many steps are one; the nodes are those of each in turn."""
+    ring_period: int = 1
+    """Of several steps as one: the number of the first is a multiple of it."""
 
     @property
     def slots(self) -> int:

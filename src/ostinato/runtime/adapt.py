@@ -2,6 +2,9 @@
 
 Replays go on as ever; only the schedule that runs them changes between two steps. A replay that is longer than a turn
 runs in parts, and what other threads submit meanwhile waits until the last part is submitted: so runs stay in order.
+
+Where a step uses more memory than caches hold, one of the schedules is of several steps as one, in an order for caches.
+It runs parts of long replays; the steps that are left over run as before.
 """
 
 from __future__ import annotations
@@ -15,7 +18,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ostinato import _core
+from ostinato.compiler.pipeline.compile import schedule_unrolled
+from ostinato.compiler.schedule.caches import find_footprints
+from ostinato.compiler.unroll import find_ring_period, unroll, why_not_unrolled
 from ostinato.compiler.wording import duration
+from ostinato.environment import cache_bytes
 from ostinato.runtime.calibrate import LEARNED, level_costs, remember_ops
 from ostinato.runtime.sequential_test import ABTest
 from ostinato.runtime.trace import durations
@@ -70,6 +77,18 @@ _EXPECTED_LOSSES = 10
 _DRIFT = 1.5
 """Steps that take so many times as long as they did have a reason: other schedules are looked at at once."""
 
+_UNROLLED, _LONGEST_STEP = 8, 0.08
+"""Up to so many steps run as one, which takes up to so many seconds: a replay that is stopped ends between them."""
+
+_FETCHED = 0.8
+"""Several steps as one must fetch less than this share of the bytes to be worth a comparison."""
+
+_MOST_NODES, _BEFORE_UNROLLING = 16_384, 0.3
+"""Several steps as one have at most so many nodes, and are made after so many seconds of replays."""
+
+_SHORT = 4
+"""After so many replays in a row that are too short for several steps as one, it is left."""
+
 _Turns: TypeAlias = Generator[Turn, Result, None]
 
 
@@ -97,13 +116,12 @@ class Adapter:
     def __init__(self, engine: Engine, remembers: bool) -> None:
         engine = weakref.proxy(engine)  # which has this
         self._engine = engine
+        self._remembers = remembers
         self._lock = threading.Lock()  # held during a replay in parts
-        self._learning = Learning(engine, remembers)
-        self._turns: _Turns | None = self._learning.turns()
-        self._turn = next(self._turns)
         self._switched = True
         self._trace: Trace | None = None
-        self._begin_turn()
+        self._short = 0  # replays in a row that were too short for several steps as one
+        self._begin()
 
     def replay(
         self,
@@ -120,9 +138,14 @@ class Adapter:
         if whole or self._lock.locked():  # another thread's replay is in parts: this one comes after it
             return self._engine.core.replay_as_run(steps, priority, stops, values, objects, given, traced)
         with self._lock:
-            if self._engine.core.turn[0] == 0:
+            self._learning.asked = steps
+            if self._timer.turn[0] == 0:
                 self._next_turn()
             core = self._engine.core
+            if self._turn.loaded is self._engine.unrolled:
+                self._short = 0 if steps >= self._turn.loaded.executable.unrolled else self._short + 1
+                if self._short == _SHORT:
+                    self._next_turn()
             if steps <= core.turn[0]:
                 return core.replay(steps, priority, stops, values, objects, given, traced)
             caller = _core.Caller(self._engine.workers.core)
@@ -146,21 +169,57 @@ class Adapter:
         run: _core.Run | None = None
         while True:
             turn = self._turn
-            part = turn.steps if turn.traced else engine.core.turn[0]
-            # Others wait, and no schedule can take over: nothing is gained by parts.
-            last = left <= part or engine.closed or not self._switched
-            part = left if last else part
+            unrolled, part = self._plan_unrolled(left)
             traced = turn.traced and self._switched
-            run = engine.core.replay_part(part, priority, values, objects, traced, run, last, caller)
+            if unrolled is not None and not part:
+                run = self._replay_unrolled(unrolled, left, priority, run, caller)
+            else:
+                part = part or (turn.steps if turn.traced else engine.core.turn[0])
+                # Others wait, and no schedule can take over: nothing is gained by parts.
+                last = left <= part or engine.closed or not self._switched
+                part = left if last else part
+                run = engine.core.replay_part(part, priority, values, objects, traced, run, last, caller)
             left -= run.steps
             if not run.good:
                 return run
             if traced:
                 self._trace = engine.trace(run)
-            if last or run.met or run.steps < part:
+            if not left or run.met or run.steps < run.requested:
                 return steps - left
-            if traced or engine.core.turn[0] == 0:
+            if traced or self._timer.turn[0] == 0:
                 self._next_turn()
+
+    def _plan_unrolled(self, left: int) -> tuple[LoadedExecutable | None, int]:
+        """Return what runs several steps as one, if it is its turn; and how many steps come before that, one by one."""
+        unrolled = self._engine.unrolled
+        if unrolled is None or unrolled is not self._turn.loaded or not self._switched or self._engine.closed:
+            return None, 0
+        made = unrolled.executable
+        first = -self._engine.step % made.ring_period
+        return unrolled, left if left - first < made.unrolled else first
+
+    def _replay_unrolled(
+        self, unrolled: LoadedExecutable, left: int, priority: int, before: _core.Run | None, caller: _core.Caller
+    ) -> _core.Run:
+        """Replay several steps as one, as often as they are left, or the turn lasts; the program is held."""
+        core, times = unrolled.core, unrolled.executable.unrolled
+        part = max(1, min(left // times, core.turn[0]))
+        core.number_from(self._engine.step)
+        core.hold()
+        try:
+            run = core.replay_part(part, priority, None, None, False, before, part * times == left, caller)
+        finally:  # also where Ctrl-C has ended it
+            core.release()
+            self._engine.core.advance(core.steps_run)
+        if not run.good:
+            self._engine.core.skip_held(run)
+        return run
+
+    @property
+    def _timer(self) -> _core.Program:
+        """What counts the steps of the turn."""
+        unrolled = self._engine.unrolled
+        return unrolled.core if unrolled is not None and unrolled is self._turn.loaded else self._engine.core
 
     def stop(self) -> None:
         """Let the program be as it is from now on."""
@@ -179,17 +238,23 @@ class Adapter:
         """Return what was learned, as lines."""
         return self._learning.describe()
 
+    def _begin(self) -> None:
+        self._learning = Learning(self._engine, self._remembers)
+        self._turns: _Turns | None = self._learning.turns()
+        self._turn = next(self._turns)
+        self._begin_turn()
+
     def _next_turn(self) -> None:
         if self._turns is None:
             return
         turn, trace = self._turn, self._trace
-        _, steps, ns, disturbed = self._engine.core.turn
+        left, steps, ns, disturbed = self._timer.turn
         self._trace = None
         result: Result = None
         if self._switched and turn.traced:
             result = trace
-        elif self._switched and turn.timed and steps and not disturbed:
-            result = ns * 1e-9 / steps
+        elif self._switched and turn.timed and steps and not left and not disturbed:
+            result = ns * 1e-9 / (steps * turn.loaded.executable.unrolled)
         try:
             self._turn = self._turns.send(result)
         except StopIteration:
@@ -197,16 +262,26 @@ class Adapter:
         except Exception:  # nobody's replay ends because of what it would have been better by
             _log.exception("a program could not adapt; it stays as it is")
             self._end()
+        except BaseException:  # Ctrl-C has ended the learning somewhere
+            self._end()
+            self._begin()
+            raise
         else:
             self._begin_turn()
 
     def _begin_turn(self) -> None:
         turn, engine = self._turn, self._engine
-        self._switched = engine.switch(turn.loaded)
-        engine.core.begin_turn(0 if turn.traced and self._switched else turn.steps, turn.timed)
+        self._short = 0
+        times = turn.loaded.executable.unrolled
+        self._switched = engine.switch(engine.kept if times > 1 else turn.loaded)
+        if times > 1 and self._switched:
+            turn.loaded.core.begin_turn(-(-turn.steps // times), turn.timed)
+        in_parts = self._switched and (turn.traced or times > 1)
+        engine.core.begin_turn(0 if in_parts else turn.steps, turn.timed and times == 1)
 
     def _end(self) -> None:
         self._turns = None
+        self._engine.drop_unrolled()
         self._engine.settle()
         self._turn = Turn(self._engine.kept, _UNLIMITED)
         self._begin_turn()
@@ -222,6 +297,10 @@ class Learning:
         self._step_seconds = 0.0  # of the schedule that is kept
         self._pairs = self._changes = 0
         self._others: dict[LoadedExecutable, float] = {}  # how long their steps take, as far as known
+        self.asked = 0  # steps of the last replay that was seen
+        self._unrolls = not why_not_unrolled(engine.kept.executable.step)
+        self._unrolling: LoadedExecutable | None = None  # the schedule of which several steps were tried as one
+        self._uses_unrolled = False
 
     def turns(self) -> _Turns:
         """Yield turns, for as long as the program lives, and take their results."""
@@ -233,7 +312,7 @@ class Learning:
             yield from self._rest(scheduling - self._replayed)
         for seconds in _TRACED:
             yield from self._look_for_others(seconds)
-            if not self._others:
+            if not self._others and not self._unrolls:
                 return
             yield from self._compare_all(_SHORTEST, _FIRST_ALPHA, _REST)
             yield from self._watch(_REST)
@@ -267,7 +346,11 @@ class Learning:
         rest, turn_seconds = _REST, 4 * _SHORTEST
         while True:
             changes = self._changes
-            lost = yield from self._compare_all(turn_seconds, _ALPHA, rest)
+            lost = 0.0
+            if self._uses_unrolled or self._unroll():
+                lost = yield from self._compare_unrolled(turn_seconds)
+            if not self._uses_unrolled:
+                lost += yield from self._compare_all(turn_seconds, _ALPHA, rest)
             turn_seconds = min(4 * turn_seconds, _LONGEST)
             rest = _REST if self._changes != changes else max(min(2 * rest, _LONGEST_REST), lost / _SHARE)
             if (yield from self._watch(rest)):
@@ -282,6 +365,54 @@ class Learning:
             if expected <= _SHARE * max(rest, self._replayed):
                 lost += yield from self._compare(other, turn_seconds, alpha)
         return lost
+
+    def _unroll(self) -> bool:
+        """Have several steps as one to compare with the schedule that is kept; False if there is no reason to."""
+        engine, kept = self._engine, self._engine.kept
+        if not self._unrolls or self._replayed < _BEFORE_UNROLLING:
+            return False
+        unrolled, step = engine.unrolled, kept.executable.step
+        period = find_ring_period(step)
+        most = min(_UNROLLED, self.asked, _LONGEST_STEP / self._step_seconds, _MOST_NODES / len(step.nodes))
+        times = int(most) // period * period
+        if unrolled is not None and self._unrolling is kept:
+            return unrolled.executable.unrolled <= self.asked
+        engine.drop_unrolled()
+        if times < 2 or self._unrolling is kept:
+            return False
+        self._unrolling = kept
+        usable = cache_bytes()
+        footprints = find_footprints(unroll(step, period).nodes)
+        if np.maximum.reduceat(footprints.bytes, footprints.start[:-1]).sum() < usable:
+            return False
+        executable, fetched = schedule_unrolled(kept.executable, times, usable)
+        return fetched < _FETCHED and engine.unroll(executable)
+
+    def _compare_unrolled(self, turn_seconds: float) -> Generator[Turn, Result, float]:
+        """Compare the schedule that is kept with several of its steps as one; return the seconds lost."""
+        kept, unrolled = self._engine.kept, self._engine.unrolled
+        if unrolled is None:
+            self._uses_unrolled = False
+            return 0.0
+        pair = (unrolled, kept) if self._uses_unrolled else (kept, unrolled)
+        times = unrolled.executable.unrolled
+        warm, timed = plan_turn(turn_seconds, self._step_seconds)
+        timed = max(timed, times)
+        test, found = ABTest(_ALPHA), Times()
+        yield from compare(pair, warm, timed, _MOST_PAIRS, test, found)
+        self._pairs += test.pairs
+        self._count(2 * test.pairs * (warm + timed), (sum(found.one) + sum(found.other)) * (warm + timed))
+        if not found.one:
+            self._uses_unrolled = self._uses_unrolled and self.asked >= times
+            return 0.0
+        one, two = float(np.median(found.one)), float(np.median(found.other))
+        if test.verdict == "new":
+            self._changes += 1
+            self._uses_unrolled = not self._uses_unrolled
+            self._step_seconds = two
+            return 0.0
+        self._step_seconds = one
+        return max(0.0, two - one) * (warm + timed) * test.pairs
 
     def _compare(self, other: LoadedExecutable, turn_seconds: float, alpha: float) -> Generator[Turn, Result, float]:
         """Compare the schedule that is kept with another one, and keep the faster one; return the seconds lost."""
@@ -317,18 +448,26 @@ class Learning:
 
     def _rest(self, seconds: float) -> _Turns:
         steps = max(1, int(seconds / self._step_seconds))
-        yield Turn(self._engine.kept, steps)
+        yield Turn(self._used, steps)
         self._count(steps, steps * self._step_seconds)
+        unrolled = self._engine.unrolled
+        self._uses_unrolled &= unrolled is not None and self.asked >= unrolled.executable.unrolled
 
     def _time_kept(self, seconds: float) -> _Turns:
         """Learn what a step of the schedule takes that is kept."""
         _, steps = plan_turn(seconds, self._step_seconds) if self._step_seconds else (0, 1)
-        found = yield Turn(self._engine.kept, steps, timed=True)
+        found = yield Turn(self._used, steps, timed=True)
         if isinstance(found, float):
             self._step_seconds = max(found, 1e-9)
         self._count(steps, steps * self._step_seconds)
         if not self._step_seconds:
             yield from self._time_kept(seconds)
+
+    @property
+    def _used(self) -> LoadedExecutable:
+        """What runs between comparisons."""
+        unrolled = self._engine.unrolled
+        return unrolled if self._uses_unrolled and unrolled is not None else self._engine.kept
 
     def _trace(self, seconds: float) -> Generator[Turn, Result, Costs]:
         """Learn what ops take."""
@@ -361,7 +500,11 @@ class Learning:
             return [f"learning what ops take; {counted(self._steps, 'step')} so far"]
         lines = [f"what ops take was learned from {counted(self._traced, 'step')}"]
         lanes = len(self._engine.kept.executable.lane_ops)
-        lines.append(f"a step of this schedule of {counted(lanes, 'lane')} takes {duration(self._step_seconds)}")
+        if self._uses_unrolled and self._engine.unrolled is not None:
+            times = self._engine.unrolled.executable.unrolled
+            lines.append(f"{times} steps as one, ordered for caches: a step takes {duration(self._step_seconds)}")
+        else:
+            lines.append(f"a step of this schedule of {counted(lanes, 'lane')} takes {duration(self._step_seconds)}")
         for other, seconds in list(self._others.items()):
             what = f"another one, of {counted(len(other.executable.lane_ops), 'lane')}"
             taken = f"{'takes' if self._pairs else 'should take'} {duration(seconds)}"

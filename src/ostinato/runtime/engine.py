@@ -208,11 +208,15 @@ class Engine:
         Whether a replay without any options may call the core at once.
     adapter
         What runs the replays that the core does not take since a turn of the executable is over; None: nothing does.
+    unrolled
+        Several steps of the executable that is kept, as one, which the adapter may run while it holds the program; None
+        if there is none.
     """
 
     core: _core.Program
     executable: Executable
     adapter: Adapts | None = None
+    unrolled: LoadedExecutable | None = None
 
     def __init__(self, graph: Graph, workers: Workers, threads: int, costing: Costing, runs: Runs) -> None:
         self.workers, self.threads, self.runs = workers, threads, runs
@@ -265,12 +269,16 @@ class Engine:
     def cores(self) -> list[_core.Program]:
         """All programs of the core."""
         instances = [] if self._instances is None else self._instances.all()
-        return [loaded.core for loaded in self._loaded] + [instance.core for instance in instances]
+        unrolled = [] if self.unrolled is None else [self.unrolled]
+        return [loaded.core for loaded in (*self._loaded, *unrolled)] + [instance.core for instance in instances]
 
     @property
     def steps_run(self) -> int:
         """How many steps all of them have run."""
-        return sum(core.steps_run for core in self.cores)
+        instances = [] if self._instances is None else self._instances.all()
+        return sum(
+            core.steps_run for core in [*(each.core for each in self._loaded), *(each.core for each in instances)]
+        )
 
     @cached_property
     def rings(self) -> weakref.WeakSet[Ring]:
@@ -374,6 +382,7 @@ class Engine:
             _ = self.rings  # which the ops will not know any more
             detached = self.executable if self.binding is not None else detach(self.executable)
             binding = (self.binding or Rebinding.of(self.executable.step.recorded.nodes)).rebound(arrays)
+            self.drop_unrolled()
             for loaded in self._loaded:
                 loaded.rebind(detached, binding)
             self.binding = binding
@@ -387,7 +396,8 @@ class Engine:
         with self._submitting:
             instances = [] if self._instances is None else self._instances.statistics()
         with self._lock:
-            present = [loaded.statistics() for loaded in self._loaded]
+            unrolled = [] if self.unrolled is None else [self.unrolled]
+            present = [loaded.statistics() for loaded in (*self._loaded, *unrolled)]
             return ProgramStatistics.sum([*present, *self._retired, *instances])
 
     def outcome_of(self, run: _core.Run) -> int | BaseException:
@@ -420,7 +430,8 @@ class Engine:
                 raise ContractError("a task cannot close a program: that waits for its runs, of which it may be part")
             self.closed = True
         if not forked:
-            for loaded in self._loaded:  # before looking which there are: other threads may be submitting
+            unrolled = [] if self.unrolled is None else [self.unrolled]
+            for loaded in (*self._loaded, *unrolled):  # before looking which there are: other threads may be submitting
                 loaded.core.refuse_runs()
             if self._instances is not None:
                 with self._submitting:
@@ -433,6 +444,8 @@ class Engine:
             wait_for_all(self.in_flight(), cancel)  # interrupted, this may be called again
         for core in self.cores:
             core.close()
+        if self.unrolled is not None:
+            self.unrolled.release(keep_counters=not forked)
         for loaded in self._loaded:
             loaded.release(keep_counters=not forked)
         self.binding = self.adapter = None
@@ -505,6 +518,22 @@ class Engine:
             ended = {**loaded.statistics(), "core_bytes": 0}
             self._retired = [ProgramStatistics.sum([*self._retired, ended])._asdict()]
             loaded.core.close()
+
+    def unroll(self, executable: Executable) -> bool:
+        """Load several steps as one; False if other arrays stand for those captured."""
+        with self._lock:
+            self.check_open()
+            if self.binding is None:
+                self.unrolled = LoadedExecutable(self.workers, executable, None, self.runs, None)
+            return self.binding is None
+
+    def drop_unrolled(self) -> None:
+        """Forget several steps as one; a replay that is running them goes on to its end."""
+        with self._lock:
+            if self.unrolled is not None:
+                ended = {**self.unrolled.statistics(), "core_bytes": 0}
+                self._retired = [ProgramStatistics.sum([*self._retired, ended])._asdict()]
+                self.unrolled = None
 
     def catch_up(self) -> None:
         """A run was not taken, since another executable is active: use that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextvars
 import itertools
 import json
@@ -516,3 +517,227 @@ def test_ctrl_c_leaves_a_whole_number_of_steps_and_a_program_that_runs(restless,
             assert program.replay(3) == 3
             assert program.submit(3).result(DEADLINE) == 3
         assert x[0] == y[0] == program.step
+
+
+@pytest.fixture
+def unrolling(restless, monkeypatch):
+    """Several steps run as one now and then, whatever that gains."""
+    monkeypatch.setattr(adapt, "_BEFORE_UNROLLING", 0)
+    monkeypatch.setattr(adapt, "_FETCHED", float("inf"))
+    monkeypatch.setattr(adapt, "cache_bytes", lambda: 0)
+    runs = []
+    made = adapt.Adapter._replay_unrolled
+
+    def replay_unrolled(self, *given):
+        run = made(self, *given)
+        runs.append(run.requested)
+        return run
+
+    monkeypatch.setattr(adapt.Adapter, "_replay_unrolled", replay_unrolled)
+    return runs
+
+
+@ost.task(releases_gil=True)
+def blend(src: ost.Read, other: ost.Read, dst: ost.Write):
+    dst[...] = 3 * src - other[::-1] + 1
+
+
+def record_blends(rings, single):
+    for one, other in itertools.pairwise([*rings, rings[0]]):
+        blend(one[0], other[-1], one[1])
+    blend(rings[0][0], single[:8], single[8:])
+    blend(single[8:], rings[0][1], single[:8])
+
+
+@pytest.mark.parametrize("runs", ["pipelined", "serial"])
+@pytest.mark.parametrize("seed", range(3))
+def test_several_steps_as_one_do_what_the_loop_does(unrolling, machine, runs, seed):
+    draw = random.Random(seed)
+    rng = np.random.default_rng(seed)
+    arrays = [list(rng.integers(-9, 9, (n, 8))) for n in (2, 3, 2)]
+    single = rng.integers(-9, 9, 16)
+    same, same_single = [[each.copy() for each in those] for those in arrays], single.copy()
+    rings = [[ost.ring(*each) for each in those] for those in (arrays, same)]
+    with (
+        ost.compile(record_blends, rings[0], single, machine=machine, runs=runs) as program,
+        ost.compile(record_blends, rings[1], same_single, machine=machine, adapt=False) as loop,
+    ):
+        end, replays = time.monotonic() + DEADLINE, 0
+        while replays < 50 or (len(unrolling) < 20 and time.monotonic() < end):
+            replays += 1
+            steps = draw.choice([1, 2, 7, 40, 40, 201, 1000])
+            if draw.randrange(8) == 0:
+                assert program.submit(steps).result(DEADLINE) == steps
+            else:
+                assert program.replay(steps) == steps
+            assert loop.replay_eagerly(steps) == steps
+            assert program.step == loop.step
+            for one, other in zip(arrays, same, strict=True):
+                np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(single, same_single)
+            if draw.randrange(16) == 0:
+                step = draw.randrange(100)
+                program.reset(step)
+                loop.reset(step)
+        assert len(unrolling) >= 20
+        assert all(steps % 6 == 0 for steps in unrolling)
+        assert program.statistics().runs_submitted == replays
+
+
+def test_a_failure_in_several_steps_as_one_names_its_op_and_step(unrolling, machine):
+    @ost.task
+    def count(x: ost.ReadWrite):
+        x += 1
+        if x[0] == bad:
+            raise ValueError("enough")
+
+    bad = -1
+    x, y = np.zeros(1), np.zeros(1)
+    with ost.compile(lambda x, y: (count(x), count(y)), x, y, machine=machine) as program:
+        end = time.monotonic() + DEADLINE
+        for after in (20, 21, 28, 300):
+            known = len(unrolling)
+            while len(unrolling) < known + 3 and time.monotonic() < end:
+                program.replay(64)
+            np.testing.assert_array_equal(x, y)
+            bad, step = x[0] + after, program.step
+            with pytest.raises(ost.TaskError, match="enough") as raised:
+                program.replay(10**6)
+            assert raised.value.step == step + after - 1
+            assert raised.value.op.index == 0
+            assert program.step >= step + after
+            bad = -1
+            x[0] = y[0] = 0
+            assert program.replay(64) == 64
+            assert x[0] == y[0] == 64
+
+
+def test_what_is_held_while_several_steps_as_one_fail_is_skipped(unrolling, machine):
+    reached, go_on = threading.Event(), threading.Event()
+
+    @ost.task
+    def count(x: ost.ReadWrite):
+        x += 1
+        if x[0] == bad:
+            reached.set()
+            go_on.wait(DEADLINE)
+            raise ValueError("enough")
+
+    bad = -1
+    x, y = np.zeros(1), np.zeros(1)
+    with ost.compile(lambda x, y: (count(x), count(y)), x, y, machine=machine) as program:
+        end = time.monotonic() + DEADLINE
+        while time.monotonic() < end:
+            while program._engine.adapter._turn.loaded.executable.unrolled == 1:
+                program.replay(64)
+            bad = x[0] + 20
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                failing = pool.submit(program.replay, 64)
+                assert reached.wait(DEADLINE)
+                later = program.submit(5)
+                go_on.set()
+                assert isinstance(failing.exception(DEADLINE), ost.TaskError)
+            with pytest.raises(ost.PoisonError):
+                later.result(DEADLINE)
+            bad = -1
+            reached.clear()
+            go_on.clear()
+            x[0] = y[0] = 0
+            assert program.replay(8) == 8
+            if len(unrolling) > 10:
+                break
+        assert len(unrolling) > 10
+
+
+def test_short_replays_leave_several_steps_as_one(unrolling, machine):
+    x, y = np.zeros(1), np.zeros(1)
+
+    @ost.task(releases_gil=True)
+    def count(x: ost.ReadWrite):
+        x += 1
+
+    with ost.compile(lambda x, y: (count(x), count(y)), x, y, machine=machine) as program:
+        end, steps = time.monotonic() + DEADLINE, 0
+        adapter = program._engine.adapter
+        while adapter._turn.loaded.executable.unrolled == 1 and time.monotonic() < end:
+            steps += program.replay(64)
+        for _ in range(1000):
+            steps += program.replay(1)
+        assert adapter._learning.asked == 1
+        assert adapter._turn.loaded.executable.unrolled == 1
+        assert x[0] == y[0] == program.step == steps
+
+
+def test_other_arrays_leave_several_steps_as_one(unrolling, machine):
+    x, y, new = np.zeros(1), np.zeros(1), np.zeros(1)
+
+    @ost.task(releases_gil=True)
+    def count(x: ost.ReadWrite):
+        x += 1
+
+    with ost.compile(lambda x, y: (count(x), count(y)), x, y, machine=machine) as program:
+        end, steps = time.monotonic() + DEADLINE, 0
+        while not unrolling and time.monotonic() < end:
+            steps += program.replay(64)
+        assert x[0] == y[0] == steps
+        program.rebind([(x, new)])
+        known = len(unrolling)
+        for _ in range(30):
+            program.replay(64)
+        assert len(unrolling) == known
+        assert (x[0], y[0], new[0]) == (steps, steps + 30 * 64, 30 * 64)
+        assert program.statistics().operations >= 2 * (steps + 30 * 64)
+
+
+def test_ctrl_c_ends_between_several_steps_as_one(unrolling, machine):
+    x, y = np.zeros(1), np.zeros(1)
+
+    @ost.task(releases_gil=True)
+    def count(x: ost.ReadWrite):
+        x += 1
+
+    draw = random.Random(2)
+    with ost.compile(lambda x, y: (count(x), count(y)), x, y, machine=machine) as program:
+        end, interrupts = time.monotonic() + DEADLINE, 0
+        while interrupts < 30 or (len(unrolling) < 5 and time.monotonic() < end):
+            interrupts += 1
+            timer = threading.Timer(draw.random() / 50, signal.raise_signal, (signal.SIGINT,))
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come before the replay
+                timer.start()
+                program.replay(10**9)
+            timer.join()
+            assert x[0] == y[0] == program.step
+            assert program.replay(64) == 64
+            assert program.submit(3).result(DEADLINE) == 3
+        assert x[0] == y[0] == program.step
+        assert len(unrolling) >= 5
+
+
+def test_a_step_larger_than_the_caches_is_compared_with_several_as_one(machine, monkeypatch):
+    monkeypatch.setattr(adapt, "_BEFORE_UNROLLING", 0)
+    monkeypatch.setattr(adapt, "cache_bytes", lambda: 1 << 16)
+    tiles, width = 32, 1 << 10
+    plate = np.random.default_rng(1).random(tiles * width)
+    ring, expected = ost.ring(plate, plate.copy()), [plate.copy(), plate.copy()]
+
+    @ost.task(releases_gil=True)
+    def smooth(old: ost.Read, new: ost.Write):
+        new[...] = (old[:-2] + old[1:-1] + old[2:]) / 3
+
+    def step(u):
+        for tile in range(tiles):
+            first, last = max(tile * width, 1), min((tile + 1) * width, tiles * width - 1)
+            smooth(u[0][first - 1 : last + 1], u[1][first:last])
+
+    with ost.compile(step, ring, machine=machine) as program:
+        end = time.monotonic() + DEADLINE
+        while program._engine.unrolled is None and time.monotonic() < end:
+            program.replay(40)
+        assert program._engine.unrolled is not None
+        for _ in range(20):
+            program.replay(40)
+        for _ in range(program.step):
+            old, new = expected
+            new[1:-1] = (old[:-2] + old[1:-1] + old[2:]) / 3
+            expected.reverse()
+        np.testing.assert_array_equal(program.current(ring), expected[0])

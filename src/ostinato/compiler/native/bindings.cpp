@@ -31,6 +31,14 @@ using AccessTuple = std::tuple<Ints, Bytes, Ints, Ints, Ints, Ints, Ints, Rows, 
 // transfer, poll, switch_, wake, notify
 using ModelTuple = std::tuple<double, double, double, double, double>;
 
+// In the order of `ostinato.compiler.schedule.caches.Footprints`.
+using FootprintTuple = std::tuple<Longs, Ints, Longs, int32_t>;
+
+Footprints footprints_of(const FootprintTuple& footprints) {
+    const auto& [start, cell, bytes, cells] = footprints;
+    return {flat(start), flat(cell), flat(bytes), cells};
+}
+
 EdgeSpan edges_of(const EdgeTuple& edges) {
     const auto& [src, dst, distance] = edges;
     return {flat(src), flat(dst), flat(distance)};
@@ -145,6 +153,24 @@ void bind_passes(nb::module_& module) {
         },
         "edges"_a, "seconds"_a, "lane"_a, "affinity"_a, "pinned"_a, "priority"_a, "gil_bound"_a, "model"_a,
         "The ops in the order of one linear extension.");
+    m.def(
+        "order_for_caches",
+        [](EdgeTuple edges, Doubles seconds, Ints lane, Ints affinity, Bytes pinned, ModelTuple model,
+           FootprintTuple footprints, int64_t capacity) {
+            return give(order_for_caches({edges_of(edges),
+                                          flat(seconds),
+                                          {flat(lane), flat(affinity), flat(pinned)},
+                                          std::make_from_tuple<MachineModel>(model)},
+                                         footprints_of(footprints), capacity));
+        },
+        "edges"_a, "seconds"_a, "lane"_a, "affinity"_a, "pinned"_a, "model"_a, "footprints"_a, "capacity"_a,
+        "The ops in a linear extension in which lanes prefer data that are in their caches.");
+    m.def(
+        "fetched_bytes",
+        [](Ints lane, Ints order, FootprintTuple footprints, int64_t capacity) {
+            return fetched_bytes(flat(lane), flat(order), footprints_of(footprints), capacity);
+        },
+        "lane"_a, "order"_a, "footprints"_a, "capacity"_a, "How many bytes the caches of lanes fetch in a step.");
     m.def(
         "waits",
         [](EdgeTuple edges, Ints lane, Ints order) {

@@ -17,8 +17,9 @@ from ostinato.compiler.costs import Costing, Costs, cost_by_estimate
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.dump import Stages
 from ostinato.compiler.flatten import flatten
-from ostinato.compiler.ir import Executable, Step, Target
+from ostinato.compiler.ir import Executable, Placement, Step, Target
 from ostinato.compiler.lower.tables import periods_of
+from ostinato.compiler.schedule.caches import count_fetched_bytes, find_footprints, find_order_for_caches
 from ostinato.compiler.schedule.lanes import move_next_to_purpose, split
 from ostinato.compiler.schedule.operations import list_operations
 from ostinato.compiler.schedule.place import check, find_order, find_placement, find_waits
@@ -31,6 +32,7 @@ from ostinato.compiler.streams.assign_streams import (
     split_host_lanes,
 )
 from ostinato.compiler.streams.insert_fences import hold_device_work, insert_fences
+from ostinato.compiler.unroll import find_ring_period, unroll
 from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, Until
 
 if TYPE_CHECKING:
@@ -59,6 +61,31 @@ def compile(graph: Graph, target: Target, costing: Costing = cost_by_estimate) -
 def schedule_again(executable: Executable, costs: Costs, target: Target) -> Executable:
     """Return the executable of the same nodes for other costs, or another machine."""
     return _schedule(replace(executable.step, costs=costs), target, Stages())
+
+
+def schedule_unrolled(executable: Executable, times: int, cache_bytes: int) -> tuple[Executable, float]:
+    """Return `times` steps of an executable as one, in an order for caches; and what share of bytes that still fetches.
+
+    Ops stay on their threads, each of which has one lane.
+    """
+    step, target = executable.step, executable.target
+    whole = list_operations(unroll(step, times), target)
+    threads, lane = np.unique(step.placement.affinity[step.placement.lane], return_inverse=True)
+    placement = Placement(
+        np.tile(lane.reshape(-1), times).astype(np.int32), threads.astype(np.int32), np.zeros(len(threads), np.bool_)
+    )
+    footprints = find_footprints(whole.nodes)
+    found = whole.operations
+    in_order = find_order_for_caches(
+        found.ordering, found.seconds, placement, footprints, cache_bytes, model=target.model
+    )
+    n = len(step.nodes)
+    plain = (step.order + n * np.arange(times)[:, None]).reshape(-1).astype(np.int32)
+    fetched, before = (count_fetched_bytes(placement, each, footprints, cache_bytes) for each in (in_order, plain))
+    whole = prune_waits(replace(whole, placement=placement, order=in_order))
+    check(found.ordering, placement.lane, in_order)
+    made = replace(build(whole, target, times), ring_period=find_ring_period(step))
+    return made, fetched / before if before else 1.0
 
 
 def _schedule(step: Step, target: Target, stages: Stages) -> Executable:
@@ -132,8 +159,8 @@ def prune_waits(step: Step) -> Step:
     return replace(step, waits=find_waits(step.operations.ordering, step.placement.lane, step.order))
 
 
-def build(step: Step, target: Target) -> Executable:
-    """Return the executable of a step that has been placed and ordered."""
+def build(step: Step, target: Target, unrolled: int = 1) -> Executable:
+    """Return the executable of a step, or of so many as one, that has been placed and ordered."""
     nodes, edges, found = step.nodes, step.edges, step.operations
     placement, in_order, waits, kinds = step.placement, step.order, step.waits, step.operations.kinds
     lane_ops = in_order[np.argsort(placement.lane[in_order], kind="stable")]
@@ -166,10 +193,11 @@ def build(step: Step, target: Target) -> Executable:
         largest_distance=max(found.ordering.longest, max(periods)),
         n_posts=len(postconditions),
         n_holdings=len({id(body.reservation) for body in external if isinstance(body, Acquire | Release)}),
+        unrolled=unrolled,
     )
     lanes = tuple(lane_ops[begin:end] for begin, end in itertools.pairwise(lane_begin))
     target = replace(target, threads=_threads(step, target))
-    return Executable(step, target, core, lanes, preconditions, postconditions)
+    return Executable(step, target, core, lanes, preconditions, postconditions, unrolled=unrolled)
 
 
 def _threads(step: Step, target: Target) -> int:

@@ -21,14 +21,155 @@ struct Key {
     }
 };
 
-// Runs one step on a model in which every lane has a thread, each taking at every turn the best op that is ready.
+// Which of a lane's ops that are ready is next: the head of the longest path.
+class ByPath {
+public:
+    ByPath(std::span<const int32_t> priority, std::span<const uint8_t> gil_bound, std::span<const double> rank,
+           std::size_t lanes)
+        : priority_(priority), gil_bound_(gil_bound), rank_(rank), lanes_(lanes) {}
+
+    void add(int32_t lane, int32_t op) {
+        lanes_[at(lane)].ready[gil_bound_[at(op)]].push({priority_[at(op)], rank_[at(op)], op});
+    }
+
+    bool empty(int32_t lane) const {
+        const auto& ready = lanes_[at(lane)].ready;
+        return ready[0].empty() && ready[1].empty();
+    }
+
+    int32_t take(int32_t index) {
+        Lane& lane = lanes_[at(index)];
+        auto &same = lane.ready[lane.last], &other = lane.ready[1 - lane.last];
+        // Ops of one kind stay together, so that the GIL is taken and given back seldom; unless one is more urgent.
+        if (same.empty() || (!other.empty() && other.top().priority > same.top().priority))
+            lane.last = 1 - lane.last;
+        auto& chosen = lane.ready[lane.last];
+        const int32_t op = chosen.top().op;
+        chosen.pop();
+        return op;
+    }
+
+private:
+    struct Lane {
+        std::array<std::priority_queue<Key>, 2> ready;  // without and with the GIL
+        uint8_t last = 0;                               // whether its last op needed the GIL
+    };
+    std::span<const int32_t> priority_;
+    std::span<const uint8_t> gil_bound_;
+    std::span<const double> rank_;
+    std::vector<Lane> lanes_;
+};
+
+// The cells of arrays in a cache that evicts those used longest ago. Of a cell, as much is there as was ever used of it
+// since it came.
+class Cache {
+public:
+    Cache(const Footprints& footprints, int64_t capacity)
+        : footprints_(footprints), capacity_(capacity), there_(at(footprints.cells), 0),
+          links_(at(footprints.cells) + 1) {
+        links_.back() = {end(), end()};
+    }
+
+    // How much of the bytes that an op uses is there, as a share.
+    double share(int32_t op) const {
+        int64_t found = 0, all = 0;
+        for (int64_t i = footprints_.start[at(op)]; i < footprints_.start[at(op) + 1]; ++i) {
+            found += std::min(there_[at(footprints_.cell[at(i)])], footprints_.bytes[at(i)]);
+            all += footprints_.bytes[at(i)];
+        }
+        return all == 0 ? 1.0 : static_cast<double>(found) / static_cast<double>(all);
+    }
+
+    // Returns how many bytes are fetched for an op.
+    int64_t use(int32_t op) {
+        int64_t fetched = 0;
+        for (int64_t i = footprints_.start[at(op)]; i < footprints_.start[at(op) + 1]; ++i) {
+            const int32_t cell = footprints_.cell[at(i)];
+            int64_t& there = there_[at(cell)];
+            const int64_t missing = std::max<int64_t>(0, footprints_.bytes[at(i)] - there);
+            if (there > 0)
+                unlink(cell);
+            link(cell);
+            there += missing;
+            used_ += missing;
+            fetched += missing;
+        }
+        while (used_ > capacity_) {
+            const int32_t oldest = links_[at(end())].next;
+            unlink(oldest);
+            used_ -= there_[at(oldest)];
+            there_[at(oldest)] = 0;
+        }
+        return fetched;
+    }
+
+private:
+    struct Link {
+        int32_t before, next;
+    };
+    int32_t end() const { return footprints_.cells; }  // between the cell used last and the one used longest ago
+
+    void unlink(int32_t cell) {
+        const auto [before, next] = links_[at(cell)];
+        links_[at(before)].next = next;
+        links_[at(next)].before = before;
+    }
+
+    void link(int32_t cell) {
+        const int32_t last = links_[at(end())].before;
+        links_[at(cell)] = {last, end()};
+        links_[at(last)].next = cell;
+        links_[at(end())].before = cell;
+    }
+
+    const Footprints& footprints_;
+    const int64_t capacity_;
+    int64_t used_ = 0;
+    std::vector<int64_t> there_;
+    std::vector<Link> links_;
+};
+
+// Which of a lane's ops that are ready is next: the one of whose data the largest share is in the cache of its thread.
+class ByCache {
+public:
+    ByCache(const Footprints& footprints, int64_t capacity, std::size_t lanes)
+        : ready_(lanes), caches_(lanes, Cache(footprints, capacity)) {}
+
+    void add(int32_t lane, int32_t op) { ready_[at(lane)].push_back(op); }
+    bool empty(int32_t lane) const { return ready_[at(lane)].empty(); }
+
+    int32_t take(int32_t lane) {
+        auto& ready = ready_[at(lane)];
+        std::size_t best = 0;
+        double most = -1.0;
+        for (std::size_t i = 0; i < ready.size(); ++i) {
+            const double share = caches_[at(lane)].share(ready[i]);
+            if (share > most || (share == most && ready[i] < ready[best])) {
+                most = share;
+                best = i;
+            }
+        }
+        const int32_t op = ready[best];
+        ready[best] = ready.back();
+        ready.pop_back();
+        caches_[at(lane)].use(op);
+        return op;
+    }
+
+private:
+    std::vector<std::vector<int32_t>> ready_;
+    std::vector<Cache> caches_;
+};
+
+// Runs one step on a model in which every lane has a thread, each taking at every turn the op that `Choice` prefers
+// among those that are ready.
+template <class Choice>
 class ListSchedule {
 public:
-    ListSchedule(const Placed& placed, const Adjacency& after, std::span<const int32_t> priority,
-                 std::span<const uint8_t> gil_bound, std::vector<double> rank)
-        : placed_(placed), after_(after), priority_(priority), gil_bound_(gil_bound), rank_(std::move(rank)),
-          missing_(count_sources(static_cast<int32_t>(rank_.size()), placed.edges)), ready_at_(rank_.size(), 0.0),
-          lanes_(placed.lanes.affinity.size()) {}
+    ListSchedule(const Placed& placed, const Adjacency& after, Choice choice)
+        : placed_(placed), after_(after), choice_(std::move(choice)),
+          missing_(count_sources(static_cast<int32_t>(placed.seconds.size()), placed.edges)),
+          ready_at_(missing_.size(), 0.0), lanes_(placed.lanes.affinity.size()) {}
 
     std::vector<int32_t> run() {
         for (std::size_t op = 0; op < missing_.size(); ++op)
@@ -42,9 +183,13 @@ public:
             Lane& lane = lanes_[at(index)];
             if (time < lane.free_at)
                 continue;  // it has had this turn already
-            const int32_t op = take(lane, time);
-            if (op < 0)
+            while (!lane.coming.empty() && lane.coming.top().first <= time) {
+                choice_.add(index, lane.coming.top().second);
+                lane.coming.pop();
+            }
+            if (choice_.empty(index))
                 continue;
+            const int32_t op = choice_.take(index);
             out.push_back(op);
             lane.free_at = time + placed_.seconds[at(op)];
             release(op, lane.free_at);
@@ -57,28 +202,8 @@ private:
     using Turn = std::pair<double, int32_t>;
     struct Lane {
         std::priority_queue<Turn, std::vector<Turn>, std::greater<>> coming;  // by the time at which they are ready
-        std::array<std::priority_queue<Key>, 2> ready;                        // without and with the GIL
         double free_at = 0.0;
-        uint8_t last = 0;  // whether its last op needed the GIL
     };
-
-    int32_t take(Lane& lane, double time) {
-        while (!lane.coming.empty() && lane.coming.top().first <= time) {
-            const int32_t op = lane.coming.top().second;
-            lane.coming.pop();
-            lane.ready[gil_bound_[at(op)]].push({priority_[at(op)], rank_[at(op)], op});
-        }
-        auto &same = lane.ready[lane.last], &other = lane.ready[1 - lane.last];
-        if (same.empty() && other.empty())
-            return -1;
-        // Ops of one kind stay together, so that the GIL is taken and given back seldom; unless one is more urgent.
-        if (same.empty() || (!other.empty() && other.top().priority > same.top().priority))
-            lane.last = 1 - lane.last;
-        auto& chosen = lane.ready[lane.last];
-        const int32_t op = chosen.top().op;
-        chosen.pop();
-        return op;
-    }
 
     void release(int32_t op, double end) {
         for (const auto [next, distance] : after_.of(op)) {
@@ -99,7 +224,7 @@ private:
 
     void announce(int32_t index) {
         const Lane& lane = lanes_[at(index)];
-        if (!lane.ready[0].empty() || !lane.ready[1].empty())
+        if (!choice_.empty(index))
             turns_.push({lane.free_at, index});
         else if (!lane.coming.empty())
             turns_.push({std::max(lane.free_at, lane.coming.top().first), index});
@@ -107,9 +232,7 @@ private:
 
     const Placed& placed_;
     const Adjacency& after_;
-    std::span<const int32_t> priority_;
-    std::span<const uint8_t> gil_bound_;
-    std::vector<double> rank_;
+    Choice choice_;
     std::vector<int32_t> missing_;
     std::vector<double> ready_at_;
     std::vector<Lane> lanes_;
@@ -176,7 +299,8 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
     std::vector<double> rank(at(ops), 0.0);
     if (lanes.affinity.size() > 1)
         rank = ranks(after, placed.seconds, lanes.lane, plain, placed.model);
-    std::vector<int32_t> listed = ListSchedule(placed, after, priority, gil_bound, rank).run();
+    ByPath choice(priority, gil_bound, rank, lanes.affinity.size());
+    std::vector<int32_t> listed = ListSchedule(placed, after, std::move(choice)).run();
     if (!free_choice)
         return listed;
     const Adjacency before = predecessors(ops, placed.edges);
@@ -190,6 +314,24 @@ std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priori
     if (taken(slack) < 1.02 * std::min(as_written, as_listed))
         return slack;
     return as_listed < 0.98 * as_written ? listed : plain;
+}
+
+std::vector<int32_t> order_for_caches(const Placed& placed, const Footprints& footprints, int64_t capacity) {
+    const Adjacency after = successors(static_cast<int32_t>(placed.seconds.size()), placed.edges);
+    return ListSchedule(placed, after, ByCache(footprints, capacity, placed.lanes.affinity.size())).run();
+}
+
+int64_t fetched_bytes(std::span<const int32_t> lane, std::span<const int32_t> order, const Footprints& footprints,
+                      int64_t capacity) {
+    const auto lanes = lane.empty() ? 0 : at(*std::max_element(lane.begin(), lane.end()) + 1);
+    std::vector<Cache> caches(lanes, Cache(footprints, capacity));
+    int64_t fetched = 0;
+    for (int step = 0; step < 2; ++step) {  // the second one finds what the first one left
+        fetched = 0;
+        for (const int32_t op : order)
+            fetched += caches[at(lane[at(op)])].use(op);
+    }
+    return fetched;
 }
 
 }  // namespace ostinato::passes

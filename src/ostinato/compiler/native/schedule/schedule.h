@@ -66,6 +66,22 @@ struct Placed {
 // The ops in one linear extension of the edges of distance 0.
 std::vector<int32_t> order(const Placed& placed, std::span<const int32_t> priority, std::span<const uint8_t> gil_bound);
 
+// What the ops use: op i so many bytes of each of its cells, from `start[i]` to `start[i + 1]`. Cells do not overlap.
+struct Footprints {
+    std::span<const int64_t> start;
+    std::span<const int32_t> cell;
+    std::span<const int64_t> bytes;
+    int32_t cells;
+};
+
+// The ops in a linear extension in which each lane, alone on its thread, prefers what uses data that a cache of
+// `capacity` bytes holds.
+std::vector<int32_t> order_for_caches(const Placed& placed, const Footprints& footprints, int64_t capacity);
+
+// How many bytes such caches fetch in a step of this order, one of many.
+int64_t fetched_bytes(std::span<const int32_t> lane, std::span<const int32_t> order, const Footprints& footprints,
+                      int64_t capacity);
+
 // The ops by when they could start, many steps being under way, if only transfers between lanes took time: what waits
 // for another lane comes after what need not, and what another lane waits for comes early, the earlier the longer the
 // path that it begins (`rank`).
