@@ -138,14 +138,12 @@ class Adapter:
         if whole or self._lock.locked():  # another thread's replay is in parts: this one comes after it
             return self._engine.core.replay_as_run(steps, priority, stops, values, objects, given, traced)
         with self._lock:
-            self._learning.asked = steps
-            if self._timer.turn[0] == 0:
+            self._short = 0 if steps >= self._turn.loaded.executable.unrolled else self._short + 1
+            if self._short in (0, _SHORT):
+                self._learning.asked = steps
+            if self._timer.turn[0] == 0 or self._short == _SHORT:
                 self._next_turn()
             core = self._engine.core
-            if self._turn.loaded is self._engine.unrolled:
-                self._short = 0 if steps >= self._turn.loaded.executable.unrolled else self._short + 1
-                if self._short == _SHORT:
-                    self._next_turn()
             if steps <= core.turn[0]:
                 return core.replay(steps, priority, stops, values, objects, given, traced)
             caller = _core.Caller(self._engine.workers.core)
@@ -174,7 +172,7 @@ class Adapter:
             if unrolled is not None and not part:
                 run = self._replay_unrolled(unrolled, left, priority, run, caller)
             else:
-                part = part or (turn.steps if turn.traced else engine.core.turn[0])
+                part = part or (turn.steps if turn.traced else engine.core.turn[0]) or left
                 # Others wait, and no schedule can take over: nothing is gained by parts.
                 last = left <= part or engine.closed or not self._switched
                 part = left if last else part
@@ -274,9 +272,9 @@ class Adapter:
         self._short = 0
         times = turn.loaded.executable.unrolled
         self._switched = engine.switch(engine.kept if times > 1 else turn.loaded)
-        if times > 1 and self._switched:
+        if times > 1:
             turn.loaded.core.begin_turn(-(-turn.steps // times), turn.timed)
-        in_parts = self._switched and (turn.traced or times > 1)
+        in_parts = self._switched and (turn.traced or turn.loaded is engine.unrolled)
         engine.core.begin_turn(0 if in_parts else turn.steps, turn.timed and times == 1)
 
     def _end(self) -> None:
