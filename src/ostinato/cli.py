@@ -79,6 +79,7 @@ class _NotStarted(click.ClickException):
 )
 @click.option("--store", type=click.Path(dir_okay=False, path_type=Path), help="The store; by default FILE's.")
 @click.option("--budget", type=click.FloatRange(min=0, min_open=True), help="Most seconds; by default FILE's.")
+@click.option("--fleet", help="Measure on many hosts: ray, ray://HOST:PORT or mpi.")
 def tune(
     file: Path,
     devices: str | None,
@@ -87,6 +88,7 @@ def tune(
     reports: tuple[Path, ...],
     store: Path | None,
     budget: float | None,
+    fleet: str | None,
 ) -> None:
     """Find the fastest candidate of a TOML file.
 
@@ -109,9 +111,11 @@ def tune(
     except ValueError as error:
         raise _NotStarted(str(error)) from error
     try:
-        report, interrupted = run(load(file), devices, anew=anew, store=store, seconds=budget)
-    except OstinatoError as error:
+        report, interrupted = run(load(file), devices, anew=anew, store=store, seconds=budget, fleet=fleet)
+    except (OstinatoError, ImportError) as error:
         raise _NotStarted(str(error)) from error
+    if not _speaks(fleet):
+        sys.exit(0 if report.best is not None else 1)
     click.echo(report.table(most=20))
     click.echo(f"\n{report.why()}")
     for path in reports:
@@ -124,9 +128,22 @@ def tune(
     sys.exit(0 if report.best is not None else 1)
 
 
+def _speaks(fleet: str | None) -> bool:
+    """Whether this process prints what was found: of the ranks of MPI, the first does."""
+    if fleet != "mpi":
+        return True
+    from mpi4py import MPI
+
+    return bool(MPI.COMM_WORLD.rank == 0)
+
+
 @main.command()
-def devices() -> None:
+@click.option("--fleet", help="Those of many hosts: ray, ray://HOST:PORT or mpi.")
+def devices(fleet: str | None) -> None:
     """List the devices for tuning, and who uses them."""
+    if fleet is not None:
+        _list_fleet(fleet)
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -159,6 +176,28 @@ def devices() -> None:
             continue
         table.add_row(*map(Text, ("", "", "", identity, str(holder))))
     console.print(table)
+
+
+def _list_fleet(name: str) -> None:
+    from contextlib import closing
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from ostinato.errors import OstinatoError
+    from ostinato.tune.fleet.engines import join
+
+    try:
+        with closing(join(name, "all", None, None)) as fleet:
+            found = fleet.devices
+    except (OstinatoError, ImportError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    table = Table("Name", "Model", "Driver")
+    for device in found:
+        table.add_row(*map(Text, (device.name, device.model, device.driver)))
+    if _speaks(name):
+        Console().print(table)
 
 
 @main.command(context_settings={"allow_interspersed_args": False})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -88,6 +88,21 @@ class Outcome:
     message: str = ""
     stdout: str = field(default="", repr=False)
     whole: bool = True
+
+    def refuted(self, check: Outcome) -> Outcome:
+        """Return what a measurement came to whose outputs a check has found to be wrong, or has failed on."""
+        ops = tuple(replace(op, status=check.status, message=check.message) for op in self.ops)
+        return Outcome(check.status, ops or (OpOutcome("", check.status, message=check.message),), check.message)
+
+
+OF_BUILDS = {
+    Status.HANG_KILLED: Status.COMPILE_TIMEOUT,
+    Status.CRASH: Status.COMPILE_ERROR,
+    Status.INVALID: Status.COMPILE_ERROR,
+    Status.OOM: Status.COMPILE_ERROR,
+    Status.BAD_OUTPUT: Status.COMPILE_ERROR,
+}
+"""How a candidate ended whose build ended so."""
 
 
 def death(status: int) -> str:

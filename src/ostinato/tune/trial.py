@@ -174,6 +174,9 @@ class Task:
         What a worker is told, as JSON, and the number that it answers with; an empty text for a command.
     verify
         The name of the function that the worker checks with, if it does.
+    bound
+        Nanoseconds that it must stay below to win; None: there is no bound. For the agent of another host, which writes
+        the request.
     """
 
     trial: Trial
@@ -183,3 +186,4 @@ class Task:
     number: int = 0
     request: str = ""
     verify: str | None = None
+    bound: float | None = None

@@ -422,3 +422,33 @@ def selected_by_pyopencl():
         queue.finish()
 
     return call
+
+
+def napping(number):
+    """Take some milliseconds, the longer the larger the number."""
+    return lambda: time.sleep(0.002 + 0.0005 * min(number, 20))
+
+
+def prepare_double(n):
+    return 2 * n
+
+
+def twice(prepared, n):
+    assert prepared == 2 * n
+    return napping(n)
+
+
+def sometimes(what):
+    def call():
+        if what == "exit":
+            os._exit(3)
+        if what == "raise":
+            raise RuntimeError("it raises")
+        if what == "hang":
+            time.sleep(1000)
+
+    return call
+
+
+def five_is_wrong(outputs, key):
+    return "TIME:5" not in outputs.stdout

@@ -14,7 +14,7 @@ from ostinato.tune.graphs.benchmark import Benchmark, Comparison, Failure, Incom
 from ostinato.tune.graphs.workload import Unmeasurable, Workload
 from ostinato.tune.outcome import OpOutcome, Outcome, Status
 from ostinato.tune.racing.race import Race
-from ostinato.tune.searching.queue import Queue, Tasks, offers
+from ostinato.tune.searching.queue import Queue, offers
 from ostinato.tune.searching.results import Known
 from ostinato.tune.searching.tuner import run_search
 from ostinato.tune.stopping import Stopping
@@ -24,6 +24,7 @@ from ostinato.tune.worker.sampling import sampled
 from ostinato.tune.worker.timers import CpuTimer, Flusher, Preemption, before_sample, calls_per_sample
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.slot import LeasedWorker
+from ostinato.tune.workers.tasks import Tasks
 
 if TYPE_CHECKING:
     from ostinato.devices.device import Device as UsableDevice

@@ -73,6 +73,8 @@ class Device:
         Cores that a child process is bound to; None: not bound.
     simulation
         For ``sim:`` devices.
+    host
+        The host of a fleet that it belongs to; empty for this one.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Device:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     cores: frozenset[int] | None = None
     simulation: Simulation | None = None
+    host: str = ""
 
     def apart(self, other: Device) -> bool:
         """Return whether both are of one model, and what runs on one does not disturb what runs on the other.
@@ -96,7 +99,7 @@ class Device:
         True
         """
         alike = (self.model, self.driver, self.simulation) == (other.model, other.driver, other.simulation)
-        return self.kind == other.kind and self.kind in ("cuda", "hip", "sim") and alike
+        return self.kind == other.kind and (self.kind in ("cuda", "hip", "sim") or self.host != other.host) and alike
 
 
 _PARAMETERS = tuple(field.name for field in fields(Simulation))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from ostinato.errors import DeviceError
 from ostinato.tune.leases.cpu import cpu_device, cpu_devices
 from ostinato.tune.leases.cuda import cuda_device, cuda_devices
 from ostinato.tune.leases.device import Device, simulated_device
@@ -18,6 +19,28 @@ _KINDS: dict[str, Callable[[str], Device]] = {
     "opencl": opencl_device,
     "sim": simulated_device,
 }
+_ALL_OF: dict[str, Callable[[], list[Device]]] = {"cpu": cpu_devices, "cuda": cuda_devices, "hip": hip_devices}
+
+
+def all_of(kind: str) -> list[str]:
+    """Return the names of all devices of a kind, or `kind` itself if it is none.
+
+    Raises
+    ------
+    DeviceError
+        This host has none.
+
+    Examples
+    --------
+    >>> all_of("cpu")[0], all_of("sim:a")
+    ('cpu:0', ['sim:a'])
+    """
+    if kind not in _ALL_OF:
+        return [kind]
+    found = _ALL_OF[kind]()
+    if not found:
+        raise DeviceError(f"{kind!r}: this host has no such device")
+    return [device.name for device in found]
 
 
 def devices(names: str | Sequence[str]) -> tuple[Device, ...]:
@@ -50,14 +73,7 @@ def devices(names: str | Sequence[str]) -> tuple[Device, ...]:
     >>> [device.name for device in devices("sim:a?latency=0.01,sim:b")]
     ['sim:a?latency=0.01', 'sim:b']
     """
-    if not isinstance(names, Iterable):
-        raise TypeError(f"devices must be named by str, as 'cpu:0', got {names!r}")
-    # A comma within a name is followed by a number, one between names by a kind.
-    listed = re.split(r"\s*,\s*(?=[A-Za-z])", names.strip()) if isinstance(names, str) else list(names)
-    for name in listed:
-        if not isinstance(name, str):
-            raise TypeError(f"devices must be named by str, got {name!r}")
-    found = [device for name in listed for device in _named(name)]
+    found = [device for name in list_names(names) for device in _named(name)]
     if not found:
         raise ValueError("at least one device must be named")
     owners: dict[str, Device] = {}
@@ -68,6 +84,24 @@ def devices(names: str | Sequence[str]) -> tuple[Device, ...]:
                 both = "twice" if other.name == device.name else f"and {other.name!r}, which have {identity} in common"
                 raise ValueError(f"devices name {device.name!r} {both}")
     return tuple(found)
+
+
+def list_names(names: str | Sequence[str]) -> list[str]:
+    """Return names of devices one by one.
+
+    Examples
+    --------
+    >>> list_names("cpu:0,1, sim:a")
+    ['cpu:0,1', 'sim:a']
+    """
+    if not isinstance(names, Iterable):
+        raise TypeError(f"devices must be named by str, as 'cpu:0', got {names!r}")
+    # A comma within a name is followed by a number, one between names by a kind.
+    listed = re.split(r"\s*,\s*(?=[A-Za-z])", names.strip()) if isinstance(names, str) else list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise TypeError(f"devices must be named by str, got {name!r}")
+    return listed
 
 
 def _named(name: str) -> list[Device]:

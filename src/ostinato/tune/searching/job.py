@@ -465,6 +465,7 @@ def run(
     anew: bool = False,
     store: str | os.PathLike[str] | None = None,
     seconds: float | None = None,
+    fleet: str | None = None,
 ) -> tuple[Report, bool]:
     """Run a job and return what was found, and whether it was interrupted (Ctrl-C): then what was found until then.
 
@@ -482,6 +483,7 @@ def run(
             memory=job.memory,
             policy=job.policy,
             progress=progress,
+            fleet=fleet,
             env_allow=job.env_allow,
         )
     except (ValueError, ImportError) as error:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from ostinato.tune.candidate import Call, Command
-from ostinato.tune.outcome import OpOutcome, Outcome, Status
+from ostinato.tune.outcome import OF_BUILDS, Outcome, Status
 from ostinato.tune.progress import Progress
 from ostinato.tune.racing.race import EntryKey, Race
 from ostinato.tune.result import Result, Span
-from ostinato.tune.searching.queue import Queue, Tasks
+from ostinato.tune.searching.queue import Queue
 from ostinato.tune.searching.results import Known, Results
 from ostinato.tune.trial import Event, State, Task, Trial, Trials
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.scratch import NoRoomError, Scratch, says_full
 from ostinato.tune.workers.slot import LeasedWorker, Slot
+from ostinato.tune.workers.tasks import Tasks
 
 _EVERY = 64  # measurements on a device between two of the reference
 
@@ -126,14 +126,6 @@ class Rounds:
                 self._workers.remove(worker)
                 self._race.leave(worker.name)
 
-
-_OF_BUILDS = {
-    Status.HANG_KILLED: Status.COMPILE_TIMEOUT,
-    Status.CRASH: Status.COMPILE_ERROR,
-    Status.INVALID: Status.COMPILE_ERROR,
-    Status.OOM: Status.COMPILE_ERROR,
-    Status.BAD_OUTPUT: Status.COMPILE_ERROR,
-}
 
 _TRIES = 3  # of a candidate whose worker went away before it began
 _AHEAD = 32  # candidates that wait for each device, so that quick ones never wait for the loop
@@ -299,7 +291,8 @@ class Search:
 
     def _take_up(self, trial: Trial) -> None:
         candidate = trial.candidate
-        if trial.scratch is not None or (isinstance(candidate, Call) and candidate.prepare is None):
+        called = isinstance(candidate, Call) and candidate.prepare is None
+        if trial.scratch is not None or called or not self._builders:  # then whoever measures it builds it
             self._trials.move(trial, Event.ADMIT)
             return
         try:
@@ -394,7 +387,7 @@ class Search:
     def _finished(self, slot: Slot, task: Task, outcome: Outcome, began: float) -> None:
         self._running -= 1
         trial = task.trial
-        status = _OF_BUILDS.get(outcome.status, outcome.status) if task.what == "build" else outcome.status
+        status = OF_BUILDS.get(outcome.status, outcome.status) if task.what == "build" else outcome.status
         self.spans.append(Span(slot.name, task.what, trial.candidate, began - self._begin, self.seconds, status))
         if not slot.busy:
             self._progress.idle(slot.name)
@@ -413,7 +406,7 @@ class Search:
         elif task.what == "check":
             assert trial.measured is not None
             measured, device = trial.measured
-            self._keep(trial, measured if outcome.status is Status.OK else _wrong(measured, outcome), device)
+            self._keep(trial, measured if outcome.status is Status.OK else measured.refuted(outcome), device)
         else:
             self._measured(trial, outcome, slot.name)
 
@@ -507,11 +500,6 @@ class Search:
             self._cancel(trial)
         for slot in (*self._workers, *self._builders):
             slot.cancel()
-
-
-def _wrong(measured: Outcome, check: Outcome) -> Outcome:
-    ops = tuple(replace(op, status=check.status, message=check.message) for op in measured.ops)
-    return Outcome(check.status, ops or (OpOutcome("", check.status, message=check.message),), check.message)
 
 
 def confirm(search: Search, race: Race, results: Results, known: Known) -> tuple[Result | None, tuple[Result, ...]]:

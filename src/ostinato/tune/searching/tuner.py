@@ -8,16 +8,21 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from ostinato.tune.candidate import Candidate, importable_name, plain
+from ostinato.tune.fleet.engines import join
+from ostinato.tune.fleet.host import Fleet, RemoteTasks
+from ostinato.tune.fleet.messages import Begin
+from ostinato.tune.fleet.mpi import Follower
 from ostinato.tune.leases.device import Device
 from ostinato.tune.leases.devices import devices as devices_named
 from ostinato.tune.policy import Budget, Policy, allowed_names, positive
 from ostinato.tune.progress import Progress, listener
 from ostinato.tune.racing.race import Race
 from ostinato.tune.report.report import Report
-from ostinato.tune.searching.queue import Queue, Strategy, Tasks, offers
+from ostinato.tune.searching.queue import Queue, Strategy, offers
 from ostinato.tune.searching.results import Known, Results
 from ostinato.tune.searching.search import ReferenceCandidate, Search, confirm
 from ostinato.tune.store.database import StoreError
@@ -25,6 +30,7 @@ from ostinato.tune.store.key import Sources, environment
 from ostinato.tune.store.store import Store
 from ostinato.tune.workers.loop import Loop
 from ostinato.tune.workers.slot import LeasedWorker, Slot
+from ostinato.tune.workers.tasks import Tasks
 
 
 class Tuner:
@@ -52,6 +58,10 @@ class Tuner:
     progress
         Who is told what happens: a `ostinato.tune.progress.Progress`, False for nobody, None for a display if stderr is
         a terminal.
+    fleet
+        Measure on the devices of many hosts: ``"ray"`` (the Ray cluster of this process, or that ``RAY_ADDRESS``
+        names), ``"ray://host:port"``, or ``"mpi"`` (the hosts of ``COMM_WORLD``). Then `devices` are those of every
+        host, and ``"node7/cuda:0"`` is one of a single host; all must be of one model. The store stays here.
     env_allow
         Names of the environment variables that candidates, their builds and their checks inherit, or patterns such as
         ``"MKL_*"``. None: all of them, secrets included. Always inherited are ``PATH``, ``HOME``, ``USER``,
@@ -64,8 +74,10 @@ class Tuner:
         If a device is named twice, or a name, a limit, the policy or `env_allow` is wrong.
     DeviceError
         If a device is not there.
+    ImportError
+        If what `fleet` needs is not installed.
     TuningError
-        If the store that `store` names cannot be used.
+        If the store that `store` names cannot be used, or the fleet cannot be reached.
 
     Examples
     --------
@@ -93,6 +105,7 @@ class Tuner:
         memory: int | None = None,
         policy: Policy | None = None,
         progress: Progress | bool | None = None,
+        fleet: str | None = None,
         env_allow: Sequence[str] | None = None,
     ) -> None:
         self._timeout = positive("timeout", timeout)
@@ -106,16 +119,25 @@ class Tuner:
         self._memory = memory
         self._policy = policy or Policy()
         self._progress = listener(progress)
-        self._devices = devices_named(devices)
+        joined = None if fleet is None else join(fleet, devices, memory, allow)
+        self._follower = joined if isinstance(joined, Follower) else None  # of rank 0, which has the search
+        self._fleet = joined if isinstance(joined, Fleet) else None
+        self._devices = devices_named(devices) if joined is None else joined.devices
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._thread = 0  # that runs a search
-        self._store = None if store is False else _store(store)
+        self._store = None if store is False or self._follower is not None else _store(store)
         self._loop = Loop()
-        self._workers = [LeasedWorker(self._loop, device, memory=memory, allow=allow) for device in self._devices]
+        self._workers: Sequence[LeasedWorker] = (
+            [LeasedWorker(self._loop, device, memory=memory, allow=allow) for device in self._devices]
+            if joined is None
+            else []
+            if self._fleet is None
+            else self._fleet.workers
+        )
+        builds = len(os.sched_getaffinity(0)) if joined is None else 0  # hosts of a fleet build what they measure
         self._builders = [
-            Slot(self._loop, f"build:{number}", environment={}, memory=None, allow=allow)
-            for number in range(len(os.sched_getaffinity(0)))
+            Slot(self._loop, f"build:{number}", environment={}, memory=None, allow=allow) for number in range(builds)
         ]
         self._clean = True  # nothing of an earlier search is left to be ended
 
@@ -187,7 +209,17 @@ class Tuner:
         path = None if data is None else os.fspath(data)
         with self._alone():
             self._check()
-            return self._search(op, problem, strategy, default, check, budget or Budget(), anew, path, known)
+            if self._follower is not None:
+                return self._follower.report()
+            try:
+                report = self._search(op, problem, strategy, default, check, budget or Budget(), anew, path, known)
+            except BaseException as error:
+                if self._fleet is not None:
+                    self._fleet.ended(error)
+                raise
+            if self._fleet is not None:
+                self._fleet.ended(report)
+            return report
 
     @property
     def limits(self) -> tuple[float, int | None]:
@@ -201,6 +233,9 @@ class Tuner:
         with self._alone():
             self._closed = True
             self._clear()
+            for fleet in (self._fleet, self._follower):
+                if fleet is not None:
+                    fleet.close()
             self._loop.close()
             if self._store is not None:
                 self._store.close()
@@ -234,8 +269,12 @@ class Tuner:
                 note=self._progress.note,
             )
         race = Race(default=None, policy=self._policy)
-        tasks = Tasks(op, key, verify, self._policy, race.turn, seconds=self._timeout, memory=self._memory, data=data)
+        make = Tasks if self._fleet is None else RemoteTasks
+        tasks = make(op, key, verify, self._policy, race.turn, seconds=self._timeout, memory=self._memory, data=data)
         self._clean = False
+        if self._fleet is not None:
+            content = None if data is None else (data, Path(data).read_bytes())
+            self._fleet.begin(self._loop, Begin(op, key, verify, self._policy, race.turn, self._timeout, content))
         report = run_search(
             op,
             key,
@@ -246,11 +285,13 @@ class Tuner:
             builders=self._builders,
             tasks=tasks,
             known=known,
-            checked=verify is not None,
+            checked=verify is not None and self._fleet is None,
             seconds=budget.seconds,
             progress=self._progress,
             clear=self._clear,
         )
+        if self._fleet is not None:
+            self._fleet.end()
         self._clean = True
         return report
 
@@ -258,6 +299,8 @@ class Tuner:
         """End whatever runs, and wait for nothing any more."""
         for slot in (*self._workers, *self._builders):
             slot.close()
+        if self._fleet is not None:
+            self._fleet.end()
         self._loop.clear()
         self._clean = True
 
@@ -310,7 +353,7 @@ def run_search(
     """Measure the candidates of a queue on `workers`; `clear` ends whatever runs if that raises."""
     default, devices = queue.default, [worker.device for worker in workers]
     there = environment(devices)
-    alike = len({(device.model, device.driver, device.simulation) for device in devices}) == 1
+    alike = len({(device.model, device.driver, device.simulation, device.host) for device in devices}) == 1
     results = Results(op, default, alike, race, progress)
     search = Search(
         loop=loop,

@@ -1,0 +1,51 @@
+"""Which engine a fleet has, by name."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from ostinato.tune.fleet.agent import Settings
+from ostinato.tune.fleet.host import Endpoint, Fleet
+from ostinato.tune.fleet.mpi import Caller, Follower, World
+
+_OURS = {"ray": "ostinato.tune.fleet.ray"}
+
+
+def join(
+    fleet: str, devices: str | Sequence[str], memory: int | None, allow: tuple[str, ...] | None
+) -> Fleet | Follower:
+    """Return the fleet that ``"ray"``, ``"ray://host:port"`` or the like names, with devices of its hosts.
+
+    With ``"mpi"``, ranks other than 0 follow rank 0.
+
+    Others can add an engine: an entry point of the group ``ostinato.fleets``, a function that gets what `fleet` is and
+    returns an `ostinato.tune.fleet.host.Endpoint` for each host.
+
+    Raises
+    ------
+    TypeError, ValueError
+        There is no such engine.
+    """
+    if not isinstance(fleet, str):
+        raise TypeError(f"fleet must be a str such as 'ray', got {fleet!r}")
+    settings = Settings((), memory, allow, tuple(map(os.path.abspath, sys.path)), os.getcwd())
+    if fleet == "mpi":
+        world = World()
+        return Caller(world, devices, settings) if world.rank == 0 else Follower(world)
+    return Fleet(_engine(fleet.partition("://")[0], fleet)(fleet), devices, settings)
+
+
+def _engine(name: str, fleet: str) -> Callable[[str], Sequence[Endpoint]]:
+    if name in _OURS:
+        connect: Callable[[str], Sequence[Endpoint]] = import_module(_OURS[name]).connect
+        return connect
+    others = {each.name: each for each in entry_points(group="ostinato.fleets")}
+    if name not in others:
+        known = ", ".join(repr(each) for each in (*_OURS, "mpi", *others))
+        raise ValueError(f"fleet must be one of {known}, or such a name with an address, got {fleet!r}")
+    loaded: Callable[[str], Sequence[Endpoint]] = others[name].load()
+    return loaded

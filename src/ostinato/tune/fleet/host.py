@@ -1,0 +1,456 @@
+"""The caller's side of a fleet: hosts, and workers there that a search uses like those of this host."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from ostinato.errors import DeviceError, TuningError
+from ostinato.tune.candidate import Call, Command
+from ostinato.tune.fleet.agent import Agent, Found, Settings
+from ostinato.tune.fleet.messages import (
+    CLOSED,
+    Begin,
+    DeviceLost,
+    End,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Inbox,
+    Leased,
+    Numbered,
+    Order,
+    Outbox,
+    Start,
+)
+from ostinato.tune.fleet.messages import (
+    Command as Message,
+)
+from ostinato.tune.leases.device import Device
+from ostinato.tune.leases.devices import list_names
+from ostinato.tune.outcome import Outcome, Status
+from ostinato.tune.trial import Task, Trial
+from ostinato.tune.workers.loop import Loop
+from ostinato.tune.workers.slot import Finished as OnFinished
+from ostinato.tune.workers.slot import LeasedWorker, Returned
+from ostinato.tune.workers.tasks import Tasks
+
+if TYPE_CHECKING:
+    from ostinato.tune.report.report import Report
+
+POLL_SECONDS = 2.0
+"""An exchange waits so long for events."""
+
+UNREACHABLE = 5.0
+"""Seconds without an answer after which a host is lost: fewer than after which its agent gives up."""
+
+_PAUSE = 0.05  # seconds between two tries to reach a host
+_AHEAD_SECONDS, _MOST_AHEAD = 0.1, 64  # what a device has ahead, so that it need not wait for the caller
+_TRIES = 3  # of a candidate that had begun on a host that was lost
+
+
+class HostLostError(Exception):
+    """A host does not answer any more, and will not."""
+
+
+class UnreachableError(Exception):
+    """A host did not answer this time."""
+
+
+class Endpoint(Protocol):
+    """The way to the agent of a host, as an engine makes it."""
+
+    node: str
+    """The name of the host; nodes that share one are told apart by `connect`."""
+
+    def open(self, settings: Settings, node: str) -> Sequence[Found]:
+        """Have an agent, and return its devices; raises `HostLostError`, or what `Tuner` raises for their names."""
+
+    def exchange(self, acknowledged: int, commands: Sequence[Numbered], seconds: float) -> tuple[int, list[Numbered]]:
+        """Call `Agent.exchange`; raises `HostLostError` or `UnreachableError`."""
+
+    def tell(self, acknowledged: int, commands: Sequence[Numbered]) -> None:
+        """The same without waiting for an answer; nothing is raised."""
+
+    def close(self) -> None:
+        """End the agent."""
+
+
+class LocalEndpoint:
+    """The way to an agent in this process."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self._agent: Agent | None = None
+
+    def open(self, settings: Settings, node: str) -> Sequence[Found]:
+        self._agent = Agent(settings, node)
+        return self._agent.found
+
+    def exchange(self, acknowledged: int, commands: Sequence[Numbered], seconds: float) -> tuple[int, list[Numbered]]:
+        if self._agent is None:
+            raise HostLostError("it is closed")
+        return self._agent.exchange(acknowledged, commands, seconds)
+
+    def tell(self, acknowledged: int, commands: Sequence[Numbered]) -> None:
+        if self._agent is not None:
+            self._agent.exchange(acknowledged, commands, 0.0)
+
+    def close(self) -> None:
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
+
+class Host:
+    """A host of a fleet, with its workers. One thread waits for its events; all else is done in the caller's thread."""
+
+    def __init__(self, name: str, endpoint: Endpoint, found: Sequence[Found]) -> None:
+        self.name = name
+        self._endpoint = endpoint
+        self.workers = [RemoteWorker(self, each) for each in found]
+        self._by_device = {each.device.name: worker for each, worker in zip(found, self.workers, strict=True)}
+        self._lock = threading.Lock()
+        self._inbox, self._outbox = Inbox(), Outbox()
+        self._told = 0  # the number of the last command that was sent at least once
+        self._events: list[Event | HostLostError] = []
+        self._loop: Loop | None = None
+        self._due = False
+        self.lost = ""
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._thread: threading.Thread | None = None
+
+    def begin(self, loop: Loop, search: Begin) -> None:
+        """Begin a search, whose events are read in a loop."""
+        if self.lost:
+            return
+        self._loop, self._due = loop, False
+        loop.watch(self._reader, self._arrived)
+        self.send(search)
+        self._thread = threading.Thread(target=self._listen, name=f"ostinato fleet {self.name}", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the search, and wait until nothing of it is left there."""
+        if self._thread is None:
+            return
+        self.send(End())
+        self.flush()
+        self._thread.join()
+        self._thread = None
+        self._events.clear()
+        if self._loop is not None:
+            self._loop.forget(self._reader)
+        self._loop = None
+
+    def send(self, command: Message) -> None:
+        """Send a command before the loop waits the next time."""
+        with self._lock:
+            self._outbox.put(command)
+        if not self._due and self._loop is not None:
+            self._due = True
+            self._loop.before_waiting(self.flush)
+
+    def flush(self) -> None:
+        """Send what waits now."""
+        self._due = False
+        with self._lock:
+            new = [each for each in self._outbox.waiting if each[0] > self._told]
+            if not new:
+                return
+            self._told = new[-1][0]
+            acknowledged = self._inbox.last
+        self._endpoint.tell(acknowledged, new)
+
+    def close(self) -> None:
+        """End the agent."""
+        self._endpoint.close()
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def _listen(self) -> None:
+        """Take the events of a search until its end, or that of the host."""
+        heard = time.monotonic()
+        repeats, ended = False, False
+        while not ended:
+            with self._lock:
+                acknowledged = self._inbox.last
+                commands = list(self._outbox.waiting) if repeats else []
+            try:
+                known, events = self._endpoint.exchange(acknowledged, commands, POLL_SECONDS)
+                if known == CLOSED:
+                    raise HostLostError("its agent has ended")
+            except UnreachableError as error:
+                if time.monotonic() > heard + UNREACHABLE:
+                    self._give(HostLostError(f"it has not answered for {UNREACHABLE:g} s: {error}"))
+                    return
+                repeats = True
+                time.sleep(_PAUSE)
+                continue
+            except HostLostError as error:
+                self._give(error)
+                return
+            heard = time.monotonic()
+            with self._lock:
+                self._outbox.acknowledge(known)
+                # A command that was sent before this exchange and is not known may have been lost.
+                repeats = any(number <= self._told for number, _ in self._outbox.waiting)
+                found = self._inbox.take(events)
+                self._events += found
+            ended = any(isinstance(event, Ended) for event in found)
+            if found:
+                self._wake()
+
+    def _give(self, error: HostLostError) -> None:
+        self.lost = f"host {self.name} is lost: {error}"
+        with self._lock:
+            self._events.append(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError, OSError):
+            os.write(self._writer, b"e")
+
+    def _arrived(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._reader, 4096)
+        with self._lock:
+            events, self._events = self._events, []
+        for event in events:
+            if isinstance(event, HostLostError):
+                for worker in self.workers:
+                    worker.lose(self.lost)
+            elif isinstance(event, Failed):
+                raise TuningError(f"host {self.name}: {event.why}")
+            elif not isinstance(event, Ended):
+                self._by_device[event.device].told(event)
+
+
+class RemoteWorker(LeasedWorker):
+    """A leased worker on another host. The agent there keeps limits of time, builds, and checks outputs."""
+
+    def __init__(self, host: Host, found: Found) -> None:
+        self._host, self._there = host, found.device.name
+        self._builds = found.cores
+        self.name = f"{host.name}/{found.device.name}"
+        identities = tuple(f"{host.name}/{each}" for each in found.device.identities)
+        self.device = replace(found.device, name=self.name, identities=identities, cores=None, host=host.name)
+        self.lost, self.leased = "", False
+        self.measuring = {}
+        self._sent: dict[int, tuple[Task, float]] = {}
+        self._numbers = itertools.count(1)
+        self._asked, self._holder = False, ""
+        self._pace = 1.0
+        self._built = False  # candidates are built
+
+    def serve(self, finished: OnFinished, returned: Returned, stop: object) -> None:
+        self.lost = self._host.lost
+        self._finished, self._returned = finished, returned
+        self._sent.clear()
+        self._pace, self._built = 1.0, False
+
+    def told(self, event: Finished | Leased | DeviceLost) -> None:
+        """Take an event of this device."""
+        if isinstance(event, Leased):
+            if self._asked:
+                self._holder, self.leased = event.holder, not event.holder
+        elif isinstance(event, DeviceLost):
+            self.lose(event.why)
+        elif event.number in self._sent:  # else an earlier search asked for it
+            task, _ = self._sent.pop(event.number)
+            self._pace = 0.5 * (self._pace + event.seconds)
+            self._finished(self, task, event.outcome, time.monotonic() - event.seconds)
+
+    def lose(self, why: str) -> None:
+        """Give back what was sent: what had begun three times at most."""
+        if self.lost:
+            return
+        self.lost, self.leased = why, False
+        tasks = [task for task, _ in self._sent.values()]
+        self._sent.clear()
+        if tasks and tasks[0].what not in ("final", "anchor"):
+            first = tasks[0]
+            first.trial.tries += 1
+            if first.trial.tries > _TRIES:
+                del tasks[0]
+                self._finished(self, first, Outcome(Status.DEVICE_LOST, (), why), time.monotonic())
+        if tasks:
+            self._returned(self, tasks, False)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._sent)
+
+    def room(self, call: bool, most: int = 1) -> bool:
+        ahead = min(_MOST_AHEAD, 1 + math.ceil(_AHEAD_SECONDS / max(self._pace, 1e-6)))
+        if self._built:
+            ahead += self._builds
+        return self.leased and not self.lost and len(self._sent) < min(most, ahead)
+
+    def start(self, task: Task) -> None:
+        number, candidate = next(self._numbers), task.trial.candidate
+        self._sent[number] = task, time.monotonic()
+        builds = isinstance(candidate, Call) and candidate.prepare is not None
+        self._built |= builds or (isinstance(candidate, Command) and candidate.build is not None)
+        self._host.send(Start(self._there, number, task.what, candidate, task.bound, task.trial.source))
+
+    def deadline(self) -> float:
+        return math.inf
+
+    def expire(self) -> None:
+        pass
+
+    def cancel(self) -> None:
+        if self._sent:
+            self._order("cancel")
+
+    def forget(self) -> None:
+        self._order("forget")
+
+    def sweep(self) -> bool:
+        return True
+
+    def take_lease(self) -> str:
+        if not self._asked:
+            self._asked, self._holder = True, ""
+            self._order("lease")
+        return self._holder
+
+    def release(self) -> None:
+        self._let_go("release")
+
+    def close(self) -> None:
+        self._sent.clear()
+        self._let_go("close")
+
+    def _let_go(self, what: str) -> None:
+        if self._asked and not self.lost:
+            self._order(what)
+        self._asked = self.leased = False
+
+    def _order(self, what: str) -> None:
+        self._host.send(Order(self._there, what))
+
+
+class RemoteTasks(Tasks):
+    """Makes tasks whose requests the agents write."""
+
+    def measure(self, trial: Trial, worker: LeasedWorker, bound: float | None, what: str) -> Task:
+        seconds = getattr(trial.candidate, "timeout", None) or self._seconds
+        return Task(trial, what, self._op, seconds, bound=bound)
+
+
+class Fleet:
+    """The hosts of an engine, with the devices that are used of each."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], names: str | Sequence[str], settings: Settings) -> None:
+        self.hosts: list[Host] = []
+        self._endpoints = endpoints
+        nodes = _told_apart([endpoint.node for endpoint in endpoints])
+        wanted = list_names(names)
+        for name in wanted:
+            host, slash, _ = name.partition("/")
+            if slash and host not in nodes:
+                raise DeviceError(f"{name!r}: there is no host {host}; the hosts of the fleet are {', '.join(nodes)}")
+        problems: list[str] = []
+        try:
+            for node, endpoint in zip(nodes, endpoints, strict=True):
+                own = tuple(_names_of(node, wanted))
+                if not own:
+                    continue
+                try:
+                    found = endpoint.open(settings._replace(names=own), node if len(set(nodes)) > 1 else "")
+                except (DeviceError, HostLostError) as error:
+                    problems.append(f"{node}: {error}")
+                    continue
+                self.hosts.append(Host(node, endpoint, found))
+            if not self.hosts:
+                raise DeviceError("; ".join(problems) or "the fleet has no hosts")
+            if problems:
+                logging.getLogger("ostinato").warning("hosts that are left out of the fleet: %s", "; ".join(problems))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of all hosts, as results name them."""
+        return tuple(worker.device for worker in self.workers)
+
+    @property
+    def workers(self) -> list[RemoteWorker]:
+        """The devices of all hosts."""
+        return [worker for host in self.hosts for worker in host.workers]
+
+    def begin(self, loop: Loop, search: Begin) -> None:
+        """Begin a search.
+
+        Raises
+        ------
+        TuningError
+            The devices are of several models: their times cannot be compared.
+        """
+        models: dict[str, list[str]] = {}
+        for worker in self.workers:
+            models.setdefault(f"{worker.device.model} {worker.device.driver}".strip(), []).append(worker.name)
+        if len(models) > 1:
+            told = "; ".join(f"{model}: {', '.join(names)}" for model, names in models.items())
+            raise TuningError(
+                f"the devices of one search must be of one model, but there are {told}; name those to use"
+            )
+        for host in self.hosts:
+            host.begin(loop, search)
+
+    def end(self) -> None:
+        """End a search: what it built goes, and devices are given back."""
+        for host in self.hosts:
+            host.end()
+
+    def ended(self, report: Report | BaseException) -> None:
+        """Take note of what became of a search."""
+
+    def close(self) -> None:
+        """End all agents."""
+        for host in self.hosts:
+            host.close()
+        for endpoint in self._endpoints:
+            endpoint.close()
+
+
+def _told_apart(nodes: Sequence[str]) -> list[str]:
+    """Return names of which no two are the same.
+
+    Examples
+    --------
+    >>> _told_apart(["a", "b", "a"])
+    ['a', 'b', 'a#2']
+    """
+    count: dict[str, int] = {}
+    names = []
+    for node in nodes:
+        count[node] = count.get(node, 0) + 1
+        names.append(node if count[node] == 1 else f"{node}#{count[node]}")
+    return names
+
+
+def _names_of(node: str, names: Sequence[str]) -> list[str]:
+    """Return those of the names that are of a host, as it knows them: without a host's name, they are of each."""
+    found = []
+    for name in names:
+        host, slash, device = name.partition("/")
+        if not slash:
+            found.append(name)
+        elif host == node:
+            found.append(device)
+    return found

@@ -1,0 +1,141 @@
+"""What the caller and the agents of hosts tell each other; each message arrives once and in order.
+
+An *exchange* carries all messages of one side that the other has not acknowledged, and returns the same of the other
+side. It may be lost, repeated, late or overtaken by another one, and can always be tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from ostinato.tune.candidate import Candidate
+from ostinato.tune.outcome import Outcome
+from ostinato.tune.policy import Policy
+
+
+class Begin(NamedTuple):
+    """A search begins; `data` are the path and the bytes of a file that goes with it."""
+
+    op: str
+    key: dict[str, Any]
+    verify: str | None
+    policy: Policy
+    turn: Policy
+    seconds: float
+    data: tuple[str, bytes] | None
+
+
+class Start(NamedTuple):
+    """A candidate is to be measured on a device; `source` is the digest of its code on the caller's host."""
+
+    device: str
+    number: int
+    what: str
+    candidate: Candidate
+    bound: float | None
+    source: str
+
+
+class Order(NamedTuple):
+    """Something else that a device is to do: ``"lease"``, ``"release"``, ``"cancel"``, ``"forget"`` or ``"close"``."""
+
+    device: str
+    what: str
+
+
+class End(NamedTuple):
+    """The search is over."""
+
+
+class Finished(NamedTuple):
+    """What a candidate came to, and how many seconds that took."""
+
+    device: str
+    number: int
+    outcome: Outcome
+    seconds: float
+
+
+class Leased(NamedTuple):
+    """The device is leased for the search, or somebody else has it: `holder`."""
+
+    device: str
+    holder: str
+
+
+class DeviceLost(NamedTuple):
+    """A device cannot be used any more."""
+
+    device: str
+    why: str
+
+
+class Failed(NamedTuple):
+    """No search can go on there: what `TuningError` says."""
+
+    why: str
+
+
+class Ended(NamedTuple):
+    """Nothing of the search is left there."""
+
+
+Command: TypeAlias = Begin | Start | Order | End
+Event: TypeAlias = Finished | Leased | DeviceLost | Failed | Ended
+CLOSED = -1
+"""In place of an acknowledgement: the agent has ended."""
+Numbered: TypeAlias = "tuple[int, Any]"
+
+
+class Outbox:
+    """The messages of one side that the other one may not have yet.
+
+    Examples
+    --------
+    >>> outbox = Outbox()
+    >>> outbox.put("a"), outbox.put("b")
+    (None, None)
+    >>> outbox.acknowledge(1)
+    >>> outbox.waiting
+    [(2, 'b')]
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self.waiting: list[Numbered] = []
+
+    def put(self, message: Any) -> None:
+        """Add a message."""
+        self._number += 1
+        self.waiting.append((self._number, message))
+
+    def acknowledge(self, number: int) -> None:
+        """Note that the other side has all messages up to one."""
+        if self.waiting and self.waiting[0][0] <= number:
+            self.waiting = [each for each in self.waiting if each[0] > number]
+
+
+class Inbox:
+    """Puts the messages of the other side in order, and drops what it has had.
+
+    Examples
+    --------
+    >>> inbox = Inbox()
+    >>> inbox.take([(2, "b")]), inbox.take([(1, "a"), (2, "b")]), inbox.last
+    ([], ['a', 'b'], 2)
+    """
+
+    def __init__(self) -> None:
+        self.last = 0
+        """The number of the last message before which none is missing."""
+        self._early: dict[int, Any] = {}
+
+    def take(self, messages: Sequence[Numbered]) -> list[Any]:
+        """Return what can be read now."""
+        self._early.update((number, message) for number, message in messages if number > self.last)
+        ready = []
+        while self.last + 1 in self._early:
+            self.last += 1
+            ready.append(self._early.pop(self.last))
+        return ready

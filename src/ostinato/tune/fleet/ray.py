@@ -1,0 +1,146 @@
+"""Ray as the engine of a fleet: an actor on each node, which has the agent of its host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from ostinato.errors import DeviceError, TuningError
+from ostinato.tune.fleet.agent import Agent, Found, Settings
+from ostinato.tune.fleet.host import HostLostError, UnreachableError
+from ostinato.tune.fleet.messages import Numbered
+
+_START_SECONDS = 60.0
+_ANSWER_SECONDS = 5.0  # beyond those for which an exchange waits
+_THREADS = 8  # of an actor: exchanges may overlap
+_GPUS = ("cuda", "hip", "all")
+
+
+def connect(address: str) -> list[NodeEndpoint]:
+    """Return the nodes of a Ray cluster, those with the first addresses first.
+
+    `address`: ``"ray://host:port"``, or ``"ray"`` for the cluster that the process belongs to, or that
+    ``RAY_ADDRESS`` names; without either, Ray starts one on this host.
+
+    Raises
+    ------
+    ImportError
+        Ray is not installed.
+    TuningError
+        There is no such cluster.
+    """
+    ray = _import_ray()
+    if not ray.is_initialized():
+        try:
+            ray.init(None if address == "ray" else address, log_to_driver=False, logging_level="error")
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise TuningError(f"the Ray cluster {address!r} cannot be reached: {error}") from error
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    nodes.sort(key=lambda node: (node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"]))
+    return [NodeEndpoint(ray, node) for node in nodes]
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(f'fleet="ray" needs Ray: pip install "ostinato[ray]" ({error})') from error
+    return ray
+
+
+class AgentActor:
+    """The actor of a node."""
+
+    def __init__(self, settings: Settings, node: str) -> None:
+        self._agent: Agent | None = None
+        self._problem = ""
+        try:
+            self._agent = Agent(settings, node)
+        except DeviceError as error:
+            self._problem = str(error)
+
+    def found(self) -> list[Found] | str:
+        """Return the devices, or why there are none."""
+        return self._problem if self._agent is None else self._agent.found
+
+    def exchange(self, acknowledged: int, commands: Sequence[Numbered], seconds: float) -> tuple[int, list[Numbered]]:
+        """Call `Agent.exchange`."""
+        assert self._agent is not None
+        return self._agent.exchange(acknowledged, commands, seconds)
+
+    def close(self) -> None:
+        """Call `Agent.close`."""
+        if self._agent is not None:
+            self._agent.close()
+
+
+class NodeEndpoint:
+    """The way to the actor of a node."""
+
+    def __init__(self, ray: Any, node: dict[str, Any]) -> None:
+        self.node: str = node["NodeManagerHostname"]
+        self._ray, self._id = ray, node["NodeID"]
+        self._gpus = float(node["Resources"].get("GPU", 0))
+        self._actor: Any = None
+
+    def open(self, settings: Settings, node: str) -> Sequence[Found]:
+        ray = self._ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        uses_gpus = any(name.startswith(_GPUS) for name in settings.names)
+        self._actor = (
+            ray.remote(AgentActor)
+            .options(
+                num_cpus=0,
+                num_gpus=self._gpus if uses_gpus else 0,  # so that other jobs of the cluster do not get them
+                max_concurrency=_THREADS,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(self._id, soft=False),
+            )
+            .remote(settings, node)
+        )
+        try:
+            found: list[Found] | str = ray.get(self._actor.found.remote(), timeout=_START_SECONDS)
+        except ray.exceptions.GetTimeoutError:
+            self.close()
+            why = "are its GPUs in use by other jobs of the cluster?" if uses_gpus else "is the cluster busy?"
+            raise HostLostError(f"no actor was started there within {_START_SECONDS:g} s: {why}") from None
+        except ray.exceptions.RayError as error:
+            raise HostLostError(f"no actor can be started there: {_brief(error)}") from error
+        if isinstance(found, str):
+            self.close()
+            raise DeviceError(found)
+        return found
+
+    def exchange(self, acknowledged: int, commands: Sequence[Numbered], seconds: float) -> tuple[int, list[Numbered]]:
+        ray = self._ray
+        try:
+            answer: tuple[int, list[Numbered]] = ray.get(
+                self._actor.exchange.remote(acknowledged, commands, seconds), timeout=seconds + _ANSWER_SECONDS
+            )
+        except ray.exceptions.ActorDiedError as error:
+            raise HostLostError(_brief(error)) from error
+        except (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError) as error:
+            raise UnreachableError(_brief(error)) from error
+        except (ray.exceptions.RayError, ConnectionError, RuntimeError) as error:
+            raise HostLostError(_brief(error)) from error
+        return answer
+
+    def tell(self, acknowledged: int, commands: Sequence[Numbered]) -> None:
+        with suppress(Exception):  # the next exchange tells
+            self._actor.exchange.remote(acknowledged, commands, 0.0)
+
+    def close(self) -> None:
+        if self._actor is None:
+            return
+        actor, self._actor = self._actor, None
+        with suppress(Exception):  # the cluster may be gone; what its hosts ran has ended with their agents
+            self._ray.get(actor.close.remote(), timeout=_ANSWER_SECONDS)
+        with suppress(Exception):
+            self._ray.kill(actor)
+
+
+def _brief(error: BaseException) -> str:
+    """Return the first line of an error of Ray's, which has many."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

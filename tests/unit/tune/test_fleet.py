@@ -1,0 +1,261 @@
+"""Searches over hosts: nothing is lost, nothing counts twice, whatever becomes of messages and hosts."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ostinato as ost
+from ostinato.tune.fleet import agent as agents
+from ostinato.tune.fleet import engines
+from ostinato.tune.fleet import host as hosts
+from ostinato.tune.fleet.host import HostLostError, LocalEndpoint, UnreachableError, _told_apart
+from ostinato.tune.fleet.messages import Inbox, Outbox
+
+DEADLINE = 60
+HERE = "tune.candidates"
+
+
+class Wire(LocalEndpoint):
+    """The way to an agent, on which exchanges get lost, come late, or twice; it can be cut."""
+
+    def __init__(self, node, seed=0, bad=0.0):
+        super().__init__(node)
+        self.random = random.Random(f"{node}{seed}")
+        self.bad = bad
+        self.cut = False
+        self.dead = False
+
+    def exchange(self, acknowledged, commands, seconds):
+        if self.dead:
+            raise HostLostError("the node has died")
+        if self.cut or self.random.random() < self.bad:
+            raise UnreachableError("the request was lost")
+        if self.random.random() < self.bad:
+            super().exchange(acknowledged, commands, 0.0)
+        answer = super().exchange(acknowledged, commands, seconds)
+        if self.cut or self.random.random() < self.bad:
+            raise UnreachableError("the answer was lost")
+        if self.dead:
+            raise HostLostError("the node has died")
+        return answer
+
+    def tell(self, acknowledged, commands):
+        if self.dead or self.cut or self.random.random() < self.bad:
+            return
+        if self.random.random() < self.bad:  # it comes late
+            later = threading.Timer(self.random.random() / 20, super().tell, (acknowledged, commands))
+            later.daemon = True
+            later.start()
+        else:
+            super().tell(acknowledged, commands)
+
+    def kill(self):
+        """The host dies, with all that runs there."""
+        self.dead = True
+        super().close()
+
+
+@pytest.fixture
+def fleet(monkeypatch):
+    """Make the hosts of fleet="wires"."""
+
+    def make(*endpoints):
+        monkeypatch.setattr(engines, "_engine", lambda name, fleet: lambda address: endpoints)
+        return "wires"
+
+    return make
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(hosts, "UNREACHABLE", 0.5)
+    monkeypatch.setattr(hosts, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(agents, "ALONE", 3.0)
+
+
+def tuner(fleet, devices="sim:a,sim:b", **more):
+    return ost.Tuner(devices, store=False, progress=False, fleet=fleet, **more)
+
+
+def naps(count, **more):
+    return [ost.Candidate.call(f"{HERE}:napping", {"number": n}, **more) for n in range(count)]
+
+
+def statuses(report):
+    return Counter(str(result.status) for result in report.results)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 3)), max_size=60))
+def test_messages_arrive_once_and_in_order(moves):
+    outbox, inbox, count, read, wire = Outbox(), Inbox(), itertools.count(), [], []
+    for put, take, back in moves:
+        if put:
+            outbox.put(next(count))
+            wire.append(list(outbox.waiting))
+        for _ in range(min(take, len(wire))):
+            read += inbox.take(wire.pop(back % len(wire)))
+        if back:
+            outbox.acknowledge(inbox.last)
+    read += inbox.take(outbox.waiting)
+    assert read == list(range(next(count)))
+
+
+def test_nodes_that_share_a_name_are_told_apart():
+    assert _told_apart(["a", "b", "a", "a"]) == ["a", "b", "a#2", "a#3"]
+
+
+def test_devices_of_all_hosts_measure(fleet):
+    with tuner(fleet(Wire("one"), Wire("two"))) as tune:
+        assert "one/sim:a" in repr(tune)
+        report = tune.tune("nap", naps(24))
+        again = tune.tune("nap", naps(8))
+    assert statuses(report).keys() <= {"ok", "raced"}
+    assert len(report.results) == 24
+    assert {result.device.partition("/")[0] for result in report.results} == {"one", "two"}
+    assert report.best.candidate.config["number"] == 0
+    assert again.best.candidate.config["number"] == 0
+    assert report.environment["devices"].keys() == {"one/sim:a", "one/sim:b", "two/sim:a", "two/sim:b"}
+
+
+def test_hosts_build_and_check(fleet, tmp_path):
+    prepared = [ost.Candidate.call(f"{HERE}:twice", {"n": n}, prepare=f"{HERE}:prepare_double") for n in range(6)]
+    command = ["sh", "-c", "cat {scratch}/built; test {ms} != 3 && echo OP:sum,TIME:{ms},WS:0"]
+    commands = [
+        ost.Candidate.command(command, {"ms": ms}, build=["sh", "-c", "test {ms} != 4 && echo x > {scratch}/built"])
+        for ms in (1, 2, 3, 4, 5)
+    ]
+    with tuner(fleet(Wire("one"), Wire("two"))) as tune:
+        report = tune.tune("double", prepared)
+        built = tune.tune("sum", commands, verify=f"{HERE}:five_is_wrong")
+    assert statuses(report).keys() <= {"ok", "raced"}
+    found = {result.candidate.config["ms"]: str(result.status) for result in built.results}
+    assert found == {1: "ok", 2: "ok", 3: "crash", 4: "compile_error", 5: "wrong_result"}
+    assert built.best.candidate.config["ms"] == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bad_wires_lose_nothing(fleet, quick, seed):
+    with tuner(fleet(Wire("one", seed, 0.15), Wire("two", seed, 0.15))) as tune:
+        report = tune.tune("nap", naps(40))
+    assert len(report.results) == 40
+    assert statuses(report).keys() <= {"ok", "raced"}
+    assert report.best.candidate.config["number"] == 0
+
+
+def test_candidates_of_a_host_that_dies_are_measured_elsewhere(fleet, quick):
+    one, two = Wire("one"), Wire("two")
+    threading.Timer(0.4, one.kill).start()
+    with tuner(fleet(one, two)) as tune:
+        report = tune.tune("nap", naps(120))
+        assert statuses(report).keys() <= {"ok", "raced"}
+        assert len(report.results) == 120
+        assert report.best.candidate.config["number"] == 0
+        assert {result.device.partition("/")[0] for result in tune.tune("nap", naps(4)).results} == {"two"}
+
+
+def test_a_partition_that_heals_costs_nothing(fleet, quick, monkeypatch):
+    monkeypatch.setattr(hosts, "UNREACHABLE", 30.0)
+    one, two = Wire("one"), Wire("two")
+    threading.Timer(0.2, setattr, (one, "cut", True)).start()
+    threading.Timer(0.9, setattr, (one, "cut", False)).start()
+    with tuner(fleet(one, two)) as tune:
+        report = tune.tune("nap", naps(100))
+    assert statuses(report).keys() <= {"ok", "raced"}
+    assert len({(result.candidate.id, result.op) for result in report.results}) == len(report.results) == 100
+
+
+def test_all_hosts_lost_end_the_search(fleet, quick):
+    one = Wire("one")
+    threading.Timer(0.3, one.kill).start()
+    with tuner(fleet(one)) as tune:
+        report = tune.tune("nap", naps(1000))
+    assert statuses(report)["device_lost"] > 0
+    assert len(report.results) == 1000
+
+
+def test_an_agent_that_hears_nothing_gives_its_devices_back(fleet, quick):
+    one = Wire("one")
+    with tuner(fleet(one), "sim:alone") as tune:
+        threading.Timer(0.2, setattr, (one, "cut", True)).start()
+        report = tune.tune("nap", naps(1000))
+        assert statuses(report)["device_lost"] > 0
+        end = time.monotonic() + DEADLINE
+        while not one._agent.closed and time.monotonic() < end:
+            time.sleep(0.05)
+        assert one._agent.closed
+        with ost.Tuner("sim:alone", store=False, progress=False) as other:
+            assert other.tune("nap", naps(2)).best is not None
+
+
+def test_a_budget_ends_a_search_everywhere(fleet):
+    with tuner(fleet(Wire("one"), Wire("two"))) as tune:
+        begin = time.monotonic()
+        report = tune.tune("nap", naps(100_000), budget=0.5)
+        assert time.monotonic() - begin < DEADLINE
+    assert statuses(report)["cancelled"] > 0
+    assert report.best is not None
+
+
+def test_candidates_that_crash_or_hang_cost_only_themselves(fleet):
+    bad = [ost.Candidate.call(f"{HERE}:sometimes", {"what": what}) for what in ("ok", "exit", "raise", "hang")]
+    with tuner(fleet(Wire("one"), Wire("two")), timeout=1.0) as tune:
+        report = tune.tune("bad", [*bad, *naps(10)])
+    found = {r.candidate.config["what"]: str(r.status) for r in report.results if "what" in r.candidate.config}
+    assert found == {"ok": "ok", "exit": "crash", "raise": "crash", "hang": "hang_killed"} or found["ok"] == "raced"
+
+
+def test_other_code_on_a_host_is_invalid(fleet, monkeypatch):
+    monkeypatch.setattr(agents.Sources, "of", lambda self, candidate: "another")
+    with tuner(fleet(Wire("one"))) as tune:
+        monkeypatch.setattr("ostinato.tune.searching.results.Known._code", lambda self, candidate: ("ours", {}))
+        report = tune.tune("nap", naps(3))
+    assert statuses(report) == {"invalid": 3}
+    assert "differs from the caller's" in report.results[0].message
+
+
+def test_one_device_model_a_search(fleet):
+    with (
+        tuner(fleet(Wire("one"), Wire("two")), ["one/sim:a", "two/sim:a?latency=0.1"]) as tune,
+        pytest.raises(ost.TuningError, match=r"of one model.*one/sim:a.*two/sim:a\?latency"),
+    ):
+        tune.tune("nap", naps(2))
+
+
+def test_names_of_hosts(fleet):
+    with tuner(fleet(Wire("one"), Wire("two"), Wire("two")), ["two/sim:a", "two#2/sim:b"]) as tune:
+        assert repr(tune) == "<Tuner on two/sim:a, two#2/sim:b>"
+    with pytest.raises(ost.DeviceError, match="there is no host three; the hosts of the fleet are one, two"):
+        tuner(fleet(Wire("one"), Wire("two")), "three/sim:a")
+    with pytest.raises(ost.DeviceError, match=r"one: .*cpu:9999"):
+        tuner(fleet(Wire("one")), "cpu:9999")
+
+
+def test_wrong_fleets():
+    with pytest.raises(ValueError, match=r"fleet must be one of 'ray'.*got 'slurm'"):
+        ost.Tuner("sim:a", store=False, fleet="slurm")
+    with pytest.raises(TypeError, match="fleet must be a str"):
+        ost.Tuner("sim:a", store=False, fleet=3)
+
+
+def test_what_cannot_be_checked_ends_the_search(fleet):
+    with tuner(fleet(Wire("one"))) as tune:
+        with pytest.raises(ost.TuningError, match="host one: what verify names cannot be used"):
+            tune.tune("nap", naps(3), verify=f"{HERE}:no_such_check")
+        assert tune.tune("nap", naps(3)).best is not None
+
+
+def test_a_store_answers_a_fleet(fleet, tmp_path):
+    for expected in (False, True):
+        with ost.Tuner("sim:a", store=tmp_path / "db", progress=False, fleet=fleet(Wire("one"), Wire("two"))) as tune:
+            report = tune.tune("nap", naps(6))
+        assert {result.cached for result in report.results} == {expected}
+    with ost.Tuner("sim:a", store=tmp_path / "db", progress=False) as tune:
+        assert all(result.cached for result in tune.tune("nap", naps(6)).results)
