@@ -355,7 +355,7 @@ def test_a_store_that_can_be_read_no_more_costs_what_it_knows(
 def test_times_that_a_candidate_forged_make_no_sense(
     times: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ostinato.tune.searching.queue._number", itertools.count(1).__next__)
+    monkeypatch.setattr("ostinato.tune.workers.tasks._number", itertools.count(1).__next__)
     candidate = ost.Candidate.call("tune.candidates:forging", {"times": times})
     with ost.Tuner(["sim:a"], store=tmp_path / "db", progress=False) as tuner:
         (result,) = tuner.tune("op", [candidate]).results
