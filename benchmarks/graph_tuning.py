@@ -41,7 +41,8 @@ def run(context: Context) -> None:
     """Tune for the first time and again, in this process and in others; then compile and replay."""
     missing = [name for name in ("numba", "PIL") if find_spec(name) is None]
     if missing:
-        context.absent.append(Absent("graph.tune", f'needs {" and ".join(missing)}: pip install "ostinato[demo]"'))
+        what = " and ".join(missing)
+        context.absent.append(Absent("graph.tune", f"needs {what}: pip install 'ostinato[demo]'"))
         return
     with tempfile.TemporaryDirectory() as directory:
         store = Path(directory, "store.db")

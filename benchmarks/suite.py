@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
     if "before" in options.names and not options.before:
         parser.error("before needs --before PYTHON, the interpreter of an environment with another version of Ostinato")
     if options.pictures and not find_spec("matplotlib"):
-        parser.error('pictures need matplotlib: pip install "ostinato[bench]"')
+        parser.error("pictures need matplotlib: pip install 'ostinato[bench]'")
 
     console = Console()
     if not console.is_terminal:

@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     photographs, results = take(options.count, options.size), [b""] * options.count
     with ost.Machine(cpus=1) as machine:
         if len(machine.processors) == 1:
-            print('There is no device. One that runs on CPUs: pip install "ostinato[opencl]" pocl-binary-distribution')
+            print("There is no device. One that runs on CPUs: pip install 'ostinato[opencl]' pocl-binary-distribution")
             return 0 if importlib.util.find_spec("pyopencl") is None else 1
         with compiled(photographs, options.size, results, machine) as program:
             expected, plain = plain_loop(photographs, options.size), []

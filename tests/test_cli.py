@@ -102,7 +102,7 @@ def test_demo_without_its_extra_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     result = run("demo")
     assert result.exit_code == 1
-    assert 'pip install "ostinato[demo]"' in result.output
+    assert "pip install 'ostinato[demo]'" in result.output
 
 
 @pytest.mark.parametrize("steps", ["0", "-1", "many"])

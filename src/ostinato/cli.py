@@ -7,7 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -37,7 +41,8 @@ def demo(image: Path | None, steps: int, output: Path, tuned: bool) -> None:
     """Tune a kernel, and denoise a photograph with it in several ways, compared and timed."""
     missing = [name for name in ("numba", "matplotlib", "PIL") if importlib.util.find_spec(name) is None]
     if missing:
-        raise click.ClickException(f'the demo needs {" and ".join(missing)}: pip install "ostinato[demo]"')
+        what = " and ".join(missing)
+        raise click.ClickException(f"the demo needs {what}: pip install 'ostinato[demo]'")
     from ostinato.demo import DemoError, show
 
     try:
@@ -140,7 +145,7 @@ def _speaks(fleet: str | None) -> bool:
 @main.command()
 @click.option("--fleet", help="Those of many hosts: ray, ray://HOST:PORT or mpi.")
 def devices(fleet: str | None) -> None:
-    """List the devices for tuning, and who uses them."""
+    """List devices, who uses them, and the optional packages that are installed or missing."""
     if fleet is not None:
         _list_fleet(fleet)
         return
@@ -176,6 +181,58 @@ def devices(fleet: str | None) -> None:
             continue
         table.add_row(*map(Text, ("", "", "", identity, str(holder))))
     console.print(table)
+    for part in (*_drivers(), *_packages()):
+        # Lines, and no table, which would cut commands.
+        if part.found:
+            click.echo(f"found    {part.name} {part.found} ({part.use})")
+        else:
+            click.echo(f"missing  {part.name} ({part.use})" + f": {part.advice}" * bool(part.advice))
+
+
+class _Part(NamedTuple):
+    """Something that Ostinato uses where it is installed."""
+
+    name: str
+    found: str  # its version, or how many devices it has; empty if it is missing
+    use: str
+    advice: str  # how to get it
+
+
+# Distributions, what they are for, and how to get them.
+_PACKAGES = (
+    ("numba", "@ost.kernel", "pip install 'ostinato[numba]'"),
+    ("matplotlib", "pictures of traces and of tuning results", "pip install 'ostinato[plot]'"),
+    ("pillow", "the demo", "pip install 'ostinato[demo]'"),
+    ("optuna", "a search strategy for the tuner", "pip install 'ostinato[optuna]'"),
+    ("pyopencl", "OpenCL devices", "pip install 'ostinato[opencl]'"),
+    ("cuda-core", "kernels compiled by NVRTC", "pip install 'ostinato[cuda]'"),
+    ("mpi4py", "tuning on several hosts, and programs on several ranks", "pip install 'ostinato[mpi]'"),
+    ("ray", "tuning on several hosts", "pip install 'ostinato[ray]'"),
+)
+
+
+def _packages() -> Iterator[_Part]:
+    for name, use, advice in _PACKAGES:
+        try:
+            yield _Part(name, metadata.version(name), use, "")
+        except metadata.PackageNotFoundError:
+            yield _Part(name, "", use, advice)
+
+
+def _drivers() -> Iterator[_Part]:
+    from ostinato.devices.device import KINDS, reasons, usable
+    from ostinato.text import counted
+    from ostinato.tune.leases.cuda import nvml, text
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a driver that does not work is reported below
+        found = {kind: counted(len(there), "device") if (there := usable(kind)) else "" for kind in KINDS}
+    why = reasons()
+    yield _Part("CUDA driver", found["cuda"], "CUDA devices", why.get("cuda", "no GPU with a driver: install NVIDIA's"))
+    yield _Part("OpenCL driver", found["opencl"], "OpenCL devices", why.get("opencl", ""))
+    library = nvml()
+    driver = "" if library is None else text(library.nvmlSystemGetDriverVersion())
+    yield _Part("NVML", driver, "which processes use a GPU", "NVIDIA's driver, and pip install 'ostinato[nvidia]'")
 
 
 def _list_fleet(name: str) -> None:

@@ -142,7 +142,7 @@ def _numba() -> Any:
         import numba
         import numba.core.errors
     except ImportError as error:
-        raise ImportError("kernels are compiled by Numba, which is missing: pip install ostinato[numba]") from error
+        raise ImportError("kernels are compiled by Numba, which is missing: pip install 'ostinato[numba]'") from error
     return numba
 
 
@@ -508,7 +508,7 @@ def kernel(function: Callable[..., Any] | None = None, /, *, name: str | None = 
     the program runs. The function is compiled when it is first called, or captured, with arguments of certain types,
     without liberties in floating-point arithmetic. What it returns is dropped. If it raises, the op fails.
 
-    Needs Numba: ``pip install ostinato[numba]``.
+    Needs Numba: ``pip install 'ostinato[numba]'``.
 
     Parameters
     ----------

@@ -122,7 +122,7 @@ class Optuna(Strategy):
     What failed, and what the space excludes, counts as worse than everything measured. Values that are numbers in
     ascending or descending order are told to Optuna as such: it knows what lies between.
 
-    Needs Optuna: ``pip install "ostinato[optuna]"``.
+    Needs Optuna: ``pip install 'ostinato[optuna]'``.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Optuna(Strategy):
             import optuna
         except ImportError as error:
             raise ImportError(
-                'Optuna proposes the candidates, and is missing: pip install "ostinato[optuna]"'
+                "Optuna proposes the candidates, and is missing: pip install 'ostinato[optuna]'"
             ) from error
         self._space = space
         self._make = make

@@ -71,7 +71,7 @@ def draw(traces: Mapping[str, Trace], path: str | os.PathLike[str], steps: int) 
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('a timeline needs matplotlib: pip install "ostinato[plot]"') from error
+        raise ImportError("a timeline needs matplotlib: pip install 'ostinato[plot]'") from error
     shown = {title: _last_steps(trace.records, steps) for title, trace in traces.items()}
     rows = {title: _rows(trace, shown[title])[:MOST_ROWS] for title, trace in traces.items()}
     heights = [max(len(each), 1) for each in rows.values()]

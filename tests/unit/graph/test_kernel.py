@@ -372,5 +372,5 @@ def test_without_numba(monkeypatch):
     @ost.kernel
     def anything(a: ost.Read): ...
 
-    with pytest.raises(ImportError, match=r"pip install ostinato\[numba\]"):
+    with pytest.raises(ImportError, match=r"pip install 'ostinato\[numba\]'"):
         anything(np.zeros(3))

@@ -452,7 +452,7 @@ def test_without_numba_kernels_are_refused():
     found = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert "pip install ostinato[numba]" in found.stdout, found.stderr
+    assert "pip install 'ostinato[numba]'" in found.stdout, found.stderr
 
 
 def test_variable_and_named_arguments(library):

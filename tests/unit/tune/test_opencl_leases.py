@@ -105,7 +105,7 @@ def test_what_is_not_there_is_told(host: list[Platform], monkeypatch: pytest.Mon
         raise ImportError(name)
 
     monkeypatch.setattr(opencl, "import_module", missing)
-    with pytest.raises(DeviceError, match=r"pip install \"ostinato\[opencl\]\""):
+    with pytest.raises(DeviceError, match=r"pip install 'ostinato\[opencl\]'"):
         devices("opencl:0")
 
 

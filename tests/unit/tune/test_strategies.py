@@ -124,7 +124,7 @@ def test_without_optuna_the_error_says_what_to_install():
         "except ImportError as error: print(error)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert 'pip install "ostinato[optuna]"' in told.stdout
+    assert "pip install 'ostinato[optuna]'" in told.stdout
 
 
 class TestOptuna:

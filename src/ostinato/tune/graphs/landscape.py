@@ -32,7 +32,7 @@ def plot(reports: Mapping[str, Report], path: str | os.PathLike[str]) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('the picture needs matplotlib: pip install "ostinato[plot]"') from error
+        raise ImportError("the picture needs matplotlib: pip install 'ostinato[plot]'") from error
 
     height = 1.2 + 0.46 * max(len(reports), 1) + 0.2 * _legend_rows(reports)
     figure = Figure(figsize=(11, height), dpi=150, layout="constrained")

@@ -78,7 +78,7 @@ class Reports(dict[str, Report], InStore):
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Write a picture of what was found: the variants of each signature by what they take.
 
-        Needs Matplotlib: ``pip install ostinato[plot]``.
+        Needs Matplotlib: ``pip install 'ostinato[plot]'``.
 
         Parameters
         ----------

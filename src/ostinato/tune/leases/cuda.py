@@ -83,7 +83,7 @@ def described(name: str, gpu: Gpu, environment: dict[str, str]) -> Device:
     if not gpu.uuid:
         raise DeviceError(
             f"{name}: the driver does not tell the UUID of this {gpu.model} before it was used; run nvidia-smi once, "
-            'or install its library: pip install "ostinato[nvidia]"'
+            "or install its library: pip install 'ostinato[nvidia]'"
         )
     return Device(
         name=name, kind="cuda", identities=(gpu.identity,), model=gpu.model, driver=gpu.driver, environment=environment

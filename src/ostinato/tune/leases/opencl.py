@@ -79,5 +79,5 @@ def _why_none() -> str:
     try:
         import_module("pyopencl")
     except ImportError:
-        return 'pyopencl is not installed: pip install "ostinato[opencl]"'
+        return "pyopencl is not installed: pip install 'ostinato[opencl]'"
     return "OpenCL lists none"
