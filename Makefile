@@ -25,7 +25,7 @@ sanitize = LD_PRELOAD="$(foreach library,$(2),$(shell $(CXX) -print-file-name=$(
 	|| { cat build/$(1)/report*; exit 1; }
 SANITIZED_TESTS ?= tests/unit/runtime $(wildcard tests/unit/tune/test_reaper*.py)
 
-.PHONY: demo test test-all test-loaded soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs asan tsan clean
+.PHONY: demo test test-all test-loaded soak chaos bench cuda-test cuda-bench lint format stubs pictures examples docs wheels asan tsan clean
 
 demo: .venv/installed-demo
 	$(BIN)/ostinato demo
@@ -89,6 +89,13 @@ examples: .venv/installed-test
 docs: .venv/installed-docs
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# One for Python 3.11, one for 3.12 and later, and one for each free-threaded Python; each tested on all Pythons that
+# it is for. The tests are the quick ones.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14 python3.13t python3.14t
+WHEEL_TESTS ?= tests
+wheels: .venv/installed-wheels
+	WHEEL_TESTS='$(WHEEL_TESTS)' tools/wheels $(abspath $(BIN)) $(PYTHONS)
 
 asan: build/asan/installed-sanitizer
 	rm -f build/asan/report*

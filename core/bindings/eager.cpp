@@ -15,6 +15,7 @@
 
 #include "bindings/bindings.h"
 #include "ostinato.h"
+#include "python/api.h"
 
 namespace nb = nanobind;
 
@@ -78,7 +79,7 @@ private:
 // Whether no capture is open as far as can be told at a glance; where one is, it may be another thread's.
 bool is_outside_captures() {
     PyObject* value = nullptr;
-    if (PyContextVar_Get(known.recording, nullptr, &value) != 0) {
+    if (ostinato::python_api.context_var_get(known.recording, nullptr, &value) != 0) {
         PyErr_Clear();
         return false;
     }
@@ -87,11 +88,17 @@ bool is_outside_captures() {
     return none;
 }
 
+// `objects`: the one that has the method, and the arguments.
+template <std::size_t count>
+PyObject* call_method(PyObject* name, PyObject* const (&objects)[count]) {
+    return PyObject_VectorcallMethod(name, objects, count, nullptr);
+}
+
 PyObject* read_only_view(PyObject* array) {
-    PyObject* const view = PyObject_CallMethodNoArgs(array, known.view);
+    PyObject* const view = call_method(known.view, {array});
     if (view == nullptr)
         return nullptr;
-    PyObject* const done = PyObject_CallMethodOneArg(view, known.setflags, Py_False);
+    PyObject* const done = call_method(known.setflags, {view, Py_False});
     if (done == nullptr) {
         Py_DECREF(view);
         return nullptr;
@@ -109,19 +116,19 @@ bool is_plain(PyObject* value) {
 
 // Leaves a call to Python.
 PyObject* call_in_python(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
-    const Py_ssize_t named = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
+    const Py_ssize_t named = names == nullptr ? 0 : PyTuple_Size(names);
     std::vector<PyObject*> all{self};
     all.insert(all.end(), args, args + count + named);
     return PyObject_VectorcallMethod(known.call, all.data(), static_cast<std::size_t>(count) + 1, names);
 }
 
 PyObject* call_task(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
-    const Py_ssize_t named = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
+    const Py_ssize_t named = names == nullptr ? 0 : PyTuple_Size(names);
     Owned owned;
     PyObject* const modes = owned.add(PyObject_GetAttr(self, known.at_once));
     if (modes == nullptr)
         return nullptr;
-    if (modes == Py_None || count > PyTuple_GET_SIZE(modes) || count + named > Py_ssize_t{kMostArguments - 2} ||
+    if (modes == Py_None || count > PyTuple_Size(modes) || count + named > Py_ssize_t{kMostArguments - 2} ||
         !is_outside_captures())
         return call_in_python(self, args, count, names);
     PyObject* const by_name = named == 0 ? nullptr : owned.add(PyObject_GetAttr(self, known.modes_by_name));
@@ -130,8 +137,8 @@ PyObject* call_task(PyObject* self, PyObject* const* args, Py_ssize_t count, PyO
     std::array<PyObject*, kMostArguments + 1> passed;  // the first entry is the callee's to use
     for (Py_ssize_t i = 0; i < count + named; ++i) {
         PyObject* const value = args[i];
-        PyObject* const mode = i < count ? PyTuple_GET_ITEM(modes, i)
-                                         : PyDict_GetItemWithError(by_name, PyTuple_GET_ITEM(names, i - count));
+        PyObject* const mode =
+            i < count ? PyTuple_GetItem(modes, i) : PyDict_GetItemWithError(by_name, PyTuple_GetItem(names, i - count));
         if (mode == nullptr) {  // an argument for **keywords, or one too many
             if (PyErr_Occurred() != nullptr)
                 return nullptr;
@@ -269,7 +276,7 @@ private:
     static bool look_at_scalar(PyObject* value, char declared, Look& found) {
         if (PyFloat_Check(value) && declared != 'i') {
             found.is_float = true;
-            found.scalar.f64 = PyFloat_AS_DOUBLE(value);
+            found.scalar.f64 = PyFloat_AsDouble(value);
             return true;
         }
         if (!PyLong_Check(value))
@@ -343,8 +350,7 @@ PyObject* call_kernel(PyObject* self, PyObject* const* args, Py_ssize_t count, P
             if (code == 0)
                 Py_RETURN_NONE;
             PyObject* const number = PyLong_FromLong(code);
-            PyObject* const result =
-                number == nullptr ? nullptr : PyObject_CallMethodOneArg(self, known.failed, number);
+            PyObject* const result = number == nullptr ? nullptr : call_method(known.failed, {self, number});
             Py_XDECREF(number);
             return result;
         }

@@ -33,7 +33,7 @@ std::int32_t call_native(std::uintptr_t address, std::uintptr_t user, const nb::
     for (nb::handle value : scalars) {
         ost_scalar number;
         if (PyFloat_Check(value.ptr()))
-            number.f64 = PyFloat_AS_DOUBLE(value.ptr());
+            number.f64 = PyFloat_AsDouble(value.ptr());
         else
             number.i64 = nb::cast<std::int64_t>(value);
         numbers.push_back(number);

@@ -95,14 +95,15 @@ std::vector<std::uint64_t> numbers(const nb::list& list) {
     std::vector<std::uint64_t> bits;
     bits.reserve(list.size());
     for (nb::handle number : list)
-        bits.push_back(PyFloat_CheckExact(number.ptr()) ? std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(number.ptr()))
+        bits.push_back(PyFloat_CheckExact(number.ptr()) ? std::bit_cast<std::uint64_t>(PyFloat_AsDouble(number.ptr()))
                                                         : static_cast<std::uint64_t>(nb::cast<std::int64_t>(number)));
     return bits;
 }
 
 // Of the context that is current where `context` is null.
 PythonReference copy_context(PyObject* context) {
-    auto copy = PythonReference::steal(context == nullptr ? PyContext_CopyCurrent() : PyContext_Copy(context));
+    auto copy = PythonReference::steal(context == nullptr ? python_api.context_copy_current()
+                                                          : python_api.context_copy(context));
     if (copy.get() == nullptr)
         throw nb::python_error();
     return copy;

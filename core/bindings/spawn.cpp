@@ -28,7 +28,7 @@ SpawnedHandle spawn(const MachineHandle& machine, const nb::object& function, co
     call->body.reset(new SpawnedBody);
     call->body->function = PythonReference(function.ptr());
     call->body->arguments = PythonReference(arguments.ptr());
-    const nb::object context = nb::steal(PyContext_CopyCurrent());
+    const nb::object context = nb::steal(python_api.context_copy_current());
     if (!context.is_valid())
         throw nb::python_error();
     call->body->context = PythonReference(context.ptr());

@@ -16,7 +16,7 @@ namespace {
 // Drops the lock for a scope, if this thread holds it: drivers may wait for a thread that wants it.
 class WithoutPython {
 public:
-    WithoutPython() : state_(PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr) {}
+    WithoutPython() : state_(python_api.gil_state_check() != 0 ? PyEval_SaveThread() : nullptr) {}
     ~WithoutPython() {
         if (state_ != nullptr)
             PyEval_RestoreThread(state_);
@@ -56,10 +56,11 @@ PythonReference make_error(const std::string& text, const std::string& device, b
 // With the GIL.
 std::string words_of(const PythonObject& raised) {
     PyObject* const exception = raised.object.get();
-    std::string words = Py_TYPE(exception)->tp_name;
-    words.erase(0, words.rfind('.') + 1);
+    const auto name = PythonReference::steal(PyType_GetName(Py_TYPE(exception)));
+    const char* const known = name.get() != nullptr ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
+    std::string words = known != nullptr ? known : "an exception";
     const auto text = PythonReference::steal(PyObject_Str(exception));
-    const char* const said = text.get() != nullptr ? PyUnicode_AsUTF8(text.get()) : nullptr;
+    const char* const said = text.get() != nullptr ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
     if (said != nullptr && *said != '\0')
         words += std::string(": ") + said;
     PyErr_Clear();

@@ -49,7 +49,7 @@ ExternalOp::Outcome BlockingTaskOp::advance(ExternalContext context) const {
             run->floating_point.apply();
             program_here = program;
             python.acquire();
-            python.enter(PythonReference::steal(PyContext_Copy(run->python->context.get())).get());
+            python.enter(PythonReference::steal(python_api.context_copy(run->python->context.get())).get());
             {
                 const EndingWaits ending(run->aborted);
                 const InTask here(python, run.get());

@@ -48,6 +48,16 @@ PythonReference import_from(const char* module, const char* name) {
     return PythonReference::steal(imported.get() ? PyObject_GetAttrString(imported.get(), name) : nullptr);
 }
 
+bool PythonPlan::is_numpy_scalar(PyObject* value) {
+    const PythonReference scalar = import_from("numpy", "generic"), record = import_from("numpy", "void");
+    const auto is_a = [value](const PythonReference& type) {
+        return PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(type.get())) != 0;
+    };
+    const bool is = scalar.get() != nullptr && record.get() != nullptr && is_a(scalar) && !is_a(record);
+    PyErr_Clear();
+    return is;
+}
+
 bool raised_cancelled(const PythonObject& raised) {
     const PythonReference error = import_from("concurrent.futures", "CancelledError");
     const bool matches = error.get() && PyErr_GivenExceptionMatches(raised.object.get(), error.get()) != 0;

@@ -6,12 +6,12 @@
 #include <bit>
 #include <cstdint>
 #include <map>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "devices/stream.h"
 #include "program/run.h"
+#include "python/api.h"
 #include "python/thread.h"
 
 namespace ostinato {
@@ -86,7 +86,7 @@ public:
             if (number == nullptr)
                 return nullptr;
             for (std::uint32_t i = op.step_begin; i < op.step_end; ++i)
-                Py_XSETREF(own[step_positions[i]], Py_NewRef(number));
+                Py_XDECREF(std::exchange(own[step_positions[i]], Py_NewRef(number)));
             Py_DECREF(number);
         }
         StaysInCall here;
@@ -117,23 +117,19 @@ public:
         if (a == b)
             return is_constant(a);
         if (PyFloat_CheckExact(a) && PyFloat_CheckExact(b))
-            return std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(a)) ==
-                   std::bit_cast<std::uint64_t>(PyFloat_AS_DOUBLE(b));
+            return std::bit_cast<std::uint64_t>(PyFloat_AsDouble(a)) ==
+                   std::bit_cast<std::uint64_t>(PyFloat_AsDouble(b));
         return PyLong_CheckExact(a) && PyLong_CheckExact(b) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
     }
+
+    // But for those with fields, which are views.
+    static bool is_numpy_scalar(PyObject* value);
 
     static bool is_constant(PyObject* value) {
         if (value == Py_None || PyFloat_Check(value) || PyLong_Check(value) || PyComplex_Check(value) ||
             PyUnicode_Check(value) || PyBytes_Check(value))
             return true;
-        for (const PyTypeObject* type = Py_TYPE(value); type != nullptr; type = type->tp_base) {
-            const std::string_view name = type->tp_name;
-            if (name == "numpy.generic")  // NumPy's scalars,
-                return true;
-            if (name == "numpy.void")  // but for those with fields, which are views
-                return false;
-        }
-        return false;
+        return is_numpy_scalar(value);
     }
 };
 
@@ -202,7 +198,8 @@ void call_or_tell(PyObject* function);
 class LockPython {
 public:
     LockPython()
-        : usable(Py_IsInitialized() && !is_finalizing()), state_(usable ? PyGILState_Ensure() : PyGILState_STATE{}) {}
+        : usable(Py_IsInitialized() && python_api.is_finalizing() == 0),
+          state_(usable ? PyGILState_Ensure() : PyGILState_STATE{}) {}
     ~LockPython() {
         if (usable)
             PyGILState_Release(state_);
@@ -212,13 +209,6 @@ public:
     const bool usable;
 
 private:
-    static bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030d0000
-        return Py_IsFinalizing();
-#else
-        return _Py_IsFinalizing();
-#endif
-    }
     const PyGILState_STATE state_;
 };
 

@@ -76,13 +76,13 @@ void PythonThread::drop() {
 void PythonThread::change_context(void* context) {
     // Neither call fails: we enter contexts of our own, once, and leave them on the thread that entered them.
     if (context_ != nullptr) {
-        PyContext_Exit(static_cast<PyObject*>(context_));
+        python_api.context_exit(static_cast<PyObject*>(context_));
         Py_DECREF(static_cast<PyObject*>(context_));
         context_ = nullptr;
     }
     if (context == nullptr)
         return;
-    if (PyContext_Enter(static_cast<PyObject*>(context)) == 0)
+    if (python_api.context_enter(static_cast<PyObject*>(context)) == 0)
         context_ = Py_NewRef(static_cast<PyObject*>(context));
     else
         PyErr_Clear();
