@@ -17,6 +17,8 @@ def stubs(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in found}
 
 
+# Newer ones find a type of the stubs elsewhere.
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="stubs are made with Python 3.11 or 3.12")
 def test_stubs_are_those_of_the_built_core(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nanobind.stubgen", "--quiet", "--recursive", "--module", "ostinato._core"]
     subprocess.run([*command, "--output-dir", str(tmp_path)], check=True, timeout=60)

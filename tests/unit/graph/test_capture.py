@@ -302,7 +302,8 @@ def test_a_capture_keeps_no_variable_of_its_block_alive():
     class Owned:
         pass
 
-    thing, mine = Owned(), locals()
+    thing = Owned()
+    mine = locals()
     gone = weakref.ref(thing)
     with ost.capture():
         simple(np.zeros(3), np.zeros(3))

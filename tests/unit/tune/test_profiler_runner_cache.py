@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_c2_nobody_is_locked_out_between_two_results(path):
             assert mine.commit()
             theirs.add(CANDIDATE, "v1", GPU.name, [attempt()])
             assert theirs.commit(wait=0)
-        with sqlite3.connect(path, timeout=0) as foreign:  # nor is anything open now
+        with closing(sqlite3.connect(path, timeout=0)) as foreign:  # nor is anything open now
             foreign.execute("BEGIN IMMEDIATE")
 
 

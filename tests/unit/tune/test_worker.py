@@ -99,7 +99,8 @@ def test_a_message_names_the_last_line_of_the_candidates_own(worker: Worker) -> 
     assert "candidates.py, line " in message
     assert message.endswith('in refusing: raise ValueError(f"tile {tile} does not divide"))')
     of_no_line = worker.ask(request("refusing", {"tiles": 3}))["message"]
-    assert of_no_line == "TypeError: refusing() got an unexpected keyword argument 'tiles'"
+    # Newer Pythons go on: "Did you mean 'tile'?"
+    assert of_no_line.startswith("TypeError: refusing() got an unexpected keyword argument 'tiles'")
 
 
 @pytest.mark.parametrize(
