@@ -271,6 +271,80 @@ def edges_of(graph: _Graph) -> list[tuple[Op, Op, int]]:
     return [(ops[src], ops[dst], distance) for src, dst, distance in triples]
 
 
+def draw(graph: _Graph, path: str | os.PathLike[str]) -> None:
+    """Draw the operations, with their arrays, and what comes after what.
+
+    Up to 30 operations have a box each. Of more, repeats are drawn as one box: operations of one line that could run
+    side by side, or, where that leaves too many, all operations of one line. Lines that follow from others are left
+    out. Dashed lines are dependences on earlier steps. Pointing at a box in an SVG shows the line of source, the arrays
+    with their slices, and what the operation comes after.
+
+    Arrays are called as variables were when the graph was recorded. A task has the same colour in all pictures.
+
+    Parameters
+    ----------
+    path
+        The file, written whole or not at all: ``.svg``, or ``.png``, which takes the extra ``plot``.
+
+    Raises
+    ------
+    ValueError
+        The suffix is another.
+    GraphError
+        The graph has a cycle, or it is still being captured.
+    ImportError
+        matplotlib is missing, and the path ends with ``.png``.
+    OSError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> import numpy as np, os, tempfile
+    >>> a, b = np.ones(4), np.zeros(4)
+    >>> graph = ost.Graph()
+    >>> op = graph.copy(a, b)
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     graph.draw(os.path.join(directory, "step.svg"))
+    """
+    from ostinato.view.graph_picture import draw_graph
+
+    _check_recorded(graph)
+    draw_graph(graph).save(path, "a picture of a graph")
+
+
+def to_dot(graph: _Graph) -> str:
+    """Return what `draw` shows in the language of Graphviz.
+
+    Raises
+    ------
+    GraphError
+        The graph has a cycle, or it is still being captured.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> graph = ost.Graph()
+    >>> op = graph.fill(np.zeros(4), 1.0)
+    >>> "fill" in graph.to_dot()
+    True
+    """
+    from ostinato.view import graph_picture
+
+    _check_recorded(graph)
+    return graph_picture.to_dot(graph)
+
+
+def _graph_page(graph: _Graph) -> str:
+    from ostinato.view.graph_picture import graph_page
+
+    return graph_page(graph)
+
+
+def _check_recorded(graph: _Graph) -> None:
+    if graph.is_recording:
+        raise GraphError("this graph is still being captured; draw it after the block")
+
+
 def model_of(machine: Machine | None = None) -> MachineModel:
     """Return the model of a machine of this host: measured once, in some milliseconds, and remembered.
 
@@ -385,5 +459,8 @@ def _bind(cls: type, name: str, member: Any) -> None:
 _bind(Graph, "compile", compile_recorded)
 _bind(Graph, "tune", tune_recorded)
 _bind(Graph, "edges", property(edges_of))
+_bind(Graph, "draw", draw)
+_bind(Graph, "to_dot", to_dot)
+_bind(Graph, "_repr_html_", _graph_page)
 _bind(MachineModel, "of", staticmethod(model_of))
 bind_run_at_once(_run_at_once)

@@ -62,6 +62,16 @@ def duration(ns: float) -> str:
     return f"{digits:.0f} {unit}" if digits >= 1000 else f"{digits:.4g} {unit}"
 
 
+def micros(ns: float) -> str:
+    """Return a time in microseconds with four digits, for a column or an axis that says so.
+
+    >>> micros(1234567.0), micros(0.5), micros(12345678.0)
+    ('1,235', '0.0005', '12,346')
+    """
+    value = ns / 1e3
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" if value >= 1e-4 or not value else f"{value:.1e}"
+
+
 def settings(config: Mapping[str, Any]) -> str:
     """Return a configuration in one line.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from ostinato.demo import DemoError
-from ostinato.view.trace import replacing
+from ostinato.view.svg import replacing
 
 Picture = NDArray[np.float32]  # three planes of values from 0 to 1: (3, height, width)
 

@@ -125,9 +125,11 @@ class Capture:
         # nothing: at a million ops that takes as long as the recording.
         self._collecting = gc.isenabled()
         gc.disable()
-        if self._function is None:
-            self._earlier = Earlier(find_named_arrays(sys._getframe(1)))
         graph, guard = Graph(), Guard()
+        if self._function is None:
+            named = list(find_named_arrays(sys._getframe(1)))
+            self._earlier = Earlier(named)
+            graph.name_arrays(named)
         graph.start_recording(guard, self._function is not None)
         self.recording = Recording(graph, guard)
         self._token = recording.set(self.recording)
@@ -428,6 +430,7 @@ def record_function(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
         named = {key: traced.value(value, key) for key, value in kwargs.items()}
         for array in traced.arrays:
             recording.guard.hold(array)
+        graph.name_arrays(traced.named)
         capture.remember(("", array) for array in traced.arrays)
         function(*passed, **named)
         changed = traced.changed()

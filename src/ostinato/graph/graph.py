@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import FrameType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from ostinato.arguments import Runs, integer, priority_of
+from ostinato.devices.registry import address_of
 from ostinato.errors import GraphError
 from ostinato.graph.access import find_stream
-from ostinato.graph.arrays import READ, Operand
+from ostinato.graph.arrays import READ, Array, Operand
 from ostinato.graph.body import Acquire, Await, Body, Postcondition, Precondition, Release, Until
 from ostinato.graph.context import CallSite, Guard, user_frame
 from ostinato.graph.op import After, Op, Port, Source, check_target, source_of, sources_of
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
 
 _OF_RECORDING = {
     *("add_op", "discard", "has", "is_recording", "nested", "record", "start_recording", "stop", "stop_recording"),
-    *("explicit_edges", "given_edges", "port_edges", "postconditions", "preconditions"),
+    *("array_names", "explicit_edges", "given_edges", "name_arrays", "port_edges", "postconditions", "preconditions"),
 }
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed
@@ -74,6 +78,8 @@ class Graph:
         The graphs that are nested in this one, as the keys of a dict.
     stop
         The op made by `until`, or None.
+    array_names
+        What variables called arrays when they were recorded, by the address of the array: for pictures.
 
     Examples
     --------
@@ -94,6 +100,7 @@ class Graph:
         self.postconditions: dict[str, Op] = {}
         self.nested: dict[Graph, None] = {}
         self.stop: Op | None = None
+        self.array_names: dict[int, tuple[str, ...]] = {}
         self._recorder = Recorder()
         self._traced = False
         self._ops: list[Op] = []
@@ -140,6 +147,10 @@ class Graph:
 
         @property
         def edges(self) -> list[tuple[Op, Op, int]]: ...
+
+        def draw(self, path: str | os.PathLike[str]) -> None: ...
+
+        def to_dot(self) -> str: ...
 
     def __dir__(self) -> list[str]:  # for completion: what recording uses is not for users
         return [name for name in super().__dir__() if name not in _OF_RECORDING]
@@ -472,6 +483,17 @@ class Graph:
     def stop_recording(self) -> None:
         """End what `start_recording` began."""
         self._recorder.guard = None
+
+    def name_arrays(self, named: Iterable[tuple[str, Array]]) -> None:
+        """Remember what variables call arrays, in pictures; views of a part have no name of their own."""
+        for name, array in named:
+            root = array
+            while isinstance(root.base, np.ndarray):
+                root = root.base
+            if array.size == root.size:
+                place = address_of(root)
+                known = self.array_names.get(place, ())
+                self.array_names[place] = known if name in known else (*known, name)
 
     def record(
         self,

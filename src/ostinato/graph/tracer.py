@@ -201,6 +201,8 @@ class Traced:
         self._recording = recording
         self._made: dict[int, tuple[object, object]] = {}  # by the id of what it stands for, which is kept alive
         self.arrays: list[np.ndarray[Any, Any]] = []
+        self.named: list[tuple[str, np.ndarray[Any, Any]]] = []
+        """All arrays, those of rings and of devices included, with the names of the arguments."""
 
     def value(self, value: Any, name: str) -> Any:
         """Return an argument, with tracers in place of the arrays in it."""
@@ -223,17 +225,21 @@ class Traced:
     def _leaf(self, value: Any, path: Path) -> Any:
         if type(value) is np.ndarray:
             self.arrays.append(value)
+            self.named.append((path_name(path), value))
             return Tracer(value, Origin(path, self._function, self._recording))
         if isinstance(value, Tracer | TracedRing) or not _is_array(value):
             return value
         origin = Origin(path, self._function, self._recording)
         if isinstance(value, Ring):
             self.arrays += [each for each in value.values if isinstance(each, np.ndarray)]
+            self.named += [(path_name(path), each) for each in value.arrays]
             return TracedRing(value, origin)
         if isinstance(value, RingElement):
             self.arrays += [each for each in value.ring.values if isinstance(each, np.ndarray)]
-        elif isinstance(value, np.ndarray):
-            self.arrays.append(value)
+        else:
+            if isinstance(value, np.ndarray):
+                self.arrays.append(value)
+            self.named += [(path_name(path), each) for each in (as_ndarray(value),) if each is not None]
         return Tracer(value, origin)
 
 

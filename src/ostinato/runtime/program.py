@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
     from ostinato.graph.op import Op
     from ostinato.runtime.results import ProgramStatistics, Retuning, Verified
+    from ostinato.view.graph_picture import ArrayNames
     from ostinato.view.trace import Trace
 
 
@@ -482,6 +484,41 @@ class Program:
         adapter = engine.adapter
         adapting = [f"not: {self._stays or 'it was retuned'}"] if adapter is None else adapter.describe()
         return explain(engine.kept.executable, workers.crowded, len(workers.cpus), adapting, segments_of(engine.plans))
+
+    def draw(self, path: str | os.PathLike[str]) -> None:
+        """Draw the lanes: a row for each, with the operations of a step in their order, by what they should take.
+
+        Times are the costs that the program was scheduled by. Every operation begins as soon as its lane, and what it
+        waits for in the same step, lets it. `trace` shows what happened.
+
+        Parameters
+        ----------
+        path
+            The file, written whole or not at all: ``.svg``, or ``.png``, which takes the extra ``plot``.
+
+        Raises
+        ------
+        ValueError
+            The suffix is another.
+        ImportError
+            matplotlib is missing, and the path ends with ``.png``.
+        OSError
+            The file cannot be written.
+        """
+        from ostinato.view.lane_picture import draw_lanes
+
+        draw_lanes(self._engine.kept.executable, self._array_names()).save(path, "a picture of a program")
+
+    def _repr_html_(self) -> str:
+        from ostinato.view.lane_picture import program_page
+
+        return program_page(self._engine.kept.executable, self._array_names(), self.explain())
+
+    def _array_names(self) -> ArrayNames:
+        from ostinato.view.graph_picture import ArrayNames
+
+        graph = self._graph()
+        return ArrayNames({} if graph is None else graph.array_names)
 
     def statistics(self) -> ProgramStatistics:
         """Return a snapshot of counters."""

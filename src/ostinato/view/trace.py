@@ -6,9 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,39 +14,15 @@ from numpy.typing import NDArray
 
 from ostinato.arguments import integer
 from ostinato.text import counted, one_line
+from ostinato.view.palette import COPY, INK, MIXED, ON_LIGHT, STEPS
+from ostinato.view.svg import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
 
-@contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a path beside `path` to write to, and move it into place when the block ends.
-
-    When the block raises, nothing is left behind and what was at `path` stays. An `OSError` names `path`, not
-    the path in its place. A device or pipe at `path` is written directly.
-    """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        yield target
-        return
-    # A name that is nobody's: the draft is overwritten and removed. The suffix tells libraries the format.
-    draft = target.with_name(f".{os.urandom(8).hex()}-{target.name}")
-    try:
-        yield draft
-        os.replace(draft, target)
-    except BaseException as error:
-        draft.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (str(draft), draft):
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-        raise
-
-
-COLOURS = ("#2a6f97", "#f4a259", "#5b8e7d", "#bc4b51", "#8d6a9f", "#e0c14c")
-EARLIER = "#c9ccd3"
-COPY = "#6c707a"
-INK = "#2b2d33"
+_INK = ON_LIGHT[INK]
 UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 
 
@@ -81,12 +55,12 @@ def draw(traces: Mapping[str, Trace], path: str | os.PathLike[str], steps: int) 
     for axes, (title, trace) in zip(grid, traces.items(), strict=True):
         axes.set_yticks(range(len(rows[title])), _names(trace, rows[title]))
         axes.invert_yaxis()
-        axes.tick_params(colors=INK, left=False)
+        axes.tick_params(colors=_INK, left=False)
         axes.spines[["top", "left", "right"]].set_visible(False)
         if len(shown[title]):
             _bars(axes, title, trace, shown[title], rows[title], steps, span)
         else:
-            axes.set_title(f"{title + ': ' if title else ''}an empty trace", loc="left", color=INK)
+            axes.set_title(f"{title + ': ' if title else ''}an empty trace", loc="left", color=_INK)
     with replacing(path) as draft:
         figure.savefig(draft, format=draft.suffix[1:] or "png")
 
@@ -154,36 +128,34 @@ def _bars(
     right = (records["end"] - origin) / scale
     corners = np.stack([[left, row - 0.4], [right, row - 0.4], [right, row + 0.4], [left, row + 0.4]])
     numbers = np.unique(records["step"])[-steps:].tolist()
-    colours = {number: COLOURS[place % len(COLOURS)] for place, number in enumerate(numbers)}
+    colours = {number: STEPS[place % len(STEPS)] for place, number in enumerate(numbers)}
     copies = [bool(trace.copies) and trace.copies[op] for op in records["op"].tolist()]
     turns = zip(_turns(records, row), copies, strict=True)
-    faces = [
-        to_rgba(COPY if copy else colours.get(step, EARLIER), 0.8 + 0.2 * second) for (step, second), copy in turns
-    ]
+    faces = [to_rgba(COPY if copy else colours.get(step, MIXED), 0.8 + 0.2 * second) for (step, second), copy in turns]
     bars = PolyCollection(list(corners.transpose(2, 0, 1)), facecolors=faces, linewidths=0)
     axes.add_collection(bars)
-    inks = ["white" if copy or step in colours else INK for step, copy in zip(records["step"], copies, strict=True)]
+    inks = ["white" if copy or step in colours else _INK for step, copy in zip(records["step"], copies, strict=True)]
     _write_names(axes, [trace.op_names[op] for op in records["op"]], left, right, row, inks, span / scale)
     issues = _mark_issues(axes, trace, records, rows, (records["issued"] - origin) / scale)
     axes.set_xlim(0, span / scale)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel(f"time ({unit})", color=INK)
+    axes.set_xlabel(f"time ({unit})", color=_INK)
     axes.label_outer()
     caption = _caption(dataclasses.replace(trace, records=records), len(rows), float(own_span)) + left_out
     room = "\n" if trace.devices else ""  # for the legend, which is longer
     caption = f"{title + ': ' if title else ''}{caption}{room}"
-    axes.set_title(caption, loc="left", fontsize=10, color=INK, linespacing=1.8)
+    axes.set_title(caption, loc="left", fontsize=10, color=_INK, linespacing=1.8)
     patches = [Patch(color=colour, label=f"step {number}") for number, colour in colours.items()]
     patches += [Patch(color=COPY, label="copy")] if any(copies) else []
     axes.legend(
         handles=patches + issues,
         loc="lower right",
         bbox_to_anchor=(1, 1),
-        ncols=len(COLOURS) + 2,
+        ncols=len(STEPS) + 2,
         frameon=False,
         fontsize=9,
         handlelength=1,
-        labelcolor=INK,
+        labelcolor=_INK,
     )
 
 
@@ -212,7 +184,7 @@ def _mark_issues(
     if not marks:
         return []
     places, times = np.array(marks).T
-    shown: list[Line2D] = axes.plot(times, places - 0.4, "v", color=INK, markersize=5, clip_on=False, label="issue")
+    shown: list[Line2D] = axes.plot(times, places - 0.4, "v", color=_INK, markersize=5, clip_on=False, label="issue")
     return shown
 
 

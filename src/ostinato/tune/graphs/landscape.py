@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from ostinato.text import counted, duration, one_line, setting
 from ostinato.tune.outcome import Status
-from ostinato.view.trace import COLOURS, INK, replacing
+from ostinato.view import palette
+from ostinato.view.palette import BAND, FAILED, STEPS
+from ostinato.view.svg import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,9 +20,7 @@ if TYPE_CHECKING:
     from ostinato.tune.result import Result
 
 
-BAND = "#f4f5f7"
-FAINT = "#8a8f99"
-FAILED = "#bc4b51"
+INK, FAINT = palette.ON_LIGHT[palette.INK], palette.ON_LIGHT[palette.DIM]
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 LONGEST = 44
 MOST_NAMED = 14
@@ -110,7 +110,7 @@ def _time_axis(axes: Axes, reports: Mapping[str, Report]) -> None:
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.grid(axis="x", color="#dfe2e7", linewidth=0.7, zorder=0.5)
+    axes.grid(axis="x", color=palette.ON_LIGHT[palette.GRID], linewidth=0.7, zorder=0.5)
     axes.set_axisbelow(True)
     axes.set_xlabel("time, relative to the default's (logarithmic; less is faster)", color=INK, fontsize=9)
 
@@ -152,7 +152,7 @@ def _legend_rows(reports: Mapping[str, Report]) -> int:
 def _looks(reports: Mapping[str, Report]) -> dict[str, tuple[str, str]]:
     """Return colour and marker of each variant that has a time, the same in all rows."""
     names = dict.fromkeys(_name(result) for report in reports.values() for result, _ in _timed(report))
-    return {name: (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]) for place, name in enumerate(names)}
+    return {name: (STEPS[place % len(STEPS)], MARKERS[place % len(MARKERS)]) for place, name in enumerate(names)}
 
 
 def _timed(report: Report) -> list[tuple[Result, float]]:

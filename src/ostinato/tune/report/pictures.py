@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostinato.text import counted, duration, one_line, setting, settings
 from ostinato.tune.report.summary import marks, named
+from ostinato.view.palette import HEAT
+from ostinato.view.svg import element, number, text
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
@@ -18,35 +20,6 @@ if TYPE_CHECKING:
 
 _MOST_TITLED = 1000
 _FEWEST_LINEAR = 4.0  # times the lowest value: from there, an axis is logarithmic
-
-
-def element(name: str, *content: str, **attributes: object) -> str:
-    """Return an element; `content` is markup, the attributes' values are not.
-
-    >>> element("text", "a", x=1.25, css="big", text_anchor="end")
-    '<text x="1.25" class="big" text-anchor="end">a</text>'
-    """
-    given = "".join(
-        f' {"class" if key == "css" else key.replace("_", "-")}="{escape(words)}"'
-        for key, value in attributes.items()
-        if value is not None
-        for words in [number(value) if isinstance(value, float) else str(value)]
-    )
-    return f"<{name}{given}>{''.join(content)}</{name}>"
-
-
-def number(value: float) -> str:
-    """Return a coordinate.
-
-    >>> number(12.3456), number(3.0)
-    ('12.35', '3')
-    """
-    return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def text(words: str, x: float, y: float, **attributes: object) -> str:
-    """Return an element with words in it."""
-    return element("text", escape(words), x=float(x), y=float(y), **attributes)
 
 
 def picture(width: float, height: float, described: str, *content: str) -> str:
@@ -246,7 +219,7 @@ def _order(name: str) -> tuple[str, int]:
     return name.removesuffix(digits), int(digits or 0)
 
 
-COLOURS = ((0xFD, 0xE7, 0x25), (0x5E, 0xC9, 0x62), (0x21, 0x91, 0x8C), (0x3B, 0x52, 0x8B), (0x44, 0x01, 0x54))
+COLOURS = tuple(tuple(int(colour[place : place + 2], 16) for place in (1, 3, 5)) for colour in HEAT)
 """Of the heat map, from fast to slow: they differ in lightness too, for those who cannot tell the hues apart."""
 
 _LEFT, _RIGHT = 64.0, 12.0

@@ -113,7 +113,7 @@ class Report:
         ValueError
             If the suffix is another.
         """
-        from ostinato.view.trace import replacing
+        from ostinato.view.svg import replacing
 
         write = writer(path)
         with replacing(path) as draft, open(draft, "w", encoding="utf-8", errors="backslashreplace", newline="") as out:
