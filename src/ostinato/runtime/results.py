@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ostinato.compiler.wording import duration
-from ostinato.text import counted, one_line
+from ostinato.text import counted, micros, one_line
 
 if TYPE_CHECKING:
     from ostinato import _core
@@ -180,6 +180,19 @@ class Retuning:
 
     def __repr__(self) -> str:
         return f"<Retuning over {counted(self.steps, 'step')}: kept the {self.kept} schedule>"
+
+    def _repr_html_(self) -> str:
+        from ostinato.view.page import page, paragraphs, table
+
+        title = f"Retuning over {counted(self.steps, 'step')}: kept the {self.kept} schedule"
+        heads = ["schedule", "#a step (µs)", "#95 %, from (µs)", "#to (µs)"]
+        pairs = (("before", self.before), ("after", self.after))
+        times = [(name, *(micros(each * 1e9) for each in time)) for name, time in pairs if time is not None]
+        costs = [
+            (each.name, micros(each.before * 1e9), micros(each.after * 1e9), each.call_site) for each in self.changed
+        ]
+        changed = table(["operation", "#assumed (µs)", "#measured (µs)", "at"], costs, _SHOWN)
+        return page(title, paragraphs([self.why]), table(heads, times), changed)
 
     def __str__(self) -> str:
         lines = [f"retuned over {counted(self.steps, 'step')}: kept the {self.kept} schedule; {self.why}"]

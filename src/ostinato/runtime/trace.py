@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ostinato import _core
 from ostinato.compiler.costs import ESTIMATED, Costed, Costing, Costs, estimate, median_and_spread
 from ostinato.compiler.inserted import InstanceCopy
+from ostinato.compiler.ir import edges_of
 from ostinato.compiler.variants import replace_variants
 from ostinato.graph.body import Copy, Inserted
 from ostinato.graph.op import Op
@@ -28,7 +29,7 @@ from ostinato.graph.variant import Variant, variants_of
 from ostinato.text import counted
 
 if TYPE_CHECKING:
-    from ostinato.compiler.ir import Executable
+    from ostinato.compiler.ir import Edges, Executable, Step
     from ostinato.runtime.engine import Engine
     from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
@@ -86,7 +87,25 @@ def make_trace(run: _core.Run, executable: Executable, workers: Workers) -> Trac
         {number: processor.name for number, processor in processors if processor.device is not None},
         [isinstance(op.body, Inserted) for op in executable.step.nodes],
         [isinstance(op.body, Copy | InstanceCopy) for op in executable.step.nodes],
+        _edges_of(executable.step),
+        run.submitted,
     )
+
+
+def _edges_of(step: Step) -> Edges:
+    """Return the dependences of a step, with those that lead through fences from what the fence waits for."""
+    edges = step.edges
+    of_fence = {index: np.flatnonzero(edges.dst == index) for index, _ in step.streams.fences}
+    if not of_fence:
+        return edges
+    through = [
+        (edges.src[each], edges.dst[after], edges.distance[each] + edges.distance[after])
+        for index, before in of_fence.items()
+        for after in np.flatnonzero(edges.src == index).tolist()
+        for each in before.tolist()
+    ]
+    more = np.array(through, np.int32).reshape(-1, 3).T
+    return edges_of(len(step.nodes), *(np.concatenate(pair) for pair in zip(edges, more, strict=True)))
 
 
 def set_starts(found: np.ndarray[Any, Any], ready: np.ndarray[Any, np.dtype[np.int64]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -14,9 +15,11 @@ from ostinato.graph.body import Copy
 from ostinato.text import counted, micros, one_line
 from ostinato.view.explain import format_names
 from ostinato.view.graph_picture import ArrayNames, tell_op
-from ostinato.view.page import disclosed, page, picture
-from ostinato.view.palette import COPY, DIM, GRID, MIXED, WAIT, task_colour
+from ostinato.view.page import disclosed, page, picture, table
+from ostinato.view.palette import COPY, DIM, GRID, MIXED, STEP, WAIT, task_colour
 from ostinato.view.svg import Box, Line, Scene, Words, label_box, width_of
+from ostinato.view.trace import Row, Trace, begins, last_steps, name_rows, rows_of, step_rows
+from ostinato.view.trace_summary import ThreadTime, TraceSummary, find_gaps, find_sources, format_seconds, summarise
 
 if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
@@ -48,11 +51,6 @@ class Link(NamedTuple):
     to_row: int
     to_time: float
     title: str
-
-
-def colour_of(name: str, copies: bool) -> str:
-    """Return the colour of an operation in pictures with bars."""
-    return COPY if copies else task_colour(name)
 
 
 def draw_rows(
@@ -93,7 +91,7 @@ def draw_rows(
             scene.add(Line((begin, (begin[0], bend), (end[0], bend), end), arrow=True), title=link.title)
     scene.width = left + _WIDTH + _MARGIN + 12
     entries: list[tuple[str, Box | Line]] = []
-    for name, colour in sorted(colours.items(), key=lambda item: item[1] in (MIXED, WAIT, COPY)):
+    for name, colour in sorted(colours.items(), key=lambda item: item[1] in (STEP, MIXED, WAIT, COPY)):
         entries.append((name, Box(0, 0, 18, 10, colour)))
     if links and len(links) <= _MOST_ARROWS:
         entries.append(("waits for", Line(((0, 0),), arrow=True)))
@@ -205,3 +203,65 @@ def program_page(executable: Executable, names: ArrayNames, explained: str) -> s
     title = f"Program of {counted(len(nodes), 'operation')} on {counted(len(lanes), 'lane')}"
     told = disclosed("Explained", f'<pre class="scroll">{escape(explained)}</pre>')
     return page(title, picture(draw_lanes(executable, names).svg(inline=True)), told)
+
+
+def trace_page(trace: Trace) -> str:
+    """Return a trace as notebooks show it: its last steps, and where the time went."""
+    title = repr(trace).strip("<>")
+    if not len(trace):
+        return page(title)
+    found = summarise(trace)
+    path = disclosed(f"Critical path: {counted(len(found.critical_path), 'operation')}", _path_table(found))
+    return page(title, picture(_timeline(trace).svg(inline=True)), *_tables(found), path)
+
+
+_PAGE_STEPS, _PAGE_RECORDS = 4, 20_000
+
+
+def _timeline(trace: Trace) -> Scene:
+    """Return the picture of the last steps: their spans, then a row for each thread and stream."""
+    records = last_steps(trace.records[-_PAGE_RECORDS:], _PAGE_STEPS)
+    shown = dataclasses.replace(trace, records=records, submitted=0)
+    origin = int(begins(records).min())
+    rows: list[tuple[str, list[Bar]]] = []
+    steps = np.unique(records["step"])[-_PAGE_STEPS:].tolist()
+    for number, spans in enumerate(step_rows(records[np.isin(records["step"], steps)])):
+        bars = []
+        for step, begin, end in spans:
+            title = f"step {step}: {micros(end - begin)} µs"
+            bars.append(Bar(begin - origin, end - origin, "step", STEP, f"step {step}", title))
+        rows.append(("steps" if not number else "", bars))
+    sources = find_sources(shown)
+    gaps = find_gaps(shown, sources)
+    bars_of: dict[Row, list[Bar]] = {row: [] for row in rows_of(trace, records)}
+    for number, (op, step, thread, lane, start, end, _) in enumerate(records.tolist()):
+        bars = bars_of[Row(thread, lane if thread in trace.devices else -1)]
+        name = one_line(trace.op_names[op])
+        since, ready = int(gaps.since[number]) - origin, int(gaps.ready[number]) - origin
+        if ready > since and thread not in trace.devices:
+            awaited = one_line(trace.op_names[records["op"][sources.elsewhere[number]]])
+            title = f"waits {micros(ready - since)} µs for {awaited}"
+            bars.append(Bar(since, ready, "waiting", WAIT, "", title))
+        copies = bool(trace.copies) and trace.copies[op]
+        title = f"{name}\nat {trace.op_sites[op]}\nstep {step}, lane {lane}, {micros(end - start)} µs"
+        kind, colour = ("copy", COPY) if copies else (name, task_colour(trace.op_names[op]))
+        bars.append(Bar(start - origin, end - origin, kind, colour, name, title))
+    rows += zip(name_rows(trace, list(bars_of)), bars_of.values(), strict=True)
+    return draw_rows(f"the last {counted(len(steps), 'step')} of a trace", rows, [])
+
+
+def _tables(found: TraceSummary) -> list[str]:
+    heads = ["thread", *(f"#{name} (µs)" for name in ThreadTime._fields[1:])]
+    threads = table(heads, [[row.name, *map(format_seconds, row[1:])] for row in found.threads])
+    heads = ["#waited (µs)", "operation", "on", "for", "on", "#times"]
+    rows = [(format_seconds(w.seconds), w.name, w.thread, w.awaited, w.on, w.times) for w in found.waits]
+    return [threads, table(heads, rows, 12)]
+
+
+def _path_table(found: TraceSummary) -> str:
+    heads = ["operation", "#step", "on", "#took (µs)", "#gap before (µs)", "at"]
+    rows = [
+        (each.name, each.step, each.thread, format_seconds(each.seconds), format_seconds(each.gap), each.call_site)
+        for each in found.critical_path
+    ]
+    return table(heads, rows, 100)

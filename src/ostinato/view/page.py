@@ -15,10 +15,14 @@ _STYLE = """
 .ostinato svg{display:block}
 .ostinato table{border-collapse:collapse;font-variant-numeric:tabular-nums;color:inherit}
 .ostinato th,.ostinato td{padding:.15em .7em;text-align:left;border:0 solid;background:none;color:inherit}
-.ostinato thead th{border-bottom-width:1px}
+.ostinato th,.ostinato td{white-space:nowrap}.ostinato thead th{border-bottom-width:1px}
 .ostinato td.number,.ostinato th.number{text-align:right}
 .ostinato .key{display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:2px}
 """.replace("\n", "")
+
+
+class Markup(str):
+    """A cell of a table that is markup already."""
 
 
 def page(title: str, *parts: str) -> str:
@@ -54,7 +58,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int = 50
     head = "".join(f"<th{kind}>{shown(each.removeprefix('#'))}</th>" for kind, each in zip(kinds, heads, strict=True))
     lines = []
     for row in found[:most]:
-        cells = (f"<td{kind}>{shown(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        cells = (
+            f"<td{kind}>{cell if isinstance(cell, Markup) else shown(cell)}</td>"
+            for kind, cell in zip(kinds, row, strict=True)
+        )
         lines.append(f"<tr>{''.join(cells)}</tr>")
     rest = f"<p>and {len(found) - most} more</p>" if len(found) > most else ""
     whole = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

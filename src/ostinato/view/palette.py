@@ -17,6 +17,8 @@ WAIT = "#e9b5b0"
 """A thread that waits for another."""
 MIXED = "#c9ccd3"
 """Operations of several tasks in one bar; what is left of earlier steps."""
+STEP = "#dbe6f3"
+"""From the begin to the end of a step."""
 
 STEPS = ("#2a6f97", "#f4a259", "#5b8e7d", "#bc4b51", "#8d6a9f", "#e0c14c")
 """Things that are counted, such as steps or variants, one after the other."""
@@ -25,6 +27,38 @@ HEAT = ("#fde725", "#5ec962", "#21918c", "#3b528b", "#440154")
 """From fast to slow."""
 
 FAILED, BAND = "#bc4b51", "#f4f5f7"
+
+REPORT = {
+    "ground": ("#fbfbfc", "#14171b"),
+    "card": ("#fff", "#1c2026"),
+    "ink": ("#1f2328", "#e4e7eb"),
+    "dim": ("#5f6773", "#9aa3af"),
+    "line": ("#dcdfe4", "#333a43"),
+    "grid": ("#e8eaee", "#2a3038"),
+    "ok": ("#2a78b8", "#5aa7e0"),
+    "raced": ("#9cb3c7", "#5d7286"),
+    "winner": ("#1d9a5b", "#3ecf8e"),
+    "tie": ("#6cc495", "#2f8f68"),
+    "default": ("#d97706", "#f0a53a"),
+    "invalid": ("#8b7355", "#8b7355"),
+    "compile_error": ("#b7791f", "#b7791f"),
+    "compile_timeout": ("#d6a32e", "#d6a32e"),
+    "crash": ("#cf3a3a", "#cf3a3a"),
+    "hang_killed": ("#8a4fc4", "#8a4fc4"),
+    "oom": ("#c2387f", "#c2387f"),
+    "wrong_result": ("#e0682b", "#e0682b"),
+    "bad_output": ("#94601f", "#94601f"),
+    "contended": ("#71808f", "#71808f"),
+    "device_lost": ("#3f4a58", "#8592a3"),
+    "cancelled": ("#b9bfc8", "#565d68"),
+    "build": ("#7d8aa0", "#7d8aa0"),
+    "check": ("#4fa3a5", "#4fa3a5"),
+    "start": ("#c4c9d1", "#4a515c"),
+    "anchor": ("#a98bd0", "#a98bd0"),
+    "final": ("#1d9a5b", "#3ecf8e"),
+    "measure": ("#2a78b8", "#5aa7e0"),
+}
+"""What a report of the tuner shows on a light and on a dark page: surfaces, how candidates ended, what was going on."""
 
 _LIGHTNESS = (0.64, 0.73, 0.82)
 _CHROMA = 0.115

@@ -5,17 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ostinato.arguments import integer
+from ostinato.compiler.ir import Edges
 from ostinato.text import counted, one_line
 from ostinato.view.palette import COPY, INK, MIXED, ON_LIGHT, STEPS
 from ostinato.view.svg import replacing
+from ostinato.view.trace_summary import Sources, TraceSummary, find_gaps, find_sources, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
 
 
 _INK = ON_LIGHT[INK]
-UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 
 
 MOST_ROWS = 32
@@ -45,15 +48,21 @@ def draw(traces: Mapping[str, Trace], path: str | os.PathLike[str], steps: int) 
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
+<<<<<<< HEAD
         raise ImportError("a timeline needs matplotlib: pip install 'ostinato[plot]'") from error
     shown = {title: _last_steps(trace.records, steps) for title, trace in traces.items()}
     rows = {title: _rows(trace, shown[title])[:MOST_ROWS] for title, trace in traces.items()}
+=======
+        raise ImportError('a timeline needs matplotlib: pip install "ostinato[plot]"') from error
+    shown = {title: last_steps(trace.records, steps) for title, trace in traces.items()}
+    rows = {title: rows_of(trace, shown[title])[:MOST_ROWS] for title, trace in traces.items()}
+>>>>>>> 4422369 (Notebooks show graphs, programs, traces, reports and retunings; traces say where the time went)
     heights = [max(len(each), 1) for each in rows.values()]
     span = max((_span(records) for records in shown.values()), default=0)
     figure = Figure(figsize=(10, len(traces) + 0.5 + 0.5 * sum(heights)), dpi=150, layout="constrained")
     grid = figure.subplots(len(traces), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (title, trace) in zip(grid, traces.items(), strict=True):
-        axes.set_yticks(range(len(rows[title])), _names(trace, rows[title]))
+        axes.set_yticks(range(len(rows[title])), name_rows(trace, rows[title]))
         axes.invert_yaxis()
         axes.tick_params(colors=_INK, left=False)
         axes.spines[["top", "left", "right"]].set_visible(False)
@@ -65,7 +74,7 @@ def draw(traces: Mapping[str, Trace], path: str | os.PathLike[str], steps: int) 
         figure.savefig(draft, format=draft.suffix[1:] or "png")
 
 
-def _rows(trace: Trace, records: NDArray[np.void]) -> list[Row]:
+def rows_of(trace: Trace, records: NDArray[np.void]) -> list[Row]:
     """Return the rows: threads, also those that did nothing but issue, then devices."""
     on_device = np.isin(records["thread"], list(trace.devices))
     threads = set(records["thread"][~on_device].tolist())
@@ -81,7 +90,7 @@ def _row_of(trace: Trace, records: NDArray[np.void], rows: list[Row]) -> NDArray
     return np.array([places.get(Row(*key), -1) for key in keys], np.intp)
 
 
-def _names(trace: Trace, rows: list[Row]) -> list[str]:
+def name_rows(trace: Trace, rows: list[Row]) -> list[str]:
     names: list[str] = []
     for row in rows:
         streams = [other for other in rows if other.thread == row.thread]
@@ -94,7 +103,7 @@ def _span(records: NDArray[np.void]) -> int:
     return int(records["end"].max() - begins(records).min()) if len(records) else 0
 
 
-def _last_steps(records: NDArray[np.void], steps: int) -> NDArray[np.void]:
+def last_steps(records: NDArray[np.void], steps: int) -> NDArray[np.void]:
     """What ran since the first of the last `steps` steps began, what was left of earlier steps included."""
     if not len(records):
         return records
@@ -119,8 +128,8 @@ def _bars(
     from matplotlib.patches import Patch
 
     origin, own_span = begins(records).min(), _span(records)
-    scale, unit = next((entry for entry in UNITS if span >= entry[0]), UNITS[-1])
-    all_rows = len(_rows(trace, records))
+    scale = 1e3  # microseconds, as in all pictures
+    all_rows = len(rows_of(trace, records))
     left_out = f", {len(rows)} of {counted(all_rows, 'thread')}" if len(rows) < all_rows else ""
     row = _row_of(trace, records, rows)
     records, row = records[row >= 0], row[row >= 0]
@@ -139,19 +148,21 @@ def _bars(
     issues = _mark_issues(axes, trace, records, rows, (records["issued"] - origin) / scale)
     axes.set_xlim(0, span / scale)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel(f"time ({unit})", color=_INK)
+    axes.set_xlabel("time (µs)", color=_INK)
     axes.label_outer()
     caption = _caption(dataclasses.replace(trace, records=records), len(rows), float(own_span)) + left_out
     room = "\n" if trace.devices else ""  # for the legend, which is longer
     caption = f"{title + ': ' if title else ''}{caption}{room}"
     axes.set_title(caption, loc="left", fontsize=10, color=_INK, linespacing=1.8)
     patches = [Patch(color=colour, label=f"step {number}") for number, colour in colours.items()]
+    earlier = any(step not in colours and not copy for step, copy in zip(records["step"], copies, strict=True))
+    patches += [Patch(color=MIXED, label="earlier steps")] if earlier else []
     patches += [Patch(color=COPY, label="copy")] if any(copies) else []
     axes.legend(
         handles=patches + issues,
         loc="lower right",
         bbox_to_anchor=(1, 1),
-        ncols=len(STEPS) + 2,
+        ncols=len(STEPS) + 3,
         frameon=False,
         fontsize=9,
         handlelength=1,
@@ -207,6 +218,8 @@ def _caption(trace: Trace, rows: int, span: float) -> str:
     return f"{what}; busy: " + ", ".join(f"{name} {share:.0%}" for name, share in busy.items())
 
 
+_NO_EDGES = Edges(*(np.zeros(0, np.int32) for _ in range(3)))
+
 RECORD = np.dtype(
     [
         ("op", np.int32),
@@ -245,6 +258,11 @@ class Trace:
         Whether compiling added the operation: copies between memories, waits for devices. Nothing: it added none.
     copies
         Whether the operation does nothing but copy. Nothing: none does.
+    edges
+        What comes after what: the columns ``src``, ``dst`` and ``distance``. ``dst`` in a step comes after ``src`` in
+        the step that is ``distance`` steps before.
+    submitted
+        When the run was submitted, in nanoseconds; 0 if that is not known.
     """
 
     records: NDArray[np.void]
@@ -256,6 +274,8 @@ class Trace:
     devices: Mapping[int, str] = field(default_factory=dict)
     added: Sequence[bool] = ()
     copies: Sequence[bool] = ()
+    edges: Edges = _NO_EDGES
+    submitted: int = 0
 
     def __len__(self) -> int:
         return len(self.records)
@@ -266,6 +286,35 @@ class Trace:
         where = ", ".join([counted(len(rows) - len(devices), "thread"), *devices])
         dropped = f", {self.dropped} dropped" if self.dropped else ""
         return f"<Trace: {counted(len(self), 'record')} of {counted(steps, 'step')} on {where}{dropped}>"
+
+    @property
+    def begin(self) -> int:
+        """When the run was submitted, or else when its first operation began."""
+        first = int(begins(self.records).min()) if len(self) else self.submitted
+        return self.submitted if 0 < self.submitted < first else first
+
+    def summary(self) -> TraceSummary:
+        """Return where the time went: work, waiting and for whom, publishing, starting; and the critical path.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> @ost.task
+        ... def double(x: ost.ReadWrite):
+        ...     x *= 2
+        >>> with ost.capture() as graph:
+        ...     op = double(np.ones(4))
+        >>> with graph.compile() as program:
+        ...     found = program.trace(3).summary()
+        >>> [(entry.name, entry.step) for entry in found.critical_path]
+        [('double', 0), ('double', 1), ('double', 2)]
+        """
+        return summarise(self)
+
+    def _repr_html_(self) -> str:
+        from ostinato.view.lane_picture import trace_page
+
+        return trace_page(self)
 
     def busy(self) -> dict[str, float]:
         """Return for how many seconds each thread, and each device, was at work, by its name.
@@ -336,8 +385,8 @@ def _summary(traces: Sequence[Trace]) -> dict[str, int]:
 
 
 def _origin(traces: Sequence[Trace]) -> int:
-    """The first start, from which the file counts: microseconds since boot would not fit a double to the ns."""
-    return min((int(begins(trace.records).min()) for trace in traces if len(trace)), default=0)
+    """The first submission, from which the file counts: microseconds since boot would not fit a double to the ns."""
+    return min((trace.begin for trace in traces if len(trace)), default=0)
 
 
 def begins(records: NDArray[np.void]) -> NDArray[np.int64]:
@@ -347,26 +396,83 @@ def begins(records: NDArray[np.void]) -> NDArray[np.int64]:
 
 
 def _events(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
-    origin = _origin(traces)
+    origin, flows = _origin(traces), count(1)
     for process, trace in enumerate(traces):
         name = "ostinato" if len(traces) == 1 else f"ostinato program {process}"
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
-        for thread in np.unique(trace.records["thread"]).tolist():
+        threads = np.unique(trace.records["thread"]).tolist()
+        rows = step_rows(trace.records)
+        tracks = {thread: trace.row_name(thread) for thread in threads}
+        streams = _stream_tracks(trace)
+        tracks |= {track: trace.row_name(row.thread) + f", lane {row.lane}" for row, track in streams.items()}
+        # Below them, as many tracks as steps overlap: events of one track must not.
+        first = max(tracks, default=-1) + 1
+        tracks |= {first + row: f"steps {row + 1}" if len(rows) > 1 else "steps" for row in range(len(rows))}
+        for thread, title in tracks.items():
             where = {"ph": "M", "pid": process, "tid": thread}
-            yield where | {"name": "thread_name", "args": {"name": trace.row_name(thread)}}
+            yield where | {"name": "thread_name", "args": {"name": title}}
             yield where | {"name": "thread_sort_index", "args": {"sort_index": thread}}
-        yield from _slices(trace, process, origin)
+        for row, steps in enumerate(rows):
+            for step, begin, end in steps:
+                yield from _span_events(process, first + row, "step", f"step {step}", begin - origin, end - origin)
+        sources = find_sources(trace)
+        on = [streams.get(Row(*row), row[0]) for row in trace.records[["thread", "lane"]].tolist()] if streams else []
+        on = on or trace.records["thread"].tolist()
+        yield from _slices(trace, process, origin, sources, on)
+        yield from _flows(trace, process, origin, sources, on, flows)
 
 
-def _slices(trace: Trace, process: int, origin: int) -> Iterable[dict[str, Any]]:
-    for op, step, thread, lane, start, end, issued in trace.records.tolist():
+def _stream_tracks(trace: Trace) -> dict[Row, int]:
+    """Return a track of its own for each further stream of a device whose streams work at once."""
+    found: dict[Row, int] = {}
+    for device in trace.devices:
+        own = np.sort(trace.records[trace.records["thread"] == device], order="start")
+        if (own["start"][1:] < np.maximum.accumulate(own["end"])[:-1]).any():
+            lanes = np.unique(own["lane"]).tolist()
+            free = max(*trace.devices, *trace.records["thread"].tolist()) + 1 + len(found)
+            found |= {Row(device, lane): free + place for place, lane in enumerate(lanes[1:])}
+    return found
+
+
+def step_rows(records: NDArray[np.void]) -> list[list[tuple[int, int, int]]]:
+    """Return number, begin and end of each step, in as few rows as it takes for those of a row not to overlap."""
+    steps, place = np.unique(records["step"], return_inverse=True)
+    begin, end = np.full(len(steps), np.iinfo(np.int64).max), np.zeros(len(steps), np.int64)
+    np.minimum.at(begin, place, begins(records))
+    np.maximum.at(end, place, records["end"])
+    rows: list[list[tuple[int, int, int]]] = []
+    for step, first, last in sorted(zip(steps.tolist(), begin.tolist(), end.tolist(), strict=True), key=itemgetter(1)):
+        row = next((each for each in rows if each[-1][2] <= first), None)
+        if row is None:
+            row = []
+            rows.append(row)
+        row.append((step, first, last))
+    return rows
+
+
+def _span_events(process: int, thread: int, kind: str, name: str, begin: int, end: int) -> Iterator[dict[str, Any]]:
+    where = {"cat": kind, "name": name, "pid": process, "tid": thread}
+    yield {"ph": "B", **where, "ts": begin / 1000}
+    yield {"ph": "E", **where, "ts": end / 1000}
+
+
+def _slices(trace: Trace, process: int, origin: int, sources: Sources, on: list[int]) -> Iterator[dict[str, Any]]:
+    gaps = find_gaps(trace, sources)
+    waits = np.where(gaps.ready > gaps.since, sources.elsewhere, -1)
+    waits[np.isin(trace.records["thread"], list(trace.devices))] = -1
+    names = trace.records["op"].tolist()
+    rows = zip(trace.records.tolist(), on, waits.tolist(), gaps.since.tolist(), gaps.ready.tolist(), strict=True)
+    for (op, step, thread, lane, start, end, issued), track, awaited, since, ready in rows:
         name, device = trace.op_names[op], trace.devices.get(thread)
+        if awaited >= 0:
+            title = f"waits for {trace.op_names[names[awaited]]}"
+            yield from _span_events(process, thread, "wait", title, since - origin, ready - origin)
         yield {
             "ph": "X",
             "cat": "copy" if trace.copies and trace.copies[op] else "op",
             "name": name,
             "pid": process,
-            "tid": thread,
+            "tid": track,
             "ts": (start - origin) / 1000,
             "dur": (end - start) / 1000,
             "args": {
@@ -388,3 +494,18 @@ def _slices(trace: Trace, process: int, origin: int) -> Iterable[dict[str, Any]]
                 "ts": (issued - origin) / 1000,
                 "args": {"step": step, "op": op, "on": device},
             }
+
+
+def _flows(
+    trace: Trace, process: int, origin: int, sources: Sources, on: list[int], numbers: Iterator[int]
+) -> Iterator[dict[str, Any]]:
+    """Yield an arrow to each operation from the last one elsewhere that it waited for."""
+    records = trace.records
+    start, end = records["start"].tolist(), records["end"].tolist()
+    for number in np.flatnonzero(sources.elsewhere >= 0).tolist():
+        source = int(sources.elsewhere[number])
+        arrow = {"cat": "dependence", "name": "dependence", "id": next(numbers), "pid": process}
+        # An arrow begins at what is under way then.
+        at = max(end[source] - 1, start[source]) - origin
+        yield {"ph": "s", **arrow, "tid": on[source], "ts": at / 1000}
+        yield {"ph": "f", "bp": "e", **arrow, "tid": on[number], "ts": (max(start[number] - origin, at)) / 1000}

@@ -210,7 +210,7 @@ def test_bound_to_a_device_a_task_runs_a_variant_for_it_that_was_not_measured(st
 
 def test_it_is_said_why(step: Any, devices: Any) -> None:
     costs = scheduled(chain(step), knowing({"step": 100 * US}, {"step": 10 * US}), devices).step.costs
-    assert "measured, on fake:0: 10 us there, 100 us on a CPU, no copies" in costs.sources
+    assert "measured, on fake:0: 10 µs there, 100 µs on a CPU, no copies" in costs.sources
     src, dst = np.zeros(8), np.zeros(8)
     graph = ost.Graph()
     graph.task(fill, src)
@@ -218,7 +218,7 @@ def test_it_is_said_why(step: Any, devices: Any) -> None:
     graph.task(look, dst)
     model = DeviceModel(latency=1000 * US, into=1e15, out=1e15)
     costs = scheduled(graph, knowing({"step": 100 * US, "fill": US}, {"step": 10 * US}, model), devices).step.costs
-    assert "measured, not on fake:0: 10 us there, copies 2 ms" in costs.sources
+    assert "measured, not on fake:0: 10 µs there, copies 2 ms" in costs.sources
 
 
 def test_a_graph_without_variants_for_devices_asks_for_none() -> None:

@@ -66,7 +66,7 @@ def test_what_runs_where_and_what_is_best(display):
     display.ended(Result(candidate=candidate(1), op="matmul", status=ost.Status.CRASH), best)
     text = shown(display)
     assert "matmul: 2/40  1 ok, 1 crash" in text
-    assert "best 12.5 us  tile=32" in text
+    assert "best 12.5 µs  tile=32" in text
     assert text.split("cpu:0")[1].split()[:2] == ["measure", "tile=64"]
     assert "tile=128" in text.split("build:0")[1].splitlines()[0]
     assert "for process 77 (python other.py)" in text.split("cpu:1")[1].splitlines()[0]

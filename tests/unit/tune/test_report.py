@@ -27,10 +27,10 @@ def small():
 
 def test_why_names_the_winner_its_gain_its_ties_and_how_the_others_ended(small):
     assert small.why().splitlines() == [
-        "The winner is tile=32: 1 us a call, between 900 ns and 1.1 us with 95 % confidence (8 samples, on cpu:0).",
+        "The winner is tile=32: 1 µs a call, between 900 ns and 1.1 µs with 95 % confidence (8 samples, on cpu:0).",
         # 0.9 * 3000 / (1.1 * 1000) and 1.1 * 3000 / (0.9 * 1000)
-        "It is 3 times as fast as the default, tile=8: 3 us; between 2.45 and 3.67 times with 90 % confidence.",
-        "1 other cannot be told from it by these measurements: tile=64 (1.01 us). Among ties the default wins, then of "
+        "It is 3 times as fast as the default, tile=8: 3 µs; between 2.45 and 3.67 times with 90 % confidence.",
+        "1 other cannot be told from it by these measurements: tile=64 (1.01 µs). Among ties the default wins, then of "
         "those equally fast what needs less workspace.",
         "4 candidates in 0 ns.",
         "Results: 3 ok, 1 crash.",
@@ -76,7 +76,7 @@ def test_table_has_the_winner_first_then_ties_times_and_failures(small):
         ["tie", "64", "ok"],
         ["default", "8", "ok"],
     ]
-    assert lines[3].split()[3:] == ["3", "us", "10.0%", "3", "8", "cpu:0"]
+    assert lines[3].split()[3:] == ["3", "µs", "10.0%", "3", "8", "cpu:0"]
     assert lines[4].split() == ["128", "crash", "cpu:1", "killed", "by", "SIGSEGV"]
 
 

@@ -79,7 +79,7 @@ def test_one_track_per_thread(trace):
         for event in trace.to_dict()["traceEvents"]
         if event["name"] == "thread_name"
     }
-    assert names == {0: "thread 0", 1: "thread 1"}
+    assert names == {0: "thread 0", 1: "thread 1", 2: "steps"}
 
 
 def test_devices_are_tracks_and_what_issued_for_them_is_marked(of_devices):
@@ -88,7 +88,7 @@ def test_devices_are_tracks_and_what_issued_for_them_is_marked(of_devices):
     events = saved["traceEvents"]
     assert saved["otherData"]["start_ns"] == 1100
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert tracks == {0: "thread 0", 2: "fake:0"}
+    assert tracks == {0: "thread 0", 2: "fake:0", 3: "steps 1", 4: "steps 2"}
     (copy, smooth, decode, _) = (event for event in events if event["ph"] == "X")
     assert [copy["cat"], smooth["cat"], decode["cat"]] == ["copy", "op", "op"]
     assert [smooth["tid"], smooth["ts"], smooth["dur"]] == [2, 0.2, 0.6]
@@ -180,6 +180,12 @@ def test_plot_shows_the_last_steps_only(trace, tmp_path):
     assert ">step 8<" in last
     with pytest.raises(ValueError, match="at least 1"):
         trace.plot(tmp_path / "none.svg", steps=0)
+
+
+def test_plot_says_what_is_left_of_earlier_steps(of_devices, tmp_path):
+    assert ">earlier steps<" not in drawn(of_devices, tmp_path)
+    of_devices.records["step"][2] = 4
+    assert ">earlier steps<" in drawn(of_devices, tmp_path, 2)
 
 
 def test_plot_has_rows_for_the_streams_of_devices(of_devices, tmp_path):

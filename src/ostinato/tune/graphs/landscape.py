@@ -168,7 +168,7 @@ def _row_label(label: str, report: Report) -> str:
     time = default.time_ns if default is not None else None
     said = "the default has no time"
     if time:
-        said = "default " + duration(float(f"{time:.3g}")).replace("us", "µs")
+        said = "default " + duration(float(f"{time:.3g}"))
     return f"{_shown(label, LONGEST)}\n{said}"
 
 

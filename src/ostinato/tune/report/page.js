@@ -14,7 +14,7 @@
   let made = 0;
 
   const duration = (ns) => {
-    const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]].find(([size]) => ns >= size) ?? [1, "ns"];
+    const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]].find(([size]) => ns >= size) ?? [1, "ns"];
     return `${Number((ns / size).toPrecision(4))} ${unit}`;
   };
   const written = {

@@ -14,7 +14,7 @@ from html import escape
 from importlib.resources import files
 from typing import IO, TYPE_CHECKING, Any
 
-from ostinato.text import counted, duration, one_line, setting, settings
+from ostinato.text import counted, duration, micros, one_line, setting, settings
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.outcome import Status
 from ostinato.tune.report.pictures import (
@@ -28,6 +28,8 @@ from ostinato.tune.report.pictures import (
     time_line,
 )
 from ostinato.tune.report.summary import half_width, marks, named, parameters, ranked, sentences, status_counts
+from ostinato.view import palette
+from ostinato.view.page import Markup, key, page, paragraphs, table
 
 if TYPE_CHECKING:
     from ostinato.tune.report.report import Report
@@ -89,9 +91,41 @@ def write_page(report: Report, out: IO[str]) -> None:
     out.write("</body>\n</html>\n")
 
 
+_MOST_IN_NOTEBOOK = 20
+
+
+def report_page(report: Report) -> str:
+    """Return a report as notebooks show it: what was found, and the best of the results."""
+    rows = ranked(report)
+    marked, best = marks(report), report.best.time_ns if report.best is not None else None
+    names = parameters(report)
+    heads = ["", *map(one_line, names), "status", "#time (µs)", "#± (%)", "#x best", "message"]
+    cells = []
+    for result in rows:
+        config, width = result.candidate.config, half_width(result)
+        cells.append(
+            (
+                marked.get(id(result), ""),
+                *(setting(config[name]) if name in config else "" for name in names),
+                Markup(key(palette.REPORT[str(result.status)][0], result.status)),
+                "" if result.time_ns is None else micros(result.time_ns),
+                "" if width is None else f"{100 * width:.1f}",
+                f"{result.time_ns / best:.4g}" if best and result.time_ns else "",
+                _message(result.message, _LONGEST_IN_TABLE).partition("\n")[0],
+            )
+        )
+    counts = "".join(
+        f"<p>{key(palette.REPORT[str(status)][0], f'{number} {status}: {MEANINGS[status]}')}</p>"
+        for status, number in status_counts(report).items()
+    )
+    title = f"Tuning of {report.op}"
+    return page(title, paragraphs(sentences(report)), table(heads, cells, _MOST_IN_NOTEBOOK), counts)
+
+
 def _colours() -> str:
+    light, dark = (" ".join(f"--{name}: {pair[place]};" for name, pair in palette.REPORT.items()) for place in range(2))
     names = [*MEANINGS, *_WORKINGS, *_DOTS]
-    return "".join(
+    return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n" + "".join(
         f".key.k-{name}, .shares .k-{name} {{ background: var(--{name}); }} "
         f"rect.k-{name} {{ fill: var(--{name}); }} path.k-{name} {{ stroke: var(--{name}); }}\n"
         for name in names

@@ -56,14 +56,14 @@ class Report:
     ...     op="dumps", key={}, policy=ost.Policy(), best=fast, ties=(fast,), results=(slow, fast), default=slow
     ... )
     >>> print(report.why())
-    The winner is obj=xxxx: 1 us a call (1 sample).
-    It is 1.5 times as fast as the default, obj=xxxxxx: 1.5 us; there are too few samples to say how sure that is.
+    The winner is obj=xxxx: 1 µs a call (1 sample).
+    It is 1.5 times as fast as the default, obj=xxxxxx: 1.5 µs; there are too few samples to say how sure that is.
     2 candidates in 0 ns.
     Results: 2 ok.
     >>> print(report.table())
              obj     status    time  x best  samples
-    winner   xxxx    ok        1 us       1        1
-    default  xxxxxx  ok      1.5 us     1.5        1
+    winner   xxxx    ok        1 µs       1        1
+    default  xxxxxx  ok      1.5 µs     1.5        1
     """
 
     op: str
@@ -79,6 +79,11 @@ class Report:
 
     def __repr__(self) -> str:
         return f"<Report of {counted(len(self.results), 'result')}, best {self.best!r}>"
+
+    def _repr_html_(self) -> str:
+        from ostinato.tune.report.page import report_page
+
+        return report_page(self)
 
     def why(self) -> str:
         """Return in a few sentences what was found, and how sure it is."""
