@@ -48,6 +48,23 @@ def brief(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
+def shorten(text: str, most: int) -> str:
+    """Return a text of at most so many letters, without its last words if it is longer, and with a sign of that.
+
+    Only a first word that is longer is cut itself.
+
+    >>> shorten("smooth_the_image", 20), shorten("smooth_the_image", 12), shorten("a(tile=16, order=ij)", 12)
+    ('smooth_the_image', 'smooth_the_…', 'a(tile=16, …')
+    """
+    if len(text) <= most:
+        return text
+    end = 0
+    for place in range(most - 1):
+        if not text[place].isalnum() or not text[place + 1].isalnum():
+            end = place + 1
+    return f"{text[: end or most - 1]}…"
+
+
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 

@@ -488,8 +488,8 @@ class Program:
     def draw(self, path: str | os.PathLike[str]) -> None:
         """Draw the lanes: a row for each, with the operations of a step in their order, by what they should take.
 
-        Times are the costs that the program was scheduled by. Every operation begins as soon as its lane, and what it
-        waits for in the same step, lets it. `trace` shows what happened.
+        Times are the costs that the program was scheduled by. Every operation begins as soon as its lane, its thread,
+        and what it waits for in the same step let it. `trace` shows what happened.
 
         Parameters
         ----------

@@ -142,21 +142,23 @@ def _join(bars: list[Bar]) -> Bar:
 def draw_lanes(executable: Executable, array_names: ArrayNames) -> Scene:
     """Return the picture of a schedule: a row for each lane, and what a step takes by the costs that it was made with.
 
-    Every operation begins as soon as its lane, and what it waits for in the same step, lets it.
+    Every operation begins as soon as its lane, its thread or stream, and what it waits for in the same step let it.
     """
     step = executable.step
     nodes, seconds = step.nodes, step.costs.seconds.tolist()
     lane, waits = step.placement.lane.tolist(), step.waits
     begin_of, ends = waits.start.tolist(), [0.0] * executable.slots
     sources, distances = waits.op.tolist(), waits.distance.tolist()
-    free = [0.0] * len(executable.lane_ops)
+    worker = _workers(executable)
+    free = dict.fromkeys([*worker, *range(len(worker))], 0.0)  # of lanes by number, and of what runs them
     begins, links = [0.0] * executable.slots, []  # type: tuple[list[float], list[Link]]
     row_of = {number: row for row, number in enumerate(_in_order(executable))}
     for op in step.order.tolist():
         own = range(begin_of[op], begin_of[op + 1])
         waited = [sources[each] for each in own if not distances[each]]
-        begins[op] = max([free[lane[op]], *(ends[each] for each in waited)])
-        ends[op] = free[lane[op]] = begins[op] + (seconds[op] * 1e9 if op < len(nodes) else 0.0)
+        runs = worker[lane[op]]
+        begins[op] = max([free[lane[op]], free[runs], *(ends[each] for each in waited)])
+        ends[op] = free[lane[op]] = free[runs] = begins[op] + (seconds[op] * 1e9 if op < len(nodes) else 0.0)
         for each in waited if op < len(nodes) else ():
             if each < len(nodes):
                 title = f"{one_line(nodes[op].name)} waits for {one_line(nodes[each].name)}"
@@ -180,7 +182,17 @@ def draw_lanes(executable: Executable, array_names: ArrayNames) -> Scene:
             bars.append(Bar(begins[op], ends[op], name, colour, one_line(node.name), title))
         rows.append((_lane_label(executable, number), bars))
     described = f"a program of {counted(len(nodes), 'operation')} on {counted(len(rows), 'lane')}"
-    return draw_rows(described, rows, links, "estimated time within a step")
+    return draw_rows(described, rows, links, "planned time within a step")
+
+
+def _workers(executable: Executable) -> list[str]:
+    """Return by lane what runs it: a thread, or a stream of a device; waits for devices keep no thread busy."""
+    step, found = executable.step, []
+    for number, ops in enumerate(executable.lane_ops):
+        first = int(ops[0]) if len(ops) and ops[0] < len(step.nodes) else -1
+        on_device = step.uses_devices and first >= 0 and step.streams.of[first] >= 0
+        found.append(f"lane {number}" if on_device else f"cpu:{step.placement.affinity[number]}")
+    return found
 
 
 def _in_order(executable: Executable) -> Iterable[int]:

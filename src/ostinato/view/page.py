@@ -50,11 +50,13 @@ def picture(svg: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int = 50) -> str:
-    """Return a table of at most so many rows: columns whose heads begin with ``#`` are numbers."""
-    kinds = [' class="number"' if head.startswith("#") else "" for head in heads]
+    """Return a table of at most so many rows, without empty columns; those whose heads begin with ``#`` are numbers."""
     found = list(rows)
     if not found:
         return ""
+    kept = [place for place in range(len(heads)) if any(row[place] != "" for row in found)]
+    heads, found = [heads[place] for place in kept], [[row[place] for place in kept] for row in found]
+    kinds = [' class="number"' if head.startswith("#") else "" for head in heads]
     head = "".join(f"<th{kind}>{shown(each.removeprefix('#'))}</th>" for kind, each in zip(kinds, heads, strict=True))
     lines = []
     for row in found[:most]:

@@ -259,7 +259,7 @@ def test_programs_have_a_row_for_each_lane(path):
         root = drawn(program, path)
         page = program._repr_html_()
     found = words(root)
-    assert {"lane 0, cpu:0", "lane 1, cpu:1", "left", "right", "estimated time within a step (µs)"} <= set(found)
+    assert {"lane 0, cpu:0", "lane 1, cpu:1", "left", "right", "planned time within a step (µs)"} <= set(found)
     assert any(title.startswith("left\nat test_pictures.py") and "2 µs, given" in title for title in titles(root))
     assert "Program of 4 operations on 2 lanes" in page
     assert "lane 1 (cpu:1" in page

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ostinato.text import counted, duration, one_line, setting
+from ostinato.text import counted, duration, one_line, setting, shorten
 from ostinato.tune.outcome import Status
 from ostinato.view import palette
 from ostinato.view.palette import BAND, FAILED, STEPS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 INK, FAINT = palette.ON_LIGHT[palette.INK], palette.ON_LIGHT[palette.DIM]
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 LONGEST = 44
-MOST_NAMED = 14
+MOST_NAMED = 42  # so many have different colours and marks
 TIMED = (Status.OK, Status.RACED)
 
 
@@ -218,8 +218,5 @@ def _name(result: Result) -> str:
 
 
 def _shown(text: str, most: int) -> str:
-    """Return a text in one line, shortened in its middle, with no mathematics in it."""
-    text = one_line(text)
-    if len(text) > most:
-        text = f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
-    return text.replace("$", r"\$")
+    """Return a text in one line, shortened, with no mathematics in it."""
+    return shorten(one_line(text), most).replace("$", r"\$")

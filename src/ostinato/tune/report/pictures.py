@@ -9,7 +9,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ostinato.text import counted, duration, one_line, setting, settings
+from ostinato.text import counted, duration, one_line, setting, settings, shorten
 from ostinato.tune.report.summary import marks, named
 from ostinato.view.palette import HEAT
 from ostinato.view.svg import element, number, text
@@ -370,8 +370,7 @@ def _thinned(labels: Sequence[str], width: float) -> list[str]:
 
 
 def _short(label: str) -> str:
-    label = one_line(label)
-    return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
+    return shorten(one_line(label), _LONGEST_LABEL)
 
 
 def _title(report: Report, result: Result) -> str:
