@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.compiler.dependences import find_outer_edges
+from ostinato.compiler.ir import Edges
 from ostinato.compiler.wording import size
 from ostinato.devices.registry import address_of
 from ostinato.errors import GraphError
@@ -41,38 +43,51 @@ class ArrayNames:
 
     def __init__(self, known: Mapping[int, Sequence[str]]) -> None:
         self._known = known
-        self._numbers: dict[str, dict[Hashable, int]] = {}
-        self.used: dict[str, tuple[str, set[int]]] = {}
-        """By name, what the array is, and by which operations it is used."""
+        self._numbers: dict[str, int] = {}
+        self._names: dict[Hashable, str] = {}
+        self.about: dict[str, str] = {}
+        """By name, what each array is, as far as they have been named."""
 
-    def name(self, operand: Operand, op: Op) -> tuple[str, str]:
-        """Return the name of the array of an operand, and that of the part of it."""
+    def name(self, operand: Operand) -> str:
+        """Return the name of the array of an operand; of a ring, with the element."""
+        arrays = operand.arrays
+        ring = operand.ring
+        key: Hashable
+        if ring is not None:
+            key = id(ring.ring)
+        else:
+            key = ("array", address_of(_root(arrays[0]))) if arrays else ("token", id(operand.value))
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = self._new(operand)
+        return name if ring is None else f"{name}[{ring.offset}]"
+
+    def part(self, operand: Operand) -> str:
+        """Return the name of the array of an operand, with the part that is used."""
+        arrays = operand.arrays
+        return self.name(operand) + (_part(arrays[0], _root(arrays[0])) if arrays else "")
+
+    def _new(self, operand: Operand) -> str:
         arrays = operand.arrays
         if not arrays:
-            kind = type(operand.value).__name__
-            name = self._numbered(kind, id(operand.value))
-            self.used.setdefault(name, ("token", set()))[1].add(op.index)
-            return name, name
+            name = self._numbered(type(operand.value).__name__)
+            self.about[name] = "token"
+            return name
         roots = [_root(array) for array in arrays]
         names = [self._known.get(address_of(root), ()) for root in roots]
-        root = roots[0]
-        about = f"{root.dtype} {root.shape}, {size(root.nbytes)}"
+        about = f"{roots[0].dtype} {roots[0].shape}, {size(roots[0].nbytes)}"
         if operand.ring is not None:
             common = [name for name in names[0] if all(name in others for others in names)]
-            key = tuple(address_of(root) for root in roots)
-            name = common[-1] if common else self._numbered("ring", key)
+            name = common[-1] if common else self._numbered("ring")
             about = f"ring of {len(roots)}, each {about}"
-            title = f"{name}[{operand.ring.offset}]"
         else:
-            name = title = names[0][0] if names[0] else self._numbered("array", address_of(root))
-        if operand.memory != "host":
-            about += f", on {operand.memory}"
-        self.used.setdefault(name, (about, set()))[1].add(op.index)
-        return title, title + _part(arrays[0], root)
+            name = names[0][0] if names[0] else self._numbered("array")
+        self.about[name] = about if operand.memory == "host" else f"{about}, on {operand.memory}"
+        return name
 
-    def _numbered(self, kind: str, key: Hashable) -> str:
-        known = self._numbers.setdefault(kind, {})
-        return f"{kind} {known.setdefault(key, len(known) + 1)}"
+    def _numbered(self, kind: str) -> str:
+        self._numbers[kind] = self._numbers.get(kind, 0) + 1
+        return f"{kind} {self._numbers[kind]}"
 
 
 def _root(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -168,10 +183,18 @@ def fold(graph: Graph) -> Folded:
     level: list[int] = []
     if not len(_core.passes.find_cycle(len(ops), inside)):
         level = _core.passes.levels(len(ops), inside).tolist()
-    keys: list[Callable[[Op], Hashable]] = [lambda op: (op.name, str(op.call_site)), lambda op: op.name]
-    keys += [lambda op: str(op.call_site), lambda op: type(op.body).__name__, lambda op: None]
+    sites: dict[CallSite, str] = {}  # which many operations share
+
+    def site(op: Op) -> str:
+        found = sites.get(op.call_site)
+        if found is None:
+            found = sites[op.call_site] = str(op.call_site)
+        return found
+
+    keys: list[Callable[[Op], Hashable]] = [lambda op: (op.name, site(op)), lambda op: op.name]
+    keys += [site, lambda op: type(op.body).__name__, lambda op: None]
     if level:
-        keys.insert(0, lambda op: (level[op.index], op.name, str(op.call_site)))
+        keys.insert(0, lambda op: (level[op.index], op.name, site(op)))
     if len(ops) <= FEW:
         keys.insert(0, lambda op: op.index)
     for key in keys:
@@ -196,13 +219,16 @@ def fold(graph: Graph) -> Folded:
     return Folded(nodes, ahead, back, names, len(ops))
 
 
-def _quotient(group: npt.NDArray[np.int64], edges: Any, count: int) -> tuple[list[Arrow], list[Arrow], set[int]]:
+def _quotient(group: npt.NDArray[np.int64], edges: Edges, count: int) -> tuple[list[Arrow], list[Arrow], set[int]]:
     """Return the edges between groups: within a step onwards, all others, and the groups with edges inside."""
     if not len(edges.src):
         return [], [], set()
-    triples = np.stack([group[edges.src], group[edges.dst], edges.distance.astype(np.int64)])
-    found, counts = np.unique(triples, axis=1, return_counts=True)
-    arrows = [Arrow(*entry) for entry in zip(*found.tolist(), counts.tolist(), strict=True)]
+    distances = edges.longest + 1
+    keys = (group[edges.src] * count + group[edges.dst]) * distances + edges.distance
+    found, counts = np.unique(keys, return_counts=True)
+    pairs, distance = np.divmod(found, distances)
+    columns = (pairs // count, pairs % count, distance, counts)
+    arrows = [Arrow(*entry) for entry in zip(*(column.tolist() for column in columns), strict=True)]
     repeats = {each.src for each in arrows if each.src == each.dst and not each.distance}
     between = [each for each in arrows if not each.distance and each.src != each.dst]
     order = _order(count, between)
@@ -285,19 +311,20 @@ def _describe(node: Node, names: ArrayNames) -> None:
     reads, writes, parts = {}, {}, {}  # type: tuple[dict[str, None], dict[str, None], dict[str, int]]
     for each in node.ops:
         for operand in each.operands:
-            whole, part = names.name(operand, each)
-            shown = part if many == 1 else whole
+            part = names.part(operand) if len(parts) <= _MOST_TOLD else ""
+            shown = part if many == 1 else names.name(operand)
             if operand.mode & READ:
                 reads[shown] = None
             if operand.mode & WRITE:
                 writes[shown] = None
-            parts[part] = parts.get(part, 0) | operand.mode
+            if part:
+                parts[part] = parts.get(part, 0) | operand.mode
     node.lines = [line for line in (_listed(reads), f"→ {_listed(writes)}" if writes else "") if line]
     if len(" ".join(node.lines)) <= _LETTERS:
         node.lines = [" ".join(node.lines)] if node.lines else []
     if isinstance(op.body, Nested):
         node.lines.append(f"a graph of {counted(len(op.body.graph), 'op')}")
-    sites = dict.fromkeys(str(each.call_site) for each in node.ops)
+    sites = dict.fromkeys(map(str, dict.fromkeys(each.call_site for each in node.ops)))
     node.title = "\n".join(_told(node.name, list(sites), op.call_site, parts))
 
 
@@ -305,7 +332,7 @@ def tell_op(op: Op, names: ArrayNames) -> list[str]:
     """Return lines that say what an operation is: its name, the line of source, its arrays."""
     parts: dict[str, int] = {}
     for operand in op.operands:
-        part = names.name(operand, op)[1]
+        part = names.part(operand)
         parts[part] = parts.get(part, 0) | operand.mode
     return _told(one_line(op.name), [str(op.call_site)], op.call_site, parts)
 
@@ -317,7 +344,7 @@ def _told(name: str, sites: Sequence[str], site: CallSite, parts: Mapping[str, i
     told += [f"    {source}"] if source and len(sites) == 1 else []
     words = {1: "reads", 2: "writes", 3: "reads and writes"}
     told += [f"{words[mode]} {part}" for part, mode in list(parts.items())[:_MOST_TOLD]]
-    return told + ([f"and {counted(len(parts) - _MOST_TOLD, 'other part')} of arrays"] * (len(parts) > _MOST_TOLD))
+    return told + (["and other parts of arrays"] * (len(parts) > _MOST_TOLD))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -543,9 +570,9 @@ def _draw_legend(scene: Scene, folded: Folded, back: Sequence[Arrow], again: Seq
     if any(node.waits for node in folded.nodes):
         y += 18
         scene.add(Words("↺ comes after operations of earlier steps", _MARGIN, y))
-    shown = list(folded.names.used.items())
+    shown = list(folded.names.about.items())
     rest = [f"and {counted(len(shown) - 12, 'other array')}"] if len(shown) > 13 else []
-    listed = [f"{name}: {about}" for name, (about, _) in (shown[:12] if rest else shown)] + rest
+    listed = [f"{name}: {about}" for name, about in (shown[:12] if rest else shown)] + rest
     for words in listed:
         for line in wrap(words, 90):
             y += 15
@@ -567,9 +594,11 @@ def graph_page(graph: Graph) -> str:
 
 
 def _table_of_arrays(graph: Graph) -> str:
-    names = ArrayNames(graph.array_names)
+    names, users = ArrayNames(graph.array_names), Counter()  # type: tuple[ArrayNames, Counter[str]]
     for op in graph.ops:
-        for operand in op.operands:
-            names.name(operand, op)
-    rows = [(name, about, len(users)) for name, (about, users) in names.used.items()]
-    return table(["array", "what it is", "#operations"], rows) or paragraphs(["none"])
+        users.update({names.name(operand) for operand in op.operands})
+    by_name: Counter[str] = Counter()
+    for name, count in users.items():
+        by_name[name if name in names.about else name.rpartition("[")[0]] += count
+    rows = [(name, about, by_name[name]) for name, about in names.about.items()]
+    return table(["array", "what it is", "#uses"], rows) or paragraphs(["none"])
