@@ -16,7 +16,7 @@ from ostinato.devices import device
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 # What else is installed: Ostinato itself, a driver, and a peer of the benchmarks.
-OTHERS = {"ostinato", ".", "pocl-binary-distribution", "tbb-devel"}
+OTHERS = {"ostinato", ".", "pocl-binary-distribution", "tbb-devel", "mpich"}
 WORD = r"'[^'\n]*'|[\w.{][^\s'\"`)]*"
 COMMAND = re.compile(rf"\bpip install\b((?: +(?:{WORD}))*)")
 

@@ -191,7 +191,7 @@ class Scene:
             from matplotlib.figure import Figure
         except ImportError as error:
             raise ImportError(
-                f'{what} as .png needs matplotlib: pip install "ostinato[plot]"; .svg does not'
+                f"{what} as .png needs matplotlib: pip install 'ostinato[plot]'; .svg does not"
             ) from error
         shrunk = min(1.0, 30_000 / (2 * max(self.width, self.height, 1)))
         figure = Figure(figsize=(self.width / 72, self.height / 72), dpi=144 * shrunk)

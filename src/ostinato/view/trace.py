@@ -48,15 +48,9 @@ def draw(traces: Mapping[str, Trace], path: str | os.PathLike[str], steps: int) 
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-<<<<<<< HEAD
         raise ImportError("a timeline needs matplotlib: pip install 'ostinato[plot]'") from error
-    shown = {title: _last_steps(trace.records, steps) for title, trace in traces.items()}
-    rows = {title: _rows(trace, shown[title])[:MOST_ROWS] for title, trace in traces.items()}
-=======
-        raise ImportError('a timeline needs matplotlib: pip install "ostinato[plot]"') from error
     shown = {title: last_steps(trace.records, steps) for title, trace in traces.items()}
     rows = {title: rows_of(trace, shown[title])[:MOST_ROWS] for title, trace in traces.items()}
->>>>>>> 4422369 (Notebooks show graphs, programs, traces, reports and retunings; traces say where the time went)
     heights = [max(len(each), 1) for each in rows.values()]
     span = max((_span(records) for records in shown.values()), default=0)
     figure = Figure(figsize=(10, len(traces) + 0.5 + 0.5 * sum(heights)), dpi=150, layout="constrained")

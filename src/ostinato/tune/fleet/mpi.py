@@ -28,7 +28,7 @@ class World:
         try:
             from mpi4py import MPI
         except ImportError as error:
-            raise ImportError(f'fleet="mpi" needs mpi4py: pip install "ostinato[mpi]" ({error})') from error
+            raise ImportError(f"fleet='mpi' needs mpi4py: pip install 'ostinato[mpi]' ({error})") from error
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise TuningError(
                 "MPI must be initialised for threads: leave mpi4py.rc.thread_level at its default, 'multiple'"

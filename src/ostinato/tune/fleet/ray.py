@@ -45,7 +45,7 @@ def _import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ImportError(f'fleet="ray" needs Ray: pip install "ostinato[ray]" ({error})') from error
+        raise ImportError(f"fleet='ray' needs Ray: pip install 'ostinato[ray]' ({error})") from error
     return ray
 
 
