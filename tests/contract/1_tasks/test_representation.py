@@ -70,6 +70,7 @@ def test_tasks_and_graphs_complete_to_public_names_only():
 
     assert offered(_add) == {"blocking", "launch_only", "name", "pure", "releases_gil", "variant", "variants"}
     methods = (
-        "acquire arrive compile copy edge fill postcondition precondition release ring subgraph task tune until wait"
+        "acquire arrive compile copy draw edge fill postcondition precondition release ring subgraph task to_dot tune "
+        "until wait"
     )
-    assert offered(ost.Graph()) == {*methods.split(), "until", "wait", "edges", "infer", "ops", "param", "params"}
+    assert offered(ost.Graph()) == {*methods.split(), "edges", "infer", "ops", "param", "params"}
