@@ -28,6 +28,20 @@ def test_importing_ostinato_imports_none_of_the_heavy_packages():
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
+def test_a_first_compile_imports_no_more_than_it_needs():
+    heavy = ("asyncio", "bz2", "hashlib", "numpy.ma", "ostinato.view.simulation", "shutil", "ssl", "statistics")
+    code = f"""if True:
+        import sys, numpy as np, ostinato as ost
+        before = set(sys.modules)
+        @ost.task
+        def add(x: ost.ReadWrite): x += 1
+        with ost.Machine(cpus=2) as machine, ost.compile(lambda x: add(x), np.zeros(2), machine=machine) as program:
+            program.replay()
+        print([name for name in {heavy} if name in set(sys.modules) - before])
+    """
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
 def test_the_module_is_the_command():
     shown = subprocess.check_output([sys.executable, "-m", "ostinato", "--help"], text=True)
     assert shown.startswith("Usage: ostinato ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -106,4 +105,6 @@ def setting(value: object) -> str:
     """
     if isinstance(value, str) and value:
         return one_line(value)
+    import json  # not with ostinato: most programs need none
+
     return one_line(json.dumps(value, separators=(",", ":"), ensure_ascii=False))

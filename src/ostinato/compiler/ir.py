@@ -286,7 +286,7 @@ class Step:
     @property
     def used_devices(self) -> list[Device]:
         """The devices that nodes run on."""
-        return [self.devices[each] for each in np.unique(self.device[self.device >= 0])]
+        return [self.devices[each] for each in sorted({*self.device[self.device >= 0].tolist()})]
 
     def __str__(self) -> str:
         within, across = self.edges.within_a_step(), int((self.edges.distance > 0).sum())

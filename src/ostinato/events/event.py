@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 from ostinato import _core
 from ostinato.errors import PoisonError, describe_error
+
+if TYPE_CHECKING:
+    import asyncio
 
 _LOOK = 0.02
 """A task that may block looks so often, in seconds, whether its run was cancelled."""
@@ -24,6 +26,8 @@ def make_future() -> tuple[asyncio.Future[None], Callable[[], None]]:
     Inside a task that may block, the future raises `concurrent.futures.CancelledError` when the run of the task is
     cancelled.
     """
+    import asyncio  # here, where it has been imported already: it takes as long as all of Ostinato
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 

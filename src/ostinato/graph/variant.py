@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -248,6 +247,8 @@ def _plain(config: object) -> dict[str, Any]:
 
 def _text(config: Mapping[str, Any]) -> str:
     """Return what equal configurations have in common, and no others."""
+    import json  # not with ostinato: most programs need none
+
     try:
         return json.dumps(_as_json(config), sort_keys=True, allow_nan=False)
     except ValueError as error:

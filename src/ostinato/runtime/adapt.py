@@ -28,12 +28,11 @@ from ostinato.runtime.sequential_test import ABTest
 from ostinato.runtime.trace import durations
 from ostinato.runtime.turns import Result, Times, Turn, compare, plan_turn, schedule_otherwise
 from ostinato.text import counted
-from ostinato.view.simulation import predict_seconds
-from ostinato.view.trace import Trace
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
     from ostinato.runtime.engine import Engine, LoadedExecutable
+    from ostinato.view.trace import Trace
 
 _log = logging.getLogger("ostinato")
 
@@ -318,6 +317,8 @@ class Learning:
 
     def _look_for_others(self, seconds: float) -> _Turns:
         """Learn what ops take, and load schedules by that."""
+        from ostinato.view.simulation import predict_seconds  # here: short programs never get so far
+
         engine = self._engine
         costs = yield from self._trace(seconds)
         executable = engine.kept.executable
@@ -477,7 +478,7 @@ class Learning:
         found: list[Costs] = []
         while traced < wanted and len(found) < _TRACES:
             trace = yield Turn(self._engine.kept, wanted - traced, traced=True)
-            if isinstance(trace, Trace):
+            if not isinstance(trace, float | None):
                 traced += len(np.unique(trace.records["step"]))
                 found.append(durations(trace, costs, "traced"))
         costs = found[0]._replace(

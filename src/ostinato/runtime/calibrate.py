@@ -14,7 +14,6 @@ import threading
 import time
 import zlib
 from dataclasses import replace
-from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -192,8 +191,8 @@ def _measure_host(cores: list[int]) -> tuple[dict[str, Any], str]:
 
     seconds: dict[str, Any] = {}
     with Machine(cpus=1) as machine:
-        seconds["native_call"] = median(_call_seconds(machine, native(_core.nothing_address(), ())))
-        seconds["python_call"] = median(_call_seconds(machine, task(_nothing)))
+        seconds["native_call"] = float(np.median(_call_seconds(machine, native(_core.nothing_address(), ()))))
+        seconds["python_call"] = float(np.median(_call_seconds(machine, task(_nothing))))
         alone = min(_call_seconds(machine, task(_add, releases_gil=True)))
         together = {}
         if len(cores) > 1:

@@ -35,7 +35,6 @@ from ostinato.runtime.outcome import raise_failures
 from ostinato.runtime.run import Run, watch
 from ostinato.runtime.sequential import replay_eagerly
 from ostinato.text import brief, counted
-from ostinato.view.simulation import Prediction, simulate
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costed, Costing
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
     from ostinato.runtime.results import ProgramStatistics, Retuning, Verified
     from ostinato.view.graph_picture import ArrayNames
+    from ostinato.view.simulation import Prediction
     from ostinato.view.trace import Trace
 
 
@@ -466,6 +466,8 @@ class Program:
             How many copies of the step run side by side, each on its own share of the machine: a problem that grows
             with the machine. What an op takes from the step before, it takes from its like in both neighbours, too.
         """
+        from ostinato.view.simulation import simulate
+
         engine = self._engine
         engine.check_open()
         if machine_model is not None and not isinstance(machine_model, MachineModel):

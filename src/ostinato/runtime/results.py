@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import itemgetter
-from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ostinato.compiler.wording import duration
 from ostinato.text import counted, micros, one_line
@@ -135,7 +136,7 @@ class StepTime(NamedTuple):
         # Fewer than `rank` times lie below the median with a probability of 2.5 % at most.
         chances = accumulate(math.comb(count, below) * 2.0**-count for below in range(count + 1))
         low = max(sum(1 for chance in chances if chance <= 0.025), 1) - 1
-        return cls(median(ordered), ordered[low], ordered[count - 1 - low])
+        return cls(float(np.median(ordered)), ordered[low], ordered[count - 1 - low])
 
     def __str__(self) -> str:
         return f"{duration(self.seconds)} ({duration(self.low)} to {duration(self.high)})"

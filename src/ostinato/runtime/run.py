@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -152,6 +151,8 @@ class Run:
         self._call(fn)
 
     def __await__(self) -> Generator[Any, None, int]:
+        import asyncio  # here, where it has been imported already: it takes as long as all of Ostinato
+
         ended, wake = make_future()
         self.add_done_callback(lambda _: wake())
         try:

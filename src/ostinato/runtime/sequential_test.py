@@ -12,7 +12,6 @@ import math
 import random
 from bisect import insort
 from collections import deque
-from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -55,7 +54,8 @@ class ABTest:
         """Take the times of the pair that the coin was tossed for; both are positive."""
         self.pairs += 1
         difference = math.log(old / new)
-        usual = sum(map(median, self._orders)) / 2 if all(self._orders) else 0.0  # advantage of the second of a pair
+        # The advantage of the second of a pair.
+        usual = sum(float(np.median(each)) for each in self._orders) / 2 if all(self._orders) else 0.0
         self._orders[self._new_first].append(-difference if self._new_first else difference)
         difference += usual if self._new_first else -usual
         self._faster.bet(difference)

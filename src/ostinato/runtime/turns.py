@@ -14,7 +14,6 @@ from ostinato.compiler.costs import STEADY
 from ostinato.compiler.ir import Target
 from ostinato.compiler.pipeline.compile import schedule_again
 from ostinato.runtime.calibrate import level_costs, measure_host
-from ostinato.view.simulation import predict_seconds
 
 if TYPE_CHECKING:
     from ostinato.compiler.costs import Costs
@@ -107,6 +106,8 @@ def schedule_otherwise(
 
     Those that are `known` are left out, and what should take `worth` times as long as the present one, or longer.
     """
+    from ostinato.view.simulation import predict_seconds  # here: short programs never get so far
+
     processors, present = len(engine.workers.cpus), engine.kept.executable
     model = measure_host(processors)
     longest = worth * predict_seconds(present.with_costs(costs), model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -366,6 +365,8 @@ class Trace:
 
 def save(traces: Sequence[Trace], path: str | os.PathLike[str]) -> None:
     """Write several traces, for instance of all programs of a process, as one JSON file."""
+    import json  # not with ostinato: most programs need none
+
     with replacing(path) as draft, open(draft, "w", encoding="utf-8") as file:
         file.write('{"traceEvents":[\n')
         for index, event in enumerate(_events(traces)):  # line by line: a long trace is never held as one text

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostinato.tune.leases.device import Device
-from ostinato.tune.store.key import Context, contexts, differing, environment, miss, versions
+from ostinato.tune.store.database import Context
+from ostinato.tune.store.key import contexts, differing, environment, miss, versions
 
 ORDER = ["source", "device", "driver", "versions", "policy", "key"]
 

@@ -30,8 +30,8 @@ from ostinato.tune.policy import Policy
 from ostinato.tune.report.report import Report
 from ostinato.tune.result import outcome_of, result_of
 from ostinato.tune.searching.results import Known
-from ostinato.tune.store.database import StoreError
-from ostinato.tune.store.key import Context, Sources, contexts, differing, environment
+from ostinato.tune.store.database import Context, StoreError
+from ostinato.tune.store.key import Sources, contexts, differing, environment
 from ostinato.tune.store.store import Search, Store
 from ostinato.tune.trial import Trial
 

@@ -19,8 +19,7 @@ from ostinato.tune.graphs.call_context import CallContext, Checked
 from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.store import database
 from ostinato.tune.store.attempt import attempt, is_sound, text
-from ostinato.tune.store.database import Damaged, Row, StoreError, name_damaged
-from ostinato.tune.store.key import Context
+from ostinato.tune.store.database import Context, Damaged, Row, StoreError, name_damaged
 
 _SHARED = {"kind": "case"}
 

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from ostinato.tune.candidate import canonical
 from ostinato.tune.outcome import OpOutcome, Status
-from ostinato.tune.store.database import LARGEST_SAMPLES, Code, Damaged, Row, fault
-from ostinato.tune.store.key import Context
+from ostinato.tune.store.database import LARGEST_SAMPLES, Code, Context, Damaged, Row, fault
 
 LARGEST = 2**63 - 1
 """The largest integer that SQLite stores: more bytes than any machine has."""

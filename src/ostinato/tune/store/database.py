@@ -14,19 +14,16 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple, TypeVar, get_args, get_type_hints
 
 from ostinato.errors import TuningError
-from ostinato.tune.outcome import Status
-from ostinato.tune.store.key import Context
 
 _MANY = 10  # runs of a store that are named one by one
 
 _LATEST = 1e11  # seconds since 1970; a later row would stand before all that are ever written
-
-_STATUSES = frozenset(status.value for status in Status)
 
 _named: dict[Path, set[str]] = {}
 
@@ -43,7 +40,14 @@ def fault(row: Row) -> str:
         return "a value is outside its range"
     if not (math.isfinite(row.overhead) and math.isfinite(row.allowed or 0.0)):
         return "a value is not finite"
-    return "" if row.status in _STATUSES else "nobody knows its status"
+    return "" if row.status in _statuses() else "nobody knows its status"
+
+
+@cache
+def _statuses() -> frozenset[str]:
+    from ostinato.tune.outcome import Status  # imported here: whoever reads calibrations needs no more than SQLite
+
+    return frozenset(status.value for status in Status)
 
 
 def name_damaged(path: Path, run: object, why: str) -> None:
@@ -107,6 +111,17 @@ class StoreError(TuningError):
     """
 
     busy = False
+
+
+class Context(NamedTuple):
+    """The part of a key that all candidates of a search share on devices of one model, each field as JSON."""
+
+    operation: str
+    key: str
+    device: str
+    driver: str
+    versions: str
+    policy: str
 
 
 class Code(NamedTuple):

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import ModuleSpec
-from typing import Any, NamedTuple
+from typing import Any
 
 from ostinato.tune.candidate import Call, Candidate, Command, canonical, digest
 from ostinato.tune.leases.device import Device
+from ostinato.tune.store.database import Context
 
 _LIBRARIES = (
     "cuda-bindings",
@@ -239,17 +240,6 @@ def _content(path: str) -> str | None:
 
 _ORDER = ("source", "device", "driver", "versions", "policy", "key")
 """The fields that a miss names, the first of several that differ. Operation and configuration are what it asks for."""
-
-
-class Context(NamedTuple):
-    """The part of a key that all candidates of a search share on devices of one model, each field as JSON."""
-
-    operation: str
-    key: str
-    device: str
-    driver: str
-    versions: str
-    policy: str
 
 
 def environment(devices: Sequence[Device]) -> dict[str, Any]:

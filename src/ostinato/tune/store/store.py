@@ -17,8 +17,8 @@ from ostinato.tune.candidate import Candidate, canonical, digest
 from ostinato.tune.outcome import OpOutcome, Status
 from ostinato.tune.store import database
 from ostinato.tune.store.attempt import LARGEST, StoredAttempt, attempt, described, packed, text
-from ostinato.tune.store.database import Code, Damaged, Row, StoreError, fault, name_damaged
-from ostinato.tune.store.key import Context, contexts, differing, miss
+from ostinato.tune.store.database import Code, Context, Damaged, Row, StoreError, fault, name_damaged
+from ostinato.tune.store.key import contexts, differing, miss
 
 _BRIEFLY = 0.02  # seconds to wait for another process that writes, while devices could be fed instead
 _AT_LEAST = 60.0  # seconds to wait for it where nothing is left to do but to write
