@@ -70,7 +70,7 @@ struct Schedule {
     std::vector<std::uint32_t> external_of, externals;
     std::uint32_t n_posts = 0;     // postconditions
     std::uint32_t n_holdings = 0;  // reservations
-    std::uint32_t unrolled = 1;  // so many of the user's steps are one step; the operations are those of each in turn
+    std::uint32_t unrolled = 1;    // so many of the user's steps are one step; the operations are those of each in turn
 
     // An operation and a step as the user counts them.
     std::pair<std::uint32_t, std::uint64_t> as_recorded(std::uint32_t op, std::uint64_t step) const {

@@ -49,6 +49,7 @@ ALONE = 10.0
 """Seconds of a search without a word of the caller after which an agent ends all that runs, and itself."""
 
 _LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else has
+_GATHER_SECONDS = 0.02  # that an exchange waits for more events
 _LOOK_SECONDS = 1.0  # between two looks at the code of the same functions
 _TRIES = 3  # of a candidate whose worker went away before it began
 
@@ -147,6 +148,8 @@ class Agent:
             self._commands += self._inbox.take(commands)
             self._wake()
             self._news.wait_for(lambda: self._outbox.waiting or self.closed, seconds)
+            if seconds and any(device.jobs for device in self._devices.values()):
+                self._news.wait_for(lambda: self.closed, _GATHER_SECONDS)  # more events, while devices have work
             self._heard = time.monotonic()
             return self._inbox.last, list(self._outbox.waiting)
 
