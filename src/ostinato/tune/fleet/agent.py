@@ -184,6 +184,8 @@ class Agent:
         finally:
             with self._news:
                 self.closed = True
+                os.close(self._writer)
+                self._writer = -1  # nobody is to write to what gets the number next
                 self._news.notify_all()
             self._reset()
             self._loop.close()
