@@ -276,7 +276,8 @@ def draw(graph: _Graph, path: str | os.PathLike[str]) -> None:
 
     Up to 30 operations have a box each. Of more, repeats are drawn as one box: operations of one line that could run
     side by side, or, where that leaves too many, all operations of one line. Lines that follow from others are left
-    out. Dashed lines are dependences on earlier steps. Pointing at a box in an SVG shows the line of source, the arrays
+    out. Dashed lines are dependences on earlier steps. A box has the sign ↺ in place of a line that other boxes would
+    hide. Pointing at a box in an SVG shows the line of source, the arrays
     with their slices, and what the operation comes after.
 
     Arrays are called as variables were when the graph was recorded. A task has the same colour in all pictures.

@@ -138,7 +138,7 @@ class Node:
     lines: list[str] = field(default_factory=list)
     title: str = ""
     repeats: bool = False  # whether some of its operations come after others of them
-    waits: int = 0  # dependences on earlier steps that are not drawn as lines
+    is_marked: bool = False  # whether dependences on earlier steps or repeats are not drawn as lines
     x: float = 0.0
     y: float = 0.0
     width: float = 0.0
@@ -399,11 +399,6 @@ def draw_graph(graph: Graph) -> Scene:
     for each in sorted(folded.back, key=lambda each: each.distance):
         if each.distance or each.src != each.dst:
             nearest.setdefault((each.src, each.dst), each)
-    back = list(nearest.values())
-    if len(back) > _MOST_BACK:
-        for each in back:
-            nodes[each.dst].waits += each.edges
-        back = []
     again = [Arrow(number, number, 0, 1) for number, node in enumerate(nodes) if node.repeats]
     scene = Scene(f"a graph of {counted(folded.ops, 'operation')}")
     for node in nodes:
@@ -414,11 +409,18 @@ def draw_graph(graph: Graph) -> Scene:
     for arrow, path in zip(folded.ahead, paths, strict=True):
         title = f"{nodes[arrow.dst].name} comes after {nodes[arrow.src].name}"
         scene.add(Line(_smooth(path), arrow=True), title=title)
-    for number, arrow in enumerate([*again, *back]):
+    back = [*again, *nearest.values()]
+    marked = [each for each in back if not _at_the_right(nodes, each)]
+    if len(back) - len(marked) > _MOST_BACK:
+        marked = back
+    for arrow in marked:
+        nodes[arrow.dst].is_marked = True
+    drawn = [each for each in back if each not in marked]
+    for number, arrow in enumerate(drawn):
         _draw_back(scene, nodes, arrow, number)
     for node in nodes:
         _draw_node(scene, node)
-    _draw_legend(scene, folded, back, again)
+    _draw_legend(scene, folded, drawn)
     return scene
 
 
@@ -444,7 +446,7 @@ def _draw_node(scene: Scene, node: Node) -> None:
     for line in node.lines:
         y += 13
         parts.append(Words(line, middle, y, 10, "middle", ink))
-    if node.waits:
+    if node.is_marked:
         parts.append(Words("↺", node.x + node.width + 2, node.y + 10, 12))
     scene.add(*parts, title=node.title)
 
@@ -553,23 +555,29 @@ def _draw_back(scene: Scene, nodes: list[Node], arrow: Arrow, number: int) -> No
     middle = 0.75 * out + 0.25 * begin[0]
     if words:
         scene.add(Words(words, middle + 4, (begin[1] + end[1]) / 2 + 3, 10, colour=DIM))
-    scene.width = max(scene.width, middle + _MARGIN + width_of(words, 10) + 4 * bool(words))
+    scene.width = max(scene.width, out, middle + _MARGIN + width_of(words, 10) + 4 * bool(words))
 
 
-def _draw_legend(scene: Scene, folded: Folded, back: Sequence[Arrow], again: Sequence[Arrow]) -> None:
+def _at_the_right(nodes: list[Node], arrow: Arrow) -> bool:
+    """Whether nothing in their rows is at the right of both ends, so that a line there is hidden by no other box."""
+    ends = nodes[arrow.src], nodes[arrow.dst]
+    return not any(node.y == end.y and node.x > end.x for end in ends for node in nodes)
+
+
+def _draw_legend(scene: Scene, folded: Folded, back: Sequence[Arrow]) -> None:
     entries: dict[str, Box | Line] = {}
     for node in folded.nodes:
         name = "copy" if node.colour == COPY else one_line(node.ops[0].name)
         entries.setdefault(name, Box(0, 0, 18, 10, node.colour, ink_on(node.colour)))
-    if folded.ahead or again or any(not each.distance for each in back):
+    if folded.ahead or any(not each.distance for each in back):
         entries["comes after, in the step"] = Line(((0, 0),), arrow=True)
     if any(each.distance for each in back):
         entries["comes after, in a later step"] = Line(((0, 0),), dashed=True, arrow=True)
     width = max(scene.width, 420.0)
     y = scene.add_legend(entries.items(), _MARGIN, scene.height + 8, width - 2 * _MARGIN)
-    if any(node.waits for node in folded.nodes):
+    if any(node.is_marked for node in folded.nodes):
         y += 18
-        scene.add(Words("↺ comes after operations of earlier steps", _MARGIN, y))
+        scene.add(Words("↺ also comes after operations of earlier steps or repeats", _MARGIN, y))
     shown = list(folded.names.about.items())
     rest = [f"and {counted(len(shown) - 12, 'other array')}"] if len(shown) > 13 else []
     listed = [f"{name}: {about}" for name, about in (shown[:12] if rest else shown)] + rest
