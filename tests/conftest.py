@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +28,21 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # What a shell starts in the background ignores Ctrl-C, and so do its children; tests of Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _encodable(data: Any) -> Any:
+    """Return a copy of a report in which lone surrogates are escaped."""
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace").decode()
+    if isinstance(data, dict):
+        return {_encodable(key): _encodable(value) for key, value in data.items()}
+    return type(data)(map(_encodable, data)) if isinstance(data, list | tuple) else data
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Let every report reach pytest-xdist: it ends the whole run if a test has logged what UTF-8 cannot encode."""
+    return _encodable((yield))
 
 
 @pytest.fixture(autouse=True, scope="session")

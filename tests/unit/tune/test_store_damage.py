@@ -196,6 +196,16 @@ def test_a_damaged_row_is_a_miss_that_is_named_once(
         assert found[0].samples == (7.0,)
 
 
+def test_a_warning_about_a_damaged_row_can_be_written_to_any_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Store(path) as store, search(store) as now:
+        now.add(candidate(1), "s", "sim:a", [outcome()])
+    damaged(path, "UPDATE attempt SET run = CAST(? AS TEXT)", b"\x80")
+    with Store(path) as store:
+        assert search(store).find(candidate(1).id, candidate(1).config, "s")[0] is None
+    (record,) = caplog.records
+    assert "\\udc80" in record.getMessage().encode().decode()
+
+
 @pytest.mark.parametrize("column", ["samples", "message"])
 def test_a_huge_value_is_not_read(path: Path, column: str, caplog: pytest.LogCaptureFixture) -> None:
     with Store(path) as store, search(store) as now:

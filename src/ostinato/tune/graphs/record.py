@@ -136,7 +136,7 @@ class Stored:
         try:
             return Record.read(self.rows, self.config, self.description)
         except Damaged as error:
-            name_damaged(self.path, self.rows[0].run, str(error))
+            name_damaged(self.path, f"run {self.rows[0].run!r}", str(error))
             return None
 
 
@@ -170,7 +170,7 @@ class Snapshot:
         for run, rows in runs.items():
             context = rows[0].context
             if len({(row.context, row.code) for row in rows}) > 1 or not sound(context):
-                name_damaged(self._path, run, "it is of several cases, or of none")
+                name_damaged(self._path, f"run {run!r}", "it is of several cases, or of none")
                 continue
             found[context.key].append(Stored(self._path, context, rows[0].code.source, rows, *codes[run]))
         return found

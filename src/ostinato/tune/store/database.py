@@ -50,9 +50,8 @@ def _statuses() -> frozenset[str]:
     return frozenset(status.value for status in Status)
 
 
-def name_damaged(path: Path, run: object, why: str) -> None:
-    """Warn of a run in a store that is passed over, once in this process."""
-    what = run if isinstance(run, str) else f"run {run!r:.80}"
+def name_damaged(path: Path, what: str, why: str) -> None:
+    """Warn that a part of a store is skipped, once in this process."""
     named = _named.setdefault(path, set())
     if what in named or len(named) > _MANY:
         return
@@ -442,6 +441,6 @@ def rows(connection: sqlite3.Connection, path: Path, operation: str | None = Non
         config, description = values[13:15]
         why = fault(row) or ("" if type(config) is type(description) is str else "its candidate is no text")
         if why:
-            name_damaged(path, row.run, why)
+            name_damaged(path, f"run {row.run!r}", why)
         else:
             yield row, config, description

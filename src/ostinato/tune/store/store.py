@@ -91,7 +91,7 @@ class Store:
                 try:
                     value = described(row, config, description)
                 except Damaged as error:
-                    name_damaged(self.path, row.run, str(error))
+                    name_damaged(self.path, f"run {row.run!r}", str(error))
                     continue
                 yield value
 
@@ -167,7 +167,7 @@ class Search:
         try:
             found = [attempt(row) for row in run]
         except Damaged as error:
-            name_damaged(self._store.path, run[0].run, str(error))
+            name_damaged(self._store.path, f"run {run[0].run!r}", str(error))
             del self._answers[code]
             return None, self._miss(code, config)
         self._used[candidate_id] = run[0].run
@@ -298,7 +298,7 @@ class Search:
                     row = Row(context, Code(*values[1:3]), *values[4:])
                     why = fault(row)
                     if why:
-                        name_damaged(self._store.path, row.run, why)
+                        name_damaged(self._store.path, f"run {row.run!r}", why)
                     else:
                         self._known[row.code] = values[0]
                     runs[row.run].append(row)
