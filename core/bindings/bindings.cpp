@@ -1,10 +1,11 @@
 #include "bindings/bindings.h"
 
+#include "bindings/numpy.h"
 #include "python/api.h"
 
 NB_MODULE(_core, module) {
     module.doc() = "The replay core. Private: its names change without notice.";
-    if (!ostinato::find_python_api())
+    if (!ostinato::find_python_api() || !ostinato::find_numpy())
         throw nanobind::python_error();
     nanobind::set_leak_warnings(false);  // a program kept in a global lives until the interpreter ends; that is fine
     bind_passes(module);

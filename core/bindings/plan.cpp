@@ -12,6 +12,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/device_plan.h"
+#include "bindings/numpy.h"
 #include "devices/device_ops.h"
 #include "lanes/builtin_tasks.h"
 #include "outside/operations.h"
@@ -28,21 +29,13 @@ namespace {
 class Views {
 public:
     void add(nb::handle array) {
-        Py_buffer buffer;
-        if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_STRIDED_RO) == 0) {
-            shape_.assign(buffer.shape, buffer.shape + buffer.ndim);
-            shape_.insert(shape_.end(), buffer.strides, buffer.strides + buffer.ndim);
-            insert(buffer.buf, buffer.ndim);
-            PyBuffer_Release(&buffer);
-            return;
-        }
-        PyErr_Clear();  // dtypes without a buffer format
-        const auto shape = nb::cast<std::vector<std::int64_t>>(nb::list(array.attr("shape")));
-        const auto strides = nb::cast<std::vector<std::int64_t>>(nb::list(array.attr("strides")));
-        shape_ = shape;
-        shape_.insert(shape_.end(), strides.begin(), strides.end());
-        const auto address = nb::cast<std::uintptr_t>(array.attr("ctypes").attr("data"));
-        insert(reinterpret_cast<void*>(address), static_cast<int>(shape.size()));
+        const ArrayFields fields = fields_of(array.ptr());
+        shape_.assign(fields.shape.begin(), fields.shape.end());
+        shape_.insert(shape_.end(), fields.strides.begin(), fields.strides.end());
+        const auto [at, is_new] = known_.try_emplace(shape_, dims_.size());
+        if (is_new)
+            dims_.insert(dims_.end(), shape_.begin(), shape_.end());
+        views_.push_back({fields.data, static_cast<int>(fields.shape.size()), at->second});
     }
 
     // The plan's arrays: those of `table` in turn.
@@ -62,13 +55,6 @@ private:
         int ndim;
         std::size_t dims;
     };
-
-    void insert(void* data, int ndim) {
-        const auto [at, is_new] = known_.try_emplace(shape_, dims_.size());
-        if (is_new)
-            dims_.insert(dims_.end(), shape_.begin(), shape_.end());
-        views_.push_back({data, ndim, at->second});
-    }
 
     std::vector<std::int64_t> shape_, dims_;
     std::map<std::vector<std::int64_t>, std::size_t> known_;
@@ -183,11 +169,12 @@ std::shared_ptr<const ExternalOp> fence(Plan& plan, std::uint32_t lane, const Sc
 PlanHandle make_plan(const ScheduleHandle& handle, const Flat<std::uint64_t>& function, const Flat<std::uint64_t>& user,
                      const Flat<std::int64_t>& table_begin, const Flat<std::int32_t>& table,
                      const Flat<std::int32_t>& n_arrays, const Flat<std::int32_t>& period_class, const nb::list& views,
-                     const Flat<std::int64_t>& scalar_begin, const Flat<std::uint64_t>& scalars,
-                     const Flat<std::int32_t>& value_op, const Flat<std::int32_t>& value_slot,
-                     const Flat<std::int32_t>& value_index, const Flat<std::int32_t>& step_op,
-                     const Flat<std::int32_t>& step_slot, const nb::list& python, const nb::list& external,
-                     const nb::list& device, const nb::list& write_back, bool fenced, const nb::list& memory) {
+                     const Flat<std::int64_t>& scalar_begin, const Flat<std::int32_t>& n_scalars,
+                     const Flat<std::uint64_t>& scalars, const Flat<std::int32_t>& value_op,
+                     const Flat<std::int32_t>& value_slot, const Flat<std::int32_t>& value_index,
+                     const Flat<std::int32_t>& step_op, const Flat<std::int32_t>& step_slot, const nb::list& python,
+                     const nb::list& external, const nb::list& device, const nb::list& write_back, bool fenced,
+                     const nb::list& memory) {
     const Schedule& schedule = *handle.schedule;
     auto plan = std::make_shared<Plan>();
     const OpIndices indices(schedule);
@@ -208,7 +195,7 @@ PlanHandle make_plan(const ScheduleHandle& handle, const Flat<std::uint64_t>& fu
         op.call.arrays = op.tables;
         op.call.scalars = plan->scalars.data() + scalar_begin.data()[id];
         op.call.n_arrays = n_arrays.data()[id];
-        op.call.n_scalars = static_cast<std::int32_t>(scalar_begin.data()[id + 1] - scalar_begin.data()[id]);
+        op.call.n_scalars = n_scalars.data()[id];
         op.call.user = reinterpret_cast<void*>(user.data()[id]);
         plan->rings = plan->rings || op.period_class != 0;
     }
@@ -262,9 +249,9 @@ void bind_plan(nb::module_& module) {
                "devices that some of these addresses stand for.");
     nb::class_<PlanHandle>(module, "Plan", "What the operations of a schedule call, on which arrays.")
         .def_static("build", &make_plan, "schedule"_a, "function"_a, "user"_a, "table_begin"_a, "table"_a, "n_arrays"_a,
-                    "period_class"_a, "views"_a, "scalar_begin"_a, "scalars"_a, "value_op"_a, "value_slot"_a,
-                    "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a, "external"_a, "device"_a = nb::list(),
-                    "write_back"_a = nb::list(), "fenced"_a = false, "memory"_a = nb::list())
+                    "period_class"_a, "views"_a, "scalar_begin"_a, "n_scalars"_a, "scalars"_a, "value_op"_a,
+                    "value_slot"_a, "value_index"_a, "step_op"_a, "step_slot"_a, "python"_a, "external"_a,
+                    "device"_a = nb::list(), "write_back"_a = nb::list(), "fenced"_a = false, "memory"_a = nb::list())
         .def(
             "copy",
             [](const PlanHandle& self) {

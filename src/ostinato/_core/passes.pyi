@@ -14,14 +14,19 @@ def extent(array: object) -> tuple[int, int]:
     The address of the first byte of an array, and the one behind its last.
     """
 
-def accesses(ops: object, ndarray: object, tasks: object) -> tuple:
+def accesses(ops: object, tasks: object) -> tuple:
     """What every op accesses, as the fields of Accesses."""
 
-def boxes(arrays: object, ndarray: object) -> dict:
+def boxes(arrays: object) -> dict:
     """Where each array is in its allocation, as a dict of flat arrays."""
 
-def touched_bytes(ops: object) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
-    """How many bytes the arrays of every op have."""
+def summarize(nodes: object, calls: tuple, operand: object, plain: tuple) -> tuple:
+    """What passes ask of every node, as the fields of Summary."""
+
+def lower_calls(nodes: object, kinds: tuple, plain: tuple, operand: object, periods: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], period_class: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], function: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], user: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], n_arrays: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], n_scalars: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], period: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], table_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], scalar_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> tuple:
+    """
+    Fill the columns of a plan for native and Python calls with plain arguments; return table, scalars, views, Python entries, and the nodes that are left.
+    """
 
 def inferred(ops: int, accesses: tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], int], apart: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], given: tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]]:
     """The edges that follow from accesses."""

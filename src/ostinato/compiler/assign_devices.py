@@ -12,6 +12,7 @@ import numpy as np
 
 from ostinato.compiler.ir import HOST, IntArray, Step, Target
 from ostinato.compiler.memories import Homes
+from ostinato.compiler.summary import Summary
 from ostinato.devices.array import DeviceArray
 from ostinato.devices.device import format_reasons
 from ostinato.devices.registry import any_allocations
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op
 
 
-def uses_devices(ops: Sequence[Op]) -> bool:
+def uses_devices(summary: Summary) -> bool:
     """Whether any op takes a stream, is bound to what is no CPU, or uses an array of a device."""
-    bound = (op.on for op in ops if op.on is not None)
+    ops = summary.ops
+    bound = (ops[index].on for index in summary.bound.tolist())
     if any(not str(getattr(on, "name", on)).startswith("cpu") for on in bound):
         return True
-    called = {op.body.task for op in ops if type(op.body) is PythonCall or type(op.body) is NativeCall}
-    if any(task.stream is not None for task in called):
+    if any(task.stream is not None for task in summary.tasks):
         return True
     return any_allocations() and any(
         memory_of(array) != HOST_NAME for op in ops for each in op.operands for array in each.arrays

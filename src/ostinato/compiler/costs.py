@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ostinato import _core
 from ostinato.compiler.ir import FloatArray, IntArray
+from ostinato.compiler.summary import summarize
 from ostinato.graph.body import Body, NativeCall, PythonCall
 from ostinato.graph.kernel import Kernel
 from ostinato.graph.op import Op
@@ -117,8 +117,9 @@ Costing: TypeAlias = Callable[[tuple[Op, ...]], Costed]  # Says what ops take, a
 
 def estimate(ops: tuple[Op, ...]) -> Costs:
     """Return costs by a rule of thumb: something for the call, and something for each byte that an op accesses."""
-    calls = (PYTHON_CALL if isinstance(op.body, PythonCall) else NATIVE_CALL for op in ops)
-    seconds = np.fromiter(calls, np.float64, len(ops)) + BYTE * _core.passes.touched_bytes(ops)
+    summary = summarize(ops)
+    calls = summary.by_call(lambda op: PYTHON_CALL if isinstance(op.body, PythonCall) else NATIVE_CALL, np.float64)
+    seconds = calls + BYTE * summary.bytes
     return Costs(seconds, np.zeros(len(ops)), np.zeros(len(ops), np.int32))
 
 

@@ -13,6 +13,7 @@ from ostinato import _core
 from ostinato.compiler.costs import Costs
 from ostinato.compiler.flatten import Flat, Inference, flatten, ports_in, tell_cycle
 from ostinato.compiler.ir import Edges, IntArray, Step, edges_of
+from ostinato.compiler.summary import Summary, summarize
 from ostinato.errors import GraphError
 from ostinato.graph.body import Acquire, NativeCall, PythonCall, Release
 
@@ -27,9 +28,10 @@ _NONE = Edges(_ALL, _ALL, _ALL)
 def infer_dependences(flat: Flat) -> Step:
     """Return a flat graph as a step, with the edges that follow from accesses and all others that order its nodes."""
     edges = find_dependences(flat)
-    ordering = order_steps_and_holders(flat, edges)
+    summary = summarize(flat.ops)
+    ordering = order_steps_and_holders(flat, edges, summary)
     serial = flat.serial and len(flat.ops) > 0
-    return Step(flat.ops, edges, ordering, Costs.unknown(len(flat.ops)), serial, dict(flat.params))
+    return Step(flat.ops, edges, ordering, Costs.unknown(len(flat.ops)), serial, dict(flat.params), _summary=summary)
 
 
 def find_dependences(flat: Flat) -> Edges:
@@ -46,7 +48,7 @@ def find_dependences(flat: Flat) -> Edges:
     return edges
 
 
-def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
+def order_steps_and_holders(flat: Flat, edges: Edges, summary: Summary) -> Edges:
     """Return the edges with those that order ops of a flat graph although none depends on the other.
 
     These are between acquires and releases of one reservation, and between the steps of nested graphs in which each
@@ -54,7 +56,7 @@ def order_steps_and_holders(flat: Flat, edges: Edges) -> Edges:
     """
     ops = flat.ops
     step_order = edges_of(len(ops), *np.array(flat.step_order, np.int32).reshape(-1, 3).T)
-    found = [edges, order_holders(ops, edges), step_order]
+    found = [edges, order_holders(summary, edges), step_order]
     if not any(len(more.src) for more in found[1:]):
         return edges
     joined = edges_of(len(ops), *map(np.concatenate, zip(*found, strict=True)))
@@ -159,13 +161,13 @@ def find_accesses(ops: Sequence[Op]) -> Accesses:
     were touched, and a view that follows no axes covers all between its ends. Tasks that access nothing share a token,
     so that they keep program order.
     """
-    return Accesses(*_core.passes.accesses(ops, np.ndarray, (PythonCall, NativeCall)))
+    return Accesses(*_core.passes.accesses(ops, (PythonCall, NativeCall)))
 
 
 _Triple: TypeAlias = tuple[int, int, int]
 
 
-def order_holders(ops: Sequence[Op], edges: Edges) -> Edges:
+def order_holders(summary: Summary, edges: Edges) -> Edges:
     """Return edges that keep the acquires and releases of each reservation in program order, step after step.
 
     Lanes that asked on a first-come basis could each hold what the other waits for. That is true of shared requests,
@@ -175,7 +177,8 @@ def order_holders(ops: Sequence[Op], edges: Edges) -> Edges:
     another: where one fails, they carry no poison.
     """
     by_reservation: dict[int, list[Op]] = {}
-    for op in ops:
+    ops = summary.ops
+    for op in (ops[index] for index in summary.others.tolist()):
         if isinstance(op.body, Acquire | Release):
             by_reservation.setdefault(id(op.body.reservation), []).append(op)
     found = [triple for used in by_reservation.values() for triple in _order(_phases(used, edges))]

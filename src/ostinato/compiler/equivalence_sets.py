@@ -69,7 +69,7 @@ def find_equivalence_sets(views: Sequence[Array], shared: npt.NDArray[np.bool_] 
 
     `shared`: by view, whether its allocation needs sets. An allocation without such a view has none.
     """
-    found = _core.passes.boxes(views, np.ndarray)
+    found = _core.passes.boxes(views)
     allocation: IntArray = found["allocation"]
     low: list[int] = found["low"].tolist()
     strides: list[tuple[int, ...]] = list(map(tuple, found["stride"].tolist()))
@@ -161,7 +161,7 @@ def _index_spaces(views: Sequence[Array], space: _IndexSpace) -> Iterator[_Index
             view_of(raw, address_of(view) - low, view.shape, np.dtype((np.void, view.itemsize)), view.strides)
             for view in views
         ]
-        found = _core.passes.boxes(alone, np.ndarray)  # in an index space that begins with the first of them
+        found = _core.passes.boxes(alone)  # in an index space that begins with the first of them
         space = _IndexSpace(int(found["low"][0]), tuple(found["stride"][0].tolist()), found["lo"], found["hi"])
         if _fits(ends, space):
             yield space

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from ostinato import _core
 from ostinato._core import Kind
+from ostinato.compiler.summary import Summary, summarize
 from ostinato.compiler.target import MachineModel
 from ostinato.compiler.wording import duration
 from ostinato.graph.op import Op
@@ -272,6 +273,16 @@ class Step:
     order: IntArray = field(default_factory=lambda: _NO_INTS)
     """One order for all operations; a lane's order is its part of it."""
     waits: Waits = field(default_factory=Waits)
+    _summary: Summary | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def summary(self) -> Summary:
+        """What passes ask of every node; read once, until a pass replaces the nodes."""
+        found = self._summary
+        if found is None or found.ops is not self.nodes:
+            found = summarize(self.nodes)
+            object.__setattr__(self, "_summary", found)
+        return found
 
     @property
     def recorded(self) -> Step:

@@ -30,15 +30,14 @@ def why_not_unrolled(step: Step) -> str:
         return "a step waits for what is outside, or may be the last"
     if (found.thread_of >= 0).any() or found.priority.any():
         return "ops are bound to processors, or have priorities"
-    if any(arg is STEP for op in step.nodes for arg in getattr(op.body, "args", ())):
+    if any(arg is STEP for index in step.summary.varied.tolist() for arg in step.nodes[index].body.args):
         return "tasks get the number of the step"
     return ""
 
 
 def find_ring_period(step: Step) -> int:
     """Return after how many steps the same arrays take their turn again."""
-    rings = (operand.ring for op in step.nodes for operand in op.operands)
-    return lcm(*{len(ring.views) for ring in rings if ring is not None})
+    return lcm(*np.unique(step.summary.period).tolist())
 
 
 def unroll(step: Step, times: int) -> Step:

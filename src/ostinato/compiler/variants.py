@@ -11,6 +11,7 @@ from ostinato.compiler.assign_devices import find_devices, uses_devices
 from ostinato.compiler.costs import Costed, DeviceCosts
 from ostinato.compiler.ir import HOST, Node
 from ostinato.compiler.mapping_estimate import MappingEstimate, MappingEstimator
+from ostinato.compiler.summary import summarize
 from ostinato.compiler.target import DeviceModel
 from ostinato.compiler.wording import duration
 from ostinato.errors import GraphError
@@ -102,7 +103,7 @@ class _Choice:
                 self._put_in(index, op)
         self._fixed = np.full(len(self._ops), HOST, np.int32)  # where ops run that are not moved
         ops = replace_variants(self._ops, self._variants)
-        if uses_devices(ops):
+        if uses_devices(summarize(ops)):
             self._fixed = find_devices(ops, devices, cpus)
         self._choices: dict[int, list[int]] = {}
         self._notes: list[str] = []

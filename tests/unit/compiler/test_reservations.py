@@ -11,6 +11,7 @@ from compiler.graphs import body
 from compiler.unrolled import closure, unroll
 from ostinato.compiler.dependences import find_dependences, infer_dependences, order_holders
 from ostinato.compiler.flatten import flatten
+from ostinato.compiler.summary import summarize
 from ostinato.errors import GraphError
 from ostinato.events import Reservation
 from ostinato.graph.graph import Graph
@@ -34,7 +35,7 @@ def graph_of(kinds: str, reservation: Reservation) -> Graph:
 
 
 def order_in(graph: Graph) -> list[tuple[int, int, int]]:
-    return triples(order_holders(graph.ops, find_dependences(flatten(graph))))
+    return triples(order_holders(summarize(graph.ops), find_dependences(flatten(graph))))
 
 
 def order_of(kinds: str) -> np.ndarray:

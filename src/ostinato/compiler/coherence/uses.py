@@ -56,7 +56,7 @@ class Uses:
         rings = {id(each.ring.ring): each.ring.ring for op in ops for each in op.operands if each.ring is not None}
         # An instance of a ring has all of the ring's arrays.
         self._views = views + [array for ring in rings.values() for array in ring.arrays]
-        self._allocation: IntArray = _core.passes.boxes(self._views, np.ndarray)["allocation"]
+        self._allocation: IntArray = _core.passes.boxes(self._views)["allocation"]
         self.home_of = [HOST] * (int(self._allocation.max(initial=-1)) + 1)
         numbers, firsts = np.unique(self._allocation[: len(views)], return_index=True)
         for number, view in zip(numbers.tolist(), firsts.tolist(), strict=True):

@@ -46,7 +46,7 @@ class DeviceTables(Tables):
     ) -> None:
         step = executable.step
         arrays = _PlanArrays(step, substitute)
-        super().__init__(step.nodes, executable.slots, arrays)
+        super().__init__(step.summary, executable.slots, arrays)
         self._views: _Views = _Views()
         self._executable, self._arrays = executable, arrays
         self._devices, self._numbering, self._coherence = step.devices, step.streams, step.coherence

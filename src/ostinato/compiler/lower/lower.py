@@ -38,7 +38,7 @@ def lower(
     """
     step = executable.step
     if not step.uses_devices:
-        return lower_nodes(step.nodes, executable.core, executable.slots, substitute, outside)
+        return lower_nodes(step.summary, executable.core, executable.slots, substitute, outside)
     tables = DeviceTables(executable, streams or _open_streams(step, processors), substitute)
     for op in step.nodes:
         tables.add(op)

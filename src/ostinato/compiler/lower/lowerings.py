@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from ostinato.graph.param import STEP, Param
 if TYPE_CHECKING:
     from ostinato.compiler.lower.devices import DeviceTables
     from ostinato.compiler.lower.tables import Tables
+    from ostinato.compiler.summary import Summary
     from ostinato.devices.device import Device
     from ostinato.graph.op import Op
 
@@ -32,7 +33,7 @@ class Lowering:
     kind_of_all = Kind.PYTHON  # The kind, where it is one for all bodies of a class.
 
     def kind(self, body: Any) -> Kind:
-        """Return how lanes run an op with this body."""
+        """Return how lanes run an op with this body; all calls of one task are run alike."""
         return self.kind_of_all
 
     def holds_gil(self, body: Any, kind: Kind) -> bool:
@@ -71,9 +72,9 @@ def lowering_of(body: Body) -> Lowering:
     return found
 
 
-def kinds_of(ops: Sequence[Op]) -> npt.NDArray[np.uint8]:
+def kinds_of(summary: Summary) -> npt.NDArray[np.uint8]:
     """Return how the core runs each op."""
-    return np.fromiter((lowering_of(op.body).kind(op.body) for op in ops), np.uint8, len(ops))
+    return summary.by_call(lambda op: lowering_of(op.body).kind(op.body), np.uint8)
 
 
 @lowering(NativeCall)

@@ -13,11 +13,14 @@ import numpy as np
 from ostinato import _core
 from ostinato.compiler.lower.lowerings import lowering_of
 from ostinato.graph.arrays import READ, Array, Operand
-from ostinato.graph.body import Arrive, Inserted
+from ostinato.graph.body import Arrive, Inserted, NativeCall, PythonCall
+from ostinato.graph.containers import PLAIN
 from ostinato.graph.op import Op
 from ostinato.graph.param import STEP, Param
 
 if TYPE_CHECKING:
+    from ostinato.compiler.ir import IntArray
+    from ostinato.compiler.summary import Summary
     from ostinato.events import Barrier, Reservation
 
 
@@ -55,33 +58,31 @@ class Lowered:
         return replace(self, plan=self.plan.copy()) if self.again is None else self.again()
 
 
-def periods_of(ops: Sequence[Op]) -> tuple[list[int], list[int]]:
+def periods_of(summary: Summary) -> tuple[IntArray, IntArray]:
     """Return the distinct ring periods, 1 first, and for each op which of them is its own."""
-    classes = {1: 0}
-    of = [0] * len(ops)
-    for op in ops:
-        lengths = [len(operand.ring.views) for operand in op.operands if operand.ring is not None]
-        if isinstance(op.body, Inserted):
-            lengths.append(op.body.period)
-        if lengths:
-            of[op.index] = classes.setdefault(math.lcm(*lengths), len(classes))
-    return list(classes), of
+    ops, periods = summary.ops, summary.period.copy()
+    for index in summary.others.tolist():
+        body = ops[index].body
+        if isinstance(body, Inserted):
+            periods[index] = math.lcm(int(periods[index]), body.period)
+    classes, of = np.unique(np.append(periods, np.int32(1)), return_inverse=True)  # so 1 is among them, and the first
+    return classes, of[:-1].astype(np.int32)
 
 
 def lower_nodes(
-    ops: Sequence[Op],
+    summary: Summary,
     schedule: _core.Schedule,
     n_slots: int,
     substitute: Substitution | None = None,
     outside: Outside | None = None,
 ) -> Lowered:
-    """Return the plan of `ops` under `schedule`, of `n_slots` operations, on their arrays or on substitutes.
+    """Return the plan of nodes under `schedule`, of `n_slots` operations, on their arrays or on substitutes.
 
     `outside` is what they do outside, from an earlier plan: phases of barriers count from where that was made. What is
     left out of it is not done.
     """
-    tables = Tables(ops, n_slots, substitute)
-    for op in ops:
+    tables = Tables(summary, n_slots, substitute)
+    for op in summary.ops if substitute else tables.add_calls(summary.ops):
         tables.add(op)
     return tables.build(schedule, outside)
 
@@ -89,16 +90,22 @@ def lower_nodes(
 class Tables:
     """The flat arrays, filled op by op."""
 
-    def __init__(self, ops: Sequence[Op], n_slots: int, substitute: Substitution | None) -> None:
+    def __init__(self, summary: Summary, n_slots: int, substitute: Substitution | None) -> None:
         self._substitute = substitute
         self._function = np.zeros(n_slots, np.uint64)
         self._user = np.zeros(n_slots, np.uint64)
         self._n_arrays = np.zeros(n_slots, np.int32)
         self._period = np.zeros(n_slots, np.int32)
-        self._table_begin = np.zeros(n_slots + 1, np.int64)
-        self._scalar_begin = np.zeros(n_slots + 1, np.int64)
-        self._n_ops = len(ops)
-        self._periods, self._period_class = periods_of(ops)
+        self._table_begin = np.zeros(n_slots, np.int64)
+        self._scalar_begin = np.zeros(n_slots, np.int64)
+        self._n_scalars = np.zeros(n_slots, np.int32)
+        classes, period_class = periods_of(summary)
+        self._ring_columns = classes, period_class
+        self._periods: list[int] = classes.tolist()
+        self._period_class: list[int] = period_class.tolist()
+        self._op = -1  # that is being added
+        # What `add_calls` has found comes before what single ops add.
+        self._first_table, self._first_scalars = np.zeros(0, np.int32), np.zeros(0, np.int64)
         self._table: list[int] = []
         self._scalars: list[int] = []
         self._views: list[Array] = []
@@ -117,14 +124,45 @@ class Tables:
         self._phases: dict[int, int] = {}
         self._holdings: dict[int, int] = {}
 
+    def add_calls(self, ops: Sequence[Op]) -> list[Op]:
+        """Add the calls whose arguments are arrays, tokens and plain values; return the ops that are left.
+
+        It says the same of a call as its lowering does, for all of them in one loop.
+        """
+        left: list[Op]
+        self._first_table, self._first_scalars, self._views, self._python, left = _core.passes.lower_calls(
+            ops,
+            (NativeCall, PythonCall),
+            tuple(PLAIN),
+            Operand,
+            *self._ring_columns,
+            self._function,
+            self._user,
+            self._n_arrays,
+            self._n_scalars,
+            self._period,
+            self._table_begin,
+            self._scalar_begin,
+        )
+        return left
+
     def add(self, op: Op) -> None:
         """Add an op; they come in order."""
         self._begin(op)
         lowering_of(op.body).add(self, op, op.body)
 
     def _begin(self, op: Op) -> None:
-        self._table_begin[op.index] = len(self._table)
-        self._scalar_begin[op.index] = len(self._scalars)
+        self._end()
+        self._op = op.index
+        self._table_begin[op.index] = len(self._first_table) + len(self._table)
+        self._scalar_begin[op.index] = len(self._first_scalars) + len(self._scalars)
+
+    def _end(self) -> None:
+        if self._op >= 0:
+            self._n_scalars[self._op] = self._next_slot(self._op)
+
+    def _next_slot(self, index: int) -> int:
+        return len(self._first_scalars) + len(self._scalars) - int(self._scalar_begin[index])
 
     def call(self, index: int, function: int, user: int = 0) -> None:
         """Let an op call a C function at an address."""
@@ -175,8 +213,7 @@ class Tables:
     def build(self, schedule: _core.Schedule, outside: Outside | None, **more: Any) -> Lowered:
         """Return the plan; `more` goes to the core, too."""
         outside = self._outside_table if outside is None else outside
-        self._table_begin[self._n_ops :] = len(self._table)
-        self._scalar_begin[self._n_ops :] = len(self._scalars)
+        self._end()
         values = np.array(self._value_patches, np.int32).reshape(-1, 3)
         steps = np.array(self._step_patches, np.int32).reshape(-1, 2)
         plan = _core.Plan.build(
@@ -184,12 +221,13 @@ class Tables:
             function=self._function,
             user=self._user,
             table_begin=self._table_begin,
-            table=np.array(self._table, np.int32),
+            table=np.concatenate([self._first_table, np.array(self._table, np.int32)]),
             n_arrays=self._n_arrays,
             period_class=self._period,
             views=self._views,
             scalar_begin=self._scalar_begin,
-            scalars=np.array(self._scalars, np.int64).view(np.uint64),
+            n_scalars=self._n_scalars,
+            scalars=np.concatenate([self._first_scalars, np.array(self._scalars, np.int64)]).view(np.uint64),
             value_op=np.ascontiguousarray(values[:, 0]),
             value_slot=np.ascontiguousarray(values[:, 1]),
             value_index=np.ascontiguousarray(values[:, 2]),
@@ -204,7 +242,7 @@ class Tables:
 
     def add_scalar(self, index: int, value: object, kind: type) -> None:
         """Add a scalar argument of a native op."""
-        slot = len(self._scalars) - int(self._scalar_begin[index])
+        slot = self._next_slot(index)
         if type(value) is float:
             self._scalars.append(struct.unpack("q", struct.pack("d", value))[0])
         elif type(value) is int:

@@ -13,6 +13,7 @@
 
 namespace nb = nanobind;
 
+void bind_nodes(nb::module_& m);
 void bind_regions(nb::module_& m);
 
 namespace ostinato::passes {
@@ -106,6 +107,7 @@ void bind_passes(nb::module_& module) {
     using ostinato::flat, ostinato::give;
     nb::module_ m = module.def_submodule("passes", "The loops of the compile passes.");
     bind_regions(m);
+    bind_nodes(m);
     m.def("inferred", &bind_inferred, "ops"_a, "accesses"_a, "apart"_a, "given"_a,
           "The edges that follow from accesses.");
     m.def(

@@ -50,7 +50,7 @@ def compile(graph: Graph, target: Target, costing: Costing = cost_by_estimate) -
     stages = Stages()
     step = stages.run(infer_dependences, stages.run(flatten, graph))
     step = stages.run(choose_variants, step, target, costing)
-    if uses_devices(step.nodes):
+    if uses_devices(step.summary):
         before = step
         for use_device in (assign_devices, insert_copies, chain_steps, hold_device_work, assign_streams, insert_fences):
             step = stages.run(use_device, step, target)
@@ -102,11 +102,13 @@ def _schedule(step: Step, target: Target, stages: Stages) -> Executable:
 def choose_variants(step: Step, target: Target, costing: Costing) -> Step:
     """Return the step with what its nodes cost, and with the variants that are fastest by that."""
     costed = costing(step.nodes)
-    if costed.device_costs is not None or uses_devices(costed.ops):
+    step = replace(step, nodes=costed.ops, costs=costed.costs)
+    if costed.device_costs is not None or uses_devices(step.summary):
         from ostinato.compiler.variants import choose_device_variants
 
         costed = choose_device_variants(costed, step.edges, target.devices, target.processors)
-    return replace(step, nodes=costed.ops, costs=costed.costs)
+        step = replace(step, nodes=costed.ops, costs=costed.costs)
+    return step
 
 
 def place(step: Step, target: Target) -> Step:
@@ -165,7 +167,8 @@ def build(step: Step, target: Target, unrolled: int = 1) -> Executable:
     placement, in_order, waits, kinds = step.placement, step.order, step.waits, step.operations.kinds
     lane_ops = in_order[np.argsort(placement.lane[in_order], kind="stable")]
     lane_begin = np.searchsorted(placement.lane[lane_ops], np.arange(len(placement.affinity) + 1)).astype(np.int64)
-    until, every = next(((op.index, op.body.every) for op in nodes if isinstance(op.body, Until)), (-1, 1))
+    bodies = ((index, nodes[index].body) for index in np.flatnonzero(kinds == Kind.UNTIL).tolist())
+    until, every = next(((index, body.every) for index, body in bodies if isinstance(body, Until)), (-1, 1))
     published = waits.published.astype(np.uint8)
     if until >= 0:
         published[until] = 1
@@ -173,7 +176,7 @@ def build(step: Step, target: Target, unrolled: int = 1) -> Executable:
     preconditions, postconditions = (
         tuple(body.name for body in external if isinstance(body, kind)) for kind in (Precondition, Postcondition)
     )
-    periods, _ = periods_of(nodes)
+    periods, _ = periods_of(step.summary)
     core = _core.Schedule.build(
         lane_begin=lane_begin,
         lane_ops=lane_ops,
@@ -187,10 +190,10 @@ def build(step: Step, target: Target, unrolled: int = 1) -> Executable:
         pred_begin=np.searchsorted(edges.dst, np.arange(len(kinds) + 1)).astype(np.int64),
         pred_op=edges.src,
         pred_distance=edges.distance,
-        periods=np.array(periods, np.int32),
+        periods=periods,
         until_op=until,
         until_every=every,
-        largest_distance=max(found.ordering.longest, max(periods)),
+        largest_distance=max(found.ordering.longest, int(periods.max())),
         n_posts=len(postconditions),
         n_holdings=len({id(body.reservation) for body in external if isinstance(body, Acquire | Release)}),
         unrolled=unrolled,

@@ -45,7 +45,7 @@ def find_footprints(ops: Sequence[Op]) -> Footprints:
     op_of = np.array([op for op, _ in operands], np.int64)
     written = np.zeros(len(views), np.bool_)
     written[[view for view, (_, operand) in zip(of_view.tolist(), operands, strict=True) if operand.mode & 2]] = True
-    found = _core.passes.boxes(views, np.ndarray)
+    found = _core.passes.boxes(views)
     cells: list[tuple[IntArray, npt.NDArray[np.int64]]] = [(np.zeros(0, np.int32), np.zeros(0, np.int64))] * len(views)
     count = 0
     for allocation in range(int(found["allocation"].max(initial=-1)) + 1):

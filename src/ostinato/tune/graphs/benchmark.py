@@ -17,6 +17,7 @@ from ostinato.compiler.flatten import replace_params
 from ostinato.compiler.ir import Node
 from ostinato.compiler.lower.lowerings import kinds_of
 from ostinato.compiler.lower.tables import lower_nodes
+from ostinato.compiler.summary import Summary, summarize
 from ostinato.devices.array import empty
 from ostinato.devices.registry import address_of
 from ostinato.errors import DeviceError, GraphError, TaskError
@@ -209,9 +210,10 @@ class Benchmark:
 
     def _new_program(self, count: int) -> Any:
         """Return a program of so many calls in a row."""
-        ops = [Node(self._workload.op, index, self._body, recorded=self._body) for index in range(count)]
-        schedule = _in_a_row(ops)
-        lowered = lower_nodes(ops, schedule, count, self._workload.replacements)
+        nodes = (Node(self._workload.op, index, self._body, recorded=self._body) for index in range(count))
+        summary = summarize(tuple(nodes))
+        schedule = _in_a_row(summary)
+        lowered = lower_nodes(summary, schedule, count, self._workload.replacements)
         return _core.Program(self._machine.workers.core, schedule, lowered.plan, "pipelined")
 
     def _replay(self, program: Any, steps: int) -> None:
@@ -252,16 +254,16 @@ def _default_of(param: Param, kind: Any) -> object:
     return copy_object(value, {}, param.name)
 
 
-def _in_a_row(ops: Sequence[Node]) -> _core.Schedule:
+def _in_a_row(summary: Summary) -> _core.Schedule:
     """Return a schedule of one lane, in which nothing waits."""
-    count = len(ops)
+    count = len(summary.ops)
     nothing = np.empty(0, np.int32)
     return _core.Schedule.build(
         lane_begin=np.array([0, count], np.int64),
         lane_ops=np.arange(count, dtype=np.int32),
         affinity=np.zeros(1, np.int32),
         pinned=np.zeros(1, np.uint8),
-        kind=kinds_of(ops),
+        kind=kinds_of(summary),
         wait_begin=np.zeros(count + 1, np.int64),
         wait_op=nothing,
         wait_distance=nothing,

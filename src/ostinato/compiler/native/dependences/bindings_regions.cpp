@@ -8,6 +8,7 @@
 
 #include "at.h"
 #include "bindings/arrays.h"
+#include "bindings/numpy.h"
 #include "dependences/regions.h"
 
 namespace nb = nanobind;
@@ -27,35 +28,21 @@ struct AddressHash {
 // Numbers for Python objects by identity.
 using Identities = tsl::robin_map<const void*, int32_t, AddressHash>;
 
-// Where an array is: the Python ways to ask take microseconds.
-struct Buffer : Py_buffer {
-    explicit Buffer(nb::handle array) {
-        if (PyObject_GetBuffer(array.ptr(), this, PyBUF_STRIDES) != 0)
-            throw nb::python_error();
-    }
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-    ~Buffer() { PyBuffer_Release(this); }
-
-    uintptr_t address() const { return reinterpret_cast<uintptr_t>(buf); }
-};
+uintptr_t address(nb::handle array) { return reinterpret_cast<uintptr_t>(fields_of(array.ptr()).data); }
 
 Layout read_layout(nb::handle array, Layouts& layouts) {
-    static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
-    const Buffer buffer(array);
-    const auto n = static_cast<std::size_t>(buffer.ndim);
-    return layouts.add(buffer.address(), buffer.itemsize, {reinterpret_cast<const int64_t*>(buffer.shape), n},
-                       {reinterpret_cast<const int64_t*>(buffer.strides), n});
+    const ArrayFields fields = fields_of(array.ptr());
+    return layouts.add(reinterpret_cast<uintptr_t>(fields.data), fields.itemsize, fields.shape, fields.strides);
 }
 
 // The first byte of an array, and what is behind its last.
 std::pair<uintptr_t, uintptr_t> extent(nb::handle array) {
-    const Buffer buffer(array);
-    uintptr_t low = buffer.address(), high = low + static_cast<uintptr_t>(buffer.itemsize);
-    for (int axis = 0; axis < buffer.ndim; ++axis) {
-        if (buffer.shape[axis] == 0)
-            return {buffer.address(), buffer.address()};
-        const Py_ssize_t reach = buffer.strides[axis] * (buffer.shape[axis] - 1);
+    const ArrayFields fields = fields_of(array.ptr());
+    uintptr_t low = address(array), high = low + static_cast<uintptr_t>(fields.itemsize);
+    for (std::size_t axis = 0; axis < fields.shape.size(); ++axis) {
+        if (fields.shape[axis] == 0)
+            return {address(array), address(array)};
+        const int64_t reach = fields.strides[axis] * (fields.shape[axis] - 1);
         (reach < 0 ? low : high) += static_cast<uintptr_t>(reach);
     }
     return {low, high};
@@ -63,7 +50,7 @@ std::pair<uintptr_t, uintptr_t> extent(nb::handle array) {
 
 class Reader {
 public:
-    Reader(nb::handle ndarray, nb::handle tasks) : ndarray_(ndarray), tasks_(tasks) {}
+    explicit Reader(nb::handle tasks) : tasks_(tasks) {}
 
     Operands read(nb::handle ops) {
         for (nb::handle op : ops) {
@@ -112,18 +99,17 @@ private:
     }
 
     int32_t view(nb::handle array) {
-        out_.views.push_back({read_layout(array, out_.layouts), root(nb::borrow(array))});
+        out_.views.push_back({read_layout(array, out_.layouts), root(array.ptr())});
         return static_cast<int32_t>(out_.views.size()) - 1;
     }
 
-    int32_t root(nb::object array) {
-        if (const auto known = roots_.find(array.ptr()); known != roots_.end())
-            return known->second;
-        nb::object base = array.attr(base_);
-        if (nb::isinstance(base, ndarray_))
-            return root(std::move(base));
-        out_.roots.push_back(read_layout(array, out_.layouts));
-        return roots_[array.ptr()] = static_cast<int32_t>(out_.roots.size()) - 1;
+    int32_t root(PyObject* array) {
+        while (base_of(array) != nullptr && is_ndarray(base_of(array)))
+            array = base_of(array);
+        const auto [known, fresh] = roots_.try_emplace(array, static_cast<int32_t>(out_.roots.size()));
+        if (fresh)
+            out_.roots.push_back(read_layout(array, out_.layouts));
+        return known->second;
     }
 
     int32_t element(nb::handle element) {
@@ -145,17 +131,17 @@ private:
         return known->second;
     }
 
-    nb::handle ndarray_, tasks_;
+    nb::handle tasks_;
     nb::str mode_ = nb::str("mode"), array_ = nb::str("array"), ring_ = nb::str("ring"), value_ = nb::str("value"),
-            base_ = nb::str("base"), operands_name_ = nb::str("operands"), body_ = nb::str("body");
+            operands_name_ = nb::str("operands"), body_ = nb::str("body");
     Operands out_;
     // The graph keeps all these objects alive meanwhile, so an address is an identity.
     Identities operands_, tokens_, roots_, rings_;
     std::vector<Operands::Access> looked_at_;
 };
 
-nb::tuple accesses(nb::handle ops, nb::handle ndarray, nb::handle tasks) {
-    const Operands operands = Reader(ndarray, tasks).read(ops);
+nb::tuple accesses(nb::handle ops, nb::handle tasks) {
+    const Operands operands = Reader(tasks).read(ops);
     Regions r = regions(operands);
     return nb::make_tuple(give(std::move(r.op)), give(std::move(r.mode)), give(std::move(r.group)),
                           give(std::move(r.period)), give(std::move(r.phase)), give(std::move(r.alias)),
@@ -163,8 +149,8 @@ nb::tuple accesses(nb::handle ops, nb::handle ndarray, nb::handle tasks) {
                           give_rows(std::move(r.hi), at(r.dims)), r.groups);
 }
 
-nb::dict boxes_of(nb::handle arrays, nb::handle ndarray) {
-    const Operands operands = Reader(ndarray, ndarray).read_views(arrays);
+nb::dict boxes_of(nb::handle arrays) {
+    const Operands operands = Reader(nb::handle()).read_views(arrays);
     Boxes b = boxes(operands);
     const auto dims = static_cast<std::size_t>(b.dims);
     nb::dict out;
@@ -176,44 +162,16 @@ nb::dict boxes_of(nb::handle arrays, nb::handle ndarray) {
     return out;
 }
 
-// Bytes of all the arrays that each op accesses; those of a ring take turns.
-Out<int64_t> touched_bytes(nb::handle ops) {
-    Identities known;
-    std::vector<int64_t> bytes, out;
-    const nb::str operands("operands"), array("array"), ring("ring"), views("views"), nbytes("nbytes");
-    const auto bytes_of = [&](nb::handle operand) -> int64_t {
-        if (nb::object alone = operand.attr(array); !alone.is_none())
-            return nb::cast<int64_t>(alone.attr(nbytes));
-        nb::object element = operand.attr(ring);
-        return element.is_none() ? 0 : nb::cast<int64_t>(nb::object(element.attr(views))[0].attr(nbytes));
-    };
-    for (nb::handle op : ops) {
-        int64_t sum = 0;
-        for (nb::handle operand : nb::object(op.attr(operands))) {
-            const auto [number, fresh] = known.try_emplace(operand.ptr(), static_cast<int32_t>(bytes.size()));
-            if (fresh)
-                bytes.push_back(bytes_of(operand));
-            sum += bytes[at(number->second)];
-        }
-        out.push_back(sum);
-    }
-    return give(std::move(out));
-}
-
 }  // namespace
 
 }  // namespace ostinato::passes
 
 void bind_regions(nb::module_& m) {
-    m.def(
-        "address", [](nb::handle array) { return ostinato::passes::Buffer(array).address(); }, nb::arg("array"),
-        "The address of the first element of an array.");
+    m.def("address", &ostinato::passes::address, nb::arg("array"), "The address of the first element of an array.");
     m.def("extent", &ostinato::passes::extent, nb::arg("array"),
           "The address of the first byte of an array, and the one behind its last.");
-    m.def("accesses", &ostinato::passes::accesses, nb::arg("ops"), nb::arg("ndarray"), nb::arg("tasks"),
+    m.def("accesses", &ostinato::passes::accesses, nb::arg("ops"), nb::arg("tasks"),
           "What every op accesses, as the fields of Accesses.");
-    m.def("boxes", &ostinato::passes::boxes_of, nb::arg("arrays"), nb::arg("ndarray"),
+    m.def("boxes", &ostinato::passes::boxes_of, nb::arg("arrays"),
           "Where each array is in its allocation, as a dict of flat arrays.");
-    m.def("touched_bytes", &ostinato::passes::touched_bytes, nb::arg("ops"),
-          "How many bytes the arrays of every op have.");
 }

@@ -1,0 +1,38 @@
+#include "bindings/numpy.h"
+
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <numpy/arrayobject.h>
+
+namespace ostinato {
+
+namespace {
+
+PyArrayObject* as_array(PyObject* object) { return reinterpret_cast<PyArrayObject*>(object); }
+
+std::span<const std::int64_t> numbers(const npy_intp* first, int count) {
+    static_assert(sizeof(npy_intp) == sizeof(std::int64_t));
+    return {reinterpret_cast<const std::int64_t*>(first), static_cast<std::size_t>(count)};
+}
+
+}  // namespace
+
+bool find_numpy() { return PyArray_ImportNumPyAPI() == 0; }
+
+bool is_ndarray(PyObject* object) { return PyArray_Check(object) != 0; }
+
+ArrayFields fields_of(PyObject* array) {
+    PyArrayObject* const a = as_array(array);
+    const int axes = PyArray_NDIM(a);
+    return {PyArray_DATA(a), numbers(PyArray_DIMS(a), axes), numbers(PyArray_STRIDES(a), axes), PyArray_ITEMSIZE(a)};
+}
+
+PyObject* base_of(PyObject* array) { return PyArray_BASE(as_array(array)); }
+
+PyObject* view_array(PyObject* array, bool writable) {
+    PyObject* const view = PyArray_View(as_array(array), nullptr, &PyArray_Type);
+    if (view != nullptr && !writable)
+        PyArray_CLEARFLAGS(as_array(view), NPY_ARRAY_WRITEABLE);
+    return view;
+}
+
+}  // namespace ostinato
