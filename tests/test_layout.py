@@ -29,7 +29,7 @@ GRAPHS = {"graph", "compiler", "runtime", "checking"}
 # What the standard library, not one of our classes, calls with an underscore.
 NOT_PRIVATE = {
     *("_asdict", "_exit", "_fields", "_getframe", "_is_gil_enabled", "_make", "_replace", "_core"),
-    *("_cl", "_getvalue", "_pyfunc"),  # of pyopencl and Numba
+    *("_addressof", "_cl", "_getvalue", "_pyfunc", "_sizeof"),  # of mpi4py, pyopencl and Numba
     *("_failed", "_idx", "_ret", "_stdout"),  # of the tasks that the ancestor of profiler_runner has
 }
 

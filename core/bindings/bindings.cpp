@@ -19,4 +19,5 @@ NB_MODULE(_core, module) {
     bind_spawn(module);
     bind_machine_costs(module);
     bind_devices(module);
+    bind_messages(module);
 }

@@ -92,3 +92,4 @@ void bind_runtime(nanobind::module_& module);
 void bind_spawn(nanobind::module_& module);
 void bind_machine_costs(nanobind::module_& module);
 void bind_devices(nanobind::module_& module);
+void bind_messages(nanobind::module_& module);

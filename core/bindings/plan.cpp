@@ -12,6 +12,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/device_plan.h"
+#include "bindings/messages.h"
 #include "bindings/numpy.h"
 #include "devices/device_ops.h"
 #include "lanes/builtin_tasks.h"
@@ -118,8 +119,9 @@ PythonOwned<PythonPlan> build_python(const Schedule& schedule, const OpIndices& 
     return plan;
 }
 
-// What an external operation does, as Python says it: one of the names below, and what goes with it.
-std::shared_ptr<const ExternalOp> external_op(const std::string& kind, const nb::tuple& with) {
+// What an external operation does, as Python says it: one of the names below, and what goes with it. `stored`: the
+// index of the operation in the plan.
+std::shared_ptr<const ExternalOp> external_op(const std::string& kind, const nb::tuple& with, std::uint32_t stored) {
     const auto number = [&](std::size_t i) { return nb::cast<std::uint32_t>(with[i]); };
     const auto phase = [&] {  // (a barrier or None, the phase of step 0, the number of the run's barrier or -1)
         BarrierPhase phase;
@@ -149,6 +151,8 @@ std::shared_ptr<const ExternalOp> external_op(const std::string& kind, const nb:
         return std::make_shared<ReleaseOp>(nb::cast<ReservationHandle>(with[0]).reservation, number(1));
     if (kind == "blocking")
         return std::make_shared<BlockingTaskOp>(number(0));
+    if (kind == "send" || kind == "recv")
+        return std::make_shared<MessageOp>(nb::cast<ChannelHandle>(with[0]).channel, kind == "send", stored);
     throw nb::value_error("an external operation of an unknown kind");
 }
 
@@ -220,7 +224,7 @@ PlanHandle make_plan(const ScheduleHandle& handle, const Flat<std::uint64_t>& fu
         const auto [id, kind, with] = nb::cast<std::tuple<std::uint32_t, std::string, nb::tuple>>(entry);
         needs_python = needs_python || kind == "arrive";  // its value may be a parameter, an object
         if (kind != "fence")
-            plan->external[schedule.external_of.at(id)] = external_op(kind, with);
+            plan->external[schedule.external_of.at(id)] = external_op(kind, with, indices.of.at(id));
     }
     if (needs_python)
         plan->python = build_python(schedule, indices, python);

@@ -208,6 +208,43 @@ void bind_run(nb::module_& module) {
         .def(
             "interrupt", [](const RunHandle& self) { PythonThread::interrupt_tasks(self.run.get()); },
             "Raise KeyboardInterrupt inside its Python tasks that run on other threads.")
+        .def(
+            "halt",
+            [](const RunHandle& self, bool cancels) {
+                const std::uint64_t limit = self.program->halt(*self.run, cancels);
+                if (cancels)
+                    self.program->machine->abort_later(self.program, self.run);
+                return limit;
+            },
+            "cancels"_a, "Let no further step begin until `settle`; return how many have begun on this rank.")
+        .def(
+            "settle", [](const RunHandle& self, std::uint64_t steps) { self.program->settle(*self.run, steps); },
+            "steps"_a, "All ranks run so many steps.")
+        .def(
+            "agree",
+            [](const RunHandle& self, bool failed_elsewhere) { self.program->agree(*self.run, failed_elsewhere); },
+            "failed_elsewhere"_a, "All ranks have left it.")
+        .def_prop_rw(
+            "sequence", [](const RunHandle& self) { return self.run->sequence; },
+            [](const RunHandle& self, std::uint64_t sequence) { self.run->sequence = sequence; },
+            "Which of the things that all ranks do together it is; 0: it is this rank's alone.")
+        .def_prop_ro(
+            "limit",
+            [](const RunHandle& self) {
+                const std::lock_guard<std::mutex> lock(self.program->mutex);
+                return self.run->limit();
+            },
+            "The number of steps, or the most that there will be.")
+        .def_prop_ro(
+            "cut", [](const RunHandle& self) { return self.run->steps_run(); },
+            "The number of steps that were run to their end, once all lanes have left it.")
+        .def_prop_ro(
+            "disagreed",
+            [](const RunHandle& self) {
+                const std::lock_guard<std::mutex> lock(self.program->mutex);
+                return self.run->disagreed;
+            },
+            "Whether until() would have ended it before other ranks did.")
         .def("failures", &failures)
         .def("deliver", [](const RunHandle& self) { self.program->deliver(*self.run); })
         .def("retrieve", [](const RunHandle& self) { self.program->retrieve(*self.run); })

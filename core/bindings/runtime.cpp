@@ -8,7 +8,7 @@
 #include <bit>
 #include <optional>
 
-#include "bindings/bindings.h"
+#include "bindings/messages.h"
 #include "python/external.h"
 #include "python/interrupt.h"
 
@@ -328,6 +328,9 @@ void bind_runtime(nb::module_& module) {
             "in_own_task", [](const ProgramHandle& self) { return program_of_this_thread() == self.program.get(); },
             "Whether the calling thread is in a task of this program that may block.")
         .def_prop_ro("idle", [](const ProgramHandle& self) { return self.program->idle(); })
+        .def(
+            "join", [](ProgramHandle& self, const TrafficHandle& traffic) { self.program->join(traffic.traffic); },
+            "traffic"_a, "Let other ranks take part in its runs.")
         .def(
             "follow",
             [](ProgramHandle& self, const RunHandle& run) {

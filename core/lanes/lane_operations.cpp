@@ -68,7 +68,8 @@ void record_skip(Worker& worker, Lane& lane, std::uint32_t position, Status stat
 bool external_waits(Worker& worker, Lane& lane, std::uint32_t position, bool poisoned = false) {
     Run& run = *lane.run;
     const std::uint32_t op = lane.order->ops[position];
-    const ExternalContext context = context_of(worker, lane, position);
+    ExternalContext context = context_of(worker, lane, position);
+    context.skipped = poisoned;
     if (run.trace && context.signal.since == 0)
         context.signal.since = monotonic_ns();
     worker.python.release();

@@ -58,6 +58,15 @@ bool enter_next_run(Worker& worker, Lane& lane) {
 bool leave_run(Worker& worker, Lane& lane) {
     const std::shared_ptr<Run> run = lane.run;
     const bool device = run->plan->device != nullptr;
+    if (lane.program->shared() && !lane.last) {
+        // A stopper on this rank has lowered the bound: the ranks agree on one that all can share, which is not lower.
+        if (!run->settled.load(std::memory_order_acquire) && run->limit() < run->requested) {
+            lane.block(lane.program->settled, run->index);
+            return false;
+        }
+        if (lane.step - run->first.load(std::memory_order_relaxed) < run->limit())
+            return true;
+    }
     if (!lane.last) {
         if (device && !device_settled(worker, lane))
             return false;

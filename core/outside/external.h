@@ -50,6 +50,7 @@ struct ExternalContext {
     Lane& lane;
     Run& run;
     Signal& signal;
+    bool skipped = false;  // of a firm operation: what comes before it has failed, or the run was aborted
 
     // Whether `event` has happened, or the run was aborted. If not, the lane is blocked until one of them.
     bool happened(const std::shared_ptr<Event>& event);

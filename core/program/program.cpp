@@ -6,6 +6,7 @@
 
 #include "devices/device_ops.h"
 #include "lanes/machine.h"
+#include "messages/channel.h"
 #include "park/parking.h"
 
 namespace ostinato {
@@ -71,6 +72,8 @@ Program::~Program() {
         forget_waiters(signal->timeline);
     for (const auto& in_flight_queue : in_flight_queues)
         forget_waiters(in_flight_queue->timeline);
+    if (traffic)
+        traffic->close();
 }
 
 void Program::attend_barriers(Run& run) const {

@@ -18,6 +18,7 @@ namespace ostinato {
 
 class Machine;
 struct InFlightQueue;
+struct Traffic;
 
 // A run keeps at most so many failures, those that come first in what is told of it; the others are counted.
 constexpr std::size_t kMostFailures = 100;
@@ -143,6 +144,16 @@ public:
     // Called by the last lane that leaves `run`.
     void finish(Run& run);
 
+    // For programs whose runs other ranks take part in: core/DESIGN.md, "Ranks". Before the first run.
+    void join(std::shared_ptr<Traffic> its_traffic);
+    bool shared() const { return shared_; }
+    // Lets no further step begin until `settle`, and returns the number of steps that it has begun on this rank.
+    std::uint64_t halt(Run& run, bool cancels);
+    // All ranks run so many steps of `run`.
+    void settle(Run& run, std::uint64_t steps);
+    // All ranks have left `run`, which may have failed elsewhere.
+    void agree(Run& run, bool failed_elsewhere);
+
     // Claims all lanes if all of them wait; else none.
     bool hold_waiting_lanes();
 
@@ -158,6 +169,8 @@ public:
     Timeline frontier;                             // runs submitted
     Timeline completed;                            // runs done
     Timeline started;                              // runs up to which all have started that had an event to wait for
+    Timeline settled;                              // the last run of which the ranks have agreed when it is to stop
+    std::shared_ptr<Traffic> traffic;              // null: no rank is sent to, or received from
     std::vector<std::shared_ptr<Signal>> signals;  // of external operations, by number
     std::vector<std::shared_ptr<InFlightQueue>> in_flight_queues;  // of streams, by number
     std::vector<Holding> holdings;                                 // of reservations, by number
@@ -207,7 +220,10 @@ private:
     static void tell(Told& told);
     bool finish_first();  // false: the first of the runs that are not done has not ended
 
+    void tell_ranks(Run& run, bool ended);
+
     const Runs runs_;
+    bool shared_ = false;  // with other ranks
     // Guarded by the mutex.
     std::vector<std::shared_ptr<Run>> waiting_;  // serial runs that may not start yet
     std::vector<std::shared_ptr<Run>> held_;     // runs to be queued when the hold ends

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lanes/machine.h"
+#include "messages/channel.h"
 #include "program/program.h"
 #include "python/ops.h"
 
@@ -59,6 +60,8 @@ void Program::finish(Run& run) {
         const std::lock_guard<std::mutex> lock(mutex);
         run.ended = true;
     }
+    if (shared_)
+        tell_ranks(run, true);
     // Lanes pass through runs in order, but the last of two lanes may get here before the last of another two. Runs
     // are told to be done in order all the same, by whoever finds them first in the queue.
     while (finish_first()) {
@@ -69,7 +72,7 @@ bool Program::finish_first() {
     Told told;
     {
         const std::lock_guard<std::mutex> lock(mutex);
-        if (pending_.empty() || !pending_.front()->ended)
+        if (pending_.empty() || !pending_.front()->ended || (shared_ && !pending_.front()->agreed))
             return false;
         told = end_locked(std::move(pending_.front()));
         pending_.pop_front();
@@ -124,6 +127,8 @@ void Program::tell(Told& told) {
 bool Program::stop_locked(Run& run, std::uint64_t at_least) {
     if (run.done.load(std::memory_order_acquire))
         return false;
+    if (run.settled.load(std::memory_order_relaxed))
+        return true;  // the other ranks count on it
     const std::uint64_t limit = run.limit();
     run.bound.store(kDeciding, std::memory_order_release);
     heavy_fence();  // every lane has stored the step it begins, or will see that we decide and wait for our mutex
@@ -137,7 +142,51 @@ bool Program::stop_locked(Run& run, std::uint64_t at_least) {
                 steps, lane->begun.load(std::memory_order_relaxed) - run.first.load(std::memory_order_relaxed) + 1);
     }
     run.set_limit(std::min(steps, limit));
+    if (shared_ && steps < limit)
+        tell_ranks(run, false);
     return true;
+}
+
+void Program::tell_ranks(Run& run, bool ended) {
+    traffic->messenger->tell({ended ? Messenger::News::kEnded : Messenger::News::kStopping,
+                              0,
+                              {},
+                              shared_from_this(),
+                              run.shared_from_this()});
+}
+
+void Program::join(std::shared_ptr<Traffic> its_traffic) {
+    traffic = std::move(its_traffic);
+    shared_ = traffic->shared();
+}
+
+std::uint64_t Program::halt(Run& run, bool cancels) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    (void)stop_locked(run, 0);
+    run.cancelled = run.cancelled || cancels;
+    if (!run.started) {
+        run.started = true;
+        start_locked();
+    }
+    return run.limit();
+}
+
+void Program::settle(Run& run, std::uint64_t steps) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    run.set_limit(steps);
+    run.settled.store(true, std::memory_order_release);
+    if (settled.value.load(std::memory_order_relaxed) < run.index)
+        publish(settled, run.index);
+}
+
+void Program::agree(Run& run, bool failed_elsewhere) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        run.agreed = true;
+        run.failed_elsewhere = failed_elsewhere;
+    }
+    while (finish_first()) {
+    }
 }
 
 void Program::skip_held(const std::shared_ptr<Run>& failed) {
@@ -215,10 +264,17 @@ void Program::stop_at(Run& run, std::uint64_t last_step) {
     const std::lock_guard<std::mutex> lock(mutex);
     const std::uint64_t steps = last_step - run.first.load(std::memory_order_relaxed) + 1;
     // No lane has begun a later step: all wait for this verdict before they read the limit.
+    if (run.settled.load(std::memory_order_relaxed) && steps < run.limit()) {
+        run.disagreed = true;
+        return;
+    }
     if (steps <= run.limit())
         run.met = true;
-    if (steps < run.limit())
+    if (steps < run.limit()) {
         run.set_limit(steps);
+        if (shared_)
+            tell_ranks(run, false);
+    }
 }
 
 }  // namespace ostinato

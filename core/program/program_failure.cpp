@@ -67,6 +67,8 @@ void Program::note_skipped(Run& run) {
 }
 
 void Program::end_if_lost_locked(Run& run) {
+    if (shared_)
+        return;  // other ranks may still have something to do
     const std::uint64_t all = reach_.everything();
     if (all == kNever)
         return;
@@ -149,7 +151,7 @@ void Program::poison_start(Run& run) {
     if (run.on_error == OnError::kStop) {
         run.cut_at(first);
     } else {
-        const std::uint64_t reached = reach_.everything();
+        const std::uint64_t reached = shared_ ? kNever : reach_.everything();
         steps = reached == kNever ? kNever : std::max(steps, steps_before(run, reached));
     }
     stop_locked(run, steps);

@@ -88,6 +88,11 @@ struct Run : std::enable_shared_from_this<Run> {
     bool exhausted = false;               // likewise: ends before its time, since all that would follow is poisoned
     bool ended = false;                   // likewise: no lane has steps of it to do
     bool met = false;                     // likewise: until() has ended it
+    bool disagreed = false;               // likewise: until() would have ended it earlier than other ranks
+    bool failed_elsewhere = false;        // likewise: on another rank
+    bool agreed = false;                  // likewise: all ranks know how it ended
+    std::atomic<bool> settled{false};     // all ranks know its last step
+    std::uint64_t sequence = 0;           // likewise: which of the things that all ranks do together it is
     bool wants_callback = false;          // likewise
     bool retrieved = false;               // likewise: the user was told how it ended
     std::uint64_t failures_unlisted = 0;  // likewise
@@ -131,7 +136,9 @@ struct Run : std::enable_shared_from_this<Run> {
         return std::min(limit(), until - std::min(until, first.load(std::memory_order_relaxed)));
     }
     // Whether it did not end as it should; once it is done, or with the program's mutex.
-    bool bad() const { return !failures.empty() || cancelled || poisoned.load(std::memory_order_relaxed); }
+    bool bad() const {
+        return !failures.empty() || cancelled || failed_elsewhere || poisoned.load(std::memory_order_relaxed);
+    }
     // The poisoned precondition that is all that is wrong, with this run or the one it was skipped for; or null. With
     // the program's mutex.
     std::shared_ptr<Event> only_poison() const {

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ostinato.graph.op import Op, previous
     from ostinato.graph.ring import ring
     from ostinato.graph.task import task
+    from ostinato.ranks.ranks import Ranks
     from ostinato.runtime.machine import Machine
     from ostinato.runtime.program import Program
     from ostinato.runtime.run import Run
@@ -59,6 +60,7 @@ __all__ = [
     "PoisonError",
     "Policy",
     "Program",
+    "Ranks",
     "Read",
     "ReadWrite",
     "Report",
@@ -111,6 +113,7 @@ _HOMES = {
     "ostinato.graph.op": "Op previous",
     "ostinato.graph.ring": "ring",
     "ostinato.graph.task": "task",
+    "ostinato.ranks.ranks": "Ranks",
     "ostinato.runtime.machine": "Machine",
     "ostinato.runtime.program": "Program",
     "ostinato.runtime.run": "Run",
@@ -134,7 +137,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'ostinato' has no attribute {name!r}")
     home = _HOME[name]
-    if home.startswith(("ostinato.compiler", "ostinato.graph")):
+    if home.startswith(("ostinato.compiler", "ostinato.graph", "ostinato.ranks")):
         import_module("ostinato.api")  # gives classes of these the methods that lie above them
     value = getattr(import_module(home), name)
     globals()[name] = value

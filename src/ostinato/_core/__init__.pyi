@@ -8,7 +8,11 @@ from typing import Annotated
 import numpy
 from numpy.typing import NDArray
 
-from ostinato._core import devices as devices, passes as passes
+from ostinato._core import (
+    devices as devices,
+    messages as messages,
+    passes as passes
+)
 
 
 class Kind(enum.IntEnum):
@@ -184,6 +188,40 @@ class Run:
         Raise KeyboardInterrupt inside its Python tasks that run on other threads.
         """
 
+    def halt(self, cancels: bool) -> int:
+        """
+        Let no further step begin until `settle`; return how many have begun on this rank.
+        """
+
+    def settle(self, steps: int) -> None:
+        """All ranks run so many steps."""
+
+    def agree(self, failed_elsewhere: bool) -> None:
+        """All ranks have left it."""
+
+    @property
+    def sequence(self) -> int:
+        """
+        Which of the things that all ranks do together it is; 0: it is this rank's alone.
+        """
+
+    @sequence.setter
+    def sequence(self, arg: int, /) -> None: ...
+
+    @property
+    def limit(self) -> int:
+        """The number of steps, or the most that there will be."""
+
+    @property
+    def cut(self) -> int:
+        """
+        The number of steps that were run to their end, once all lanes have left it.
+        """
+
+    @property
+    def disagreed(self) -> bool:
+        """Whether until() would have ended it before other ranks did."""
+
     def failures(self) -> tuple: ...
 
     def deliver(self) -> None: ...
@@ -291,6 +329,9 @@ class Program:
 
     @property
     def idle(self) -> bool: ...
+
+    def join(self, traffic: messages.Traffic) -> None:
+        """Let other ranks take part in its runs."""
 
     def follow(self, run: Run) -> object:
         """Take part until a run is done; as replay, of a run that was submitted."""

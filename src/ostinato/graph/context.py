@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))
 _API = os.path.join(_PACKAGE, "api.py")
-_RECORDING = (_HERE, os.path.join(_PACKAGE, "runtime") + os.sep, _API)  # call a task that is given to `compile`
+_RECORDING = (  # with what calls a task that is given to `compile`
+    _HERE,
+    os.path.join(_PACKAGE, "ranks") + os.sep,
+    os.path.join(_PACKAGE, "runtime") + os.sep,
+    _API,
+)
 _LIBRARIES = (
     *_RECORDING,
     os.path.join(_PACKAGE, "devices") + os.sep,

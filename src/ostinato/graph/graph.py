@@ -41,10 +41,12 @@ from ostinato.text import brief, counted
 
 if TYPE_CHECKING:
     from ostinato.events import Barrier, Reservation
+    from ostinato.graph.messages import Group
 
 _OF_RECORDING = {
     *("add_op", "discard", "has", "is_recording", "nested", "record", "start_recording", "stop", "stop_recording"),
     *("array_names", "explicit_edges", "given_edges", "name_arrays", "port_edges", "postconditions", "preconditions"),
+    "join",
 }
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _FARTHEST = 2**16  # lanes keep a history of four times as many steps once something has failed
@@ -78,6 +80,8 @@ class Graph:
         The graphs that are nested in this one, as the keys of a dict.
     stop
         The op made by `until`, or None.
+    group
+        The ranks that it has messages between, or None.
     array_names
         What variables called arrays when they were recorded, by the address of the array: for pictures.
 
@@ -100,6 +104,7 @@ class Graph:
         self.postconditions: dict[str, Op] = {}
         self.nested: dict[Graph, None] = {}
         self.stop: Op | None = None
+        self.group: Group | None = None
         self.array_names: dict[int, tuple[str, ...]] = {}
         self._recorder = Recorder()
         self._traced = False
@@ -440,6 +445,8 @@ class Graph:
             raise TypeError(f"graph must be an ostinato.Graph, got {brief(graph)}")
         sources = {name: tuple(sources_of(self, ops)) for name, ops in dict(preconditions).items()}
         body = nested_body(self, self._recorder, graph, params, sources)
+        if graph.group is not None:
+            self.join(graph.group)
         op = self._add(body, (), user_frame(), "subgraph", sources_of(self, after))
         if graph not in self.nested:
             self.nested[graph] = None
@@ -514,13 +521,19 @@ class Graph:
         sources = sources_of(self, after) if after != () else ()
         return self._add(body, operands, frame, name or task.name, sources, on, priority)
 
+    def join(self, group: Group) -> None:
+        """Let these ranks compile and replay it together, whether it has messages on this rank or not."""
+        if self.group is not None and self.group is not group:
+            raise GraphError("a graph has messages between the ranks of one ostinato.Ranks, but was given two")
+        self.group = group
+
     def discard(self) -> None:
         """Forget everything recorded; what an exception inside a capture does."""
         for each in (self._ops, self.explicit_edges, self.port_edges):
             each.clear()
         for table in (self.preconditions, self.postconditions, self.nested):
             table.clear()
-        self.stop = None
+        self.stop = self.group = None
         self._recorder = Recorder()
 
     def has(self, op: Op) -> bool:

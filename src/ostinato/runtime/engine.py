@@ -19,6 +19,7 @@ from ostinato.devices.device import check_usable
 from ostinato.errors import ContractError
 from ostinato.events import Barrier
 from ostinato.graph.body import Arrive, Await
+from ostinato.ranks.channels import find_ends
 from ostinato.runtime.arguments import After, Values, count, resolve_barriers, resolve_conditions
 from ostinato.runtime.calibrate import recall_host
 from ostinato.runtime.outcome import deliver, ended, wait_for_all
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ostinato.compiler.ir import Executable
     from ostinato.compiler.lower.tables import Lowered
     from ostinato.graph.graph import Graph
+    from ostinato.graph.messages import Group
     from ostinato.graph.ring import Ring
     from ostinato.runtime.workers import Workers
     from ostinato.view.trace import Trace
@@ -228,6 +230,8 @@ class Engine:
         self._loaded = [self.kept]
         self._retired: list[dict[str, Any]] = []  # counters of executables that are no more
         self._use(self.kept)
+        if graph.group is not None:
+            self._join(graph.group, made)
         self._instances = None  # of runs that are concurrent
         if runs == "concurrent":
             self._instances = Instances(workers.core, made.core, self.lowered.another, enough=2 * processors)
@@ -243,6 +247,17 @@ class Engine:
         self._find_plain()
         workers.engines.add(self)
         workers.check_open()  # again: if it was closed meanwhile, that did not find this program
+
+    def _join(self, group: Group, made: Executable) -> None:
+        """Let the ranks that the program has messages between take part in its runs."""
+        if self.runs not in ("pipelined", "once"):
+            raise ValueError(f"runs must be 'pipelined' or 'once' for a program of ranks, got {self.runs!r}")
+        edges = made.step.edges
+        triples = zip(edges.src.tolist(), edges.dst.tolist(), edges.distance.tolist(), strict=True)
+        first_tag = group.open_channels(find_ends(made.step.nodes, triples))
+        if self.lowered.traffic is not None:
+            self.lowered.traffic.first_tag = first_tag
+            self.core.join(self.lowered.traffic)
 
     @property
     def depends_on_others(self) -> bool:

@@ -17,6 +17,7 @@ from ostinato.graph import body as bodies
 from ostinato.graph.access import STREAM
 from ostinato.graph.arrays import Operand, used_bytes
 from ostinato.graph.body import Arrive, Body, Copy, Fill, NativeCall, PythonCall
+from ostinato.graph.messages import Message
 from ostinato.graph.param import STEP, Param
 
 if TYPE_CHECKING:
@@ -224,6 +225,13 @@ class _Acquire(_External):
 class _Release(_External):
     def add(self, tables: Tables, op: Op, body: bodies.Release) -> None:
         tables.wait_outside(op.index, "release", body.reservation._core, tables.holding(body.reservation))
+
+
+@lowering(Message)
+class _Message(_External):
+    def add(self, tables: Tables, op: Op, body: Message) -> None:
+        tables.wait_outside(op.index, "send" if body.sends else "recv", tables.channel(body))
+        tables.add_operands(op.index, op.operands)
 
 
 def _telling_bits(dtype: np.dtype[Any]) -> bytes:

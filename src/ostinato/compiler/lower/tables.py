@@ -15,6 +15,7 @@ from ostinato.compiler.lower.lowerings import lowering_of
 from ostinato.graph.arrays import READ, Array, Operand
 from ostinato.graph.body import Arrive, Inserted, NativeCall, PythonCall
 from ostinato.graph.containers import PLAIN
+from ostinato.graph.messages import Message
 from ostinato.graph.op import Op
 from ostinato.graph.param import STEP, Param
 
@@ -49,6 +50,7 @@ class Lowered:
     counts: list[Param] = field(default_factory=list)  # of arrivals
     barriers: list[Param] = field(default_factory=list)
     outside: Outside = field(default_factory=list)
+    traffic: _core.messages.Traffic | None = None  # of its channels, if it has any of its own
     streams: list[_core.devices.Stream] = field(default_factory=list)
     stream_names: list[str] = field(default_factory=list)  # of their devices
     again: Callable[[], Lowered] | None = None  # where devices are used: it has streams and memory of its own
@@ -123,6 +125,8 @@ class Tables:
         self._conditions: dict[str, int] = {}
         self._phases: dict[int, int] = {}
         self._holdings: dict[int, int] = {}
+        self._channels: dict[tuple[bool, int], int] = {}  # by direction and rank, how many there are
+        self._traffic: _core.messages.Traffic | None = None
 
     def add_calls(self, ops: Sequence[Op]) -> list[Op]:
         """Add the calls whose arguments are arrays, tokens and plain values; return the ops that are left.
@@ -191,6 +195,14 @@ class Tables:
         """Return the number of a reservation among those that the ops hold."""
         return self._holdings.setdefault(id(reservation), len(self._holdings))
 
+    def channel(self, message: Message) -> _core.messages.Channel:
+        """Return a channel for the messages of an op; those between two ranks are numbered in order, by direction."""
+        if self._traffic is None:
+            self._traffic = _core.messages.Traffic(message.group.messenger)
+        direction = message.sends, message.peer
+        number = self._channels[direction] = self._channels.get(direction, -1) + 1
+        return self._traffic.channel(message.sends, message.peer, number, message.operand.arrays[0].nbytes)
+
     def count(self, count: int | Param) -> tuple[int, int]:
         """Return a count of arrivals, or the number of the run's value that is one."""
         if not isinstance(count, Param):
@@ -238,7 +250,7 @@ class Tables:
             **more,
         )
         natives, objects, barriers = list(self._native_values), list(self._objects), list(self._barriers)
-        return Lowered(plan, natives, objects, self._fills, self._counts, barriers, outside)
+        return Lowered(plan, natives, objects, self._fills, self._counts, barriers, outside, traffic=self._traffic)
 
     def add_scalar(self, index: int, value: object, kind: type) -> None:
         """Add a scalar argument of a native op."""

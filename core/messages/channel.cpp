@@ -1,0 +1,215 @@
+#include "messages/channel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "lanes/builtin_tasks.h"
+#include "lanes/lane.h"
+#include "program/program.h"
+
+namespace ostinato {
+
+namespace {
+
+constexpr std::size_t kManySlots = 4, kFewSlots = 2;
+constexpr std::size_t kLargeBytes = std::size_t{1} << 18;  // of a message, from which on memory counts
+
+enum class Mark : std::uint32_t { kGood, kPoisoned };
+
+// What comes before the elements. 16 bytes, so that these are aligned.
+struct Head {
+    std::uint64_t number;
+    Mark mark;
+    std::uint32_t reserved;
+};
+static_assert(sizeof(Head) == 16);
+
+constexpr std::uint64_t kOver = std::uint64_t{1} << 62;  // more than any step
+
+// An array in row-major order at `at`.
+struct Packed {
+    std::int64_t shape[64], strides[64];
+    ost_array array;
+    std::int64_t item = 1;
+
+    Packed(const ost_array& like, std::byte* at, std::size_t bytes) {
+        std::int64_t elements = 1;
+        for (std::int64_t d = 0; d < like.ndim; ++d)
+            elements *= like.shape[d];
+        item = elements == 0 ? 1 : static_cast<std::int64_t>(bytes) / elements;
+        std::int64_t stride = item;
+        for (std::int64_t d = like.ndim - 1; d >= 0; --d) {
+            shape[d] = like.shape[d];
+            strides[d] = stride;
+            stride *= like.shape[d];
+        }
+        array = {at, like.ndim, shape, strides};
+    }
+};
+
+void copy_elements(const ost_array& source, const ost_array& target, std::int64_t item) {
+    const ost_array arrays[] = {source, target};
+    const ost_scalar size{.i64 = item};
+    ost_call call{};
+    call.arrays = arrays;
+    call.scalars = &size;
+    call.n_arrays = 2;
+    call.n_scalars = 1;
+    (void)copy_task(&call);
+}
+
+}  // namespace
+
+Channel::Channel(std::shared_ptr<Traffic> its_traffic, bool sends, int its_peer, std::int32_t number, std::size_t bytes)
+    : traffic(std::move(its_traffic)), peer(its_peer), sends_(sends), number_(number), bytes_(bytes),
+      slots_(bytes < kLargeBytes ? kManySlots : kFewSlots), ended_(slots_.size()) {}
+
+void Channel::open(ExternalContext context) {
+    opened_ = true;
+    first_ = context.lane.step;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        signal_ = context.signal.shared_from_this();
+    }
+    for (Slot& slot : slots_) {
+        slot.channel = this;
+        slot.memory = std::make_unique_for_overwrite<std::byte[]>(sizeof(Head) + bytes_);
+        slot.bytes = slot.memory.get();
+        slot.count = sizeof(Head) + bytes_;
+        slot.peer = peer;
+        slot.tag = traffic->first_tag + number_;
+        slot.sends = sends_;
+    }
+    for (std::uint64_t number = 0; !sends_ && number < slots_.size(); ++number)
+        begin(slot_of(number), number);
+}
+
+void Channel::begin(Slot& slot, std::uint64_t number) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (closed_)
+            return;
+        slot.number = number;
+        slot.busy = true;
+    }
+    slot.owner = shared_from_this();
+    traffic->messenger->start(slot);
+}
+
+void Channel::ended(Slot& slot) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    slot.busy = false;
+    if (closed_)
+        return;
+    ended_[slot.number % slots_.size()] = true;
+    const std::uint64_t before = done_;
+    for (std::size_t at = done_ % slots_.size(); ended_[at]; at = done_ % slots_.size()) {
+        ended_[at] = false;
+        ++done_;
+    }
+    if (done_ != before)
+        signal_->reach(first_ + done_);
+}
+
+// Whether the signal has not reached `value`: the lane is blocked then. It reaches everything when the ranks' traffic
+// is abandoned, which is looked at afterwards.
+bool Channel::waits(ExternalContext context, std::uint64_t value) {
+    if (context.signal.timeline.reached(value) || traffic->abandoned.load(std::memory_order_acquire))
+        return false;
+    context.lane.block(context.signal.timeline, value);
+    return true;
+}
+
+ExternalOp::Outcome Channel::send(ExternalContext context, const ost_array& array) {
+    if (!opened_)
+        open(context);
+    const std::uint64_t number = context.lane.step - first_;
+    if (number >= slots_.size() && waits(context, context.lane.step + 1 - slots_.size()))
+        return {ExternalOp::Result::kBlocked};
+    if (traffic->abandoned.load(std::memory_order_acquire))
+        return {ExternalOp::Result::kSkipped};
+    Slot& slot = slot_of(number);
+    const Head head{number, context.skipped ? Mark::kPoisoned : Mark::kGood, 0};
+    std::memcpy(slot.bytes, &head, sizeof head);
+    if (!context.skipped && bytes_ != 0) {
+        const Packed packed(array, slot.bytes + sizeof head, bytes_);
+        copy_elements(array, packed.array, packed.item);
+    }
+    begin(slot, number);
+    return {ExternalOp::Result::kDone};
+}
+
+ExternalOp::Outcome Channel::receive(ExternalContext context, const ost_array& array) {
+    if (!opened_)
+        open(context);
+    if (waits(context, context.lane.step + 1))
+        return {ExternalOp::Result::kBlocked};
+    if (traffic->abandoned.load(std::memory_order_acquire))
+        return {ExternalOp::Result::kSkipped};
+    const std::uint64_t number = context.lane.step - first_;
+    Slot& slot = slot_of(number);
+    Head head;
+    std::memcpy(&head, slot.bytes, sizeof head);
+    const bool good = head.mark == Mark::kGood;
+    if (good && !context.skipped && bytes_ != 0) {
+        const Packed packed(array, slot.bytes + sizeof head, bytes_);
+        copy_elements(packed.array, array, packed.item);
+    }
+    begin(slot, number + slots_.size());
+    return {good || context.skipped ? ExternalOp::Result::kDone : ExternalOp::Result::kPoisoned};
+}
+
+void Channel::close() {
+    std::vector<Slot*> waiting;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (std::exchange(closed_, true) || sends_)
+            return;
+        for (Slot& slot : slots_) {
+            if (slot.busy)
+                waiting.push_back(&slot);
+        }
+    }
+    for (Slot* const slot : waiting)
+        traffic->messenger->cancel(*slot, shared_from_this());
+}
+
+void Channel::abandon() {
+    std::shared_ptr<Signal> signal;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        signal = signal_;
+    }
+    if (signal != nullptr)
+        signal->reach(kOver);
+}
+
+void Traffic::abandon() {
+    abandoned.store(true, std::memory_order_release);
+    for (const std::weak_ptr<Channel>& each : channels) {
+        if (const std::shared_ptr<Channel> channel = each.lock())
+            channel->abandon();
+    }
+}
+
+void Traffic::close() {
+    for (const std::weak_ptr<Channel>& each : channels) {
+        if (const std::shared_ptr<Channel> channel = each.lock())
+            channel->close();
+    }
+}
+
+ExternalOp::Outcome MessageOp::advance(ExternalContext context) const {
+    const NativeOp& op = context.run.plan->native[stored_];
+    const ost_array* const arrays =
+        op.tables + context.lane.phase[op.period_class] * static_cast<std::uint32_t>(op.call.n_arrays);
+    return sends_ ? channel_->send(context, *arrays) : channel_->receive(context, *arrays);
+}
+
+std::string MessageOp::waits_for(const Plan&, const Run&, std::uint64_t) const {
+    const std::string peer = "rank " + std::to_string(channel_->peer);
+    return sends_ ? peer + " to take what was sent in that step" : "a message from " + peer;
+}
+
+}  // namespace ostinato

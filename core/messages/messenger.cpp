@@ -1,0 +1,192 @@
+#include "messages/messenger.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "park/threads.h"
+#include "park/timeline.h"
+#include "program/program.h"
+
+namespace ostinato {
+
+namespace {
+
+constexpr std::size_t kLetterBytes = 4096;  // of a part of a message between threads
+constexpr std::int32_t kLetterTag = 0;      // channels have others
+// The thread in `wait` naps where nothing happens: ever longer, since what other ranks do need not concern this one.
+constexpr std::int64_t kFirstNapNs = 20'000, kLastNapNs = 1'000'000;
+constexpr int kLooks = 64;  // before the first nap
+
+struct LetterHead {
+    std::int32_t source;
+    std::uint32_t more;  // bytes of the message that come in later parts
+    std::uint32_t here;  // bytes in this part
+};
+
+}  // namespace
+
+struct Messenger::Letter final : Request {
+    std::byte buffer[sizeof(LetterHead) + kLetterBytes];
+    Messenger* receiver = nullptr;  // null: it is sent, and belongs to itself
+
+    void ended() override {
+        if (receiver != nullptr)
+            receiver->received(*this);
+        else
+            delete this;
+    }
+};
+
+Messenger::Messenger(std::unique_ptr<Transport> transport, int its_rank, int its_size)
+    : rank(its_rank), size(its_size), transport_(std::move(transport)), partial_(static_cast<std::size_t>(its_size)) {
+    if (size > 1) {
+        letter_ = std::make_unique<Letter>();
+        letter_->receiver = this;
+        listen();
+    }
+}
+
+Messenger::~Messenger() = default;
+
+void Messenger::hand_over(Start start) {
+    {
+        const std::lock_guard<std::mutex> lock(starts_mutex_);
+        starts_.push_back(std::move(start));
+    }
+    handed_.store(true, std::memory_order_seq_cst);
+    attend();
+}
+
+void Messenger::attend() {
+    while (handed_.load(std::memory_order_seq_cst) && transport_mutex_.try_lock()) {
+        take_starts();
+        look();
+        transport_mutex_.unlock();
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+}
+
+void Messenger::take_starts() {
+    while (handed_.exchange(false, std::memory_order_seq_cst)) {
+        {
+            const std::lock_guard<std::mutex> lock(starts_mutex_);
+            taken_.swap(starts_);
+        }
+        for (const Start& start : taken_) {
+            if (start.cancels)
+                transport_->cancel(*start.request);
+            else
+                transport_->start(*start.request);
+        }
+        taken_.clear();
+    }
+}
+
+void Messenger::look() {
+    ended_.clear();
+    transport_->progress(ended_);
+    if (ended_.empty())
+        return;
+    progressed_.fetch_add(ended_.size(), std::memory_order_relaxed);
+    for (Request* const request : ended_) {
+        const std::shared_ptr<void> owner = std::move(request->owner);
+        request->ended();
+    }
+}
+
+bool Messenger::progress() {
+    if (!transport_mutex_.try_lock())
+        return false;
+    take_starts();
+    look();
+    transport_mutex_.unlock();
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    attend();
+    return true;
+}
+
+void Messenger::listen() {
+    letter_->bytes = letter_->buffer;
+    letter_->count = sizeof letter_->buffer;
+    letter_->peer = kAnyRank;
+    letter_->tag = kLetterTag;
+    start(*letter_);
+}
+
+void Messenger::received(Letter& letter) {
+    if (closed_.load(std::memory_order_acquire))
+        return;
+    LetterHead head;
+    std::memcpy(&head, letter.buffer, sizeof head);
+    std::string& message = partial_.at(static_cast<std::size_t>(head.source));
+    message.append(reinterpret_cast<const char*>(letter.buffer) + sizeof head, head.here);
+    if (head.more == 0)
+        tell({News::kMessage, head.source, std::exchange(message, {}), nullptr, nullptr});
+    listen();
+}
+
+void Messenger::post(int to, std::string_view message) {
+    do {
+        auto letter = std::make_unique<Letter>();
+        const std::size_t here = std::min(message.size(), kLetterBytes);
+        const LetterHead head{rank, static_cast<std::uint32_t>(message.size() - here),
+                              static_cast<std::uint32_t>(here)};
+        std::memcpy(letter->buffer, &head, sizeof head);
+        std::memcpy(letter->buffer + sizeof head, message.data(), here);
+        message.remove_prefix(here);
+        letter->bytes = letter->buffer;
+        letter->count = sizeof head + here;
+        letter->peer = to;
+        letter->tag = kLetterTag;
+        letter->sends = true;
+        start(*letter.release());  // it deletes itself
+    } while (!message.empty());
+    wake_.notify();
+}
+
+void Messenger::tell(Told told) {
+    {
+        const std::lock_guard<std::mutex> lock(told_mutex_);
+        told_.push_back(std::move(told));
+    }
+    news_.store(true, std::memory_order_release);
+    wake_.notify();
+}
+
+bool Messenger::wait(std::vector<Told>& told) {
+    std::uint64_t known = progressed_.load(std::memory_order_relaxed);
+    std::int64_t nap = kFirstNapNs;
+    for (int looks = 0;; ++looks) {
+        const std::uint32_t epoch = wake_.prepare_wait();
+        if (closed_.load(std::memory_order_acquire))
+            return false;
+        progress();
+        if (news_.exchange(false, std::memory_order_acquire)) {
+            const std::lock_guard<std::mutex> lock(told_mutex_);
+            told.swap(told_);
+            if (!told.empty())
+                return true;
+        }
+        const std::uint64_t ended = progressed_.load(std::memory_order_relaxed);
+        if (std::exchange(known, ended) != ended) {
+            looks = 0;
+            nap = kFirstNapNs;
+        } else if (looks < kLooks) {
+            relax();
+        } else {
+            wake_.commit_wait(epoch, nap);
+            nap = std::min(2 * nap, kLastNapNs);
+        }
+    }
+}
+
+void Messenger::close() {
+    if (closed_.exchange(true, std::memory_order_acq_rel))
+        return;
+    if (letter_ != nullptr)
+        cancel(*letter_, shared_from_this());
+    wake_.notify_all();
+}
+
+}  // namespace ostinato

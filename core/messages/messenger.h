@@ -1,0 +1,99 @@
+// The messages of one rank: starts requests and finds out that they have ended, with one thread at a time in the
+// transport. Core/DESIGN.md, "Messages".
+//
+// Whoever finds the transport taken leaves what it wants to start to the thread that has it. That thread looks for
+// such starts after it has given the transport back: either it sees the start, or the other finds the transport free.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "messages/transport.h"
+#include "park/event_count.h"
+#include "park/forks.h"
+
+namespace ostinato {
+
+class Program;
+struct Run;
+
+class Messenger : public std::enable_shared_from_this<Messenger> {
+public:
+    // What ranks tell each other about runs, and what runs tell the thread that agrees with other ranks.
+    enum class News : std::uint8_t {
+        kMessage,   // from another rank
+        kStopping,  // a run is to end before its time
+        kEnded,     // all lanes have left a run
+    };
+    struct Told {
+        News news;
+        int source = 0;
+        std::string message;
+        std::shared_ptr<Program> program;
+        std::shared_ptr<Run> run;
+    };
+
+    Messenger(std::unique_ptr<Transport> transport, int rank, int size);
+    ~Messenger();
+    Messenger(const Messenger&) = delete;
+    Messenger& operator=(const Messenger&) = delete;
+
+    // Any thread, at any time; `cancel` is for receives.
+    void start(Request& request) { hand_over({&request, false, {}}); }
+    // `held` is what the request belongs to.
+    void cancel(Request& request, std::shared_ptr<void> held) { hand_over({&request, true, std::move(held)}); }
+    // Finds out what has ended. False: another thread is at it.
+    bool progress();
+
+    // Sends a message to the thread of another rank that waits in `wait`.
+    void post(int to, std::string_view message);
+    void tell(Told told);
+    // Makes progress until there is something to tell; false: `close` was called.
+    bool wait(std::vector<Told>& told);
+    // `wait` returns false from now on, and receives of messages between threads end.
+    void close();
+
+    const int rank, size;
+    const MadeHere made;
+
+private:
+    struct Start {
+        Request* request;
+        bool cancels;
+        std::shared_ptr<void> held;
+    };
+    struct Letter;
+
+    void hand_over(Start start);
+    void attend();
+    void take_starts();  // with the transport
+    void look();         // likewise: what has ended
+    void listen();       // for the next message between threads
+    void received(Letter& letter);
+
+    const std::unique_ptr<Transport> transport_;
+    std::mutex transport_mutex_;  // held by the thread that is in the transport
+    std::vector<Request*> ended_;
+    std::vector<Start> taken_;
+
+    std::atomic<bool> handed_{false};  // there are starts that nobody has taken
+    std::mutex starts_mutex_;
+    std::vector<Start> starts_;
+
+    std::mutex told_mutex_;
+    std::vector<Told> told_;
+    std::atomic<bool> news_{false}, closed_{false};
+    std::atomic<std::uint64_t> progressed_{0};  // requests that have ended
+    EventCount wake_;                           // of the thread in `wait`
+    std::unique_ptr<Letter> letter_;            // the receive for messages between threads
+    std::vector<std::string> partial_;          // by rank, the parts of a message that have come
+};
+
+}  // namespace ostinato

@@ -1,0 +1,53 @@
+"""Messages between ranks."""
+
+
+
+class LocalRanks:
+    """Ranks in one process, for tests."""
+
+    def __init__(self, size: int, latency_ns: int = 0, jitter_ns: int = 0, seed: int = 0) -> None: ...
+
+    def kill(self, rank: int) -> None:
+        """From now on nothing leaves this rank, and nothing arrives there."""
+
+    def messenger(self, rank: int) -> Messenger: ...
+
+class Messenger:
+    """The messages of one rank."""
+
+    def post(self, to: int, message: bytes) -> None: ...
+
+    def wait(self) -> object:
+        """Make progress until there are news; None once it is closed."""
+
+    def close(self) -> None: ...
+
+    def progress(self) -> bool: ...
+
+    @property
+    def forked(self) -> bool: ...
+
+class Traffic:
+    """The channels of one program."""
+
+    def __init__(self, messenger: Messenger) -> None: ...
+
+    @property
+    def first_tag(self) -> int: ...
+
+    @first_tag.setter
+    def first_tag(self, arg: int, /) -> None: ...
+
+    def abandon(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def channel(self, sends: bool, peer: int, number: int, bytes: int) -> Channel: ...
+
+class Channel:
+    """What one operation sends to another rank, or receives from one."""
+
+def messenger_to_itself() -> Messenger:
+    """The messages of the only rank of a process."""
+
+def messenger_by_mpi(rank: int, size: int, library: str, communicator: int, byte: int, any_source: int, handle_bytes: int, status_bytes: int) -> Messenger: ...

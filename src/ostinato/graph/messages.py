@@ -1,0 +1,82 @@
+"""Operations that send an array to another rank, or receive one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from ostinato.errors import GraphError
+from ostinato.graph.arrays import READ, WRITE, Operand
+from ostinato.graph.body import Body
+
+if TYPE_CHECKING:
+    from ostinato import _core
+    from ostinato.graph.recorder import Recorder
+
+MOST_BYTES = 2**31 - 2**10
+"""Of one message: MPI counts bytes by an int of 32 bits."""
+
+
+class Group(Protocol):
+    """The ranks that messages go between; `ostinato.ranks.Ranks` is one."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def messenger(self) -> _core.messages.Messenger:
+        """What carries the messages."""
+
+    def open_channels(self, ends: Any) -> int:
+        """Return the tag of a program's first channel; raise if its ends do not fit together."""
+
+
+class Message(Body):
+    """A message between this rank and another one: base of `Send` and `Receive`.
+
+    The k-th send from a rank s to a rank t, in the program order of a step, matches the k-th receive from s on t.
+    """
+
+    __slots__ = ("group", "operand", "peer")
+
+    sends = False
+
+    def __init__(self, operand: Operand, peer: int, group: Group) -> None:
+        self.operand, self.peer, self.group = operand, peer, group
+
+    def map_operands(self, new: Callable[[Operand], Operand]) -> Self:
+        return type(self)(new(self.operand), self.peer, self.group)
+
+
+class Send(Message):
+    """A message to another rank: it holds what the array holds when it is sent."""
+
+    __slots__ = ()
+
+    sends = True
+
+
+class Receive(Message):
+    """A message from another rank, which overwrites the array."""
+
+    __slots__ = ()
+
+    waits_outside = True
+
+
+def message_body(
+    recorder: Recorder, array: Any, peer: int, group: Group, sends: bool
+) -> tuple[Message, tuple[Operand]]:
+    """Return the body and the operand of a message."""
+    method = "send" if sends else "recv"
+    operand = recorder.array_operand(array, READ if sends else WRITE, lambda _: f"the array of {method}()", 0)
+    first = operand.arrays[0]
+    if first.dtype.hasobject:
+        raise GraphError(
+            f"{method}() needs an array of numbers or other plain data, got {first.dtype}: Python objects have no "
+            "meaning on another rank"
+        )
+    if first.nbytes > MOST_BYTES:
+        raise GraphError(f"{method}() takes arrays of at most {MOST_BYTES} bytes, got {first.nbytes}; send it in parts")
+    return (Send if sends else Receive)(operand, peer, group), (operand,)

@@ -1,0 +1,1 @@
+"""Ranks: the processes of an MPI job, which run one program together."""

@@ -1,0 +1,101 @@
+"""MPI as this process was started with it: the launcher, and the library that mpi4py has loaded."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any
+
+from ostinato import _core
+from ostinato.text import brief
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+# By launcher, the variables that say how many ranks it started.
+_SIZES = (
+    ("mpiexec", "OMPI_COMM_WORLD_SIZE"),
+    ("mpiexec", "PMI_SIZE"),
+    ("mpiexec", "MPI_LOCALNRANKS"),
+    ("srun", "SLURM_STEP_NUM_TASKS"),
+)
+_INSTALL = "pip install 'ostinato[mpi]'"
+
+
+def launched() -> tuple[str, int]:
+    """Return the launcher that started this process, and how many ranks it started; ("", 1) if none is known."""
+    for name, variable in _SIZES:
+        found = os.environ.get(variable, "")
+        if found.isdigit():
+            return name, int(found)
+    return "", 1
+
+
+def find_mpi() -> ModuleType | None:
+    """Return the module `MPI` of mpi4py; None if it cannot be used, and this process is the only rank.
+
+    Raises
+    ------
+    ImportError
+        A launcher started several ranks, and mpi4py is missing or cannot load an MPI library.
+    """
+    launcher, size = launched()
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        if size == 1:
+            return None
+        missing = importlib.util.find_spec("mpi4py") is None
+        why = "mpi4py is not installed" if missing else f"mpi4py cannot load an MPI library ({error})"
+        raise ImportError(
+            f"{launcher} started {size} ranks, but {why}, so they cannot know of each other: {_INSTALL}, "
+            "and start them with the mpiexec of the same MPI, as `ostinato run` does"
+        ) from error
+    return MPI
+
+
+def check_communicator(MPI: ModuleType, comm: Any) -> None:
+    """Raise if ranks cannot be those of a communicator."""
+    if not isinstance(comm, MPI.Intracomm):
+        raise TypeError(f"comm must be an intracommunicator of mpi4py, got {brief(comm)}")
+    if comm == MPI.COMM_NULL:
+        raise ValueError("comm must be a communicator that this rank is in, got MPI.COMM_NULL")
+    launcher, size = launched()
+    if comm.Get_size() == 1 and size > 1:
+        library = MPI.Get_library_version().split("\n")[0].rstrip("\0")
+        if MPI.COMM_WORLD.Get_size() > 1:
+            raise RuntimeError(
+                f"comm must hold all the ranks that work together, but it has 1 of the {size} that {launcher} started; "
+                "leave comm out, or pass MPI.COMM_WORLD"
+            )
+        raise RuntimeError(
+            f"{launcher} started {size} ranks, but MPI knows of 1: the launcher belongs to another MPI installation "
+            f"than the library that mpi4py has loaded ({library}). Start the ranks with the mpiexec of that library, "
+            "as `ostinato run` does"
+        )
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RuntimeError(
+            "MPI must be initialised for threads: leave mpi4py.rc.thread_level at its default, 'multiple'"
+        )
+
+
+def open_messenger(MPI: ModuleType, comm: Any) -> _core.messages.Messenger:
+    """Return what carries messages over a communicator, which is used for nothing else."""
+    size = MPI._sizeof(MPI.Comm)
+
+    def handle(of: Any) -> int:
+        return int.from_bytes(ctypes.string_at(MPI._addressof(of), size), "little")
+
+    path = MPI.__file__
+    assert path is not None
+    return _core.messages.messenger_by_mpi(
+        rank=comm.Get_rank(),
+        size=comm.Get_size(),
+        library=path,
+        communicator=handle(comm),
+        byte=handle(MPI.BYTE),
+        any_source=MPI.ANY_SOURCE,
+        handle_bytes=size,
+        status_bytes=MPI._sizeof(MPI.Status),
+    )

@@ -1,0 +1,326 @@
+"""The ranks that run a program together, and the messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+import numpy as np
+
+from ostinato import _core
+from ostinato.arguments import integer
+from ostinato.errors import GraphError
+from ostinato.graph.arrays import as_ndarray
+from ostinato.graph.capture import current_graph
+from ostinato.graph.messages import message_body
+from ostinato.graph.ring import AbstractArray
+from ostinato.graph.tracer import untrace
+from ostinato.ranks.channels import End, find_mismatch
+from ostinato.ranks.launch import check_communicator, find_mpi, open_messenger
+from ostinato.text import brief
+
+if TYPE_CHECKING:
+    from ostinato.graph.graph import Graph
+    from ostinato.graph.op import Op
+
+TransportName: TypeAlias = Literal["auto", "mpi"]
+Progress: TypeAlias = Literal["workers", "thread"]
+Combination: TypeAlias = "Literal['sum', 'prod', 'min', 'max'] | Callable[[Any, Any], Any]"
+"""How `Ranks.allreduce` combines two elements."""
+
+_REDUCE = {"sum": "+", "prod": "*", "min": "min", "max": "max"}
+
+
+class Ranks:
+    """The processes that run a program together: the ranks of an MPI communicator, or this process alone.
+
+    Every rank makes one, at the same place of the program. Without mpi4py, and without a launcher that has started
+    several processes, there is one rank.
+
+    Parameters
+    ----------
+    comm
+        A communicator of mpi4py; None for ``MPI.COMM_WORLD``. Messages go over a duplicate of it.
+    transport
+        What carries messages: ``"mpi"``. ``"auto"`` chooses.
+    progress
+        ``"workers"``: threads of the machine that have nothing to do look for messages, and a thread of its own where
+        all are busy. ``"thread"``: that thread alone.
+
+    Raises
+    ------
+    RuntimeError
+        A launcher started several ranks, but MPI knows of one. Or MPI was initialised without threads.
+    ImportError
+        A launcher started several ranks, but mpi4py is missing.
+
+    Examples
+    --------
+    >>> import ostinato as ost
+    >>> ranks = ost.Ranks()
+    >>> ranks.rank, ranks.size
+    (0, 1)
+    >>> ranks.beside(1) is None
+    True
+    """
+
+    def __init__(self, comm: Any = None, *, transport: TransportName = "auto", progress: Progress = "workers") -> None:
+        if transport not in ("auto", "mpi"):
+            raise ValueError(f"transport must be 'auto' or 'mpi', got {brief(transport)}")
+        if progress not in ("workers", "thread"):
+            raise ValueError(f"progress must be 'workers' or 'thread', got {brief(progress)}")
+        self._comm: Any = None
+        MPI = find_mpi()
+        if MPI is None:
+            if comm is not None:
+                raise TypeError(f"comm must be None where mpi4py cannot be used, got {brief(comm)}")
+        else:
+            comm = MPI.COMM_WORLD if comm is None else comm
+            check_communicator(MPI, comm)
+            if comm.Get_size() > 1:
+                self._comm = comm.Dup()
+        if self._comm is None:
+            self._open(_core.messages.messenger_to_itself(), 0, 1, progress)
+        else:
+            assert MPI is not None
+            self._open(open_messenger(MPI, self._comm), self._comm.Get_rank(), self._comm.Get_size(), progress)
+
+    @classmethod
+    def over(cls, messenger: _core.messages.Messenger, rank: int, size: int) -> Ranks:
+        """Return a rank whose messages something else than MPI carries: for tests."""
+        ranks = cls.__new__(cls)
+        ranks._comm = None
+        ranks._open(messenger, rank, size, "workers")
+        return ranks
+
+    def _open(self, messenger: _core.messages.Messenger, rank: int, size: int, progress: Progress) -> None:
+        self.messenger, self._rank, self._size = messenger, rank, size
+        self.progress = progress
+        self._tag = 1  # of the next program's first channel; 0 is that of messages between threads
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank, from 0."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._size
+
+    def beside(self, offset: int) -> int | None:
+        """Return the rank `offset` after this one, or None where there is none.
+
+        Examples
+        --------
+        >>> import ostinato as ost
+        >>> ost.Ranks().beside(0)
+        0
+        """
+        there = self._rank + integer("offset", offset)
+        return there if 0 <= there < self._size else None
+
+    def send(self, array: Any, to: int | None) -> Op | None:
+        """Record that an array is sent to another rank, in every step.
+
+        The k-th send from a rank s to a rank t, in the program order of a step, matches the k-th `recv` from s on t;
+        shape and dtype are the same on both sides. A send only starts the transfer, so the order of sends and receives
+        in a step cannot deadlock. The array may be written as soon as the op is done.
+
+        Parameters
+        ----------
+        array
+            An array, an element of a ring, or a view of one. It is read.
+        to
+            The rank; None: nothing happens.
+
+        Returns
+        -------
+        Op or None
+            The op; None if `to` is None.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> ranks, a, b = ost.Ranks(), np.arange(3.0), np.zeros(3)
+        >>> with ost.capture() as graph:
+        ...     sent = ranks.send(a, to=0)
+        ...     received = ranks.recv(b, source=0)
+        >>> with graph.compile() as program:
+        ...     program.replay()
+        1
+        >>> b
+        array([0., 1., 2.])
+        """
+        return self._message(array, "to", to, sends=True)
+
+    def recv(self, array: Any, source: int | None) -> Op | None:
+        """Record that an array is received from another rank, in every step; see `send`.
+
+        Parameters
+        ----------
+        array
+            An array, an element of a ring, or a view of one. It is overwritten.
+        source
+            The rank; None: nothing happens.
+
+        Returns
+        -------
+        Op or None
+            The op, which is done when the array holds the message; None if `source` is None.
+        """
+        return self._message(array, "source", source, sends=False)
+
+    def bcast(self, array: Any, root: int = 0) -> Op | None:
+        """Record that an array of one rank overwrites that of every other rank, in every step.
+
+        All ranks record it, in the same order beside other messages. It consists of sends and receives along a binomial
+        tree.
+
+        Parameters
+        ----------
+        array
+            An array, an element of a ring, or a view of one; of the same shape and dtype on all ranks.
+        root
+            The rank whose array it is.
+
+        Returns
+        -------
+        Op or None
+            The last op that this rank records; None if there is one rank.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> ranks, a = ost.Ranks(), np.ones(3)
+        >>> with ost.capture() as graph:
+        ...     op = ranks.bcast(a, root=0)
+        ...     filled = ost.fill(a, 2.0)
+        """
+        graph = self._graph("bcast")
+        root = self._peer("root", root)
+        last = self._bcast(graph, untrace(array), root, "bcast")
+        if last is None:  # there is nothing to do, but a wrong argument is wrong all the same
+            _check_array(array, "bcast")
+        return last
+
+    def allreduce(self, part: Any, out: Any, op: Combination) -> Op:
+        """Record that arrays of all ranks are combined, element by element, into an array on each, in every step.
+
+        All ranks record it, in the same order beside other messages. Elements are combined along a tree, whose form
+        depends on the number of ranks, and so do the last bits of floating-point results. They are the same on all
+        ranks.
+
+        Parameters
+        ----------
+        part
+            This rank's array. It is read.
+        out
+            An array of the same shape. It is overwritten.
+        op
+            ``"sum"``, ``"prod"``, ``"min"``, ``"max"``, or an associative function of two elements.
+
+        Returns
+        -------
+        Op
+            The last op that this rank records.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> ranks, part, total = ost.Ranks(), np.full(1, 2.0), np.zeros(1)
+        >>> with ost.capture() as graph:
+        ...     op = ranks.allreduce(part, total, "sum")
+        >>> with graph.compile() as program:
+        ...     program.replay()
+        1
+        >>> total
+        array([2.])
+        """
+        graph = self._graph("allreduce")
+        if isinstance(op, str) and op not in _REDUCE:
+            raise ValueError(
+                f"op of allreduce() must be one of {', '.join(map(repr, _REDUCE))} or a function, got {op!r}"
+            )
+        if not isinstance(op, str) and not callable(op):
+            raise TypeError(
+                f"op of allreduce() must be one of {', '.join(map(repr, _REDUCE))} or a function, got {brief(op)}"
+            )
+        part, out = untrace(part), untrace(out)
+        mine, shared = _check_array(part, "allreduce"), _check_array(out, "allreduce")
+        if mine.shape != shared.shape:
+            raise GraphError(f"allreduce() needs arrays of one shape, but part is {mine.shape} and out {shared.shape}")
+        last: Op = graph.copy(part, out, name="allreduce")
+        reduce = _REDUCE[op] if isinstance(op, str) else op
+        distance = 1  # between ranks that combine what those between them have combined
+        while distance < self._size:
+            if self._rank % (2 * distance):
+                self._add(graph, out, self._rank - distance, "allreduce", sends=True)
+                break
+            if self._rank + distance < self._size:
+                theirs = np.empty(shared.shape, shared.dtype)
+                self._add(graph, theirs, self._rank + distance, "allreduce", sends=False)
+                last = graph.copy(theirs, out, name="allreduce", reduce=cast(Any, reduce))
+            distance *= 2
+        return self._bcast(graph, out, 0, "allreduce") or last
+
+    def open_channels(self, ends: Sequence[End]) -> int:
+        """Return the tag of a program's first channel; raise `GraphError` if its ends do not fit together."""
+        if self._size > 1:
+            raise NotImplementedError("programs of several ranks cannot be compiled yet")
+        mismatch = find_mismatch([ends])
+        if mismatch:
+            raise GraphError(mismatch)
+        self._tag += len(ends)
+        return self._tag - len(ends)
+
+    def __repr__(self) -> str:
+        return f"<Ranks: rank {self._rank} of {self._size}>"
+
+    def _message(self, array: Any, argument: str, value: int | None, *, sends: bool) -> Op | None:
+        method = "send" if sends else "recv"
+        graph = self._graph(method)
+        if value is None:
+            _check_array(array, method)
+            return None
+        return self._add(graph, untrace(array), self._peer(argument, value), method, sends=sends)
+
+    def _add(self, graph: Graph, array: Any, peer: int, name: str, *, sends: bool) -> Op:
+        return graph.add_op(partial(message_body, array=array, peer=peer, group=self, sends=sends), name)
+
+    def _bcast(self, graph: Graph, array: Any, root: int, name: str) -> Op | None:
+        """Record a binomial tree, in which ranks are counted from the root on."""
+        place = (self._rank - root) % self._size
+        last, distance = None, 1
+        while distance < self._size:
+            distance *= 2
+        while distance > 1:
+            distance //= 2
+            if place % (2 * distance) == distance:
+                last = self._add(graph, array, (self._rank - distance) % self._size, name, sends=False)
+            elif place % (2 * distance) == 0 and place + distance < self._size:
+                last = self._add(graph, array, (self._rank + distance) % self._size, name, sends=True)
+        return last
+
+    def _graph(self, method: str) -> Graph:
+        try:
+            graph: Graph = current_graph()
+        except RuntimeError:
+            raise RuntimeError(
+                f"{method}() records a message of every step: call it inside capture(), or in a function given to "
+                "ostinato.compile"
+            ) from None
+        graph.join(self)
+        return graph
+
+    def _peer(self, argument: str, value: object) -> int:
+        return integer(argument, value, 0, self._size - 1)
+
+
+def _check_array(array: Any, method: str) -> Any:
+    """Return what has the shape and the dtype of an array; raise `TypeError` if it is none."""
+    found = array if isinstance(array, AbstractArray) else as_ndarray(array)
+    if found is None:
+        raise TypeError(f"{method}() needs an array or an element of a ring, got {brief(array)}")
+    return found
