@@ -152,7 +152,7 @@ class Capture:
         graph.stop_recording()
         guard.release()
         if error is None:
-            if not len(graph):
+            if not len(graph) and graph.group is None:  # a rank may have nothing to do
                 raise GraphError(_NOTHING.format(self._inside))
             if changed is not None:
                 graph.discard()

@@ -80,8 +80,6 @@ class Graph:
         The graphs that are nested in this one, as the keys of a dict.
     stop
         The op made by `until`, or None.
-    group
-        The ranks that it has messages between, or None.
     array_names
         What variables called arrays when they were recorded, by the address of the array: for pictures.
 
@@ -104,7 +102,6 @@ class Graph:
         self.postconditions: dict[str, Op] = {}
         self.nested: dict[Graph, None] = {}
         self.stop: Op | None = None
-        self.group: Group | None = None
         self.array_names: dict[int, tuple[str, ...]] = {}
         self._recorder = Recorder()
         self._traced = False
@@ -120,6 +117,11 @@ class Graph:
     def params(self) -> Mapping[str, Param]:
         """The parameters by name."""
         return self._recorder.params
+
+    @property
+    def group(self) -> Group | None:
+        """The ranks that it has messages between, or whose arrays it uses; None where it has neither."""
+        return self._recorder.group
 
     @property
     def given_edges(self) -> list[tuple[Op, Op, int]]:
@@ -523,9 +525,7 @@ class Graph:
 
     def join(self, group: Group) -> None:
         """Let these ranks compile and replay it together, whether it has messages on this rank or not."""
-        if self.group is not None and self.group is not group:
-            raise GraphError("a graph has messages between the ranks of one ostinato.Ranks, but was given two")
-        self.group = group
+        self._recorder.join(group)
 
     def discard(self) -> None:
         """Forget everything recorded; what an exception inside a capture does."""
@@ -533,7 +533,7 @@ class Graph:
             each.clear()
         for table in (self.preconditions, self.postconditions, self.nested):
             table.clear()
-        self.stop = self.group = None
+        self.stop = None
         self._recorder = Recorder()
 
     def has(self, op: Op) -> bool:

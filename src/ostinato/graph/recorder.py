@@ -30,11 +30,12 @@ from ostinato.graph.containers import (
 from ostinato.graph.context import Guard, current_guard, is_writable
 from ostinato.graph.op import Op, Port
 from ostinato.graph.param import FreeParam, NoValue, Param, Params, Step
-from ostinato.graph.ring import Ring, RingElement
+from ostinato.graph.ring import AbstractArray, Ring, RingElement
 from ostinato.graph.tracer import Tracer
 from ostinato.text import brief, one_line
 
 if TYPE_CHECKING:
+    from ostinato.graph.messages import Group
     from ostinato.graph.variant import Variant
 
 Label: TypeAlias = Callable[[int], str]
@@ -44,14 +45,17 @@ Label: TypeAlias = Callable[[int], str]
 class Recorder:
     """The operands of one graph; `guard` is that of the capture that records here, if one does.
 
+    `group` are the ranks that messages go between, or that arrays are spread over; None where there are none.
+
     By mode, `known` has the operands that exist, by the `id` of what the user passed, and `native` those that native
     tasks may take. The operands keep that alive.
     """
 
-    __slots__ = ("_arrays", "_rings", "_tokens", "guard", "known", "native", "params")
+    __slots__ = ("_arrays", "_rings", "_tokens", "group", "guard", "known", "native", "params")
 
     def __init__(self) -> None:
         self.params = Params()
+        self.group: Group | None = None
         self.guard: Guard | None = None
         self.known: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
         self.native: tuple[dict[int, Operand], ...] = ({}, {}, {}, {})
@@ -94,7 +98,10 @@ class Recorder:
             array = self._array(value, label, index)
             if array is None:
                 return self._token(value, mode)
-            operand = Operand(value, array, None, mode)
+            spread = isinstance(value, AbstractArray)  # over ranks: tasks get what this one has of it
+            if spread:
+                self.join(value.group)  # type: ignore[attr-defined]
+            operand = Operand(array if spread else value, array, None, mode)
             # A guard keeps nobody from writing to an array that has another interface.
             writable = self._hold(array) if isinstance(value, np.ndarray) else array.flags.writeable
         if mode & WRITE and not writable:
@@ -223,11 +230,19 @@ class Recorder:
             self._arrays[id(value)] = (value, array)
         return array
 
+    def join(self, group: Group) -> None:
+        """Let these ranks compile and replay what is recorded together."""
+        if self.group is not None and self.group is not group:
+            raise GraphError("a graph has messages between the ranks of one ostinato.Ranks, but was given two")
+        self.group = group
+
     def _hold_ring(self, ring: Ring) -> None:
         if id(ring) not in self._rings:
             for value in ring.values:
                 if isinstance(value, np.ndarray):
                     self._hold(value)
+                elif isinstance(value, AbstractArray):
+                    self.join(value.group)
             self._rings[id(ring)] = ring
 
     def _hold(self, array: Array) -> bool:

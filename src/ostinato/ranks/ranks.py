@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ostinato import _core
 from ostinato.arguments import integer
@@ -16,7 +17,9 @@ from ostinato.graph.capture import current_graph
 from ostinato.graph.messages import message_body
 from ostinato.graph.ring import AbstractArray
 from ostinato.graph.tracer import untrace
+from ostinato.ranks.array import DistributedArray
 from ostinato.ranks.channels import End, find_mismatch
+from ostinato.ranks.fold import record_fold
 from ostinato.ranks.launch import check_communicator, find_mpi, open_messenger
 from ostinato.text import brief
 
@@ -264,6 +267,81 @@ class Ranks:
                 last = graph.copy(theirs, out, name="allreduce", reduce=cast(Any, reduce))
             distance *= 2
         return self._bcast(graph, out, 0, "allreduce") or last
+
+    def array(
+        self,
+        shape: int | Sequence[int],
+        dtype: npt.DTypeLike = float,
+        *,
+        tiles: int | Sequence[int] | None = None,
+        owner: Callable[[tuple[int, ...]], int] | None = None,
+    ) -> DistributedArray:
+        """Return a new array of zeros that is spread over the ranks. All ranks call it, in the same order.
+
+        A task may read all of it, and gets what it reads by messages. It writes what one rank owns, and runs there.
+
+        Parameters
+        ----------
+        shape, dtype
+            As for `numpy.zeros`.
+        tiles
+            How many tiles each axis is cut into; None for as many as there are elements.
+        owner
+            A function from the index of a tile, a tuple, to the rank that owns it. None: each rank owns a block of
+            tiles.
+
+        Raises
+        ------
+        ValueError
+            There are more tiles than elements along an axis, or `owner` returns no rank.
+        TypeError
+            The elements are Python objects.
+
+        Examples
+        --------
+        >>> import ostinato as ost
+        >>> a = ost.Ranks().array((6, 6), tiles=(3, 2))
+        >>> [tile.index for tile in a.tiles()]
+        [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+        """
+        return DistributedArray(self, shape, dtype, tiles, owner)
+
+    def fold(self, parts: Any, out: Any, op: Combination) -> Op:
+        """Record that the elements of a distributed array are combined to one, which all ranks get, in every step.
+
+        They are combined in row-major order, from the first one on, so the result is the same bit for bit on any number
+        of ranks; `numpy.sum` adds in another order. All ranks record it.
+
+        Parameters
+        ----------
+        parts
+            A distributed array, an element of a ring of such, or a slice; it may also be a NumPy array. It is read.
+        out
+            A NumPy array of one element. It is overwritten.
+        op
+            ``"sum"``, ``"prod"``, ``"min"``, ``"max"``, or a function of two elements.
+
+        Returns
+        -------
+        Op
+            The op that combines.
+
+        Examples
+        --------
+        >>> import numpy as np, ostinato as ost
+        >>> ranks = ost.Ranks()
+        >>> parts, total = ranks.array(4), np.zeros(1)
+        >>> parts.set([1.0, 2.0, 3.0, 4.0])
+        >>> with ost.capture() as graph:
+        ...     op = ranks.fold(parts, total, "sum")
+        >>> with graph.compile() as program:
+        ...     program.replay()
+        1
+        >>> total
+        array([10.])
+        """
+        graph = self._graph("fold")
+        return record_fold(graph, untrace(parts), untrace(out), op)
 
     def open_channels(self, ends: Sequence[End]) -> int:
         """Return the tag of a program's first channel; raise `GraphError` if its ends do not fit together."""

@@ -17,8 +17,9 @@ from ostinato.compiler.costs import Costing, Costs, cost_by_estimate
 from ostinato.compiler.dependences import infer_dependences
 from ostinato.compiler.dump import Stages
 from ostinato.compiler.flatten import flatten
-from ostinato.compiler.ir import Executable, Placement, Step, Target
+from ostinato.compiler.ir import Edges, Executable, Placement, Step, Target, edges_of
 from ostinato.compiler.lower.tables import periods_of
+from ostinato.compiler.ranks.distribute import distribute
 from ostinato.compiler.schedule.caches import count_fetched_bytes, find_footprints, find_order_for_caches
 from ostinato.compiler.schedule.lanes import move_next_to_purpose, split
 from ostinato.compiler.schedule.operations import list_operations
@@ -34,6 +35,7 @@ from ostinato.compiler.streams.assign_streams import (
 from ostinato.compiler.streams.insert_fences import hold_device_work, insert_fences
 from ostinato.compiler.unroll import find_ring_period, unroll
 from ostinato.graph.body import Acquire, Postcondition, Precondition, Release, Until
+from ostinato.graph.messages import Message
 
 if TYPE_CHECKING:
     from ostinato.graph.graph import Graph
@@ -48,7 +50,10 @@ def compile(graph: Graph, target: Target, costing: Costing = cost_by_estimate) -
     Raises GraphError if the graph has a cycle, or an op is bound to a processor that there is not.
     """
     stages = Stages()
-    step = stages.run(infer_dependences, stages.run(flatten, graph))
+    flat = stages.run(flatten, graph)
+    if graph.group is not None:
+        flat = stages.run(distribute, flat, graph.group)
+    step = stages.run(infer_dependences, flat)
     step = stages.run(choose_variants, step, target, costing)
     if uses_devices(step.summary):
         before = step
@@ -135,12 +140,27 @@ def order(step: Step, target: Target) -> Step:
     """Return the step with one order for all operations; what only waits or tells is next to what that is for."""
     found = step.operations
     in_order = find_order(
-        found.ordering, found.seconds, step.placement, found.priority, found.gil_bound, model=target.model
+        _keeping_messages_in_order(step), found.seconds, step.placement, found.priority, found.gil_bound, target.model
     )
     if step.uses_devices:
         in_order = order_fences(in_order, step.streams)
     placement, in_order = move_next_to_purpose(found.ordering, step.placement, in_order, found.idle, found.tells)
     return replace(step, placement=placement, order=in_order)
+
+
+def _keeping_messages_in_order(step: Step) -> Edges:
+    """Return what orders operations, and edges from each message to the next in program order.
+
+    Messages are in one order on all ranks, so a lane that waits for one has begun all that other ranks need before they
+    can send it. The edges only choose the order of lanes: no message waits for the one before it.
+    """
+    ordering, nodes = step.operations.ordering, step.nodes
+    messages = [index for index in step.summary.others.tolist() if isinstance(nodes[index].body, Message)]
+    if len(messages) < 2:
+        return ordering
+    pairs = np.array(list(itertools.pairwise(messages)), np.int32).T
+    columns = zip(ordering, (*pairs, np.zeros(pairs.shape[1], np.int32)), strict=True)
+    return edges_of(len(step.operations.kinds), *map(np.concatenate, columns))
 
 
 def split_lanes(step: Step) -> Step:
