@@ -177,6 +177,8 @@ class Task:
     bound
         Nanoseconds that it must stay below to win; None: there is no bound. For the agent of another host, which writes
         the request.
+    source
+        Digest of the candidate's code on this host. For such an agent, which compares it with its own.
     """
 
     trial: Trial
@@ -187,3 +189,4 @@ class Task:
     request: str = ""
     verify: str | None = None
     bound: float | None = None
+    source: str = ""

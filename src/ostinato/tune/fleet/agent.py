@@ -19,6 +19,7 @@ from ostinato.tune.candidate import Call, Candidate, Command
 from ostinato.tune.fleet.messages import (
     CLOSED,
     Begin,
+    Data,
     DeviceLost,
     End,
     Ended,
@@ -30,6 +31,7 @@ from ostinato.tune.fleet.messages import (
     Numbered,
     Outbox,
     Start,
+    Unfit,
 )
 from ostinato.tune.fleet.messages import (
     Command as Message,
@@ -41,15 +43,19 @@ from ostinato.tune.outcome import OF_BUILDS, Outcome, Status
 from ostinato.tune.store.key import Sources
 from ostinato.tune.trial import Task, Trial
 from ostinato.tune.workers.loop import Loop
-from ostinato.tune.workers.scratch import NoRoomError, Scratch
+from ostinato.tune.workers.scratch import NoRoomError, Scratch, says_full
 from ostinato.tune.workers.slot import LeasedWorker, Slot
 from ostinato.tune.workers.tasks import Tasks
 
-ALONE = 10.0
-"""Seconds of a search without a word of the caller after which an agent ends all that runs, and itself."""
+ALONE = 8.0
+"""Seconds of a search without a word of the caller after which an agent ends all that runs, and itself.
+
+What runs has ended 10 s after the caller died: killing takes a while.
+"""
 
 _LEASE_SECONDS = 0.05  # between two tries to lease a device that somebody else has
-_GATHER_SECONDS = 0.02  # that an exchange waits for more events
+_GATHER_SECONDS = 0.25  # that an exchange waits for more events at most: each costs the caller about a millisecond
+_RESERVE_SECONDS = 0.1  # of work that each device has ahead while an exchange waits: an answer and new work take as long
 _LOOK_SECONDS = 1.0  # between two looks at the code of the same functions
 _TRIES = 3  # of a candidate whose worker went away before it began
 
@@ -89,6 +95,7 @@ class _Device:
     def __init__(self, worker: LeasedWorker) -> None:
         self.worker = worker
         self.jobs: deque[_Job] = deque()
+        self.pace = 0.0  # seconds that a candidate takes, about
         self.wanted = False  # the caller wants the lease
         self.holder: str | None = None  # what it was told of that
         self.lost = ""
@@ -148,10 +155,16 @@ class Agent:
             self._commands += self._inbox.take(commands)
             self._wake()
             self._news.wait_for(lambda: self._outbox.waiting or self.closed, seconds)
-            if seconds and any(device.jobs for device in self._devices.values()):
-                self._news.wait_for(lambda: self.closed, _GATHER_SECONDS)  # more events, while devices have work
+            if seconds:
+                self._news.wait_for(self._hurries, _GATHER_SECONDS)
             self._heard = time.monotonic()
             return self._inbox.last, list(self._outbox.waiting)
+
+    def _hurries(self) -> bool:
+        """Whether the caller should hear at once: a device may have nothing to do soon."""
+        return self.closed or any(
+            len(device.jobs) * device.pace < _RESERVE_SECONDS for device in self._devices.values() if not device.lost
+        )
 
     def close(self) -> None:
         """End all that runs, and give the devices back."""
@@ -175,6 +188,9 @@ class Agent:
             while not self.closed and (self._tasks is None or time.monotonic() < self._heard + ALONE):
                 try:
                     self._turn()
+                except NoRoomError as error:
+                    self._tell(Unfit(str(error)))
+                    self._reset()
                 except (TuningError, OSError) as error:
                     self._tell(Failed(str(error)))
                     self._reset()
@@ -204,6 +220,8 @@ class Agent:
         slots = [slot for slot in self._slots() if slot.busy]
         now = self._loop.now()
         moments = [now + 1.0, *(slot.deadline() for slot in slots)]
+        if self._tasks is not None:
+            moments.append(self._heard + ALONE)
         if any(device.wanted and not device.worker.leased and not device.lost for device in self._devices.values()):
             moments.append(now + _LEASE_SECONDS)
         self._loop.turn(max(0.0, min(moments) - now))
@@ -230,9 +248,7 @@ class Agent:
         self._end()
         path = None
         if search.data is not None:
-            path = os.path.join(self._scratch.directory("data"), os.path.basename(search.data[0]))
-            with open(path, "wb") as file:
-                file.write(search.data[1])
+            path = self._write(search.data)
         self._verify, self._sources = search.verify, Sources(search.verify)
         self._code = None, 0.0, ""
         self._tasks = Tasks(
@@ -245,6 +261,18 @@ class Agent:
             slot.serve(self._finished, self._returned, self._stop)
         for device in self._devices.values():
             device.lost = ""
+
+    def _write(self, data: Data) -> str:
+        top = os.path.join(self._scratch.directory("data"), data.name)
+        try:
+            for below, content in data.files:
+                path = os.path.join(top, below) if below else top
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "wb") as file:
+                    file.write(content)
+        except OSError as error:
+            raise NoRoomError(f"the data of the search cannot be written to {top}: {error}") from error
+        return top
 
     def _end(self) -> None:
         for device in self._devices.values():
@@ -298,11 +326,7 @@ class Agent:
             self._tell(Finished(start.device, start.number, Outcome(Status.INVALID, (), problem), 0.0))
             return
         if _needs_directory(candidate) and trial.scratch is None:
-            try:
-                trial.scratch = self._scratch.directory(candidate.id)
-            except NoRoomError as error:
-                self._tell(Finished(start.device, start.number, Outcome(Status.CANCELLED, (), str(error)), 0.0))
-                return
+            trial.scratch = self._scratch.directory(candidate.id)
             self._trials[candidate.id] = trial
             if _needs_build(candidate):
                 self._to_build.append(trial)
@@ -311,11 +335,11 @@ class Agent:
     def _problem(self, start: Start) -> str:
         """Return why the code of a candidate is not the caller's; empty if it is."""
         candidate = start.candidate
-        if not isinstance(candidate, Call):
-            return ""
-        functions = candidate.factory, candidate.prepare, candidate.setup, candidate.source
+        functions: object = None
+        if isinstance(candidate, Call):
+            functions = candidate.factory, candidate.prepare, candidate.setup, candidate.source
         known, moment, digest = self._code
-        if known != functions or time.monotonic() > moment + _LOOK_SECONDS:
+        if functions is None or known != functions or time.monotonic() > moment + _LOOK_SECONDS:
             try:
                 digest = self._sources.of(candidate)
             except OSError as error:  # a file that it stands for cannot be read
@@ -323,7 +347,12 @@ class Agent:
             self._code = functions, time.monotonic(), digest
         if digest == start.source:
             return ""
-        return f"the code of {candidate.factory} differs from the caller's: install the same version on each host"
+        what = candidate.factory if isinstance(candidate, Call) else candidate.words[0]
+        there = "; ".join(self._sources.places(candidate))
+        return (
+            f"the code of {what} differs from the caller's: host {os.uname().nodename} has {there}; "
+            "install the same version on each host"
+        )
 
     def _lease(self) -> None:
         for device in self._devices.values():
@@ -410,6 +439,11 @@ class Agent:
                 self._report(job, failed, 0.0)
 
     def _report(self, job: _Job, outcome: Outcome, seconds: float) -> None:
+        failed = outcome.status not in (Status.OK, Status.RACED)
+        if failed and outcome.whole and (says_full(outcome.message) or self._scratch.full):  # perhaps another's doing
+            outcome = dataclasses.replace(outcome, whole=False)
+        device = self._devices[job.start.device]
+        device.pace = 0.5 * (device.pace + seconds)
         self._tell(Finished(job.start.device, job.start.number, outcome, seconds))
         trial = job.trial
         if trial.scratch is not None and outcome.status is not Status.OK:

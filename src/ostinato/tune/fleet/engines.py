@@ -23,7 +23,8 @@ def join(
     With ``"mpi"``, ranks other than 0 follow rank 0.
 
     Others can add an engine: an entry point of the group ``ostinato.fleets``, a function that gets what `fleet` is and
-    returns an `ostinato.tune.fleet.host.Endpoint` for each host.
+    returns an `ostinato.tune.fleet.host.Endpoint` for each host that is there. It is called again and again while a
+    search runs, from another thread, so that hosts can join.
 
     Raises
     ------
@@ -36,7 +37,8 @@ def join(
     if fleet == "mpi":
         world = World()
         return Caller(world, devices, settings) if world.rank == 0 else Follower(world)
-    return Fleet(_engine(fleet.partition("://")[0], fleet)(fleet), devices, settings)
+    connect = _engine(fleet.partition("://")[0], fleet)
+    return Fleet(connect(fleet), devices, settings, look=lambda: connect(fleet))
 
 
 def _engine(name: str, fleet: str) -> Callable[[str], Sequence[Endpoint]]:

@@ -8,14 +8,16 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ostinato.errors import DeviceError, TuningError
 from ostinato.tune.candidate import Call, Command
 from ostinato.tune.fleet.agent import Agent, Found, Settings
+from ostinato.tune.fleet.joining import HostLostError, Joining, UnreachableError
 from ostinato.tune.fleet.messages import (
     CLOSED,
     Begin,
@@ -31,6 +33,7 @@ from ostinato.tune.fleet.messages import (
     Order,
     Outbox,
     Start,
+    Unfit,
 )
 from ostinato.tune.fleet.messages import (
     Command as Message,
@@ -54,23 +57,19 @@ UNREACHABLE = 5.0
 """Seconds without an answer after which a host is lost: fewer than after which its agent gives up."""
 
 _PAUSE = 0.05  # seconds between two tries to reach a host
-_AHEAD_SECONDS, _MOST_AHEAD = 0.1, 64  # what a device has ahead, so that it need not wait for the caller
+_HOLD = 0.05  # seconds that the next exchange waits for the commands that events lead to, to carry them
+_AHEAD_SECONDS, _MOST_AHEAD = 0.6, 256  # what a device has ahead, so that it need not wait for the caller
 _TRIES = 3  # of a candidate that had begun on a host that was lost
-
-
-class HostLostError(Exception):
-    """A host does not answer any more, and will not."""
-
-
-class UnreachableError(Exception):
-    """A host did not answer this time."""
+_NONE: Mapping[str, RemoteWorker] = MappingProxyType({})
 
 
 class Endpoint(Protocol):
     """The way to the agent of a host, as an engine makes it."""
 
     node: str
-    """The name of the host; nodes that share one are told apart by `connect`."""
+    """The name of the host; nodes that share one are told apart by the fleet."""
+    identity: str
+    """What tells this node from any other, also from one of the same name that was started later."""
 
     def open(self, settings: Settings, node: str) -> Sequence[Found]:
         """Have an agent, and return its devices; raises `HostLostError`, or what `Tuner` raises for their names."""
@@ -89,10 +88,11 @@ class LocalEndpoint:
     """The way to an agent in this process."""
 
     def __init__(self, node: str) -> None:
-        self.node = node
+        self.node = self.identity = node
         self._agent: Agent | None = None
 
     def open(self, settings: Settings, node: str) -> Sequence[Found]:
+        self.close()
         self._agent = Agent(settings, node)
         return self._agent.found
 
@@ -114,12 +114,20 @@ class LocalEndpoint:
 class Host:
     """A host of a fleet, with its workers. One thread waits for its events; all else is done in the caller's thread."""
 
-    def __init__(self, name: str, endpoint: Endpoint, found: Sequence[Found]) -> None:
+    def __init__(
+        self, name: str, endpoint: Endpoint, found: Sequence[Found], before: Mapping[str, RemoteWorker] = _NONE
+    ) -> None:
+        """`before` are the workers that it had, by the names of devices there, where it comes back."""
         self.name = name
-        self._endpoint = endpoint
-        self.workers = [RemoteWorker(self, each) for each in found]
-        self._by_device = {each.device.name: worker for each, worker in zip(found, self.workers, strict=True)}
+        self.endpoint = endpoint
+        self._by_device: dict[str, RemoteWorker] = {}
+        for each in found:
+            worker = before.get(each.device.name) or RemoteWorker(self.name, each)
+            worker.move(self, each)
+            self._by_device[each.device.name] = worker
         self._lock = threading.Lock()
+        self._flushed = threading.Condition(self._lock)
+        self._polling = True  # no exchange waits for commands to carry
         self._inbox, self._outbox = Inbox(), Outbox()
         self._told = 0  # the number of the last command that was sent at least once
         self._events: list[Event | HostLostError] = []
@@ -130,6 +138,16 @@ class Host:
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
         self._thread: threading.Thread | None = None
+
+    @property
+    def workers(self) -> list[RemoteWorker]:
+        """Its devices."""
+        return list(self._by_device.values())
+
+    @property
+    def by_device(self) -> Mapping[str, RemoteWorker]:
+        """Its devices, by their names there."""
+        return self._by_device
 
     def begin(self, loop: Loop, search: Begin) -> None:
         """Begin a search, whose events are read in a loop."""
@@ -149,6 +167,9 @@ class Host:
         self.flush()
         self._thread.join()
         self._thread = None
+        for event in self._events:
+            if isinstance(event, HostLostError):
+                self.lost = self.lost or f"host {self.name} is lost: {event}"
         self._events.clear()
         if self._loop is not None:
             self._loop.forget(self._reader)
@@ -163,19 +184,21 @@ class Host:
             self._loop.before_waiting(self.flush)
 
     def flush(self) -> None:
-        """Send what waits now."""
+        """Send what waits now, or have the exchange that is due carry it."""
         self._due = False
         with self._lock:
+            if not self._polling:
+                self._flushed.notify()
+                return
             new = [each for each in self._outbox.waiting if each[0] > self._told]
             if not new:
                 return
             self._told = new[-1][0]
             acknowledged = self._inbox.last
-        self._endpoint.tell(acknowledged, new)
+        self.endpoint.tell(acknowledged, new)
 
     def close(self) -> None:
-        """End the agent."""
-        self._endpoint.close()
+        """Let go of what it has here."""
         os.close(self._reader)
         os.close(self._writer)
 
@@ -185,10 +208,12 @@ class Host:
         repeats, ended = False, False
         while not ended:
             with self._lock:
-                acknowledged = self._inbox.last
-                commands = list(self._outbox.waiting) if repeats else []
+                self._polling = True
+                acknowledged, told = self._inbox.last, self._told
+                commands = [each for each in self._outbox.waiting if repeats or each[0] > told]
+                self._told = max(told, commands[-1][0]) if commands else told
             try:
-                known, events = self._endpoint.exchange(acknowledged, commands, POLL_SECONDS)
+                known, events = self.endpoint.exchange(acknowledged, commands, POLL_SECONDS)
                 if known == CLOSED:
                     raise HostLostError("its agent has ended")
             except UnreachableError as error:
@@ -205,15 +230,18 @@ class Host:
             with self._lock:
                 self._outbox.acknowledge(known)
                 # A command that was sent before this exchange and is not known may have been lost.
-                repeats = any(number <= self._told for number, _ in self._outbox.waiting)
+                repeats = any(number <= told for number, _ in self._outbox.waiting)
                 found = self._inbox.take(events)
                 self._events += found
-            ended = any(isinstance(event, Ended) for event in found)
-            if found:
+                ended = any(isinstance(event, Ended) for event in found)
+                if found and not ended:
+                    self._polling = False
+                    self._wake()
+                    self._flushed.wait(_HOLD)  # most events lead to commands
+            if ended:
                 self._wake()
 
     def _give(self, error: HostLostError) -> None:
-        self.lost = f"host {self.name} is lost: {error}"
         with self._lock:
             self._events.append(error)
         self._wake()
@@ -229,8 +257,13 @@ class Host:
             events, self._events = self._events, []
         for event in events:
             if isinstance(event, HostLostError):
+                self.lost = self.lost or f"host {self.name} is lost: {event}"
                 for worker in self.workers:
                     worker.lose(self.lost)
+            elif isinstance(event, Unfit):
+                self.lost = f"host {self.name}: {event.why}"
+                for worker in self.workers:
+                    worker.lose(self.lost, blames=False)
             elif isinstance(event, Failed):
                 raise TuningError(f"host {self.name}: {event.why}")
             elif not isinstance(event, Ended):
@@ -240,19 +273,22 @@ class Host:
 class RemoteWorker(LeasedWorker):
     """A leased worker on another host. The agent there keeps limits of time, builds, and checks outputs."""
 
-    def __init__(self, host: Host, found: Found) -> None:
-        self._host, self._there = host, found.device.name
-        self._builds = found.cores
-        self.name = f"{host.name}/{found.device.name}"
-        identities = tuple(f"{host.name}/{each}" for each in found.device.identities)
-        self.device = replace(found.device, name=self.name, identities=identities, cores=None, host=host.name)
-        self.lost, self.leased = "", False
+    def __init__(self, node: str, found: Found) -> None:
+        self.name = f"{node}/{found.device.name}"
+        identities = tuple(f"{node}/{each}" for each in found.device.identities)
+        self.device = replace(found.device, name=self.name, identities=identities, cores=None, host=node)
         self.measuring = {}
         self._sent: dict[int, tuple[Task, float]] = {}
         self._numbers = itertools.count(1)
-        self._asked, self._holder = False, ""
         self._pace = 1.0
         self._built = False  # candidates are built
+
+    def move(self, host: Host, found: Found) -> None:
+        """Be a device of a host: of the first, or of one that has taken its place."""
+        self._host, self._there = host, found.device.name
+        self._builds = found.cores
+        self.lost, self.leased = "", False
+        self._asked, self._holder = False, ""
 
     def serve(self, finished: OnFinished, returned: Returned, stop: object) -> None:
         self.lost = self._host.lost
@@ -272,14 +308,14 @@ class RemoteWorker(LeasedWorker):
             self._pace = 0.5 * (self._pace + event.seconds)
             self._finished(self, task, event.outcome, time.monotonic() - event.seconds)
 
-    def lose(self, why: str) -> None:
-        """Give back what was sent: what had begun three times at most."""
+    def lose(self, why: str, *, blames: bool = True) -> None:
+        """Give back what was sent: what had begun three times at most, unless it cannot be why the host is lost."""
         if self.lost:
             return
         self.lost, self.leased = why, False
         tasks = [task for task, _ in self._sent.values()]
         self._sent.clear()
-        if tasks and tasks[0].what not in ("final", "anchor"):
+        if blames and tasks and tasks[0].what not in ("final", "anchor"):
             first = tasks[0]
             first.trial.tries += 1
             if first.trial.tries > _TRIES:
@@ -303,7 +339,8 @@ class RemoteWorker(LeasedWorker):
         self._sent[number] = task, time.monotonic()
         builds = isinstance(candidate, Call) and candidate.prepare is not None
         self._built |= builds or (isinstance(candidate, Command) and candidate.build is not None)
-        self._host.send(Start(self._there, number, task.what, candidate, task.bound, task.trial.source))
+        self.take_lease()  # a host that has come back in the final has not been asked for it
+        self._host.send(Start(self._there, number, task.what, candidate, task.bound, task.source))
 
     def deadline(self) -> float:
         return math.inf
@@ -344,37 +381,58 @@ class RemoteWorker(LeasedWorker):
 
 
 class RemoteTasks(Tasks):
-    """Makes tasks whose requests the agents write."""
+    """Makes tasks whose requests the agents write; `source` returns the digest of the code of a candidate here."""
+
+    def __init__(self, *about: Any, source: Callable[[Trial], str], **limits: Any) -> None:
+        super().__init__(*about, **limits)
+        self._source = source
 
     def measure(self, trial: Trial, worker: LeasedWorker, bound: float | None, what: str) -> Task:
         seconds = getattr(trial.candidate, "timeout", None) or self._seconds
-        return Task(trial, what, self._op, seconds, bound=bound)
+        return Task(trial, what, self._op, seconds, bound=bound, source=self._source(trial))
 
 
 class Fleet:
-    """The hosts of an engine, with the devices that are used of each."""
+    """The hosts of an engine, with the devices that are used of each.
 
-    def __init__(self, endpoints: Sequence[Endpoint], names: str | Sequence[str], settings: Settings) -> None:
+    With `look`, which returns the endpoints that there are now, hosts join while a search runs: new ones, and lost ones
+    that can be reached again, under the name that they had.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        names: str | Sequence[str],
+        settings: Settings,
+        look: Callable[[], Sequence[Endpoint]] | None = None,
+    ) -> None:
         self.hosts: list[Host] = []
-        self._endpoints = endpoints
+        self._endpoints = list(endpoints)
+        self._settings = settings
+        self._look = look
+        self._wanted = list_names(names)
+        self._joining: Joining | None = None
+        self._loop: Loop | None = None
+        self._search: Begin | None = None
+        self._joined: Callable[[Sequence[RemoteWorker]], None] = lambda workers: None
+        self._note: Callable[[str], None] = lambda text: None
         nodes = _told_apart([endpoint.node for endpoint in endpoints])
-        wanted = list_names(names)
-        for name in wanted:
+        self._alone = len(nodes) == 1
+        for name in self._wanted:
             host, slash, _ = name.partition("/")
             if slash and host not in nodes:
                 raise DeviceError(f"{name!r}: there is no host {host}; the hosts of the fleet are {', '.join(nodes)}")
+        self._names = {each.identity: node for node, each in zip(nodes, endpoints, strict=True)}
         problems: list[str] = []
         try:
             for node, endpoint in zip(nodes, endpoints, strict=True):
-                own = tuple(_names_of(node, wanted))
-                if not own:
-                    continue
                 try:
-                    found = endpoint.open(settings._replace(names=own), node if len(set(nodes)) > 1 else "")
+                    found = self._open(node, endpoint)
                 except (DeviceError, HostLostError) as error:
                     problems.append(f"{node}: {error}")
                     continue
-                self.hosts.append(Host(node, endpoint, found))
+                if found:
+                    self.hosts.append(Host(node, endpoint, found))
             if not self.hosts:
                 raise DeviceError("; ".join(problems) or "the fleet has no hosts")
             if problems:
@@ -382,6 +440,11 @@ class Fleet:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def grows(self) -> bool:
+        """Whether hosts can join during a search."""
+        return self._look is not None
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -401,9 +464,14 @@ class Fleet:
         TuningError
             The devices are of several models: their times cannot be compared.
         """
+        self._loop, self._search = loop, search
+        if self._look is not None and all(host.lost for host in self.hosts):  # of an earlier search
+            for node, endpoint in self.missing():
+                with suppress(DeviceError, HostLostError):
+                    self._join(node, endpoint, self._open(node, endpoint))
         models: dict[str, list[str]] = {}
         for worker in self.workers:
-            models.setdefault(f"{worker.device.model} {worker.device.driver}".strip(), []).append(worker.name)
+            models.setdefault(_model(worker.device), []).append(worker.name)
         if len(models) > 1:
             told = "; ".join(f"{model}: {', '.join(names)}" for model, names in models.items())
             raise TuningError(
@@ -412,10 +480,25 @@ class Fleet:
         for host in self.hosts:
             host.begin(loop, search)
 
+    def watch(self, joined: Callable[[Sequence[RemoteWorker]], None], note: Callable[[str], None]) -> None:
+        """Have the search that has begun told of devices that join it, and of what should be known of hosts."""
+        if self._look is None or self._loop is None:
+            return
+        self._joined, self._note = joined, note
+        self._joining = Joining(self.missing, self._open)
+        self._loop.watch(self._joining.reader, self._arrived)
+
     def end(self) -> None:
         """End a search: what it built goes, and devices are given back."""
+        if self._joining is not None:
+            if self._loop is not None:
+                self._loop.forget(self._joining.reader)
+            for _, endpoint, _ in self._joining.close():
+                endpoint.close()
+            self._joining = None
         for host in self.hosts:
             host.end()
+        self._loop = self._search = None
 
     def ended(self, report: Report | BaseException) -> None:
         """Take note of what became of a search."""
@@ -423,9 +506,71 @@ class Fleet:
     def close(self) -> None:
         """End all agents."""
         for host in self.hosts:
+            host.endpoint.close()
             host.close()
         for endpoint in self._endpoints:
             endpoint.close()
+
+    def missing(self) -> list[tuple[str, Endpoint]]:
+        """Return the names and endpoints of nodes that are there, but are none of the fleet's hosts."""
+        assert self._look is not None
+        lost = {host.name: host.endpoint for host in self.hosts if host.lost}
+        held = {host.endpoint.identity for host in self.hosts if not host.lost}
+        taken = {host.name for host in self.hosts if not host.lost}
+        found = []
+        for endpoint in self._look():
+            if endpoint.identity in held:
+                continue
+            name = self._names.get(endpoint.identity, "")
+            if not name or name in taken:  # a node that is new may take the name of one that is lost
+                names = itertools.chain((endpoint.node,), (f"{endpoint.node}#{n}" for n in itertools.count(2)))
+                others = {name for identity, name in self._names.items() if name not in lost}
+                name = next(each for each in names if each not in taken and each not in others)
+            taken.add(name)
+            found.append((name, endpoint))
+        return found
+
+    def _open(self, node: str, endpoint: Endpoint) -> Sequence[Found]:
+        """Have an agent on a node, and return the devices there that are wanted; none, if no device there is."""
+        own = tuple(_names_of(node, self._wanted))
+        shared = "" if self._alone and node == self._names.get(endpoint.identity) else node
+        return endpoint.open(self._settings._replace(names=own), shared) if own else ()
+
+    def _arrived(self) -> None:
+        assert self._joining is not None
+        for node, endpoint, found in self._joining.take():
+            self._join(node, endpoint, found)
+
+    def _join(self, node: str, endpoint: Endpoint, found: Sequence[Found]) -> None:
+        """Take a node into the fleet, and into the search."""
+        before = next((host for host in self.hosts if host.name == node), None)
+        models = {_model(worker.device) for worker in self.workers}
+        others = sorted({_model(each.device) for each in found} - models)
+        if others or not found or self._loop is None or self._search is None:
+            endpoint.close()
+            if others:
+                self._tell(f"host {node} is left out: its devices are {', '.join(others)}, not {', '.join(models)}")
+            return
+        host = Host(node, endpoint, found, _NONE if before is None else before.by_device)
+        self._names[endpoint.identity] = node
+        if before is not None:
+            before.end()
+            before.close()
+            self.hosts.remove(before)
+            if before.endpoint is not endpoint:
+                before.endpoint.close()
+        self.hosts.append(host)
+        host.begin(self._loop, self._search)
+        self._tell(f"host {node} has {'joined' if before is None else 'come back'}")
+        self._joined(host.workers)
+
+    def _tell(self, text: str) -> None:
+        logging.getLogger("ostinato").info("%s", text)
+        self._note(text)
+
+
+def _model(device: Device) -> str:
+    return f"{device.model} {device.driver}".strip()
 
 
 def _told_apart(nodes: Sequence[str]) -> list[str]:

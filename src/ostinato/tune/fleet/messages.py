@@ -7,6 +7,7 @@ side. It may be lost, repeated, late or overtaken by another one, and can always
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ostinato.tune.candidate import Candidate
@@ -14,8 +15,22 @@ from ostinato.tune.outcome import Outcome
 from ostinato.tune.policy import Policy
 
 
+class Data(NamedTuple):
+    """A file or a directory of files that goes with a search: its name, and bytes by path below it; a file's is ""."""
+
+    name: str
+    files: tuple[tuple[str, bytes], ...]
+
+
+def read(path: str) -> Data:
+    """Return what a file is, or a directory with all files below it."""
+    top = Path(path)
+    files = [each for each in sorted(top.rglob("*")) if each.is_file()] if top.is_dir() else [top]
+    return Data(top.name, tuple(("" if each is top else str(each.relative_to(top)), each.read_bytes()) for each in files))
+
+
 class Begin(NamedTuple):
-    """A search begins; `data` are the path and the bytes of a file that goes with it."""
+    """A search begins."""
 
     op: str
     key: dict[str, Any]
@@ -23,7 +38,7 @@ class Begin(NamedTuple):
     policy: Policy
     turn: Policy
     seconds: float
-    data: tuple[str, bytes] | None
+    data: Data | None
 
 
 class Start(NamedTuple):
@@ -72,7 +87,13 @@ class DeviceLost(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """No search can go on there: what `TuningError` says."""
+    """The search cannot go on: what `TuningError` says."""
+
+    why: str
+
+
+class Unfit(NamedTuple):
+    """Nothing can be measured on this host for now, such as when its disk is full."""
 
     why: str
 
@@ -82,7 +103,7 @@ class Ended(NamedTuple):
 
 
 Command: TypeAlias = Begin | Start | Order | End
-Event: TypeAlias = Finished | Leased | DeviceLost | Failed | Ended
+Event: TypeAlias = Finished | Leased | DeviceLost | Failed | Unfit | Ended
 CLOSED = -1
 """In place of an acknowledgement: the agent has ended."""
 Numbered: TypeAlias = "tuple[int, Any]"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import DeviceError, TuningError
 from ostinato.tune.fleet.agent import Agent, Found, Settings
-from ostinato.tune.fleet.host import Endpoint, Fleet, HostLostError, LocalEndpoint, UnreachableError
+from ostinato.tune.fleet.host import Endpoint, Fleet, LocalEndpoint
+from ostinato.tune.fleet.joining import HostLostError, UnreachableError
 from ostinato.tune.fleet.messages import CLOSED, Numbered
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class RankEndpoint:
     """The way to the agent of another host."""
 
     def __init__(self, world: World, node: str, rank: int) -> None:
-        self.node = node
+        self.node, self.identity = node, f"rank {rank}"
         self._world, self._rank = world, rank
         self._numbers = itertools.count()
         self._open = False

@@ -8,7 +8,7 @@ from typing import Any
 
 from ostinato.errors import DeviceError, TuningError
 from ostinato.tune.fleet.agent import Agent, Found, Settings
-from ostinato.tune.fleet.host import HostLostError, UnreachableError
+from ostinato.tune.fleet.joining import HostLostError, UnreachableError
 from ostinato.tune.fleet.messages import Numbered
 
 _START_SECONDS = 60.0
@@ -80,7 +80,7 @@ class NodeEndpoint:
 
     def __init__(self, ray: Any, node: dict[str, Any]) -> None:
         self.node: str = node["NodeManagerHostname"]
-        self._ray, self._id = ray, node["NodeID"]
+        self._ray, self.identity = ray, str(node["NodeID"])
         self._gpus = float(node["Resources"].get("GPU", 0))
         self._actor: Any = None
 

@@ -242,6 +242,7 @@ class Kept(Known):
     ) -> None:
         sources = _SignatureSources(source, verify)
         super().__init__(label, stored, sources, answers=True, seconds=seconds, memory=memory, note=note)
+        self._code_of_worker = Sources(verify)
         self._label = label
         self._device = device
         self._default = default
@@ -254,6 +255,9 @@ class Kept(Known):
         device, outcome = found
         # Another graph may have called the signature something else.
         return device, replace(outcome, ops=tuple(replace(op, op=self._label) for op in outcome.ops))
+
+    def source(self, trial: Trial) -> str:
+        return self._code_of_worker.of(trial.candidate)
 
     def add(self, trial: Trial, outcome: Outcome, device: str | None, *, first: str | None = None) -> None:
         ops = outcome.ops or (OpOutcome(self._label, outcome.status, message=outcome.message),)

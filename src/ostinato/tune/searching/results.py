@@ -91,6 +91,15 @@ class Known:
             )
             self.pending = True
 
+    def join(self, device: str) -> None:
+        """Take down results on another device of the same model, too."""
+        if self._stored is not None:
+            self._stored.join(device)
+
+    def source(self, trial: Trial) -> str:
+        """Return the digest of the code of a trial that was looked for, as other hosts have it, too."""
+        return trial.source
+
     def commit(self, *, last: bool = False) -> None:
         """Write what was taken down; the last time, wait for other processes that write."""
         done = self._try(lambda stored: stored.close() if last else stored.commit())

@@ -37,6 +37,10 @@ class ReferenceCandidate:
         """Return the reference if it is to be measured next on a device."""
         return self._trial if self._since[device] >= _EVERY else None
 
+    def join(self, devices: Iterable[str]) -> None:
+        """Have devices that join measure the reference first, also those that come back: they may be slower now."""
+        self._since |= dict.fromkeys(devices, _EVERY if self._trial is not None else 0)
+
     def began(self, device: str, *, reference: bool) -> None:
         """Note that a device measures the reference, or another candidate."""
         self._since[device] = 0 if reference else self._since[device] + 1
@@ -158,7 +162,7 @@ class Search:
         self.measured = 0
         """Number of candidates that the store did not answer."""
         self._loop = loop
-        self._workers = workers
+        self._workers = list(workers)
         self._builders = builders
         self._queue = queue
         self._tasks = tasks
@@ -180,6 +184,21 @@ class Search:
         self._scratch = Scratch()
         for slot in (*workers, *builders):
             slot.serve(self._finished, self._returned, self.stop)
+
+    @property
+    def workers(self) -> Sequence[LeasedWorker]:
+        """The devices, also those that have joined."""
+        return self._workers
+
+    def join(self, workers: Sequence[LeasedWorker]) -> None:
+        """Take devices into the search that were none of it, or that were lost."""
+        for worker in workers:
+            if worker not in self._workers:
+                self._workers.append(worker)
+                self._known.join(worker.name)
+            worker.serve(self._finished, self._returned, self.stop)
+        self._reference.join(worker.name for worker in workers)
+        self._next_lease = 0.0
 
     @property
     def seconds(self) -> float:

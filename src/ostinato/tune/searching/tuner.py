@@ -8,13 +8,12 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from ostinato.tune.candidate import Candidate, importable_name, plain
 from ostinato.tune.fleet.engines import join
 from ostinato.tune.fleet.host import Fleet, RemoteTasks
-from ostinato.tune.fleet.messages import Begin
+from ostinato.tune.fleet.messages import Begin, read
 from ostinato.tune.fleet.mpi import Follower
 from ostinato.tune.leases.device import Device
 from ostinato.tune.leases.devices import devices as devices_named
@@ -269,12 +268,14 @@ class Tuner:
                 note=self._progress.note,
             )
         race = Race(default=None, policy=self._policy)
-        make = Tasks if self._fleet is None else RemoteTasks
-        tasks = make(op, key, verify, self._policy, race.turn, seconds=self._timeout, memory=self._memory, data=data)
+        about = op, key, verify, self._policy, race.turn
         self._clean = False
-        if self._fleet is not None:
-            content = None if data is None else (data, Path(data).read_bytes())
-            self._fleet.begin(self._loop, Begin(op, key, verify, self._policy, race.turn, self._timeout, content))
+        if self._fleet is None:
+            tasks = Tasks(*about, seconds=self._timeout, memory=self._memory, data=data)
+        else:
+            tasks = RemoteTasks(*about, seconds=self._timeout, memory=self._memory, data=data, source=known.source)
+            self._fleet.begin(self._loop, Begin(*about, self._timeout, None if data is None else read(data)))
+            self._workers = self._fleet.workers
         report = run_search(
             op,
             key,
@@ -289,9 +290,11 @@ class Tuner:
             seconds=budget.seconds,
             progress=self._progress,
             clear=self._clear,
+            fleet=self._fleet,
         )
         if self._fleet is not None:
             self._fleet.end()
+            self._workers, self._devices = self._fleet.workers, self._fleet.devices
         self._clean = True
         return report
 
@@ -349,11 +352,15 @@ def run_search(
     seconds: float | None,
     progress: Progress,
     clear: Callable[[], None],
+    fleet: Fleet | None = None,
 ) -> Report:
-    """Measure the candidates of a queue on `workers`; `clear` ends whatever runs if that raises."""
+    """Measure the candidates of a queue on `workers`, those of `fleet` if there is one.
+
+    `clear` ends whatever runs if that raises.
+    """
     default, devices = queue.default, [worker.device for worker in workers]
-    there = environment(devices)
     alike = len({(device.model, device.driver, device.simulation, device.host) for device in devices}) == 1
+    alike &= fleet is None or not fleet.grows
     results = Results(op, default, alike, race, progress)
     search = Search(
         loop=loop,
@@ -372,6 +379,8 @@ def run_search(
     report = None
     progress.begin(op, queue.total)
     try:
+        if fleet is not None:
+            fleet.watch(search.join, progress.note)
         search.run()
         best, ties = confirm(search, race, results, known)
         report = Report(
@@ -384,9 +393,9 @@ def run_search(
             default=results.default(),
             seconds=search.seconds,
             spans=tuple(search.spans),
-            environment=there,
+            environment=environment([worker.device for worker in search.workers]),
         )
-        for worker in workers:
+        for worker in search.workers:
             worker.release()
         return report
     except BaseException:

@@ -134,6 +134,17 @@ class Sources:
             parts = [("module " + name, self._module(name)) for name in _modules((self._verify,))]
         return self._imported.setdefault(tuple(parts), dict(parts))
 
+    def places(self, candidate: Candidate) -> Iterator[str]:
+        """Yield what a candidate stands for, in words: modules with their files, files, and the program."""
+        for name, content in self._parts(candidate):
+            kind, _, rest = name.partition(" ")
+            if kind == "module":
+                yield f"the module {rest} in {self._places.get(rest)}" if content != "none" else f"no module {rest}"
+            elif kind == "file":
+                yield f"the file {rest}"
+            elif kind == "program" and isinstance(candidate, Command):
+                yield f"the program {candidate.words[0]}" if content != "none" else f"no program {candidate.words[0]}"
+
     def _parts(self, candidate: Candidate) -> Iterator[tuple[str, str]]:
         if self._verify is not None:
             yield "verify", self._verify

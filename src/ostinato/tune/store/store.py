@@ -173,6 +173,10 @@ class Search:
         self._used[candidate_id] = run[0].run
         return found, None
 
+    def join(self, device_name: str) -> None:
+        """Take a device into the search that is of the same model as its others, which are all of one."""
+        self._contexts[device_name] = next(iter(self._contexts.values()))
+
     def add(
         self,
         candidate: Candidate,
